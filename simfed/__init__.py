@@ -35,7 +35,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from simfed.errors import (
+from simfed.ground.errors import (
     BrokenInvariant,
     InputError,
     InputErrors,
@@ -43,30 +43,33 @@ from simfed.errors import (
     RunFailed,
     SimfedError,
 )
-from simfed.registry import register
-from simfed.version import VERSION as __version__
+from simfed.ground.moved import NEW_ADDRESSES, follow_old_addresses
+from simfed.ground.registry import register
+from simfed.ground.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from simfed import compress, flower, net
-    from simfed.assembly import check
-    from simfed.experiment import RunResult, load_run, run
+    from simfed.experiment.assembly import check
+    from simfed.experiment.running import RunResult, load_run, run
     from simfed.scenario import Scenario, load_scenario
     from simfed.study import Comparison, StudyResult, compare, load_study, run_study
 
 _HOMES = {
     "Comparison": "simfed.study",
-    "RunResult": "simfed.experiment",
+    "RunResult": "simfed.experiment.running",
     "Scenario": "simfed.scenario",
     "StudyResult": "simfed.study",
-    "check": "simfed.assembly",
+    "check": "simfed.experiment.assembly",
     "compare": "simfed.study",
-    "load_run": "simfed.experiment",
+    "load_run": "simfed.experiment.running",
     "load_scenario": "simfed.scenario",
     "load_study": "simfed.study",
-    "run": "simfed.experiment",
+    "run": "simfed.experiment.running",
     "run_study": "simfed.study",
 }
-_ROOMS = ("compress", "flower", "net")
+_ROOMS = ("compress", "flower", "net", "testing")
+
+follow_old_addresses()
 
 __all__ = [
     "BrokenInvariant",
@@ -97,7 +100,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _ROOMS:
+    if name in _ROOMS or f"simfed.{name}" in NEW_ADDRESSES:
         return importlib.import_module(f"simfed.{name}")
     raise AttributeError(f"module 'simfed' has no attribute {name!r}")
 

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from simfed.errors import InputError, InputErrors, SimfedError
+from simfed.ground.errors import InputError, InputErrors, SimfedError
 
 __all__ = ["main"]
 
@@ -92,7 +92,7 @@ def _usage_or_bug(error: Exception, debug: bool) -> int:
         return 2
     if type(error).__name__ in ("Exit", "Abort"):
         return _said(int(getattr(error, "exit_code", 130)))
-    from simfed.registry import of_ones_own
+    from simfed.ground.registry import of_ones_own
 
     said = None if debug else of_ones_own(error)
     if said is None:

@@ -37,7 +37,7 @@ app = typer.Typer(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        from simfed.version import VERSION
+        from simfed.ground.version import VERSION
 
         typer.echo(f"simfed {VERSION}")
         raise typer.Exit
@@ -59,7 +59,7 @@ app.command()(inspect.validate)
 app.command()(inspect.schema)
 app.command("list")(inspect.list_parts)
 app.add_typer(show.app, name="show")
-app.command()(run.verify)
+app.command(cls=run.Verify)(run.verify)
 app.command()(deploy.serve)
 app.command()(deploy.join)
 app.command()(deploy.deploy)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from simfed.units import counted, format_bytes
+from simfed.ground.units import counted, format_bytes
 
 __all__ = ["app"]
 
@@ -18,8 +18,8 @@ def list_() -> None:
     """What is kept: size, steps, states, last use, and what was learned."""
     import time
 
+    from simfed.ground.units import format_duration
     from simfed.replay import TrajectoryStore
-    from simfed.units import format_duration
 
     store = TrajectoryStore()
     kept = store.kept()

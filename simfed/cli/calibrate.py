@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.errors import BrokenInvariant, InputError
-from simfed.labels import split
+from simfed.cli.inspect import Imports
+from simfed.compress.labels import split
+from simfed.ground.errors import BrokenInvariant, InputError
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from simfed.device.calibrate import Calibration
-    from simfed.device.check import Comparison
+    from simfed.calibrate.check import ProfileCheck
+    from simfed.calibrate.profiles import Calibration
     from simfed.device.profile import ModelWork, Profile
     from simfed.device.table import Table
 
@@ -76,17 +77,18 @@ def measure(
     ] = 0,
     repeat: Annotated[int, typer.Option(help="Measurements per case, in all.")] = 20,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
+    import_: Imports = None,
 ) -> None:
     """Time the learning side's own functions on this machine.
 
     Ctrl-C keeps what was measured; the same command goes on. A larger --repeat adds some in a new
     session, which tells the fit how much processes differ.
     """
+    from simfed.calibrate.measure import MeasurementPlan
+    from simfed.calibrate.measure import measure as run
     from simfed.device.profile import QUANTITIES
-    from simfed.measure import Plan
-    from simfed.measure import measure as run
 
-    plan = Plan(
+    plan = MeasurementPlan(
         models=tuple(_model(name) for name in _names(models, "--models")),
         strategies=tuple(_names(strategies, "--strategies")),
         ks=_numbers(k, "--k"),
@@ -136,6 +138,7 @@ def fit(
     ] = "law",
     name: Annotated[str | None, typer.Option(help="The profile's name; the file's.")] = None,
     description: Annotated[str | None, typer.Option(help="One line about the device.")] = None,
+    import_: Imports = None,
 ) -> None:
     """Fit a profile to measurements, report its errors, and say whether a table is the better
     choice.
@@ -144,22 +147,22 @@ def fit(
     the profile, the rates and speeds that its groups came to, and what its server took: OUT.csv and
     OUT.scenario.yaml.
     """
-    from simfed.device.calibrate import fit_profile, profile_text
+    from simfed.calibrate.profiles import fit_profile, profile_text
     from simfed.device.table import read_table
 
     if kind not in ("law", "table"):
         raise InputError("law or table", where="--kind", got=kind)
     if (from_ is None) == (not tables):
-        raise InputError("tables, or --from RUN", where="fit")
+        raise InputError("tables, or --from RUN", where="fit", problem="there is nothing to fit")
     if from_ is None and rounds is not None:
-        raise InputError("only with --from RUN", where="--rounds", got=rounds)
+        raise InputError(where="--rounds", problem="without --from RUN this says nothing")
     measured = None if from_ is None else _Measured(from_, rounds)
     beside = [] if measured is None else [measured.table(out, host)]
     table = read_table(tables or beside)
     calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_works(table))
     document = dict(calibration.document)
     if measured is not None:
-        document = measured.centred(document, table)
+        document = measured.centre_rows(document, table)
     if description:
         document = {"kind": kind, "name": document["name"], "description": description, **document}
     text = profile_text(document, _HEADERS[kind])
@@ -167,7 +170,9 @@ def fit(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError("a file that can be written", where=str(out), got=error.strerror) from None
+        raise InputError(
+            where=str(out), problem=f"cannot be written: {error.strerror or error}"
+        ) from None
     if measured is not None:
         known = set(document.get("noise", {}))
         noise = {"training", "compression", *(["handling"] if host else [])} <= known
@@ -191,9 +196,10 @@ def check(
     plot: Annotated[
         Path | None, typer.Option(help="Picture of the errors (PNG, SVG, PDF).")
     ] = None,
+    import_: Imports = None,
 ) -> None:
     """Compare a profile with measurements that it was not fitted to."""
-    from simfed.device.check import compare
+    from simfed.calibrate.check import compare
     from simfed.device.table import read_table
 
     largest = share_of(bound, "--bound") if bound is not None else None
@@ -231,6 +237,7 @@ def show(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Picture (PNG, SVG, PDF); PROFILE.png")] = None,
+    import_: Imports = None,
 ) -> None:
     """Draw a profile's curves with their intervals over the points, and list them."""
     from simfed.device.profile import ANY
@@ -257,7 +264,7 @@ class _Measured:
     """What a deployed run measured."""
 
     def __init__(self, run: Path, rounds: str | None) -> None:
-        from simfed.assembly import parts_of_run
+        from simfed.experiment.assembly import parts_of_run
         from simfed.record.read import open_run
         from simfed.report.timeline import parse_rounds
 
@@ -267,25 +274,25 @@ class _Measured:
 
     def table(self, out: Path, host: bool) -> Path:
         """The file beside `out` with its participations as rows."""
-        from simfed.from_run import measurements
+        from simfed.calibrate.from_run import measurements
 
         text = measurements(self._run, self._parts, rounds=self._rounds, host=host)
         return self._written(out.with_suffix(".csv"), text)
 
     @staticmethod
-    def centred(document: dict[str, Any], table: Table) -> dict[str, Any]:
+    def centre_rows(document: dict[str, Any], table: Table) -> dict[str, Any]:
         """The profile with the means of the run's rows."""
-        from simfed.from_run import centred
+        from simfed.calibrate.from_run import centre_rows
 
-        return centred(document, table)
+        return centre_rows(document, table)
 
     def scenario(self, out: Path, profile: str, noise: bool) -> Path:
         """The file beside `out` with its scenario as it came to be."""
-        from simfed.from_run import by_group, calibrated, of_server
+        from simfed.calibrate.from_run import calibrate_scenario, group_speeds, server_times
 
-        groups = by_group(self._run, self._parts, rounds=self._rounds)
-        server = of_server(self._run, rounds=self._rounds)
-        text = calibrated(self._parts, profile, groups, server, noise=noise)
+        groups = group_speeds(self._run, self._parts, rounds=self._rounds)
+        server = server_times(self._run, rounds=self._rounds)
+        text = calibrate_scenario(self._parts, profile, groups, server, noise=noise)
         return self._written(out.with_suffix(".scenario.yaml"), text)
 
     @staticmethod
@@ -343,8 +350,8 @@ def _works(table: Table) -> dict[str, ModelWork]:
 def _auxiliary_works(datasets: set[str]) -> dict[str, ModelWork]:
     """The FLOPs of methods' own work beside any registered model on these data sets."""
     from simfed.device.profile import ModelWork
+    from simfed.ground.registry import registry
     from simfed.learn.rehearsal import rehearsals
-    from simfed.registry import registry
 
     works = {}
     for dataset in sorted(datasets):
@@ -444,7 +451,7 @@ def _fit_table(calibration: Calibration) -> RichTable:
     return table
 
 
-def _check_table(comparison: Comparison) -> RichTable:
+def _check_table(comparison: ProfileCheck) -> RichTable:
     table = _table(
         "work", "model", "strategy", "sizes", "median error", "worst", "at", "in interval", words=3
     )
@@ -462,7 +469,7 @@ def _profile_table(profile: Profile) -> RichTable:
     from rich.text import Text
 
     from simfed.device.curve import Constant, Fitted
-    from simfed.units import format_duration
+    from simfed.ground.units import format_duration
 
     table = _table(
         "work", "model", "strategy", "curve", "from", "to", "left out", "spread", words=4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.calibrate import share_of
-from simfed.errors import BrokenInvariant
+from simfed.ground.errors import BrokenInvariant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +30,8 @@ def compare(
     ] = None,
 ) -> None:
     """How far a simulation is from reality: per phase, client and round, and why."""
+    from simfed.deploy.fidelity import fidelity
     from simfed.record.read import open_run
-    from simfed.report.fidelity import fidelity
 
     most = None if bound is None else share_of(bound, "--bound")
     ours, theirs = open_run(simulated), open_run(real)
@@ -40,7 +40,7 @@ def compare(
     for sentence in found.sentences():
         print(sentence)
     if out is not None:
-        from simfed.report.fidelity_page import write_fidelity
+        from simfed.deploy.fidelity_page import write_fidelity
 
         print(write_fidelity(found, ours, theirs, out))
     if most is not None and (beyond := found.beyond(most)):
@@ -51,7 +51,7 @@ def _print(*frames: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from simfed.report.fidelity_page import shown
+    from simfed.deploy.fidelity_page import shown
 
     for frame in map(shown, frames):
         table = Table(box=None, pad_edge=False)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.errors import InputError
-from simfed.units import format_bytes
+from simfed.ground.errors import InputError
+from simfed.ground.units import format_bytes
 
 if TYPE_CHECKING:
     from simfed.learn.data.store import Published
@@ -49,8 +49,8 @@ def get(
 @app.command("list")
 def list_() -> None:
     """List the known data sets: size, licence, and where each one is, its files checked."""
+    from simfed.ground.registry import registry
     from simfed.learn.data.store import Published
-    from simfed.registry import registry
 
     print(f"{'name':<15}{'training':>9}{'test':>8}  {'sample':<9}{'licence':<14}where")
     for name in registry("dataset").names():
@@ -76,8 +76,8 @@ def path() -> None:
 
 
 def _published(name: str) -> Published:
+    from simfed.ground.registry import registry
     from simfed.learn.data.store import Published
-    from simfed.registry import registry
 
     entry = registry("dataset").get(name, where="NAME")
     if not isinstance(entry, Published):

@@ -19,9 +19,9 @@ from simfed.cli.inspect import (
     RunFolder,
 )
 from simfed.cli.run import make_run
-from simfed.errors import InputError
-from simfed.interrupt import sigterm_is_ctrl_c
-from simfed.units import parse_duration
+from simfed.experiment.interrupt import sigterm_is_ctrl_c
+from simfed.ground.errors import InputError
+from simfed.ground.units import parse_duration
 
 __all__ = ["deploy", "join", "serve"]
 
@@ -68,7 +68,11 @@ def serve(
 
     host, port = address(listen, "--listen")
     if (tls_cert is None) != (tls_key is None):
-        raise InputError("both --tls-cert and --tls-key, or none", where="--tls-cert")
+        raise InputError(
+            "both, or none",
+            where="--tls-cert",
+            problem="one of --tls-cert and --tls-key is missing",
+        )
     for name, number in (("--join-within", join_within), ("--silence", silence)):
         if not number > 0:
             raise InputError("seconds above 0", where=name, got=number)
@@ -159,7 +163,7 @@ def deploy(
 ) -> None:
     """Serve a scenario to one process per client on this machine, for trying."""
     if queue is not None and not shaped:
-        raise InputError("only with --shaped", where="--queue", got=queue)
+        raise InputError(where="--queue", problem="without --shaped this says nothing")
     from simfed.deploy.local import deploy as deploy_here
     from simfed.deploy.shaping import QUEUE_S
     from simfed.scenario import load_scenario, parse_assignment

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed
 
 __all__ = ["export"]
 

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Overrides, Overwrite, Quiet, RunFolder
+from simfed.cli.inspect import AllowOutside, Overrides, Overwrite, Quiet, RunFolder, at_most
 from simfed.cli.run import draw, folder_for, summarise
-from simfed.errors import InputError
-from simfed.interrupt import sigterm_is_ctrl_c
+from simfed.experiment.interrupt import sigterm_is_ctrl_c
+from simfed.ground.cores import most_processes
+from simfed.ground.errors import InputError
 
 __all__ = ["app", "run"]
 
@@ -62,9 +63,9 @@ def run(
     pairs += [("seed", seed)] if seed is not None else []
     if not host_timeout > 0:
         raise InputError("seconds above 0", where="--host-timeout", got=host_timeout)
-    if workers < 1:
-        raise InputError("a whole number of at least 1", where="--workers", got=workers)
     loaded = load_fleet(fleet, pairs, allow_outside=allow_outside)
+    most = min(most_processes(), loaded.client_count)
+    workers = at_most("--workers", workers, most, each="each node", quiet=quiet) or 1
     with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
         if not quiet:
             print(f"{loaded.name}: {loaded.client_count:,} nodes → {folder}", file=sys.stderr)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from simfed.errors import InputError, InputErrors, did_you_mean, listed
-from simfed.registry import REGISTRIES, Registry, import_file
-from simfed.units import counted
+from simfed.cli.notes import in_short
+from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.registry import REGISTRIES, Registry, import_file
+from simfed.ground.units import counted
 
-__all__ = ["list_parts", "schema", "validate"]
+__all__ = ["at_most", "list_parts", "schema", "validate"]
 
 Overrides = Annotated[
     list[str] | None,
@@ -41,6 +43,22 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run th
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
 
 
+def at_most(
+    name: str, asked: int | None, most: int, *, each: str = "", quiet: bool = False
+) -> int | None:
+    """The processes that the option `name` asks for, or `most` and a sentence: a few per core, and
+    one for `each` thing that keeps one busy. Raises: `InputError` for fewer than 1."""
+    if asked is None:
+        return None
+    if asked < 1:
+        raise InputError("a whole number of at least 1", where=name, got=asked)
+    if asked > most and not quiet:
+        rule = f"one for {each} and " if each else ""
+        said = f"{name}: {asked:,} processes are too many, {most:,} do the work"
+        print(f"{said} (at most {rule}a few for each core)", file=sys.stderr)
+    return min(asked, most)
+
+
 def _import(files: list[Path] | None) -> list[Path] | None:
     for file in files or ():
         import_file(file)
@@ -61,6 +79,9 @@ def validate(
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Print the scenario with every default.")
     ] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Every warning of a profile, one line each.")
+    ] = False,
     set_: Overrides = None,
     time_only: Annotated[
         bool, typer.Option("--time-only", help="As for a run without learning.")
@@ -70,7 +91,7 @@ def validate(
     import_: Imports = None,
 ) -> None:
     """Check scenario files, or fleets of apps: every error of every file, one line each."""
-    from simfed.assembly import checked
+    from simfed.experiment.assembly import checked
     from simfed.scenario import dump_scenario, load_scenario, parse_assignment
     from simfed.scenario.load import is_fleet, read_yaml
 
@@ -93,14 +114,17 @@ def validate(
             if resolved:
                 typer.echo(dump_scenario(scenario), nl=False)
                 if scenario.compression.k_choices:
-                    typer.echo(f"# arms: {', '.join(scenario.compression.arms)}")
+                    typer.echo(f"# arms: {', '.join(map(str, scenario.compression.choices))}")
                 for column in parts.columns():
                     if column.drawn:
                         typer.echo(f"# drawn: {column}")
             else:
                 clients = counted(scenario.client_count, "client")
                 typer.echo(f"{path}: valid ({clients}, {counted(scenario.rounds, 'round')})")
-            for warning in parts.warnings():
+            warnings = parts.warnings()
+            if not details:
+                warnings = in_short(warnings, f"simfed validate --details {path}")
+            for warning in warnings:
                 typer.echo(f"{path}: warning: {warning}", err=True)
     if errors:
         raise InputErrors(errors)
@@ -109,7 +133,7 @@ def validate(
 def _validate_fleet(
     path: Path, pairs: list[tuple[str, Any]], *, resolved: bool, allow_outside: bool
 ) -> None:
-    from simfed.assembly import checked_world
+    from simfed.experiment.assembly import checked_world
     from simfed.scenario.fleet_file import dump_fleet, load_fleet
 
     fleet = load_fleet(path, pairs, allow_outside=allow_outside)
@@ -155,7 +179,7 @@ def list_parts(
 
         rows = [(template.name, template.about) for template in templates()]
     elif kind in ("profile", "profiles"):
-        from simfed.assembly import available_profiles
+        from simfed.experiment.assembly import available_profiles
 
         rows = available_profiles()
         if not rows:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from simfed.net.cases import CaseErrors
@@ -60,7 +60,11 @@ def replay(
 
     chosen = _model(model, persistent, header_bytes)
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise InputError("a file, in a folder that exists", where="--out", got=str(out))
+        raise InputError(
+            "a file in a folder that exists",
+            where="--out",
+            problem="its folder does not exist, or it is one",
+        )
     made, loaded = make_model(chosen), net.load_cases(cases)
     finishes = []
     for number, case in enumerate(loaded):
@@ -90,7 +94,7 @@ def _model(model: ModelName, persistent: bool, header_bytes: float | None) -> di
         return {"kind": "tcp", "handshake": not persistent, "header_bytes": header}
     if persistent or header_bytes is not None:
         option = "--persistent" if persistent else "--header-bytes"
-        raise InputError("only with --model tcp", where=option)
+        raise InputError(where=option, problem="without --model tcp this says nothing")
     return {"kind": model.value}
 
 

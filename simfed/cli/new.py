@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.shipped import shipped_folders
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.shipped import shipped_folders
 from simfed.templates import templates, write_template
 
 __all__ = ["new", "show_page"]

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
-from simfed.errors import InputError, listed
-from simfed.interrupt import sigterm_is_ctrl_c
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides, at_most
+from simfed.cli.run import A_CLIENT_AT_A_TIME
+from simfed.experiment.interrupt import sigterm_is_ctrl_c
+from simfed.ground.errors import InputError, listed
 
 if TYPE_CHECKING:
-    from simfed.regret import Regret
+    from simfed.study.regret import Regret
 
 __all__ = ["regret"]
 
@@ -42,13 +43,15 @@ def regret(
     it."""
     import pandas as pd
 
-    from simfed.progress import RunProgress
-    from simfed.regret import regret_of, run_with_oracle
+    from simfed.experiment.progress import RunProgress
+    from simfed.experiment.running import most_workers
     from simfed.scenario import load_scenario, parse_assignment
+    from simfed.study.regret import regret_of, run_with_oracle
 
     pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
     pairs += [(k, v) for k, v in (("seed", seed), ("rounds", rounds)) if v is not None]
     own = load_scenario(scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins)
+    workers = at_most("--workers", workers, most_workers(own), each=A_CLIENT_AT_A_TIME, quiet=quiet)
     kinds = _kinds(policies)
     loaded = {own.policy.kind: own}
     if kinds:
@@ -85,7 +88,7 @@ def regret(
 
 
 def _kinds(policies: str | None) -> list[str]:
-    from simfed.registry import registry
+    from simfed.ground.registry import registry
 
     known = registry("policy")
     kinds = {name: known.get(name) for name in known.names()}

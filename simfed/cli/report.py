@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -59,7 +59,7 @@ def timeline(
     kind = _format(format_, out)
     opened = open_run(run)
     if opened.rounds.empty:
-        raise InputError("a run with at least one round", where=str(run), got="none")
+        raise InputError("a run with at least one round", where=str(run), problem="it has no round")
     last = int(opened.rounds["round"].max())
     chosen = None if rounds is None else parse_rounds(rounds, last)
     path = out if out is not None else run / f"timeline{_FORMATS[kind]}"
@@ -150,7 +150,7 @@ def _capacities(run: Run, at: Path) -> dict[str, tuple[list[float], list[float]]
     rates = [group.get("link") for group in groups], run.scenario.get("network")
     if "'end':" not in repr(rates) and not run.scenario.get("faults"):
         return {}
-    from simfed.assembly import capacities_of
+    from simfed.experiment.assembly import capacities_of
 
     return capacities_of(run, at)
 

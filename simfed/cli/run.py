@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from simfed.cli.inspect import (
     AllowOutside,
@@ -22,18 +24,32 @@ from simfed.cli.inspect import (
     Quiet,
     Resume,
     RunFolder,
+    at_most,
 )
-from simfed.cores import available_cores
-from simfed.errors import BrokenInvariant, InputError
-from simfed.interrupt import sigterm_is_ctrl_c
-from simfed.units import counted, format_duration
+from simfed.cli.notes import in_short
+from simfed.experiment.interrupt import sigterm_is_ctrl_c
+from simfed.ground.cores import available_cores, most_processes
+from simfed.ground.errors import BrokenInvariant, InputError
+from simfed.ground.units import counted, format_duration
 
 if TYPE_CHECKING:
-    from simfed.experiment import RunResult
-    from simfed.progress import RunProgress
+    from simfed.experiment.progress import RunProgress
+    from simfed.experiment.running import RunResult
     from simfed.scenario import Scenario
 
-__all__ = ["draw", "drawing_beside", "folder_for", "make_run", "run", "summarise", "verify"]
+__all__ = [
+    "A_CLIENT_AT_A_TIME",
+    "Verify",
+    "draw",
+    "drawing_beside",
+    "folder_for",
+    "make_run",
+    "run",
+    "summarise",
+    "verify",
+]
+
+A_CLIENT_AT_A_TIME = "each client that takes part at a time"
 
 
 def run(
@@ -63,17 +79,22 @@ def run(
     ] = False,
 ) -> None:
     """Run a scenario and write its run directory."""
-    from simfed import experiment
+    from simfed.experiment import running as experiment
     from simfed.scenario import load_scenario, parse_assignment
 
     pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
     pairs += [(k, v) for k, v in (("seed", seed), ("rounds", rounds)) if v is not None]
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
-    if workers is not None and workers < 1:
-        raise InputError("a whole number of at least 1", where="--workers", got=workers)
     loaded = load_scenario(
         scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    )
+    workers = at_most(
+        "--workers",
+        workers,
+        experiment.most_workers(loaded),
+        each=A_CLIENT_AT_A_TIME,
+        quiet=quiet or time_only,
     )
     result = make_run(
         loaded, out,
@@ -99,10 +120,12 @@ def make_run(
 ) -> RunResult:
     """`play` a scenario into its folder, draw it, and say what came of it. `seconds`: what they
     are."""
-    from simfed.progress import RunProgress
+    from simfed.experiment.progress import RunProgress
 
     if resume and out is None:
-        raise InputError("--out DIR of the run to go on with", where="--resume")
+        raise InputError(
+            "--out DIR of the run to go on with", where="--resume", problem="no run is named"
+        )
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
     clients, length = counted(loaded.client_count, "client"), counted(loaded.rounds, "round")
@@ -121,13 +144,11 @@ def make_run(
 
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="RUN")],
-    replay_draws: Annotated[
-        bool,
-        typer.Option("--replay-draws", help="Let the clock play again, with all keyed draws."),
-    ] = False,
     recompute: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Learn again, up to the last of N sampled rounds."),
+        typer.Option(
+            metavar="[N]", help="Learn again: everything, or up to the last of N sampled rounds."
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Learning processes of --recompute; no result depends on it.")
@@ -135,26 +156,36 @@ def verify(
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
 ) -> None:
-    """Check every invariant of a run directory; exit code 3 if one is broken."""
-    from simfed import audit
+    """Check every invariant of a run directory and play its clock again; exit code 3 if something
+    differs."""
+    from simfed.verify import audit
 
-    for name, number in (("--recompute", recompute), ("--workers", workers)):
-        if number is not None and number < 1:
-            raise InputError("a whole number of at least 1", where=name, got=number)
-    broken, played = audit.verify(folder, allow_plugins=allow_plugins), []
-    if not broken and (replay_draws or recompute is not None):
-        from simfed import again
+    if recompute is not None and recompute < 1:
+        raise InputError("a whole number of at least 1", where="--recompute", got=recompute)
+    workers = at_most("--workers", workers, most_processes())
+    broken, said = audit.verify(folder, allow_plugins=allow_plugins), ""
+    if not broken and recompute is not None:
+        from simfed.verify import again
 
-        if replay_draws:
-            played.append(again.replay_draws(folder))
-        if recompute is not None:
-            played.append(again.recompute(folder, recompute, workers=workers))
-        broken += [sentence for found in played for sentence in found]
+        played = again.recompute(folder, recompute, workers=workers)
+        broken += played
+        said = played.said
     if broken:
         raise BrokenInvariant("\n".join(f"{folder}: {sentence}" for sentence in broken))
     typer.echo(f"{folder}: all invariants hold")
-    for found in played:
-        typer.echo(f"{folder}: {found.said} played again: the same")
+    if said:
+        typer.echo(f"{folder}: {said} played again: the same")
+
+
+class Verify(TyperCommand):
+    """`--recompute` may stand alone, and then means every round."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--recompute" in args:
+            after = args.index("--recompute") + 1
+            if not re.fullmatch(r"[+-]?\d+", "".join(args[after : after + 1])):
+                args = [*args[:after], str(sys.maxsize), *args[after:]]
+        return super().parse_args(ctx, args)
 
 
 def summarise(result: RunResult, drawn: list[str]) -> None:
@@ -165,7 +196,7 @@ def summarise(result: RunResult, drawn: list[str]) -> None:
 
     console = Console()
     console.print(summary_table(result))
-    for warning in result.manifest["warnings"]:
+    for warning in in_short(result.manifest["warnings"], f"{result.path}/manifest.json"):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     console.print(f"{result.path}: {', '.join([*drawn, 'tables'])}", markup=False, highlight=False)
     console.print(f"more: simfed report {result.path}", markup=False, highlight=False)
@@ -182,7 +213,7 @@ def _print_timings(result: RunResult) -> None:
 
 def draw(result: RunResult, folder: Path) -> list[str]:
     """Draw the run's pictures into its folder; the names of the files."""
-    from simfed.report.pictures import draw_run
+    from simfed.report.run_pictures import draw_run
 
     return [path.name for path in draw_run(result, folder)]
 

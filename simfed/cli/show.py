@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports
+from simfed.cli.notes import in_short
 
 if TYPE_CHECKING:
-    from simfed.fleet import Column
+    from simfed.fleet.columns import FleetColumn
 
 app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
 
@@ -44,7 +45,7 @@ def fleet(
     """Print and draw what clients have: speeds, links, K, when they are there."""
     import numpy as np
 
-    from simfed.assembly import checked, checked_world
+    from simfed.experiment.assembly import checked, checked_world
     from simfed.report.fleet import fleet_figure
     from simfed.report.pictures import parse_width, save_picture
     from simfed.scenario import load_scenario, parse_assignment
@@ -83,11 +84,11 @@ def fleet(
             )
     path = out if out is not None else Path(f"{scenario.stem}-fleet.png")
     typer.echo(save_picture(fleet_figure(columns, names, there, hours, width_in=width_in), path))
-    for warning in parts.warnings():
+    for warning in in_short(parts.warnings(), f"simfed validate --details {scenario}"):
         typer.echo(f"{scenario}: warning: {warning}", err=True)
 
 
-def _print_table(columns: list[Column]) -> None:
+def _print_table(columns: list[FleetColumn]) -> None:
     rows = [("field", "drawn from", "min", "median", "max")]
     rows += [(column.field, column.how, *column.summary()) for column in columns]
     widths = [max(len(row[k]) for row in rows) for k in range(5)]

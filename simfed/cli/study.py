@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
-from simfed.errors import InputError, RunFailed, listed
-from simfed.interrupt import sigterm_is_ctrl_c
-from simfed.units import counted
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides, at_most
+from simfed.experiment.interrupt import sigterm_is_ctrl_c
+from simfed.ground.cores import most_processes
+from simfed.ground.errors import InputError, RunFailed, listed
+from simfed.ground.units import counted
 
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
@@ -62,8 +63,7 @@ def run(
     pairs = [parse_assignment(text) for text in set_ or []]
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
-    if jobs is not None and jobs < 1:
-        raise InputError("a whole number of at least 1", where="--jobs", got=jobs)
+    jobs = at_most("--jobs", jobs, most_processes(), quiet=quiet)
     folder = out if out is not None else default_out(study)
     try:
         with sigterm_is_ctrl_c():

@@ -23,6 +23,7 @@ from simfed.compress.feedback import (
     undo,
     with_error_feedback,
 )
+from simfed.compress.layers import PerLayer
 from simfed.compress.lowrank import SVD, PowerSGD
 from simfed.compress.own import DGC, EF21, AdaComp, DetachedEF
 from simfed.compress.quantise import BF16, FP16, QSGD, EFSign, TernGrad
@@ -45,6 +46,7 @@ __all__ = [
     "ErrorFeedback",
     "Memory",
     "Payload",
+    "PerLayer",
     "PeriodicK",
     "PowerSGD",
     "RandomK",

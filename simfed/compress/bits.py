@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = [
     "bits_of",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -30,11 +30,12 @@ from simfed.compress.index_codes import (
     encode_indices,
     index_bytes,
 )
+from simfed.compress.labels import label_of, read_label
 from simfed.compress.selection import beside, checked_k, is_tensor, refuse_non_finite
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.labels import label_of, read_label
-from simfed.levels import Level, arm_of, energy_of
-from simfed.registry import registry
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.levels import Level, energy_of
+from simfed.ground.method import Layout
+from simfed.ground.registry import registry
 
 __all__ = [
     "Block",
@@ -54,11 +55,14 @@ Feedback = Literal["wanted", "optional", "own", "none"]
 """What a codec wants done with its error: kept and added to the next update (`wanted`), either way
 (`optional`), nothing because it keeps it itself (`own`), or nothing at all (`none`)."""
 
-Layout = Sequence[tuple[int, ...]]
-"""The shapes of the layers that make up a flat vector, in its order."""
-
 Block = tuple[slice, NDArray[np.float32]]
 """A stretch of a vector and its values."""
+
+LAYERS = "layers"
+"""What the label of a codec per layer begins with, and its key in scenarios."""
+
+COMPOSED: dict[str, Callable[[Any], Codec]] = {}
+"""Key of a scenario → what makes a codec of what stands there; filled by the modules that know."""
 
 _CACHED = 2**16
 """Entries worked on at once: a few such blocks fit a level-2 cache."""
@@ -184,6 +188,8 @@ class Codec(ABC):
     feedback: Feedback
     own_memory: bool = False
     """Whether its state is a `Memory`, dense vectors included."""
+    by_layer: bool = False
+    """Whether several codecs share the work; see `parts`."""
 
     @property
     def takes_k(self) -> bool:
@@ -280,6 +286,12 @@ class Codec(ABC):
     def most_entries(self, length: int, k: int) -> int:
         """The most entries that one payload can carry values for."""
         return length
+
+    def parts(
+        self, length: int, k: int, layout: Layout | None
+    ) -> tuple[tuple[str, int, float], ...]:
+        """`Work.parts` of an update, where it is made `by_layer`."""
+        return ()
 
     # ---- on the wire -----------------------------------------------------------------------------
 
@@ -509,7 +521,8 @@ class Chain(Codec):
 
 
 def codec_from_spec(spec: Any, *, where: str | None = None) -> Codec:
-    """The codec of a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`.
+    """The codec of a name, a label, `{name: {option: value}}`, `{chain: [selection, values]}` or
+    `{layers: {pattern: strategy}}`.
 
     >>> codec_from_spec({"qsgd": {"levels": 4, "code": "elias"}}).label
     'qsgd(4,code=elias)'
@@ -537,7 +550,7 @@ def check_level(codec: Codec, level: Level) -> None:
     if energy_of(level) is not None and not codec.takes_largest:
         raise InputError(
             "a level of energy behind top-k alone, whose entries are the largest",
-            got=arm_of(codec.label, level),
+            got=f"{codec.label}@{level}",
         )
 
 
@@ -549,10 +562,14 @@ def as_codec(part: Any) -> Codec:
 
 
 def _codec(spec: Any) -> Codec:
+    if isinstance(spec, Mapping) and list(spec) == [LAYERS]:
+        return COMPOSED[LAYERS](spec[LAYERS])
     if isinstance(spec, str):
         if spec in registry("compressor"):
             return as_codec(_made(spec, {}))
         links = read_label(spec)
+        if [name for name, _ in links] == [LAYERS]:
+            return _codec(dict(links))
         return _chained([_made(name, options) for name, options in links])
     if isinstance(spec, Mapping) and len(spec) == 1 and "chain" in spec:
         links = spec["chain"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simfed.compress.permutation import KeyedPermutation, keyed_generator
 from simfed.compress.selection import checked_k, is_tensor, random_k_indices, top_k_indices
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "TopK"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from simfed.compress.codec import Chain, Codec, Layout, Payload, as_codec, on_device
 from simfed.compress.compressors import Compressor, State
 from simfed.compress.selection import is_tensor
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = [
     "ErrorFeedback",

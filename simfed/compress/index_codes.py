@@ -18,8 +18,8 @@ from simfed.compress.bits import (
     unpack,
 )
 from simfed.compress.selection import is_tensor
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.vocabulary import INDEX_CODES
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.vocabulary import INDEX_CODES
 
 __all__ = [
     "INDEX_CODES",

@@ -31,7 +31,7 @@ from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES, code_in_use
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = ["SVD", "PowerSGD"]
 

@@ -41,7 +41,7 @@ from simfed.compress.index_codes import (
 )
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import checked_k, refuse_non_finite, top_k_indices
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = ["DGC", "EF21", "AdaComp", "DetachedEF"]
 

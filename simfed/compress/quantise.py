@@ -29,7 +29,7 @@ from simfed.compress.bits import (
 from simfed.compress.codec import Block, Feedback, Layout, chunks, pieces
 from simfed.compress.options import check_choice, check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = ["BF16", "FP16", "QSGD", "EFSign", "Scaled", "TernGrad"]
 

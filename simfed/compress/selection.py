@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.errors import InputError
-from simfed.levels import Level, energy_of
+from simfed.ground.errors import InputError
+from simfed.ground.levels import Level, energy_of
 
 __all__ = ["energy_entries", "random_k_indices", "top_k_indices"]
 

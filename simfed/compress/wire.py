@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from simfed.compress.codec import Layout, Payload, codec_from_spec
 from simfed.compress.index_codes import INDEX_CODES, as_numpy
 from simfed.compress.selection import checked_k
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = ["INDEX_CODES", "decode", "encode", "size_bytes", "uplink_bytes"]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-__all__ = ["Exchange", "Line"]
+__all__ = ["ClockLine", "Exchange"]
 
 _WINDOW = 8
 
@@ -39,10 +39,10 @@ class Exchange(NamedTuple):
         return max((self.came_s - self.asked_s) - (self.answered_s - self.heard_s), 0.0) / 2
 
 
-class Line:
+class ClockLine:
     """Puts the instants of another clock on this one's line.
 
-    >>> line = Line()
+    >>> line = ClockLine()
     >>> line.add(Exchange(10.0, 110.0, 110.5, 10.7))
     >>> round(line.here_s(110.2), 6), round(line.unsure_s, 6)
     (10.3, 0.1)
@@ -51,15 +51,16 @@ class Line:
     def __init__(self) -> None:
         self._recent: deque[Exchange] = deque(maxlen=_WINDOW)
         self.exchanges = 0
-        self._known: list[float] = []
+        self._offsets: list[float] = []
+        """The smallest and the largest that counted."""
 
     def add(self, exchange: Exchange) -> None:
-        """One more exchange."""
+        """Learn from one more exchange."""
         self._recent.append(exchange)
         self.exchanges += 1
         if self.exchanges >= _WINDOW:  # earlier ones are hardly known
-            self._known.append(self._best.ahead_s)
-            self._known = [min(self._known), max(self._known)]
+            offsets = [*self._offsets, self._best.ahead_s]
+            self._offsets = [min(offsets), max(offsets)]
 
     def here_s(self, there_s: float) -> float:
         """An instant of the other clock, by this one."""
@@ -67,7 +68,7 @@ class Line:
 
     @property
     def ahead_s(self) -> float:
-        """By how much the other clock is ahead, as far as known."""
+        """By how much the other clock is ahead, by the best exchange."""
         return self._best.ahead_s
 
     @property
@@ -78,8 +79,8 @@ class Line:
     @property
     def wandered_s(self) -> float:
         """How far apart the offsets were that counted."""
-        return self._known[-1] - self._known[0] if self._known else 0.0
+        return self._offsets[1] - self._offsets[0] if self._offsets else 0.0
 
     @property
     def _best(self) -> Exchange:
-        return min(self._recent, key=lambda of: of.unsure_s)
+        return min(self._recent, key=lambda exchange: exchange.unsure_s)

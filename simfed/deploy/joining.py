@@ -16,13 +16,17 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from simfed.deploy import handshake
-from simfed.deploy.frames import Busy, Frame, Gone, Refused, read_frame, write_frame
-from simfed.errors import RunFailed, SimfedError
-from simfed.learn.parcel import Parcel, unpack
+from simfed.deploy.frames import Altered, Busy, Frame, Gone, Refused, quoted, within
+from simfed.deploy.wire import Wire
+from simfed.ground.errors import RunFailed, SimfedError
+from simfed.ground.plain import Plain
+from simfed.learn.parcel import Parcel, Part, unpack
 from simfed.record.digest import scenario_digest
 from simfed.record.manifest import versions
 
@@ -35,9 +39,12 @@ _WELCOME = 2**26
 """Bytes of a scenario and its files."""
 _MOST = 2**20
 """Bytes of a message beside models and states."""
+_HANDSHAKE_S = 10.0
+"""For each message of a handshake; the welcome, with all files, may take twice as long to begin."""
 _LAST_WORDS_S = 1.0
 """How long to listen to a server to whom nothing can be sent any longer."""
 Say = Callable[[str], object]
+_Result = TypeVar("_Result")
 
 
 def join(
@@ -61,71 +68,87 @@ def join(
     asyncio.run(_Client(client, token, tls, patience_s, allow_plugins, say).live(host, port))
 
 
+@dataclass(eq=False)
 class _Client:
-    def __init__(
-        self, client: int, token: bytes, tls: ssl.SSLContext | None, patience_s: float,
-        allow_plugins: bool, say: Say,
-    ) -> None:  # fmt: skip
-        self._client, self._token, self._tls = client, token, tls
-        self._patience_s, self._allow_plugins, self._say = patience_s, allow_plugins, say
-        self._life = secrets.token_hex(8)
+    """One client through all its connections."""
+
+    client: int
+    token: bytes
+    tls: ssl.SSLContext | None
+    patience_s: float
+    allow_plugins: bool
+    say: Say
+
+    def __post_init__(self) -> None:
+        self.life = secrets.token_hex(8)
         self._digest: str | None = None
         self._half: ClientHalf | None = None
-        self._most_down = 0
         self._thread = ThreadPoolExecutor(1, "simfed-client")
         self._folder = contextlib.ExitStack()
 
     async def live(self, host: str, port: int) -> None:
+        """Connect, and again whenever the connection is lost, until the run is done."""
         since_s: float | None = None
         try:
             while True:
+                talk = None
                 try:
-                    reader, writer = await asyncio.wait_for(
-                        asyncio.open_connection(host, port, ssl=self._tls, limit=2**18), 10.0
-                    )
-                except ssl.SSLError as error:
-                    raise Refused(f"{host}:{port}: TLS: {error.reason or error}") from None
-                except (OSError, asyncio.TimeoutError) as error:
-                    since_s = self._lost_since(since_s, f"{host}:{port}: {_told(error)}")
-                    await asyncio.sleep(0.5)
-                    continue
-                try:
-                    talk = _Talk(self, reader, writer)
-                    if await talk.hold():
-                        return
-                    since_s = None
+                    wire = await self._connect(host, port)
+                    try:
+                        talk = _Talk(self, wire)
+                        if await talk.hold():
+                            return
+                        since_s = None
+                    finally:
+                        wire.close()
                 except (Gone, Busy) as error:
-                    since_s = self._lost_since(since_s if not talk.begun else None, str(error))
+                    if talk is not None and talk.begun:
+                        since_s = None
+                    since_s = self._search_since(since_s, str(error))
                     await asyncio.sleep(0.5)
-                finally:
-                    writer.close()
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
             if self._half is not None:
                 self._half.close()
             self._folder.close()
 
-    def _lost_since(self, since_s: float | None, why: str) -> float:
+    async def _connect(self, host: str, port: int) -> Wire:
+        """Raises: `Refused` where TLS does not come about, `Gone`."""
+        opening = asyncio.open_connection(host, port, ssl=self.tls, limit=2**18)
+        try:
+            reader, writer = await within(_HANDSHAKE_S, opening)
+        except ssl.SSLError as error:
+            raise Refused(f"{host}:{port}: TLS: {error.reason or error}") from None
+        except asyncio.TimeoutError:
+            raise Gone(f"{host}:{port}: no answer") from None
+        except OSError as error:
+            raise Gone(f"{host}:{port}: {error.strerror or error}") from None
+        return Wire(reader, writer, _HANDSHAKE_S)
+
+    def _search_since(self, since_s: float | None, why: str) -> float:
+        """Since when there has been no server. Raises: `RunFailed` once that is too long."""
         now_s = time.monotonic()
         if since_s is None:
-            self._say(f"client {self._client}: {why}; looking for the server")
+            self.say(f"client {self.client}: {why}; looking for the server")
             return now_s
-        if now_s - since_s > self._patience_s:
-            raise RunFailed(f"client {self._client}: no server for {self._patience_s:g} s: {why}")
+        if now_s - since_s > self.patience_s:
+            raise RunFailed(f"client {self.client}: no server for {self.patience_s:g} s: {why}")
         return since_s
 
     # ---- on the client's thread ------------------------------------------------------------------
 
-    async def _do(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def do(self, work: Callable[..., _Result], *arguments: object) -> _Result:
+        """The result of some work on the client's own thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, partial(work, *arguments))
 
-    def build(self, text: str, files: Mapping[str, Any]) -> dict[str, Any]:
-        """Its half of the scenario's learning; what it says of itself."""
+    def build(self, text: str, files: Mapping[str, Part]) -> dict[str, Plain]:
+        """Build its half of the scenario's learning; the facts by which the server checks it."""
+        from simfed.ground.reading import parse_yaml
+        from simfed.ground.seeding import Streams
         from simfed.learn.apart import client_half
-        from simfed.reading import parse_yaml
         from simfed.replay.key import data_digest
         from simfed.scenario.load import import_plugins, validated
-        from simfed.seeding import Streams
 
         digest = scenario_digest(text)
         if self._digest not in (None, digest):
@@ -134,50 +157,45 @@ class _Client:
             folder = Path(self._folder.enter_context(tempfile.TemporaryDirectory("-simfed")))
             _write(folder, files)
             plain, source = parse_yaml(text, where="scenario.yaml"), "the server's scenario.yaml"
-            import_plugins(plain, source=source, folder=folder, allow=self._allow_plugins,
-                           allow_outside=False)  # fmt: skip
+            import_plugins(
+                plain,
+                source=source,
+                folder=folder,
+                allow=self.allow_plugins,
+                allow_outside=False,
+            )
             scenario = validated(plain, source=source, folder=folder, recorded=True)
-            self._half = client_half(scenario, Streams(scenario.seed), self._client)
+            self._half = client_half(scenario, Streams(scenario.seed), self.client)
             self._digest = digest
             self._dataset = scenario.dataset.name
-        return {
-            "digest": digest, "data": data_digest(self._dataset), "versions": versions(),
-        }  # fmt: skip
+        return {"digest": digest, "data": data_digest(self._dataset), "versions": versions()}
 
     @property
     def half(self) -> ClientHalf:
+        """Its half of the learning, once it is built."""
         assert self._half is not None
         return self._half
 
 
 class _Talk:
-    """One connection."""
+    """One connection to the server."""
 
-    def __init__(
-        self, owner: _Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._owner, self._reader, self._writer = owner, reader, writer
-        self._lock = asyncio.Lock()
+    def __init__(self, owner: _Client, wire: Wire) -> None:
+        self._owner, self._wire = owner, wire
         self._skipped: set[str] = set()
+        """Tasks whose uploads nobody waits for any longer."""
         self._due: asyncio.Queue[Frame] = asyncio.Queue()
-        self._silence_s, self._beat_s = 30.0, 2.0
+        """What the server has asked for and is not done yet."""
+        self._beat_s = 2.0
         self._most_body = _MOST
         self.begun = False
 
     async def hold(self) -> bool:
-        """Until it is over; whether the run is done."""
-        owner = self._owner
-        ours = handshake.nonce()
-        greeting = await read_frame(self._reader, most_body=0, patience_s=10.0)
-        handshake.heed_refusal(greeting)
-        said = handshake.hello(greeting, owner._token, owner._client, ours, owner._life)
-        await write_frame(self._writer, said, patience_s=10.0)
-        welcome = await read_frame(self._reader, most_body=_WELCOME, patience_s=20.0)
-        theirs = str(greeting.facts.get("nonce"))
-        handshake.check_welcome(welcome, owner._token, theirs, ours)
-        self._silence_s = float(welcome.facts["silence_s"])
-        self._beat_s = float(welcome.facts["beat_s"])
-        self._most_body = int(welcome.facts["most_down"])
+        """Talk until the connection is over; whether the run is done."""
+        welcome = await self._shake_hands()
+        self._wire.patience_s = _number(welcome.facts, "silence_s", 0.01, 1e9)
+        self._beat_s = _number(welcome.facts, "beat_s", 0.01, 1e9)
+        self._most_body = int(_number(welcome.facts, "most_down", 0, 1e15))
         helpers = [asyncio.ensure_future(work) for work in (self._beat(), self._work(welcome))]
         hearing = asyncio.ensure_future(self._hear())
         try:
@@ -196,19 +214,34 @@ class _Talk:
                 helper.cancel()
             await asyncio.gather(*helpers, hearing, return_exceptions=True)
 
+    async def _shake_hands(self) -> Frame:
+        """The server's welcome. Raises: `Gone`, `Refused`."""
+        owner, wire = self._owner, self._wire
+        opening = handshake.Opening(
+            handshake.check_greeting(await wire.receive(0)),
+            owner.client,
+            handshake.nonce(),
+            owner.life,
+        )
+        await wire.send(handshake.hello(opening, owner.token))
+        if owner.token:
+            theirs, ours = opening.keys(owner.token)
+            wire.seal(ours, theirs)
+        wire.patience_s = 2 * _HANDSHAKE_S
+        try:
+            welcome = await wire.receive(_WELCOME)
+        except Altered:
+            raise Refused(
+                "the server does not know the token, or its answer was changed on its way"
+            ) from None
+        handshake.check_welcome(welcome)
+        return welcome
+
     async def _hear(self) -> bool:
         while True:
-            frame = await read_frame(
-                self._reader, most_body=self._most_body, patience_s=self._silence_s
-            )
+            frame = await self._wire.receive(self._most_body)
             if frame.kind == "ping":
-                heard_s = frame.at_s
-                async with self._lock:
-                    facts = {
-                        "n": frame.facts.get("n"), "heard_s": heard_s,
-                        "answered_s": time.monotonic(),
-                    }  # fmt: skip
-                    await self._put(Frame("pong", facts))
+                await self._wire.send(lambda: _pong(frame))  # noqa: B023
             elif frame.kind == "done":
                 return True
             elif frame.kind == "refused":
@@ -216,82 +249,100 @@ class _Talk:
             elif frame.kind == "bye":
                 raise Gone("the server has stopped")
             elif frame.kind == "skip":
-                self._skipped.add(str(frame.facts.get("label")))
+                self._skipped.add(_text(frame.facts, "label"))
             else:
                 self._due.put_nowait(frame)
 
     async def _beat(self) -> bool:
         while True:
             await asyncio.sleep(self._beat_s)
-            await self._send(Frame("beat"))
+            await self._wire.send(Frame("beat"))
 
     async def _work(self, welcome: Frame) -> bool:
         owner = self._owner
         facts, files = unpack(Parcel(welcome.facts, welcome.body))
-        built = await owner._do(lambda: owner.build(str(facts["scenario"]), files))
-        await self._send(Frame("built", built))
+        built = await owner.do(owner.build, _text(facts, "scenario"), files)
+        await self._wire.send(Frame("built", built))
         while True:
             frame = await self._due.get()
             begun_s = time.monotonic()
             if frame.kind == "task":
-                await self._take_part(frame, begun_s)
+                await self._do_task(frame, begun_s)
             elif frame.kind == "settle":
-                label, fate = str(frame.facts["label"]), _fate(frame.facts["fate"])
-                await owner._do(lambda: owner.half.settle(label, fate))  # noqa: B023
+                label, fate = _text(frame.facts, "label"), _fate(frame.facts.get("fate"))
+                await owner.do(owner.half.settle, label, fate)
             elif frame.kind == "take up":
-                parcel = Parcel(frame.facts, frame.body)
-                await owner._do(lambda: owner.half.take_up(parcel))  # noqa: B023
+                await owner.do(owner.half.take_up, Parcel(frame.facts, frame.body))
             elif frame.kind == "ask":
                 await self._answer(frame)
             elif frame.kind == "go":
                 self.begun = True
-                await self._send(Frame("ready"))
-                owner._say(f"client {owner._client}: ready")
+                await self._wire.send(Frame("ready"))
+                owner.say(f"client {owner.client}: ready")
             else:
-                raise Refused(f"a message {frame.kind[:40]!r} that no server sends")
+                raise Refused(f"a message {quoted(frame.kind)} that no server sends")
 
-    async def _take_part(self, frame: Frame, begun_s: float) -> None:
-        owner, label = self._owner, str(frame.facts.get("label"))
+    async def _do_task(self, frame: Frame, begun_s: float) -> None:
+        owner, label = self._owner, _text(frame.facts, "label")
         try:
-            made = await owner._do(lambda: owner.half.work(Parcel(frame.facts, frame.body)))
+            work = await owner.do(owner.half.work, Parcel(frame.facts, frame.body))
         except SimfedError as error:
-            await self._send(Frame("failed", {"label": label, "why": str(error)}))
+            await self._wire.send(Frame("failed", {"label": label, "why": str(error)}))
             return
         if label in self._skipped:
             self._skipped.discard(label)
             return
-        async with self._lock:
+
+        def upload() -> Frame:
             times = {
-                "received_s": frame.at_s, "begun_s": begun_s, "training_s": made.training_s,
-                "compression_s": made.compression_s, "packing_s": made.packing_s,
+                "received_s": frame.at_s,
+                "begun_s": begun_s,
+                "training_s": work.training_s,
+                "compression_s": work.compression_s,
+                "packing_s": work.packing_s,
                 "sending_s": time.monotonic(),
-            }  # fmt: skip
-            facts = {**made.parcel.facts, "times": times}
-            await self._put(Frame("upload", facts, made.parcel.body))
+            }
+            return Frame("upload", {**work.parcel.facts, "times": times}, work.parcel.body)
+
+        await self._wire.send(upload)
 
     async def _answer(self, frame: Frame) -> None:
         owner, facts = self._owner, dict(frame.facts)
-        number, what = facts.pop("number"), facts.pop("what")
-        parcel = Parcel(facts, frame.body)
+        number, what = facts.pop("number", None), facts.pop("what", None)
         if what == "keep":
-            found = await owner._do(lambda: owner.half.keep())
+            answer = await owner.do(owner.half.keep)
         else:
-            found = await owner._do(lambda: owner.half.answer(str(what), parcel))
-        await self._send(Frame("answer", {**found.facts, "number": number}, found.body))
-
-    async def _send(self, frame: Frame) -> None:
-        async with self._lock:
-            await self._put(frame)
-
-    async def _put(self, frame: Frame) -> None:
-        await write_frame(self._writer, frame, patience_s=self._silence_s)
+            answer = await owner.do(owner.half.answer, str(what), Parcel(facts, frame.body))
+        await self._wire.send(Frame("answer", {**answer.facts, "number": number}, answer.body))
 
 
-def _has_gone(work: asyncio.Future[Any]) -> bool:
+def _pong(ping: Frame) -> Frame:
+    facts = {"n": ping.facts.get("n"), "heard_s": ping.at_s, "answered_s": time.monotonic()}
+    return Frame("pong", facts)
+
+
+def _text(facts: Mapping[str, Plain], name: str) -> str:
+    """Raises: `Refused`."""
+    value = facts.get(name)
+    if not isinstance(value, str):
+        raise Refused(f"a message whose {name} is no text, got {quoted(value)}")
+    return value
+
+
+def _number(facts: Mapping[str, Plain], name: str, least: float, most: float) -> float:
+    """Raises: `Refused`."""
+    value = facts.get(name)
+    if not (isinstance(value, (int, float)) and least <= value <= most):
+        allowed = f"a number from {least:g} to {most:g}"
+        raise Refused(f"a welcome whose {name} is not {allowed}, got {quoted(value)}")
+    return float(value)
+
+
+def _has_gone(work: asyncio.Future[bool]) -> bool:
     return not work.cancelled() and isinstance(work.exception(), Gone)
 
 
-def _write(folder: Path, files: Mapping[str, Any]) -> None:
+def _write(folder: Path, files: Mapping[str, Part]) -> None:
     """The files that a scenario names, beside it. Raises: `Refused` for places elsewhere."""
     for name, content in files.items():
         path = (folder / name).resolve()
@@ -301,14 +352,8 @@ def _write(folder: Path, files: Mapping[str, Any]) -> None:
         path.write_bytes(content)
 
 
-def _fate(said: Any) -> Fate:
-    if said not in ("merged", "lost", "undone"):
-        raise Refused(f"an upload that became {str(said)[:40]!r}")
-    fate: Fate = said
-    return fate
-
-
-def _told(error: BaseException) -> str:
-    if isinstance(error, asyncio.TimeoutError):
-        return "no answer"
-    return getattr(error, "strerror", None) or str(error)
+def _fate(name: object) -> Fate:
+    """Raises: `Refused`."""
+    if name == "merged" or name == "lost" or name == "undone":
+        return name
+    raise Refused(f"an upload that became {quoted(name)}")

@@ -9,16 +9,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from simfed.assembly import checked
 from simfed.deploy.serving import Listening, serve
-from simfed.deploy.shaping import QUEUE_S, Shaped, shape
+from simfed.deploy.shaping import MOST_CLIENTS, QUEUE_S, Shaped, shape
 from simfed.deploy.warden import Warden
-from simfed.errors import RunFailed
-from simfed.experiment import RunResult, loaded
+from simfed.experiment.assembly import checked
+from simfed.experiment.running import RunResult, loaded
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
 
 __all__ = ["deploy"]
@@ -28,7 +29,7 @@ _PATIENCE_S = 20.0
 
 
 def deploy(
-    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any],
+    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Plain],
     out: str | Path | None = None,
     *,
     shaped: bool = False,
@@ -50,6 +51,13 @@ def deploy(
     """
     scenario, source = loaded(scenario, source)
     parts = checked(scenario, source, time_only=False)
+    if scenario.client_count > MOST_CLIENTS:
+        raise InputError(
+            f"at most {MOST_CLIENTS:,} clients, as each is a process on this machine",
+            where="clients",
+            got=scenario.client_count,
+            hint="simfed serve and simfed join spread them over machines",
+        )
     with contextlib.ExitStack() as stack:
         warden = Warden()
         stack.callback(warden.close)
@@ -59,58 +67,63 @@ def deploy(
         descriptor = os.open(folder / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         os.write(descriptor, token)
         os.close(descriptor)
-        given = replace(listening or Listening(), host=world.server, port=0, token=token)
+        listening = replace(listening or Listening(), host=world.server, port=0, token=token)
         crowd = _Crowd(world, warden, folder, scenario.client_count, allow_plugins)
+        options |= {"listening": listening, "source": source, "told": crowd.begin}
         try:
-            return serve(scenario, out, listening=given, source=source, told=crowd.begin, **options)
+            return serve(scenario, out, **options)
         except RunFailed as error:
-            said = crowd.last_words()
-            if not said:
+            words = crowd.last_words()
+            if not words:
                 raise
-            raise RunFailed(f"{error}; {said}") from None
+            raise RunFailed(f"{error}; {words}") from None
 
 
+@dataclass(eq=False)
 class _Crowd:
     """The clients' processes."""
 
-    def __init__(
-        self, world: Shaped, warden: Warden, folder: Path, clients: int, allow_plugins: bool
-    ) -> None:
-        self._world, self._warden, self._folder, self._clients = world, warden, folder, clients
-        self._allow_plugins = allow_plugins
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+    world: Shaped
+    warden: Warden
+    folder: Path
+    clients: int
+    allow_plugins: bool
+    processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def begin(self, host: str, port: int) -> None:
         """Start them all."""
-        for client in range(self._clients):
-            self._processes[client] = self._start(client, f"{host}:{port}")
-            self._warden.will(end=self._processes[client].pid)
+        for client in range(self.clients):
+            self.processes[client] = self._start(client, f"{host}:{port}")
+            self.warden.will(end=self.processes[client].pid)
 
     def _start(self, client: int, server: str) -> subprocess.Popen[bytes]:
-        command = [
-            *self._world.within(client), sys.executable, "-m", "simfed", "join", server,
-            "--client", str(client), "--token", str(self._folder / "token"), "--quiet",
-            "--patience", f"{_PATIENCE_S:g}", *(["--allow-plugins"] if self._allow_plugins else []),
-        ]  # fmt: skip
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _path()}
-        with (self._folder / f"client-{client}").open("wb") as log:
-            # a group of its own: Ctrl-C is the server's to hear, which ends a round first
+        join = f"-m simfed join {server} --client {client} --quiet --patience {_PATIENCE_S:g}"
+        command = [*self.world.within(client), sys.executable, *join.split()]
+        command += ["--token", str(self.folder / "token")]
+        command += ["--allow-plugins"] if self.allow_plugins else []
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _python_path()}
+        with (self.folder / f"client-{client}").open("wb") as log:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                # Ctrl-C is the server's to hear, which ends a round first
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def last_words(self) -> str:
-        """What the first client that failed had to say."""
-        for client, process in self._processes.items():
+        """The last line of the first client that failed."""
+        for client, process in self.processes.items():
             if process.poll() not in (None, 0):
-                lines = (self._folder / f"client-{client}").read_text(errors="replace").split("\n")
-                said = [line for line in lines if line.strip()]
-                return f"client {client} said: {said[-1]}" if said else ""
+                text = (self.folder / f"client-{client}").read_text(errors="replace")
+                lines = [line for line in text.split("\n") if line.strip()]
+                return f"client {client} said: {lines[-1]}" if lines else ""
         return ""
 
 
-def _path() -> str:
-    """Where this process's simfed is, before what else there is."""
+def _python_path() -> str:
+    """This process's simfed, before what else there is."""
     here = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

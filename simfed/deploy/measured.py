@@ -7,18 +7,22 @@ phase: the server serialising, the client waking up, reading, measuring losses, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from simfed.deploy.frames import Refused
+from simfed.deploy.frames import number_in
 from simfed.record.schema import HOST
 from simfed.sim.flight import Unit
 
 __all__ = ["Instants", "lay_out"]
 
 
+_INSTANTS = ("received_s", "begun_s", "sending_s")
+_DURATIONS = ("training_s", "compression_s", "packing_s")
+
+
 class Instants(NamedTuple):
-    """Of one participation, on the run's time line; seconds of what lies within."""
+    """Instants of one participation on the run's time line, and durations that lie within; s."""
 
     started_s: float
     sent_s: float
@@ -38,47 +42,36 @@ class Instants(NamedTuple):
     """The server turned to it."""
 
     @classmethod
-    def of(
-        cls, times: Any, here_s: Callable[[float], float], *, started_s: float, sent_s: float,
-        arrived_s: float, landed_s: float,
-    ) -> Instants:  # fmt: skip
-        """From what a client says of itself; `here_s` puts instants of its clock on the run's line.
-        Raises: `Refused`."""
-        said = {name: _number(times, name) for name in _SAID}
-        return cls(
-            started_s=started_s,
-            sent_s=sent_s,
-            received_s=here_s(said["received_s"]),
-            begun_s=here_s(said["begun_s"]),
-            training_s=max(said["training_s"], 0.0),
-            compression_s=max(said["compression_s"], 0.0),
-            packing_s=max(said["packing_s"], 0.0),
-            sending_s=here_s(said["sending_s"]),
-            arrived_s=arrived_s,
-            landed_s=landed_s,
-        )
-
-
-_SAID = ("received_s", "begun_s", "training_s", "compression_s", "packing_s", "sending_s")
+    def of(cls, times: object, here_s: Callable[[float], float], **server_s: float) -> Instants:
+        """From a client's own times; `here_s` puts instants of its clock on the run's line, which
+        the server's (`server_s`) are on already. Raises: `Refused`."""
+        instants_s = {name: here_s(number_in(times, name)) for name in _INSTANTS}
+        durations_s = {name: max(number_in(times, name), 0.0) for name in _DURATIONS}
+        return cls(**server_s, **instants_s, **durations_s)
 
 
 def lay_out(instants: Instants, arm: str) -> list[Unit]:
-    """What the client went through, in order, from its start until it landed.
+    """The units of a participation in order, from its start until it landed.
 
     Where the clocks' uncertainty would put an instant before an earlier one, it counts as that one.
 
-    >>> of = Instants(0.0, 0.5, 1.5, 1.6, 2.0, 0.5, 0.1, 4.5, 6.0, 6.0)
-    >>> [(u.kind, round(u.duration_s, 3)) for u in lay_out(of, "top-k") if u.duration_s > 0]
+    >>> instants = Instants(0.0, 0.5, 1.5, 1.6, 2.0, 0.5, 0.1, 4.5, 6.0, 6.0)
+    >>> [(u.kind, round(u.duration_s, 3)) for u in lay_out(instants, "top-k") if u.duration_s > 0]
     [('host', 0.5), ('download', 1.0), ('host', 0.4), ('training', 2.0), ('compression', 0.5),
     ('host', 0.1), ('upload', 1.5)]
     """
     within_s = instants.training_s + instants.compression_s + instants.packing_s
+    borders_s = (
+        instants.sent_s,
+        instants.received_s,
+        max(instants.begun_s, instants.sending_s - within_s),
+        instants.sending_s,
+        instants.arrived_s,
+        instants.landed_s,
+    )
     at_s = [instants.started_s]
-    for instant_s in (
-        instants.sent_s, instants.received_s, max(instants.begun_s, instants.sending_s - within_s),
-        instants.sending_s, instants.arrived_s, instants.landed_s,
-    ):  # fmt: skip
-        at_s.append(min(max(instant_s, at_s[-1]), max(instants.landed_s, at_s[0])))
+    for border_s in borders_s:
+        at_s.append(min(max(border_s, at_s[-1]), max(instants.landed_s, at_s[0])))
     sent, received, begun, sending, arrived, landed = at_s[1:]
     work_s = sending - begun
     shrink = min(1.0, work_s / within_s) if within_s > 0 else 0.0
@@ -93,10 +86,3 @@ def lay_out(instants: Instants, arm: str) -> list[Unit]:
         Unit("upload", "upload", arrived - sending),
         Unit(HOST, "waking up", landed - arrived),
     ]
-
-
-def _number(times: Any, name: str) -> float:
-    value = times.get(name) if isinstance(times, Mapping) else None
-    if not isinstance(value, (int, float)) or not abs(value) < 1e12:
-        raise Refused(f"an upload whose {name} is no number")
-    return float(value)

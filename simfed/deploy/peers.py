@@ -8,26 +8,48 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import itertools
+import logging
+import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from simfed.deploy import handshake
-from simfed.deploy.clocks import Exchange, Line
-from simfed.deploy.frames import Busy, Frame, Gone, Refused, read_frame, write_frame
-from simfed.errors import InputError
+from simfed.deploy.clocks import ClockLine, Exchange
+from simfed.deploy.doorstep import Doorstep
+from simfed.deploy.frames import (
+    Altered,
+    Busy,
+    Frame,
+    Gone,
+    Refused,
+    number_in,
+    quoted,
+    within,
+)
+from simfed.deploy.wire import Wire
+from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.learn.parcel import Parcel
 
-__all__ = ["Came", "Patience", "Peers"]
+__all__ = ["ArrivedUpload", "Patience", "Peers"]
 
 _Result = TypeVar("_Result")
 Post = Callable[[float, Callable[[], object]], object]
 
-_STRANGERS = 64
+_STRANGERS, _OF_ONE_ADDRESS = 64, 16
 """Connections at a time that have not said who they are."""
+_MOST_REFUSALS = 20
+"""Of which is told why."""
+_PAUSE_S = 0.1
+"""Before another connection is accepted where the system could not give us one."""
 _SMALL = 2**16
 _FIRST_EXCHANGES = 8
 _FAREWELL_S = 2.0
@@ -49,25 +71,28 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
-    """An upload, or why there will be none."""
+class ArrivedUpload:
+    """An upload, or that there will be none."""
 
     frame: Frame | None
     """None: its client is gone."""
     sent_s: float
     """When the first byte of the task left, by this machine's monotonic clock."""
     sent_bytes: int
-    line: Line
+    line: ClockLine
 
 
 @dataclass(slots=True)
 class _Errand:
-    """Something that a client was given and has not answered."""
+    """A task that a client was given and has not answered."""
 
-    told: Callable[[Came], object]
+    tell: Callable[[ArrivedUpload], object]
     most_body: int
     sent_s: float = 0.0
     sent_bytes: int = 0
+
+    def arrival(self, frame: Frame | None, line: ClockLine) -> ArrivedUpload:
+        return ArrivedUpload(frame, self.sent_s, self.sent_bytes, line)
 
 
 @dataclass(eq=False, slots=True)
@@ -76,14 +101,14 @@ class _Peer:
 
     client: int
     life: str
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    line: Line = field(default_factory=Line)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wire: Wire
+    line: ClockLine = field(default_factory=ClockLine)
     errands: dict[str, _Errand] = field(default_factory=dict)
-    asked: dict[int, asyncio.Future[Frame]] = field(default_factory=dict)
+    questions: dict[int, asyncio.Future[Frame]] = field(default_factory=dict)
     ready: bool = False
-    most: int = _SMALL
+    most_body: int = _SMALL
+    """Bytes of the longest body that may come: of all that was asked for so far, as the answer to
+    what nobody waits for any longer may still be on its way."""
     heard_s: float = 0.0
     pinged_s: dict[int, float] = field(default_factory=dict)
 
@@ -91,55 +116,46 @@ class _Peer:
         """A byte has come."""
         self.heard_s = time.monotonic()
 
-    def most_body(self) -> int:
-        """The longest body that may come: of what was asked for so far, as the answer to what
-        nobody waits for any longer may still be on its way."""
-        return self.most
 
-    def expect(self, name: str, errand: _Errand) -> None:
-        """Something that is to be answered."""
-        self.errands[name] = errand
-        self.most = max(self.most, errand.most_body)
-
-
+@dataclass(eq=False)
 class Peers:
-    """The connections of one server.
+    """The connections of one server, on a thread of their own."""
 
-    welcome(client): what a client is told beside the server's proof. check(client, facts): what is
-    wrong with what it says of itself, or None. state_of(client): what a client that has begun anew
-    goes on from, or None. joined(client), left(client, why): called in the story's time.
-    """
+    clients: int
+    """How many the scenario has."""
+    token: bytes
+    post: Post
+    """Lets something happen in the story's time."""
+    _: KW_ONLY
+    welcome: Callable[[int], Parcel]
+    """Client → what it is told beside the server's proof."""
+    check: Callable[[int, dict[str, Plain]], str | None]
+    """Client and its facts of itself → what is wrong with them, or None."""
+    state_of: Callable[[int], Parcel | None]
+    """Client that has begun anew → what it goes on from, or None."""
+    joined: Callable[[int], object]
+    """Called in the story's time, as is `left` with the reason."""
+    left: Callable[[int, str], object]
+    most_state: int
+    """Bytes of a client's state."""
+    patience: Patience = Patience()
 
-    def __init__(
-        self,
-        clients: int,
-        token: bytes,
-        post: Post,
-        *,
-        welcome: Callable[[int], Parcel],
-        check: Callable[[int, dict[str, Any]], str | None],
-        state_of: Callable[[int], Parcel | None],
-        joined: Callable[[int], object],
-        left: Callable[[int, str], object],
-        most_state: int,
-        patience: Patience | None = None,
-    ) -> None:
-        self._clients, self._token, self._post = clients, token, post
-        self._welcome, self._check, self._state_of = welcome, check, state_of
-        self._joined, self._left = joined, left
-        self._most_state = most_state
-        self._patience = patience or Patience()
+    def __post_init__(self) -> None:
         self._peers: dict[int, _Peer] = {}
         self._lives: dict[int, str] = {}
+        """Client → its process that was here last."""
         self._news: dict[int, list[Frame]] = {}
-        self._clocks: dict[int, Line] = {}
-        self._strangers = 0
-        self._numbers = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
+        """Client that is away → what it is told when it is back."""
+        self._clocks: dict[int, ClockLine] = {}
+        self.strangers = Doorstep(_STRANGERS, _OF_ONE_ADDRESS)
+        self._listeners: list[socket.socket] = []
+        self._numbers = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_log_in_a_line)
         self._thread = threading.Thread(target=self._run, name="simfed-peers", daemon=True)
-        self.refused: list[str] = []
-        """Why connections were refused, for whoever looks on."""
+        self.refused: deque[str] = deque(maxlen=_MOST_REFUSALS)
+        """Why the last connections were refused, for whoever looks on."""
 
     # ---- from the server's thread ----------------------------------------------------------------
 
@@ -147,25 +163,30 @@ class Peers:
         """Begin to accept connections; where. Raises: `InputError`."""
         self._thread.start()
         try:
-            self._server = self._wait(
-                asyncio.start_server(self._meet, host, port, ssl=tls, limit=2**18)
-            )
+            self._listeners += _listeners(host, port)
         except OSError as error:
             self.close(Frame("bye"))
-            raise InputError(
-                "an address of this machine and a free port", where="--listen",
-                got=f"{host}:{port}", hint=error.strerror or str(error),
-            ) from None  # fmt: skip
-        where = self._server.sockets[0].getsockname()
+            allowed, why = (
+                "an address of this machine and a free port",
+                error.strerror or str(error),
+            )
+            raise InputError(allowed, where="--listen", got=f"{host}:{port}", hint=why) from None
+        for listener in self._listeners:
+            self._soon(self._accept(listener, tls))
+        where = self._listeners[0].getsockname()
         return str(where[0]), int(where[1])
 
     def give(
-        self, client: int, label: str, parcel: Parcel, most_body: int,
-        told: Callable[[Came], object],
-    ) -> None:  # fmt: skip
-        """A task for a client; `told` is called, in the story's time, with what comes of it."""
+        self,
+        client: int,
+        label: str,
+        parcel: Parcel,
+        most_body: int,
+        tell: Callable[[ArrivedUpload], object],
+    ) -> None:
+        """A task for a client; `tell` is called, in the story's time, with what comes of it."""
         frame = Frame("task", parcel.facts, parcel.body)
-        self._soon(self._give(client, label, frame, _Errand(told, most_body)))
+        self._soon(self._give(client, label, frame, _Errand(tell, most_body)))
 
     def forget(self, client: int, label: str) -> None:
         """Nobody waits for this upload any longer: it need not be sent."""
@@ -176,28 +197,22 @@ class Peers:
         self._soon(self._tell(client, frame))
 
     def ask(
-        self, what: str, asked: Sequence[tuple[int, Parcel]], most_body: int = _SMALL
+        self, what: str, questions: Sequence[tuple[int, Parcel]], most_body: int = _SMALL
     ) -> list[Parcel | None]:
-        """What only clients know, of all at once; None: it is gone."""
+        """Clients' answers to questions, of all at once; None: the client is gone."""
 
-        async def told() -> list[Frame | None]:
+        async def ask_all() -> list[Parcel | None]:
             return await asyncio.gather(
-                *(self._ask(client, what, parcel, most_body) for client, parcel in asked)
+                *(self._ask(client, what, parcel, most_body) for client, parcel in questions)
             )
 
-        return [None if f is None else Parcel(f.facts, f.body) for f in self._wait(told())]
+        return self._wait(ask_all())
 
-    def keep_all(self) -> dict[int, Parcel]:
+    def states(self) -> dict[int, Parcel]:
         """What every client that is there needs to go on from here."""
-
-        async def kept() -> dict[int, Frame | None]:
-            there = [client for client, peer in self._peers.items() if peer.ready]
-            found = await asyncio.gather(
-                *(self._ask(client, "keep", Parcel({}), self._most_state) for client in there)
-            )
-            return dict(zip(there, found, strict=True))
-
-        return {c: Parcel(f.facts, f.body) for c, f in self._wait(kept()).items() if f is not None}
+        there = self.there
+        answers = self.ask("keep", [(client, Parcel({})) for client in there], self.most_state)
+        return {c: state for c, state in zip(there, answers, strict=True) if state is not None}
 
     @property
     def there(self) -> list[int]:
@@ -205,15 +220,17 @@ class Peers:
         return sorted(client for client, peer in list(self._peers.items()) if peer.ready)
 
     def clocks(self) -> dict[str, dict[str, float]]:
-        """Of every client's clock: what is known of it."""
+        """Client → how far its clock is ahead, and how sure that is."""
         return {
             str(client): {
-                "ahead_s": line.ahead_s, "unsure_s": line.unsure_s, "exchanges": line.exchanges,
+                "ahead_s": line.ahead_s,
+                "unsure_s": line.unsure_s,
+                "exchanges": line.exchanges,
                 "wandered_s": line.wandered_s,
             }
             for client, line in sorted(self._clocks.items())
             if line.exchanges
-        }  # fmt: skip
+        }
 
     def close(self, last: Frame) -> None:
         """Say it to everybody and hang up; safe to call twice."""
@@ -234,90 +251,118 @@ class Peers:
             self._loop.run_until_complete(asyncio.wait(unfinished))
         self._loop.close()
 
-    def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+    def _wait(self, work: Coroutine[object, None, _Result]) -> _Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def _soon(self, work: Coroutine[Any, Any, object]) -> None:
+    def _soon(self, work: Coroutine[object, None, object]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop)
 
     # ---- one connection --------------------------------------------------------------------------
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        while True:
+            try:
+                connection, address = await self._loop.sock_accept(listener)
+            except OSError:  # too many are open: what is silent goes first
+                if listener.fileno() < 0:
+                    return
+                self.strangers.end_oldest()
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            task = self._loop.create_task(self._meet(connection, str(address[0]), tls))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _meet(
+        self, connection: socket.socket, address: str, tls: ssl.SSLContext | None
+    ) -> None:
+        peer: _Peer | None = None
+        wire: Wire | None = None
+        why = "the connection was closed"
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
-        peer: _Peer | None = None
-        why = "the connection was closed"
         try:
-            with self._one_more_stranger():
-                peer = await self._shake_hands(reader, writer)
+            with self.strangers.hold(address, task.cancel):
+                wire = await self._open(connection, tls)
+                opening = await self._identify(wire)
+            peer = await self._admit(wire, opening)
             await self._listen_to(peer)
-        except Refused as error:
+        except (Refused, Altered) as error:
             why = str(error)
             self.refused.append(why)
-            with contextlib.suppress(Gone):
-                frame = Frame("refused", {"why": why, "later": isinstance(error, Busy)})
-                await write_frame(writer, frame, patience_s=self._patience.handshake_s)
+            if wire is not None:
+                later = isinstance(error, (Altered, Busy))
+                wire.patience_s = self.patience.handshake_s
+                with contextlib.suppress(Gone):
+                    await wire.send(Frame("refused", {"why": why, "later": later}))
         except Gone as error:
             why = str(error)
-        except (ConnectionError, ssl.SSLError) as error:
+        except OSError as error:
             why = f"the connection was lost ({error})"
         except asyncio.CancelledError:
             why = "the server has stopped"
         finally:
-            self._tasks.discard(task)
             if peer is not None:
                 self._lose(peer, why)
-            writer.close()
+            if wire is not None:
+                wire.close()
+            else:
+                connection.close()
 
-    @contextlib.contextmanager
-    def _one_more_stranger(self) -> Iterator[None]:
-        if self._strangers >= _STRANGERS:
-            raise Busy("too many connections at once that have not said who they are")
-        self._strangers += 1
-        try:
-            yield
-        finally:
-            self._strangers -= 1
-
-    async def _shake_hands(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> _Peer:
-        patience_s, ours = self._patience.handshake_s, handshake.nonce()
-        await write_frame(writer, handshake.greeting(ours), patience_s=patience_s)
-        said = await asyncio.wait_for(
-            read_frame(reader, most_body=0, patience_s=patience_s), 2 * patience_s
+    async def _open(self, connection: socket.socket, tls: ssl.SSLContext | None) -> Wire:
+        """Raises: `OSError` where TLS does not come about."""
+        reader = asyncio.StreamReader(limit=2**18)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        patience_s = self.patience.handshake_s
+        transport, _ = await self._loop.connect_accepted_socket(
+            lambda: protocol,
+            connection,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else patience_s,
         )
-        client = handshake.check_hello(said, self._token, ours, self._clients)
-        peer = _Peer(client, str(said.facts.get("life")), reader, writer)
+        writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+        return Wire(reader, writer, patience_s)
+
+    async def _identify(self, wire: Wire) -> handshake.Opening:
+        """Who the other end is. Raises: `Gone`, `Refused`."""
+        ours, patience_s = handshake.nonce(), self.patience.handshake_s
+        await wire.send(handshake.greeting(ours))
+        try:
+            hello = await within(patience_s, wire.receive(0))
+        except asyncio.TimeoutError:
+            raise Gone(f"it did not say who it is within {patience_s:g} s") from None
+        return handshake.check_hello(hello, self.token, ours, self.clients)
+
+    async def _admit(self, wire: Wire, opening: handshake.Opening) -> _Peer:
+        """Welcome a client. Raises: `Busy` where it is here already, `Gone`."""
+        if self.token:
+            wire.seal(*opening.keys(self.token))
+        wire.patience_s = self.patience.silence_s
+        peer = _Peer(opening.client, opening.life, wire)
         peer.heard()
-        before = self._peers.get(client)
+        before = self._peers.get(peer.client)
         if before is not None:
-            alive = time.monotonic() - before.heard_s < 3 * self._patience.beat_s
+            alive = time.monotonic() - before.heard_s < 3 * self.patience.beat_s
             if before.life != peer.life and alive:
-                raise Busy(f"client {client} is here already")
+                raise Busy(f"client {peer.client} is here already")
             self._lose(before, "its client has come again")
-            before.writer.close()
-        self._peers[client] = peer
-        parcel = self._welcome(client)
-        told = {
-            **parcel.facts,
-            "beat_s": self._patience.beat_s,
-            "silence_s": self._patience.silence_s,
-            "proof": handshake.proof(self._token, "server", ours, str(said.facts.get("nonce"))),
-        }
-        await self._write(peer, Frame("welcome", told, parcel.body))
+            before.wire.close()
+        self._peers[peer.client] = peer
+        parcel = self.welcome(peer.client)
+        beat_s, silence_s = self.patience.beat_s, self.patience.silence_s
+        facts = {**parcel.facts, "beat_s": beat_s, "silence_s": silence_s}
+        try:
+            await wire.send(Frame("welcome", facts, parcel.body))
+        except BaseException as error:
+            self._lose(peer, str(error))
+            raise
         return peer
 
     async def _listen_to(self, peer: _Peer) -> None:
         beat = asyncio.ensure_future(self._beat(peer))
         try:
             while True:
-                frame = await read_frame(
-                    peer.reader, most_body=peer.most_body, patience_s=self._patience.silence_s,
-                    heard=peer.heard,
-                )  # fmt: skip
-                await self._hear(peer, frame)
+                await self._hear(peer, await peer.wire.receive(lambda: peer.most_body, peer.heard))
         finally:
             beat.cancel()
 
@@ -326,16 +371,16 @@ class Peers:
         if frame.kind == "pong":
             asked_s = peer.pinged_s.pop(_int(facts.get("n")), None)
             if asked_s is not None:
-                heard_s, answered_s = _instant(facts, "heard_s"), _instant(facts, "answered_s")
+                heard_s, answered_s = number_in(facts, "heard_s"), number_in(facts, "answered_s")
                 peer.line.add(Exchange(asked_s, heard_s, answered_s, frame.at_s))
                 self._clocks[peer.client] = peer.line
         elif frame.kind in ("upload", "failed"):
-            errand = peer.errands.pop(str(facts.get("label")), None)
+            errand = peer.errands.pop(_text(facts, "label"), None)
             if errand is not None:
-                came = Came(frame, errand.sent_s, errand.sent_bytes, peer.line)
-                self._post(frame.at_s, lambda: errand.told(came))
+                arrival = errand.arrival(frame, peer.line)
+                self.post(frame.at_s, lambda: errand.tell(arrival))
         elif frame.kind == "answer":
-            waiting = peer.asked.pop(_int(facts.get("number")), None)
+            waiting = peer.questions.pop(_int(facts.get("number")), None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(frame)
         elif frame.kind == "built":
@@ -344,50 +389,44 @@ class Peers:
             if not peer.line.exchanges:
                 raise Refused("its clock is not known yet")
             peer.ready = True
-            self._post(frame.at_s, lambda: self._joined(peer.client))
+            self.post(frame.at_s, lambda: self.joined(peer.client))
         elif frame.kind != "beat":
-            raise Refused(f"a message {frame.kind[:40]!r} that no client sends")
+            raise Refused(f"a message {quoted(frame.kind)} that no client sends")
 
-    async def _greet(self, peer: _Peer, facts: dict[str, Any]) -> None:
+    async def _greet(self, peer: _Peer, facts: dict[str, Plain]) -> None:
         """A client that has built its half: check what it has, give it what it lacks."""
-        wrong = self._check(peer.client, facts)
+        wrong = self.check(peer.client, facts)
         if wrong is not None:
             raise Refused(wrong)
         news = self._news.pop(peer.client, [])
         if self._lives.get(peer.client) == peer.life:
             for frame in news:
-                await self._write(peer, frame)
+                await peer.wire.send(frame)
         else:
-            state = self._state_of(peer.client)
+            state = self.state_of(peer.client)
             if state is not None:
-                await self._write(peer, Frame("take up", state.facts, state.body))
+                await peer.wire.send(Frame("take up", state.facts, state.body))
         self._lives[peer.client] = peer.life
         for _ in range(_FIRST_EXCHANGES):
             await self._ping(peer)
-        await self._write(peer, Frame("go"))
+        await peer.wire.send(Frame("go"))
 
     async def _beat(self, peer: _Peer) -> None:
         with contextlib.suppress(Gone):
             while True:
-                await asyncio.sleep(self._patience.beat_s)
+                await asyncio.sleep(self.patience.beat_s)
                 await self._ping(peer)
 
     async def _ping(self, peer: _Peer) -> None:
-        self._numbers += 1
-        number = self._numbers
-        async with peer.lock:
+        number = next(self._numbers)
+
+        def ask() -> Frame:
             peer.pinged_s[number] = time.monotonic()
             if len(peer.pinged_s) > 1000:
                 peer.pinged_s.pop(next(iter(peer.pinged_s)))
-            frame = Frame("ping", {"n": number})
-            await write_frame(peer.writer, frame, patience_s=self._patience.silence_s)
+            return Frame("ping", {"n": number})
 
-    async def _write(self, peer: _Peer, frame: Frame) -> tuple[float, int]:
-        """When it began to leave, and its size."""
-        async with peer.lock:
-            since_s = time.monotonic()
-            size = await write_frame(peer.writer, frame, patience_s=self._patience.silence_s)
-        return since_s, size
+        await peer.wire.send(ask)
 
     def _lose(self, peer: _Peer, why: str) -> None:
         """A connection is over: what was under way there will not come."""
@@ -395,42 +434,41 @@ class Peers:
             del self._peers[peer.client]
         now_s = time.monotonic()
         for errand in peer.errands.values():
-            came = Came(None, errand.sent_s, errand.sent_bytes, peer.line)
-            self._post(now_s, lambda told=errand.told, came=came: told(came))  # type: ignore[misc]
+            self.post(now_s, partial(errand.tell, errand.arrival(None, peer.line)))
         peer.errands.clear()
-        for waiting in peer.asked.values():
+        for waiting in peer.questions.values():
             if not waiting.done():
                 waiting.set_exception(Gone(why))
         if peer.ready:
             peer.ready = False
-            self._post(now_s, lambda: self._left(peer.client, why))
+            self.post(now_s, lambda: self.left(peer.client, why))
 
     # ---- what the server wants -------------------------------------------------------------------
 
     async def _give(self, client: int, label: str, frame: Frame, errand: _Errand) -> None:
         peer = self._peers.get(client)
         if peer is None or not peer.ready:
-            came = Came(None, time.monotonic(), 0, Line())
-            self._post(came.sent_s, lambda: errand.told(came))
+            errand.sent_s = time.monotonic()
+            self.post(errand.sent_s, partial(errand.tell, errand.arrival(None, ClockLine())))
             return
-        peer.expect(label, errand)
+        peer.errands[label] = errand
+        peer.most_body = max(peer.most_body, errand.most_body)
+
+        def task() -> Frame:
+            errand.sent_s = time.monotonic()  # its answer may come before `send` returns
+            return frame
+
         try:
-            errand.sent_s, errand.sent_bytes = await self._write_task(peer, frame, errand)
+            errand.sent_s, errand.sent_bytes = await peer.wire.send(task)
         except Gone as error:
             self._lose(peer, str(error))
-            peer.writer.close()
-
-    async def _write_task(self, peer: _Peer, frame: Frame, errand: _Errand) -> tuple[float, int]:
-        async with peer.lock:
-            errand.sent_s = time.monotonic()  # its answer may come before `write_frame` returns
-            size = await write_frame(peer.writer, frame, patience_s=self._patience.silence_s)
-        return errand.sent_s, size
+            peer.wire.close()
 
     async def _forget(self, client: int, label: str) -> None:
         peer = self._peers.get(client)
         if peer is not None and peer.errands.pop(label, None) is not None:
             with contextlib.suppress(Gone):
-                await self._write(peer, Frame("skip", {"label": label}))
+                await peer.wire.send(Frame("skip", {"label": label}))
 
     async def _tell(self, client: int, frame: Frame) -> None:
         peer = self._peers.get(client)
@@ -438,50 +476,78 @@ class Peers:
             self._news.setdefault(client, []).append(frame)
             return
         with contextlib.suppress(Gone):
-            await self._write(peer, frame)
+            await peer.wire.send(frame)
 
-    async def _ask(self, client: int, what: str, parcel: Parcel, most_body: int) -> Frame | None:
+    async def _ask(self, client: int, what: str, parcel: Parcel, most_body: int) -> Parcel | None:
         peer = self._peers.get(client)
         if peer is None or not peer.ready:
             return None
-        self._numbers += 1
-        number, name = self._numbers, f"ask {self._numbers}"
+        number = next(self._numbers)
         waiting: asyncio.Future[Frame] = self._loop.create_future()
-        peer.asked[number] = waiting
-        # an errand of nobody's: its answer may be so long
-        peer.expect(name, _Errand(lambda came: None, most_body))
+        peer.questions[number] = waiting
+        peer.most_body = max(peer.most_body, most_body)
         facts = {**parcel.facts, "number": number, "what": what}
         try:
-            await self._write(peer, Frame("ask", facts, parcel.body))
-            return await asyncio.wait_for(waiting, self._patience.answer_s)
+            await peer.wire.send(Frame("ask", facts, parcel.body))
+            answer = await asyncio.wait_for(waiting, self.patience.answer_s)
         except (Gone, asyncio.TimeoutError):
             return None
         finally:
-            peer.asked.pop(number, None)
-            peer.errands.pop(name, None)
+            peer.questions.pop(number, None)
+        return Parcel(answer.facts, answer.body)
 
     async def _hang_up(self, last: Frame) -> None:
-        if hasattr(self, "_server"):
-            self._server.close()
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+            listener.close()
+        while len(self.strangers):
+            self.strangers.end_oldest()
         for peer in list(self._peers.values()):
-            with contextlib.suppress(Gone):
-                await asyncio.wait_for(self._write(peer, last), self._patience.handshake_s)
+            with contextlib.suppress(Gone, asyncio.TimeoutError):
+                await within(self.patience.handshake_s, peer.wire.send(last))
         # who is told hangs up; closing first could throw away what is on its way to a client
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=_FAREWELL_S)
         for peer in list(self._peers.values()):
-            peer.writer.close()
+            peer.wire.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _int(value: Any) -> int:
-    return value if type(value) is int else -1
+def _listeners(host: str, port: int) -> list[socket.socket]:
+    """One for every address of this machine that the host's name stands for. Raises: `OSError`."""
+    listeners: list[socket.socket] = []
+    missing: OSError | None = None
+    for family, _, _, _, address in dict.fromkeys(
+        socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    ):
+        try:
+            listener = socket.create_server((str(address[0]), port), family=family, backlog=128)
+        except OSError as error:
+            if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # as ::1 without IPv6
+                missing = error
+                continue
+            for listener in listeners:
+                listener.close()
+            raise
+        listener.setblocking(False)
+        listeners.append(listener)
+    if missing is not None and not listeners:
+        raise missing
+    return listeners
 
 
-def _instant(facts: Any, name: str) -> float:
+def _log_in_a_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What asyncio would print with a traceback."""
+    error = context.get("exception")
+    logging.getLogger(__name__).warning("%s%s", context["message"], f": {error}" if error else "")
+
+
+def _text(facts: Mapping[str, Plain], name: str) -> str:
     value = facts.get(name)
-    if not isinstance(value, (int, float)) or not abs(value) < 1e12:
-        raise Refused(f"a message whose {name} is no instant")
-    return float(value)
+    return value if isinstance(value, str) else ""
+
+
+def _int(value: object) -> int:
+    return value if type(value) is int else -1

@@ -8,26 +8,27 @@ and one that comes back, a merge takes the time that it takes, and who is there 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
-from simfed.contract import Outcome
-from simfed.deploy.frames import Refused
+from simfed.deploy.frames import Refused, sentence_of
 from simfed.deploy.measured import Instants, lay_out
-from simfed.deploy.peers import Came, Peers
+from simfed.deploy.peers import ArrivedUpload, Peers
 from simfed.deploy.world import RealTime
-from simfed.errors import InputError, RunFailed
+from simfed.ground.contract import Outcome
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.plain import Plain
 from simfed.learn.apart import ServerHalf
 from simfed.learn.parcel import Parcel
 from simfed.record import Checkpoint
 from simfed.record.schema import HOST
 from simfed.sim import Simulation
 from simfed.sim.flight import Flight, Unit
-from simfed.sim.server_work import Done
+from simfed.sim.server_work import PlayedWork
 
 __all__ = ["Deployed", "Joined", "NoDevice"]
 
@@ -42,20 +43,20 @@ class NoDevice:
 
     counts_energy = False
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         pass
 
 
 class Joined:
-    """Who is there: who has joined, in the story's time. A `Presence`."""
+    """The clients that have joined, in the story's time. A `Presence`."""
 
     def __init__(self) -> None:
         self.ids: set[int] = set()
 
-    def available(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def available(self, at_s: float) -> NDArray[np.int64]:
         return np.array(sorted(self.ids), dtype=np.int64)
 
     def is_available(self, client: int, at_s: float) -> bool:
@@ -85,11 +86,11 @@ class Deployed(Simulation):
         """Called with what `run` is given, before the first round."""
         self._rejoin_s = rejoin_s
         self._outcome: Outcome | None = None
-        self.kept: dict[int, Parcel] = {}
+        self.client_states: dict[int, Parcel] = {}
         """What clients need to go on from the last checkpoint."""
 
     def connect(self, peers: Peers) -> None:
-        """Before anything else."""
+        """Play with these clients; call it before anything else."""
         self._peers = peers
         self._env = RealTime()
         self._back = self._env.event()
@@ -97,7 +98,7 @@ class Deployed(Simulation):
 
     @property
     def now_s(self) -> float:
-        """The story's."""
+        """The instant in the story, s."""
         return self._env.now
 
     def run(self, *, stop_requested: Callable[[], bool] = lambda: False, **others: Any) -> None:
@@ -128,15 +129,14 @@ class Deployed(Simulation):
         self._forget_model_of(client)
 
     def _forget_model_of(self, client: int) -> None:
-        """Which version it has, nobody knows: where changes travel down, it is sent a whole one."""
+        """Its version is no longer known: where changes travel down, it is sent a whole model."""
         if self._held is not None:
             self._held.pop(client, None)
         self._workload.forget(client)
 
-    @property
-    def post(self) -> Any:
+    def post(self, monotonic_s: float, happen: Callable[[], object]) -> None:
         """See `RealTime.post`."""
-        return self._env.post
+        self._env.post(monotonic_s, happen)
 
     # ---- what the real world does otherwise ------------------------------------------------------
 
@@ -157,69 +157,65 @@ class Deployed(Simulation):
         flight.phase, label = "download", flight.task.label
         done = self._env.event()
         self._peers.give(
-            flight.client, label, self._workload.outgoing(flight.contribution),
+            flight.client,
+            label,
+            self._workload.outgoing(flight.contribution),
             self._workload.most_bytes(flight.contribution),
-            lambda came: None if done.triggered else done.succeed(came),
-        )  # fmt: skip
+            lambda arrival: None if done.triggered else done.succeed(arrival),
+        )
         try:
-            came: Came = yield done
+            arrival: ArrivedUpload = yield done
         except simpy.Interrupt:  # nobody waits for it any longer
             done.succeed(None)
             self._peers.forget(flight.client, label)
-            flight.lose("dropped")
-            self._lost(flight)
+            self._lose(flight, "dropped")
         else:
-            self._take_in(flight, came)
+            self._end_flight(flight, arrival)
         flight.phase, flight.ended_at_s = "over", self._env.now
         self._landed(flight)
 
-    def _take_in(self, flight: Flight, came: Came) -> None:
-        flight.downlink_bytes = float(came.sent_bytes)
-        frame = came.frame
+    def _end_flight(self, flight: Flight, arrival: ArrivedUpload) -> None:
+        """Its upload has arrived, or never will. Raises: `RunFailed` where its learning failed."""
+        flight.downlink_bytes = float(arrival.sent_bytes)
+        frame = arrival.frame
         if frame is None:
-            flight.lose("dropped")
             flight.away = True
-            self._lost(flight)
+            self._lose(flight, "dropped")
             return
         if frame.kind == "failed":
-            raise RunFailed(f"client {flight.client}: {str(frame.facts.get('why'))[:500]}")
+            raise RunFailed(f"client {flight.client}: {sentence_of(frame.facts.get('why'))}")
         flight.uplink_bytes = float(frame.size)
         facts = dict(frame.facts)
         try:
             instants = Instants.of(
                 facts.pop("times", None),
-                lambda there_s: self._env.instant_s(came.line.here_s(there_s)),
-                started_s=flight.started_at_s, sent_s=self._env.instant_s(came.sent_s),
-                arrived_s=self._env.instant_s(frame.at_s), landed_s=self._env.now,
-            )  # fmt: skip
+                lambda there_s: self._env.instant_s(arrival.line.here_s(there_s)),
+                started_s=flight.started_at_s,
+                sent_s=self._env.instant_s(arrival.sent_s),
+                arrived_s=self._env.instant_s(frame.at_s),
+                landed_s=self._env.now,
+            )
             self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
         except (InputError, Refused, LookupError, TypeError, ValueError):
             # what no client of this version sends: it counts as a failure of its own
-            flight.lose("failed")
-            self._lost(flight)
+            self._lose(flight, "failed")
             return
-        measured = lay_out(instants, flight.pull.arm)
-        flight.measured = tuple(measured)
-        for unit in measured:
-            if unit.kind == "download":
-                flight.downlink_s = unit.duration_s
-            elif unit.kind == "training":
-                flight.training_s = unit.duration_s
-            elif unit.kind == "compression":
-                flight.compression_s = unit.duration_s
-            elif unit.kind == "upload":
-                flight.uplink_s = unit.duration_s
+        flight.measured = tuple(lay_out(instants, flight.pull.arm.label))
+        seconds = {unit.kind: unit.duration_s for unit in flight.measured}
+        flight.downlink_s, flight.training_s = seconds["download"], seconds["training"]
+        flight.compression_s, flight.uplink_s = seconds["compression"], seconds["upload"]
 
     def _landed(self, flight: Flight) -> None:
         super()._landed(flight)
         if flight.lost:
             self._forget_model_of(flight.client)
 
-    def _lost(self, flight: Flight) -> None:
-        """Nobody knows what it did until now."""
+    def _lose(self, flight: Flight, outcome: str) -> None:
+        """It never arrives; what it did until now is not known."""
+        flight.lose(outcome)
         flight.measured = (Unit(HOST, "lost", self._env.now - flight.started_at_s),)
 
-    def _server_work(self, taken: Sequence[Flight]) -> list[Done]:
+    def _server_work(self, taken: Sequence[Flight]) -> list[PlayedWork]:
         """The merge itself, timed."""
         before = dict(self._workload.timings())
         self._outcome = super()._merge(taken, self._round + 1)
@@ -230,10 +226,10 @@ class Deployed(Simulation):
         tests_s = min(spent.get("evaluation", 0.0), whole_s - merge_s)
         losses_s = min(spent.get("local_losses", 0.0), whole_s - merge_s - tests_s)
         return [
-            Done("merge", "merge", None, merge_s),
-            Done(HOST, "evaluation", None, tests_s),
-            Done(HOST, "losses", None, losses_s),
-            Done(HOST, "other", None, whole_s - merge_s - tests_s - losses_s),
+            PlayedWork("merge", "merge", None, merge_s),
+            PlayedWork(HOST, "evaluation", None, tests_s),
+            PlayedWork(HOST, "losses", None, losses_s),
+            PlayedWork(HOST, "other", None, whole_s - merge_s - tests_s - losses_s),
         ]
 
     def _merge(self, taken: Sequence[Flight], round: int) -> Outcome:
@@ -244,18 +240,18 @@ class Deployed(Simulation):
 
     def checkpoint(self) -> Checkpoint:
         """With what every client needs that is there; of the others, what was known of them."""
-        self.kept |= self._peers.keep_all()
+        self.client_states |= self._peers.states()
         base = super().checkpoint()
+        states = self.client_states.items()
         bodies = {
-            f"client/{client}": np.frombuffer(parcel.body, np.uint8)
-            for client, parcel in self.kept.items()
+            f"client/{client}": np.frombuffer(state.body, np.uint8) for client, state in states
         }
-        clients = {str(client): dict(parcel.facts) for client, parcel in self.kept.items()}
+        clients = {str(client): dict(state.facts) for client, state in states}
         facts = {**base.facts, "clients": clients}
         return Checkpoint(base.round, facts, {**base.arrays, **bodies})
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        self.kept = {
+        self.client_states = {
             int(client): Parcel(facts, np.asarray(checkpoint.arrays[f"client/{client}"]).tobytes())
             for client, facts in checkpoint.facts["clients"].items()
         }
@@ -274,14 +270,3 @@ class Deployed(Simulation):
                 spent_s = self._now_s - flight.started_at_s
                 flight.measured = (Unit(HOST, "lost", spent_s),)
             self._await_merge(flight)
-
-
-def wait_until(true: Any, within_s: float, check: Any) -> bool:
-    """Whether `true()` became so; `check()` is called now and then and may raise."""
-    until_s = time.monotonic() + within_s
-    while not true():
-        check()
-        if time.monotonic() > until_s:
-            return False
-        time.sleep(0.05)
-    return True

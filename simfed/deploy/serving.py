@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from simfed.assembly import Parts, checked
-from simfed.contract import Workload
-from simfed.deploy.frames import Frame
+from simfed.deploy.frames import Frame, quoted
 from simfed.deploy.peers import Patience, Peers
-from simfed.deploy.playing import Deployed, Joined, NoDevice, wait_until
-from simfed.errors import InputError, Interrupted, RunFailed, listed
-from simfed.experiment import Progress, RunResult, carry_out, loaded, self_contained
+from simfed.deploy.playing import Deployed, Joined, NoDevice
+from simfed.experiment.assembly import Parts, checked
+from simfed.experiment.running import Progress, RunResult, carry_out, loaded, self_contained
+from simfed.ground.contract import Workload
+from simfed.ground.errors import InputError, Interrupted, RunFailed, listed
+from simfed.ground.plain import Plain
 from simfed.learn.parcel import Parcel, pack
 from simfed.record import Recorder
 from simfed.record.digest import scenario_digest
+from simfed.record.manifest import versions
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario
 
@@ -49,7 +52,7 @@ class Listening:
 
 
 def serve(
-    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any],
+    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Plain],
     out: str | Path | None = None,
     *,
     listening: Listening | None = None,
@@ -72,43 +75,67 @@ def serve(
     Raises: `InputError` for a scenario that cannot be deployed, `RunFailed`, `Interrupted`.
     """
     if resume and out is None:
-        raise InputError("a run directory to go on with", where="resume")
+        raise InputError("a run directory to go on with", where="resume", problem="no run is named")
     listening = listening or Listening()
     scenario, source = loaded(scenario, source)
     parts = checked(scenario, source, time_only=False)
     holder = _Holder(parts, listening, told, say)
     with contextlib.closing(holder):
         return carry_out(
-            parts, out, mode="deployed", device=device, workers=1,
+            parts,
+            out,
+            mode="deployed",
+            device=device,
+            workers=1,
             make_workload=partial(holder.workload, device),
-            make_simulation=holder.simulation, resume=resume, overwrite=overwrite,
-            progress=progress, beside=holder.connected, at_end=holder.at_end,
-        )  # fmt: skip
+            make_simulation=holder.simulation,
+            resume=resume,
+            overwrite=overwrite,
+            progress=progress,
+            beside=holder.connected,
+            at_end=holder.at_end,
+        )
 
 
+@dataclass(eq=False)
 class _Holder:
     """Joins what `carry_out` makes one after the other: learning, the loop, the connections."""
 
-    def __init__(
-        self, parts: Parts, listening: Listening, told: Callable[[str, int], object],
-        say: Callable[[str], object],
-    ) -> None:  # fmt: skip
-        self._parts, self._listening, self._told, self._say = parts, listening, told, say
-        files, self._text = self_contained(parts)
+    parts: Parts
+    listening: Listening
+    told: Callable[[str, int], object]
+    say: Callable[[str], object]
+
+    def __post_init__(self) -> None:
+        files, self._text = self_contained(self.parts)
         self._files = pack({}, files)
         self._digest = scenario_digest(self._text)
-        self._data = data_digest(parts.scenario.dataset.name)
+        self._data = data_digest(self.parts.scenario.dataset.name)
         self._peers: Peers | None = None
         self._gone: list[str] = []
-        self._versions: dict[int, Any] = {}
+        """A sentence for each client that has left."""
+        self._versions: dict[int, dict[str, Plain]] = {}
+        """Client → versions of what it computes with."""
         self._last = Frame("bye")
+
+    @property
+    def peers(self) -> Peers:
+        """The connections, once there is a loop."""
+        assert self._peers is not None
+        return self._peers
 
     def workload(self, device: str) -> Workload:
         """The server's half of the learning."""
         from simfed.learn.apart import server_half
 
-        scenario, streams = self._parts.scenario, self._parts.streams
-        return server_half(scenario, streams, self._ask, self._tell, device)
+        scenario, streams = self.parts.scenario, self.parts.streams
+        return server_half(
+            scenario,
+            streams,
+            lambda what, questions: self.peers.ask(what, questions),
+            self._settle,
+            device,
+        )
 
     def simulation(self, parts: Parts, workload: Workload, recorder: Recorder) -> Deployed:
         """The server loop, which nobody is connected to yet."""
@@ -122,24 +149,27 @@ class _Holder:
             streams=parts.streams,
             samples_of=parts.samples_of,
             joined=Joined(),
-            rejoin_s=self._listening.join_s,
+            rejoin_s=self.listening.join_s,
         )
         most = max(_most_down(parts), default=0)
+        facts = {**self._files.facts, "scenario": self._text, "most_down": 24 * most + _MOST}
         self._peers = Peers(
-            parts.scenario.client_count, self._listening.token, self._loop_post,
-            welcome=lambda client: self._welcome(24 * most + _MOST),
+            parts.scenario.client_count,
+            self.listening.token,
+            self._loop.post,
+            welcome=lambda client: Parcel(facts, self._files.body),
             check=self._check,
-            state_of=lambda client: self._loop.kept.get(client),
+            state_of=lambda client: self._loop.client_states.get(client),
             joined=self._loop.joined,
-            left=self._left,
-            most_state=_MOST + 64 * most * (2 + len(parts.scenario.compression.arms)),
-            patience=self._listening.patience,
-        )  # fmt: skip
+            left=self._note_leaving,
+            most_state=_MOST + 64 * most * (2 + len(parts.scenario.compression.choices)),
+            patience=self.listening.patience,
+        )
         self._loop.connect(self._peers)
         return self._loop
 
     @contextlib.contextmanager
-    def connected(self, parts: Parts, simulation: Any) -> Iterator[Progress]:
+    def connected(self, parts: Parts, simulation: object) -> Iterator[Progress]:
         """While the rounds are played."""
         loop, rounds = self._loop, parts.scenario.rounds
 
@@ -155,22 +185,20 @@ class _Holder:
         import pandas  # noqa: F401 - what the first checkpoint would otherwise wait for
         import safetensors.numpy  # noqa: F401
 
-        assert self._peers is not None
-        peers, given = self._peers, self._listening
-        self._told(*peers.listen(given.host, given.port, given.tls))
-        wanted = self._parts.scenario.client_count
-        if given.at_least is not None:
-            wanted = min(wanted, given.at_least)
-
-        def check() -> None:
+        peers, listening = self.peers, self.listening
+        self.told(*peers.listen(listening.host, listening.port, listening.tls))
+        wanted = self.parts.scenario.client_count
+        if listening.at_least is not None:
+            wanted = min(wanted, listening.at_least)
+        until_s = time.monotonic() + listening.join_s
+        while len(peers.there) < wanted:
             if stop_requested():
                 raise Interrupted("stopped before anybody could begin")
-
-        if not wait_until(lambda: len(peers.there) >= wanted, given.join_s, check):
-            refused = f"; refused: {peers.refused[-1]}" if peers.refused else ""
-            raise RunFailed(
-                f"{len(peers.there)} of {wanted} clients joined within {given.join_s:g} s{refused}"
-            )
+            if time.monotonic() > until_s:
+                joined = f"{len(peers.there)} of {wanted} clients joined"
+                refused = f"; refused: {peers.refused[-1]}" if peers.refused else ""
+                raise RunFailed(f"{joined} within {listening.join_s:g} s{refused}")
+            time.sleep(0.05)
         self._loop.begin()
 
     def close(self) -> None:
@@ -178,12 +206,11 @@ class _Holder:
         if self._peers is not None:
             self._peers.close(self._last)
 
-    def at_end(self) -> dict[str, Any]:
+    def at_end(self) -> dict[str, Plain]:
         """What the manifest says of the real world."""
-        assert self._peers is not None
-        ours = self._parts_versions()
+        ours = versions()
         strange = {
-            f"client {client} has {name} {theirs[name]}, the server {version}: "
+            f"client {client} has {name} {quoted(theirs[name])}, the server {version}: "
             "its last bits may be others"
             for client, theirs in self._versions.items()
             for name, version in ours.items()
@@ -191,61 +218,44 @@ class _Holder:
             and theirs.get(name, version) != version
         }
         return {
-            "clocks": self._peers.clocks(),
-            "warnings": [*sorted(strange), *self._gone[:20], *_not_played(self._parts)],
+            "clocks": self.peers.clocks(),
+            "warnings": [*sorted(strange), *self._gone[:20], *_not_played(self.parts)],
         }
 
-    @staticmethod
-    def _parts_versions() -> dict[str, str]:
-        from simfed.record.manifest import versions
+    # ---- what the learning and the connections ask -----------------------------------------------
 
-        return versions()
+    def _settle(self, client: int, label: str, fate: Fate) -> None:
+        self.peers.tell(client, Frame("settle", {"label": label, "fate": fate}))
 
-    # ---- what the connections ask ----------------------------------------------------------------
-
-    def _loop_post(self, at_s: float, happen: Callable[[], object]) -> None:
-        self._loop.post(at_s, happen)
-
-    def _ask(self, what: str, asked: Sequence[tuple[int, Parcel]]) -> Sequence[Parcel | None]:
-        assert self._peers is not None
-        return self._peers.ask(what, asked)
-
-    def _tell(self, client: int, label: str, fate: Fate) -> None:
-        assert self._peers is not None
-        self._peers.tell(client, Frame("settle", {"label": label, "fate": fate}))
-
-    def _welcome(self, most_down: int) -> Parcel:
-        facts = {**self._files.facts, "scenario": self._text, "most_down": most_down}
-        return Parcel(facts, self._files.body)
-
-    def _check(self, client: int, facts: dict[str, Any]) -> str | None:
+    def _check(self, client: int, facts: dict[str, Plain]) -> str | None:
+        """What is wrong with a client's facts of itself."""
         if facts.get("digest") != self._digest:
             return f"client {client} was built for another scenario"
         if facts.get("data") != self._data:
-            name = self._parts.scenario.dataset.name
+            name = self.parts.scenario.dataset.name
             return f"client {client} has another data set {name} than the server"
         theirs = facts.get("versions")
         self._versions[client] = theirs if isinstance(theirs, dict) else {}
         return None
 
-    def _left(self, client: int, why: str) -> None:
+    def _note_leaving(self, client: int, why: str) -> None:
         self._loop.left(client, why)
         sentence = f"client {client} was gone at {self._loop.now_s:.6g} s: {why}"
         self._gone.append(sentence)
-        self._say(sentence)
+        self.say(sentence)
 
 
 def _most_down(parts: Parts) -> Iterator[int]:
     for i in range(len(parts.scenario.clients)):
         plan = parts.tasks.task(1, parts.fleet.first(i), 0).plan
-        yield sum(of.entries for of in (*plan.down.values(), *plan.up.values()))
+        yield sum(field.entries for field in (*plan.down.values(), *plan.up.values()))
 
 
 def _not_played(parts: Parts) -> Iterator[str]:
-    found = []
+    names = []
     if parts.fleet.presence() is not None:
-        found.append("availability or failure")
+        names.append("availability or failure")
     if parts.scenario.faults is not None:
-        found.append("faults")
-    if found:
-        yield f"{listed(found)} of the scenario were not played: clients were real"
+        names.append("faults")
+    if names:
+        yield f"{listed(names)} of the scenario were not played: clients were real"

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,15 +29,15 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from simfed.assembly import Parts
-from simfed.cores import cpu_groups, make_group
 from simfed.deploy.warden import Warden
-from simfed.errors import InputError, listed
+from simfed.experiment.assembly import Parts
+from simfed.ground.cores import cpu_groups, make_group
+from simfed.ground.errors import InputError, listed
 from simfed.net import Star, Topology
 from simfed.net.topology import Direction
 from simfed.scenario.distribution import Distribution
 
-__all__ = ["QUEUE_S", "Shaped", "commands", "missing", "shape"]
+__all__ = ["MOST_CLIENTS", "QUEUE_S", "Shaped", "commands", "missing", "shape"]
 
 QUEUE_S = 0.1
 """A link's queue at its rate: a round trip's worth by the old rule for routers, a tenth of a second
@@ -44,7 +45,8 @@ where nobody knows better. With a queue that never drops, whoever sends first ke
 LEAST_QUEUE_BYTES = 32_768
 _PACKET_BYTES = 1514
 
-_MOST = 1000
+MOST_CLIENTS = 1000
+"""Of a deployment on one machine."""
 _BLOCK = 4096
 """Addresses of one deployment, of 198.18.0.0/15, which is set aside for tests of networks."""
 
@@ -63,16 +65,15 @@ class Shaped:
 
 
 def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
-    """Put it all up; `warden` takes it down. queue_s: for how long what waits for a link may wait.
-    Raises: `InputError` with all that is missing."""
+    """Put up network and groups; `warden` takes them down. queue_s: for how long what waits for a
+    link may wait. Raises: `InputError` with all that is missing."""
     topology = _star(parts)
     speeds = [_speed(parts, client) for client in range(topology.clients)]
     lacks = missing(topology, speeds)
     if lacks:
-        raise InputError(
-            "what shaped links need", where="--shaped", got=f"no {listed(lacks)}",
-            hint="without --shaped clients share the loopback and the processor as they are",
-        )  # fmt: skip
+        cure = "without --shaped clients share the loopback and the processor as they are"
+        got = f"no {listed(lacks)}"
+        raise InputError("what shaped links need", where="--shaped", got=got, hint=cure)
     tag = secrets.token_hex(3)
     for namespace in _namespaces(tag, topology.clients):
         warden.will(run=["ip", "netns", "del", namespace])
@@ -81,7 +82,7 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
         _run(command)
     prefixes = {
         client: [
-            *_limited(tag, client, speed, warden),
+            *_limit_speed(tag, client, speed, warden),
             *("ip", "netns", "exec", f"simfed-{tag}-{client}"),
         ]
         for client, speed in enumerate(speeds)
@@ -90,38 +91,32 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
 
 
 def missing(topology: Topology, speeds: Sequence[float]) -> list[str]:
-    """What this machine lacks for that, in words."""
+    """What this machine lacks for shaped links, in words."""
     if sys.platform != "linux":
         return ["Linux"]
-    found = []
-    if os.geteuid() != 0:
-        found.append("root")
-    found += [f"`{name}` (iproute2)" for name in ("ip", "tc") if shutil.which(name) is None]
-    if found:
-        return found
+    lacks = [] if os.geteuid() == 0 else ["root"]
+    lacks += [f"`{name}` (iproute2)" for name in ("ip", "tc") if shutil.which(name) is None]
+    if lacks:
+        return lacks
     delayed = any(
         topology.path(client, way).latency_s > 0
         for client in range(topology.clients)
         for way in _WAYS
     )
+    queues = ["tbf rate 1mbit burst 1600 latency 1s", *(["netem"] if delayed else [])]
     probe = f"simfed-probe-{secrets.token_hex(3)}"
-    try:
-        _run(["ip", "netns", "add", probe])
-    except InputError:
+    if not _works(f"ip netns add {probe}".split()):
         return ["network namespaces"]
     try:
-        queue = ["tc", "-n", probe, "qdisc", "replace", "dev", "lo", "root"]
-        for kind, needed, options in (
-            ("tbf", True, ["rate", "1mbit", "burst", "1600", "latency", "1s"]),
-            ("netem", delayed, []),
-        ):
-            if needed and not _works([*queue, kind, *options]):
-                found.append(f"`{kind}` queues in this kernel (module sch_{kind})")
+        for queue in queues:
+            if not _works(f"tc -n {probe} qdisc replace dev lo root {queue}".split()):
+                kind = queue.split()[0]
+                lacks.append(f"`{kind}` queues in this kernel (module sch_{kind})")
     finally:
-        _works(["ip", "netns", "del", probe])
+        _works(f"ip netns del {probe}".split())
     if min(speeds, default=1.0) < 1.0 and cpu_groups() is None:
-        found.append("cgroup with the `cpu` controller that can be written")
-    return found
+        lacks.append("cgroup with the `cpu` controller that can be written")
+    return lacks
 
 
 _WAYS: tuple[Direction, Direction] = ("up", "down")
@@ -134,52 +129,61 @@ def commands(
     the server's end of one pair of interfaces and the route through it. `route`: options of the
     routes between server and clients, both ways."""
     router, outside = f"simfed-{tag}", f"sf{tag}"
+    options = " ".join(route)
     send, receive = _server_rates(topology)
-    yield ["ip", "netns", "add", router]
-    yield ["ip", "-n", router, "link", "set", "lo", "up"]
-    yield ["ip", "netns", "exec", router, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]
-    yield ["ip", "link", "add", outside, "type", "veth", "peer", "name", "s", "netns", router]
-    yield ["ip", "addr", "add", f"{_address(tag, 0, 1)}/30", "dev", outside]
-    yield ["ip", "link", "set", outside, "up"]
-    yield ["ip", "-n", router, "addr", "add", f"{_address(tag, 0, 2)}/30", "dev", "s"]
-    yield ["ip", "-n", router, "link", "set", "s", "up"]
-    through = ["via", str(_address(tag, 0, 2)), "dev", outside]
-    yield ["ip", "route", "add", f"{_address(tag, 0, 0)}/20", *through, *route]
-    yield from _queue(["tc"], outside, send, 0.0, queue_s)
-    yield from _queue(["tc", "-n", router], "s", receive, 0.0, queue_s)
+    yield from _split(f"""
+        ip netns add {router}
+        ip -n {router} link set lo up
+        ip netns exec {router} sh -c "echo 1 > /proc/sys/net/ipv4/ip_forward"
+        ip link add {outside} type veth peer name s netns {router}
+        ip addr add {_address(tag, 0, 1)}/30 dev {outside}
+        ip link set {outside} up
+        ip -n {router} addr add {_address(tag, 0, 2)}/30 dev s
+        ip -n {router} link set s up
+        ip route add {_address(tag, 0, 0)}/20 via {_address(tag, 0, 2)} dev {outside} {options}
+    """)
+    yield from _queue("tc", outside, send, 0.0, queue_s)
+    yield from _queue(f"tc -n {router}", "s", receive, 0.0, queue_s)
     for client in range(topology.clients):
         inside, pair = f"simfed-{tag}-{client}", f"c{client}"
         near, far = _address(tag, client + 1, 1), _address(tag, client + 1, 2)
         up, down = (topology.path(client, way) for way in _WAYS)
         rates = topology.capacities_bytes_per_s[2 * client : 2 * client + 2].tolist()
-        yield ["ip", "netns", "add", inside]
-        yield ["ip", "-n", inside, "link", "set", "lo", "up"]
-        yield ["ip", "-n", router, "link", "add", pair, "type", "veth", "peer", "name", "eth0",
-               "netns", inside]  # fmt: skip
-        yield ["ip", "-n", router, "addr", "add", f"{near}/30", "dev", pair]
-        yield ["ip", "-n", router, "link", "set", pair, "up"]
-        yield ["ip", "-n", inside, "addr", "add", f"{far}/30", "dev", "eth0"]
-        yield ["ip", "-n", inside, "link", "set", "eth0", "up"]
-        yield ["ip", "-n", inside, "route", "add", "default", "via", str(near), *route]
-        yield from _queue(["tc", "-n", inside], "eth0", rates[0], up.latency_s, queue_s)
-        yield from _queue(["tc", "-n", router], pair, rates[1], down.latency_s, queue_s)
+        yield from _split(f"""
+            ip netns add {inside}
+            ip -n {inside} link set lo up
+            ip -n {router} link add {pair} type veth peer name eth0 netns {inside}
+            ip -n {router} addr add {near}/30 dev {pair}
+            ip -n {router} link set {pair} up
+            ip -n {inside} addr add {far}/30 dev eth0
+            ip -n {inside} link set eth0 up
+            ip -n {inside} route add default via {near} {options}
+        """)
+        yield from _queue(f"tc -n {inside}", "eth0", rates[0], up.latency_s, queue_s)
+        yield from _queue(f"tc -n {router}", pair, rates[1], down.latency_s, queue_s)
+
+
+def _split(lines: str) -> Iterator[list[str]]:
+    """A command per line."""
+    for line in lines.strip().splitlines():
+        yield shlex.split(line)
 
 
 def _queue(
-    tc: list[str], device: str, rate: float, latency_s: float, queue_s: float
+    tc: str, device: str, rate: float, latency_s: float, queue_s: float
 ) -> Iterator[list[str]]:
-    parent, packets = ["root"], 100_000
+    parent, packets = "root", 100_000
     if math.isfinite(rate):
         room = max(round(rate * queue_s), LEAST_QUEUE_BYTES)
         # what is on its way stands in the same queue
         packets = math.ceil((room + rate * latency_s) / _PACKET_BYTES)
         burst = max(1600, round(rate * 5e-4))  # more would let small messages through unshaped
-        yield [*tc, "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf", "rate",
-               f"{round(8 * rate)}bit", "burst", str(burst), "limit", str(room)]  # fmt: skip
-        parent = ["parent", "1:1"]
+        bucket = f"rate {round(8 * rate)}bit burst {burst} limit {room}"
+        yield f"{tc} qdisc add dev {device} root handle 1: tbf {bucket}".split()
+        parent = "parent 1:1"
     if latency_s > 0:
-        yield [*tc, "qdisc", "add", "dev", device, *parent, "handle", "10:", "netem", "delay",
-               f"{latency_s * 1e6:.0f}us", "limit", str(packets)]  # fmt: skip
+        delay = f"delay {latency_s * 1e6:.0f}us limit {packets}"
+        yield f"{tc} qdisc add dev {device} {parent} handle 10: netem {delay}".split()
 
 
 def _star(parts: Parts) -> Topology:
@@ -191,13 +195,11 @@ def _star(parts: Parts) -> Topology:
         wrong = "links whose rates vary"
     elif any(topology.path(client, "up").loss for client in range(topology.clients)):
         wrong = "links that lose packets"
-    elif topology.clients > _MOST:
+    elif topology.clients > MOST_CLIENTS:
         wrong = f"{topology.clients} clients"
     if wrong is not None:
-        raise InputError(
-            f"a star of at most {_MOST} clients with constant rates for --shaped", where="network",
-            got=wrong,
-        )  # fmt: skip
+        allowed = f"a star of at most {MOST_CLIENTS} clients with constant rates for --shaped"
+        raise InputError(allowed, where="network", got=wrong)
     return topology
 
 
@@ -229,12 +231,12 @@ def _address(tag: str, pair: int, end: int) -> IPv4Address:
 def _cubic() -> list[str]:
     """CUBIC for what is sent that way, where this kernel has it: nearly every Linux sends so, and
     the network model; with BBR, say, short messages share a link in another way."""
-    known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-    has_it = known.exists() and "cubic" in known.read_text().split()
-    return ["congctl", "cubic"] if has_it else []
+    choices = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    has_cubic = choices.exists() and "cubic" in choices.read_text().split()
+    return ["congctl", "cubic"] if has_cubic else []
 
 
-def _limited(tag: str, client: int, speed: float, warden: Warden) -> list[str]:
+def _limit_speed(tag: str, client: int, speed: float, warden: Warden) -> list[str]:
     """A command before a client's that puts it into a group with its share."""
     if speed >= 1.0:
         return []
@@ -247,11 +249,11 @@ def _limited(tag: str, client: int, speed: float, warden: Warden) -> list[str]:
 
 
 def _run(command: Sequence[str]) -> None:
+    """Raises: `InputError` with what a command that failed has printed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise InputError(
-            f"`{' '.join(command)}` to work", where="--shaped", got=done.stderr.strip()[:300]
-        )
+        words = done.stderr.strip()[:300]
+        raise InputError(f"`{' '.join(command)}` to work", where="--shaped", got=words)
 
 
 def _works(command: Sequence[str]) -> bool:

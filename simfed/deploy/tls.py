@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = ["client_tls", "server_tls"]
 
@@ -17,10 +17,9 @@ def server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise InputError(
-            "a certificate and its key, in PEM", where="--tls-cert, --tls-key",
-            got=f"{certificate}, {key}", hint=error.strerror or str(error),
-        ) from None  # fmt: skip
+        allowed, got = "a certificate and its key, in PEM", f"{certificate}, {key}"
+        why = error.strerror or str(error)
+        raise InputError(allowed, where="--tls-cert, --tls-key", got=got, hint=why) from None
     return context
 
 
@@ -30,7 +29,6 @@ def client_tls(authority: str | Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=None if authority is None else str(authority))
     except (OSError, ssl.SSLError) as error:
-        raise InputError(
-            "certificates to trust, in PEM", where="--tls-ca", got=str(authority),
-            hint=error.strerror or str(error),
-        ) from None  # fmt: skip
+        why = error.strerror or str(error)
+        allowed = "certificates to trust, in PEM"
+        raise InputError(allowed, where="--tls-ca", got=str(authority), hint=why) from None

@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 __all__ = ["Warden"]
 
@@ -31,22 +30,23 @@ class Warden:
     """The deployment's end of the pipe."""
 
     def __init__(self) -> None:
+        command = [sys.executable, str(Path(__file__).resolve())]
+        # Ctrl-C reaches a whole group of processes, and this one must outlive that
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve())], stdin=subprocess.PIPE, text=True,
-            start_new_session=True,  # Ctrl-C reaches the whole group: it must outlive that
-        )  # fmt: skip
-
-    def will(self, **undo: Any) -> None:
-        """One more thing to undo: `end`, `run` or `remove`."""
+            command, stdin=subprocess.PIPE, text=True, start_new_session=True
+        )
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(undo) + "\n")
-        self._process.stdin.flush()
+        self._pipe = self._process.stdin
+
+    def will(self, **undo: int | str | list[str]) -> None:
+        """One more thing to undo: `end`, `run` or `remove`."""
+        self._pipe.write(json.dumps(undo) + "\n")
+        self._pipe.flush()
 
     def close(self) -> None:
         """Undo it all, and wait until it is done; safe to call twice."""
-        assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            self._pipe.close()
         self._process.wait()
 
 

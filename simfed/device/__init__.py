@@ -1,7 +1,13 @@
 """How long computing takes: calibration profiles, and the processors of clients that scale them."""
 
 from simfed.device.client import Device, Processor, build_device, build_processor
-from simfed.device.load import find_profile, load_profile, profile_folders, profile_names
+from simfed.device.load import (
+    find_profile,
+    load_profile,
+    profile_folders,
+    profile_names,
+    shipped_name,
+)
 from simfed.device.profile import QUANTITIES, ModelWork, Profile, work_size
 
 __all__ = [
@@ -16,5 +22,6 @@ __all__ = [
     "load_profile",
     "profile_folders",
     "profile_names",
+    "shipped_name",
     "work_size",
 ]

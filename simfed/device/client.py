@@ -10,17 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from simfed.device.noise import Lognormal, Measured
-from simfed.device.profile import QUANTITIES, Profile, is_free, work_size
-from simfed.device.speed import Clock, Cores, Load, Memory, Regimes, Thermal
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.levels import split_arm
-from simfed.method import Work
-from simfed.seeding import Streams
+from simfed.device.noise import LognormalNoise, Measured
+from simfed.device.profile import QUANTITIES, Profile, find_quantity, is_free, work_size
+from simfed.device.speed import Clock, Cores, Load, ProcessorState, Regimes, Thermal
+from simfed.ground.errors import InputError, listed
+from simfed.ground.method import Work
+from simfed.ground.plain import Plain
+from simfed.ground.seeding import Streams
 
 __all__ = ["Device", "Processor", "build_device", "build_processor"]
+
+_PER_QUANTITY = ("assume", "scale")
+_KEYS = ("speed", "cores", "background", "dvfs", "thermal", "noise", *_PER_QUANTITY, "uncertainty")
+"""What `build_processor` reads."""
 
 _LIKE_TRAINING = ("inference", "distillation", "auxiliary", "handling", "evaluation", "losses")
 """Work of the same processor at full load, as far as a profile does not know better."""
@@ -32,26 +36,28 @@ class Processor:
 
     profile: Profile
     regimes: Regimes = field(default_factory=Regimes)
-    noise: Lognormal | Literal["measured"] | None = None
+    noise: LognormalNoise | Literal["measured"] | None = None
     assume: Mapping[str, float] = field(default_factory=dict)
     scale: Mapping[str, float] = field(default_factory=dict)
-    _known_s: dict[tuple[str, str, int, str], float] = field(
+    _memo_s: dict[tuple[object, ...], float] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     def work_s(self, work: Work) -> float:
-        """`nominal_s` of one of a unit's `times`; kept, as all clients of a group ask for it."""
-        key = work.quantity, work.model, work.size, work.name
-        known = self._known_s.get(key)
-        if known is None:
-            per_strategy = QUANTITIES[work.quantity].per_strategy
-            known = self._known_s[key] = self.nominal_s(
-                work.quantity,
-                model=work.model,
-                strategy=split_arm(work.name)[0] if per_strategy else "",
-                **work_size(work),
+        """`nominal_s` of one of a unit's `times`; computed once, as all clients of a group ask."""
+        key = work.quantity, work.model, work.size, work.strategy, work.parts
+        seconds = self._memo_s.get(key)
+        if seconds is None:
+            parts = work.parts or ((work.strategy, work.size, 1.0),)
+            seconds = self._memo_s[key] = sum(
+                share * self._part_s(work._replace(strategy=strategy, size=size))
+                for strategy, size, share in parts
             )
-        return known
+        return seconds
+
+    def _part_s(self, work: Work) -> float:
+        size = work_size(work)
+        return self.nominal_s(work.quantity, model=work.model, strategy=work.strategy, **size)
 
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
         """Seconds of one call on the measured device, before speed and noise; see
@@ -62,8 +68,8 @@ class Processor:
         """
         if quantity in self.assume and not is_free(quantity, strategy):
             return self.assume[quantity]
-        found = self.profile.seconds(quantity, model=model, strategy=strategy, **size)
-        return found * self.scale[quantity] if quantity in self.scale else found
+        seconds = self.profile.seconds(quantity, model=model, strategy=strategy, **size)
+        return seconds * self.scale[quantity] if quantity in self.scale else seconds
 
     def charges(self, quantity: str, model: str) -> bool:
         """Whether this work takes time: all does but what a host does beside the method, where
@@ -72,7 +78,7 @@ class Processor:
             return True
         return self.profile.has(quantity, model=model)
 
-    def noise_of(self, phase: str) -> Lognormal | Measured | None:
+    def noise_of(self, phase: str) -> LognormalNoise | Measured | None:
         """The scatter of one kind of work."""
         if self.noise != "measured":
             return self.noise
@@ -141,7 +147,7 @@ class Device:
         work_s = nominal_s / self.speed
         noise = self.processor.noise_of(phase)
         if noise is not None and nominal_s > 0:
-            key: tuple[int | str, ...] = (self.client, round, phase, *([nth] if nth else []))
+            key = (self.client, round, phase, *([nth] if nth else []))
             work_s *= noise.factor(self._streams("device-noise", *key))
         regimes = self.processor.regimes
         if regimes.load is None and not regimes.remembers:
@@ -162,35 +168,37 @@ class Device:
         Where the profile has no watts of their own, inference, distillation and auxiliary steps
         take those of training, and decompression those of compression.
         """
-        known = self.processor.profile.power_w
-        if not known:
+        profile = self.processor.profile
+        stated_w = profile.power_w
+        if not stated_w:
             return None
-        power_w = dict.fromkeys(_LIKE_TRAINING, known["training"]) if "training" in known else {}
-        if "compression" in known:
-            power_w["decompression"] = known["compression"]
-        power_w |= known
+        power_w: dict[str, float] = {}
+        if "training" in stated_w:
+            power_w = dict.fromkeys(_LIKE_TRAINING, stated_w["training"])
+        if "compression" in stated_w:
+            power_w["decompression"] = stated_w["compression"]
+        power_w |= stated_w
         for phase, seconds in phases_s.items():
             if seconds > 0 and phase not in power_w:
-                raise InputError(
-                    "watts for this phase", where=f"{self.processor.profile.name}: power", got=phase
-                )
+                where = f"{profile.name}: power"
+                raise InputError("watts for this phase", where=where, got=phase)
         return math.fsum(power_w[phase] * s for phase, s in phases_s.items() if s > 0)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         """What a resumed run needs to know of this device (JSON-able); empty for one without
         memory."""
         return {} if self._memory is _FRESH else asdict(self._memory)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         """Inverse of `state`."""
-        self._memory = Memory(**state) if state else _FRESH
+        self._memory = ProcessorState(**state) if state else _FRESH
 
 
-_FRESH = Memory()
+_FRESH = ProcessorState()
 
 
 def build_processor(
-    spec: Mapping[str, Any], profile: Profile, streams: Streams | None = None
+    spec: Mapping[str, Plain], profile: Profile, streams: Streams | None = None
 ) -> Processor:
     """The processor of a group of clients from plain values.
 
@@ -200,19 +208,13 @@ def build_processor(
     run's: the uncertainty is drawn from them.
     Raises: `InputError` for values that do not hang together.
     """
-    known = ("speed", "cores", "background", "dvfs", "thermal", "noise", "assume", "scale",
-             "uncertainty")  # fmt: skip
     given = {key: value for key, value in spec.items() if value is not None and key != "profile"}
     for key in given:
-        if key not in known:
-            raise InputError(f"a key of a device: {listed(known)}", got=key)
-    for key in ("assume", "scale"):
+        if key not in _KEYS:
+            raise InputError(f"a key of a device: {listed(_KEYS)}", got=key)
+    for key in _PER_QUANTITY:
         for quantity in given.get(key, ()):
-            if quantity not in QUANTITIES:
-                raise InputError(
-                    f"a kind of work: {listed(QUANTITIES)}", where=key, got=quantity,
-                    hint=did_you_mean(quantity, QUANTITIES),
-                )  # fmt: skip
+            find_quantity(quantity, where=key)
     regimes = Regimes(
         speed=given.get("speed", 1.0) * _cores(given.get("cores"), profile),
         load=_load(given.get("background")),
@@ -223,41 +225,34 @@ def build_processor(
         if streams is None:
             raise TypeError("uncertainty is drawn from streams")
         profile = profile.drawn(streams)
-    return Processor(
-        profile,
-        regimes,
-        _noise(given.get("noise")),
-        given.get("assume", {}),
-        given.get("scale", {}),
-    )
+    noise = _noise(given.get("noise"))
+    return Processor(profile, regimes, noise, given.get("assume", {}), given.get("scale", {}))
 
 
 def build_device(
-    spec: Mapping[str, Any], profile: Profile, streams: Streams, client: int
+    spec: Mapping[str, Plain], profile: Profile, streams: Streams, client: int
 ) -> Device:
     """One client's device; for many clients of a group, build the processor once instead."""
     return build_processor(spec, profile, streams).client(streams, client)
 
 
-def _noise(spec: Mapping[str, Any] | None) -> Lognormal | Literal["measured"] | None:
+def _noise(spec: Mapping[str, Plain] | None) -> LognormalNoise | Literal["measured"] | None:
     if spec is None:
         return None
-    return "measured" if spec.get("kind") == "measured" else Lognormal(spec["cv"])
+    return "measured" if spec.get("kind") == "measured" else LognormalNoise(spec["cv"])
 
 
-def _cores(spec: Mapping[str, Any] | None, profile: Profile) -> float:
+def _cores(spec: Mapping[str, Plain] | None, profile: Profile) -> float:
     if spec is None:
         return 1.0
     measured = spec.get("measured") or profile.provenance.get("threads")
     if not isinstance(measured, int) or measured < 1:
-        raise InputError(
-            f"the number of cores measured, which profile {profile.name} does not say",
-            where="cores.measured", got=measured,
-        )  # fmt: skip
+        allowed = f"the number of cores measured, which profile {profile.name} does not say"
+        raise InputError(allowed, where="cores.measured", got=measured)
     return Cores(spec["count"], measured, spec.get("efficiency", 1.0)).factor
 
 
-def _load(spec: Any) -> Load | None:
+def _load(spec: Plain) -> Load | None:
     if spec is None or spec == 0:
         return None
     if not isinstance(spec, Mapping):
@@ -266,26 +261,22 @@ def _load(spec: Any) -> Load | None:
     return Load(at_s, share, spec.get("period", math.inf), spec.get("offset") == "random")
 
 
-def _clock(spec: Mapping[str, Any] | None) -> Clock | None:
+def _clock(spec: Mapping[str, Plain] | None) -> Clock | None:
     if spec is None:
         return None
     steps = spec["steps"]
     endless = [i for i, step in enumerate(steps) if step.get("lasts") is None]
     if endless != [len(steps) - 1]:
-        raise InputError(
-            "steps of which all but the last say how long they last",
-            where="dvfs.steps",
-            got=len(steps),
-        )
-    return Clock(
-        tuple(step["factor"] for step in steps),
-        tuple(step.get("lasts", math.inf) for step in steps),
-        spec.get("reset_after", 1.0),
-    )
+        allowed = "steps of which all but the last say how long they last"
+        raise InputError(allowed, where="dvfs.steps", got=len(steps))
+    factors = tuple(step["factor"] for step in steps)
+    lasts_s = tuple(step.get("lasts", math.inf) for step in steps)
+    return Clock(factors, lasts_s, spec.get("reset_after", 1.0))
 
 
-def _thermal(spec: Mapping[str, Any] | None) -> Thermal | None:
+def _thermal(spec: Mapping[str, Plain] | None) -> Thermal | None:
     if spec is None:
         return None
-    resume_at = spec.get("resume_at", spec["throttle_at"])
-    return Thermal(spec["heating"], spec["cooling"], spec["throttle_at"], spec["factor"], resume_at)
+    throttle_at = spec["throttle_at"]
+    resume_at = spec.get("resume_at", throttle_at)
+    return Thermal(spec["heating"], spec["cooling"], throttle_at, spec["factor"], resume_at)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.device.laws import Law, Size
+from simfed.device.laws import CostLaw, Size
 
 __all__ = ["Constant", "Curve", "Fitted", "Points", "Spread"]
 
@@ -72,13 +72,10 @@ class Points:
         x = size[self.variable]
         if self.sizes[0] <= x <= self.sizes[-1]:
             return None
-        continued = (
-            "in proportion" if len(self.sizes) == 1 else "by the power law of the nearest rows"
-        )
-        return (
-            f"{_measured(self.variable, self.sizes[0], self.sizes[-1])}; {self.variable} = {x:g} "
-            f"is extrapolated {continued}"
-        )
+        single = len(self.sizes) == 1
+        how = "in proportion" if single else "by the power law of the nearest rows"
+        measured = _describe_range(self.variable, self.sizes[0], self.sizes[-1])
+        return f"{measured}; {self.variable} = {x:g} is extrapolated {how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class Spread:
 class Fitted:
     """A law with fitted parameters, and what its fit knows of itself."""
 
-    law: Law
+    law: CostLaw
     parameters: Mapping[str, float]
     valid: Mapping[str, tuple[float, float]]
     """Range of each size it was fitted on."""
@@ -113,10 +110,8 @@ class Fitted:
         for variable, (low, high) in self.valid.items():
             x = size[variable]
             if not low <= x <= high:
-                return (
-                    f"{_measured(variable, low, high)}; {variable} = {x:g} follows the law "
-                    f"{self.law.formula} beyond it"
-                )
+                law = f"{variable} = {x:g} follows the law {self.law.formula} beyond it"
+                return f"{_describe_range(variable, low, high)}; {law}"
         return None
 
     def drawn(self, rng: np.random.Generator) -> Fitted:
@@ -129,7 +124,8 @@ class Fitted:
         return replace(self, parameters=self.law.parameters_at(centre + step), scale=scale)
 
 
-def _measured(variable: str, low: float, high: float) -> str:
+def _describe_range(variable: str, low: float, high: float) -> str:
+    """The range of sizes that was measured, in words."""
     if low == high:
         return f"measured at {variable} = {low:g}"
     return f"measured for {variable} from {low:g} to {high:g}"

@@ -15,32 +15,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["ACROSS_MODELS", "LAWS", "PER_MODEL", "Law", "Size"]
+__all__ = ["ACROSS_MODELS", "LAWS", "PER_MODEL", "CostLaw", "Size"]
 
-Size = Mapping[str, Any]
-"""Numbers (or arrays of one length) by name: k, d, samples, flops, bytes."""
+Amount: TypeAlias = Any
+"""A float, or a float array of one length for many points at once."""
 
-Feature = Callable[[Size], Any]
+Size = Mapping[str, Amount]
+"""Amounts by name: k, d, samples, flops, bytes."""
+
+Feature = Callable[[Size], Amount]
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class CostLaw:
     """One shape of dependence on the size."""
 
     name: str
     formula: str
-    """For people."""
+    """The law as people write it."""
     needs: tuple[str, ...]
     """The sizes it depends on."""
     parameters: tuple[str, ...]
-    seconds: Callable[[Mapping[str, float], Size], Any]
+    seconds: Callable[[Mapping[str, float], Size], Amount]
     """(parameters, size) → seconds."""
     features: tuple[Feature, ...] | None = None
-    """Of a linear law: what each parameter is multiplied by."""
+    """What each parameter of a linear law is multiplied by; None: the law is not linear."""
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -50,8 +54,8 @@ class Law:
 
     def located(self, parameters: Mapping[str, float]) -> list[float]:
         """The coordinates of parameters."""
-        values = [parameters[name] for name in self.parameters]
-        return values if "p" not in self.parameters else [math.log(values[0]), values[1]]
+        first, *others = [parameters[name] for name in self.parameters]
+        return [math.log(first) if "p" in self.parameters else first, *others]
 
     def parameters_at(self, coordinates: Sequence[float]) -> dict[str, float]:
         """Inverse of `located`; what a normal draw has put below 0 becomes 0."""
@@ -61,21 +65,36 @@ class Law:
         return {name: max(0.0, x) for name, x in zip(self.parameters, values, strict=True)}
 
 
-def _linear(name: str, formula: str, needs: tuple[str, ...], **features: Feature) -> Law:
-    def seconds(parameters: Mapping[str, float], size: Size) -> Any:
-        return sum(parameters[p] * feature(size) for p, feature in features.items())
-
-    return Law(name, formula, needs, tuple(features), seconds, tuple(features.values()))
-
-
-def _power(variable: str) -> Law:
-    return Law(
-        f"power-{variable}", f"a·{variable}^p", (variable,), ("a", "p"),
-        lambda parameters, size: parameters["a"] * size[variable] ** parameters["p"],
-    )  # fmt: skip
+_FEATURES: dict[str, Feature] = {
+    "k": itemgetter("k"),
+    "d": itemgetter("d"),
+    "samples": itemgetter("samples"),
+    "flops": itemgetter("flops"),
+    "k·log2(d)": lambda size: size["k"] * np.log2(size["d"]),
+    "d·log2(k + 1)": lambda size: size["d"] * np.log2(size["k"] + 1),
+}
 
 
-def _roofline(parameters: Mapping[str, float], size: Size) -> Any:
+def _linear(name: str, needs: tuple[str, ...], *terms: str) -> CostLaw:
+    """The law a + b·term + …, of terms that `_FEATURES` knows."""
+    parameters = tuple("abc"[: len(terms) + 1])
+    features: tuple[Feature, ...] = (_one, *[_FEATURES[term] for term in terms])
+    parts = ["a", *[f"{p}·{term}" for p, term in zip("bc", terms, strict=False)]]
+
+    def seconds(values: Mapping[str, float], size: Size) -> Amount:
+        return sum(values[p] * f(size) for p, f in zip(parameters, features, strict=True))
+
+    return CostLaw(name, " + ".join(parts), needs, parameters, seconds, features)
+
+
+def _power(variable: str) -> CostLaw:
+    def seconds(values: Mapping[str, float], size: Size) -> Amount:
+        return values["a"] * size[variable] ** values["p"]
+
+    return CostLaw(f"power-{variable}", f"a·{variable}^p", (variable,), ("a", "p"), seconds)
+
+
+def _roofline(parameters: Mapping[str, float], size: Size) -> Amount:
     compute_s = parameters["per_flop"] * size["flops"]
     memory_s = parameters["per_byte"] * size["bytes"]
     return parameters["overhead"] + np.maximum(compute_s, memory_s)
@@ -85,33 +104,18 @@ def _one(size: Size) -> float:
     return 1.0
 
 
-LAWS: dict[str, Law] = {
+LAWS: dict[str, CostLaw] = {
     law.name: law
     for law in (
-        _linear("affine-k", "a + b·k", ("k",), a=_one, b=lambda s: s["k"]),
+        _linear("affine-k", ("k",), "k"),
         _power("k"),
-        _linear(
-            "k-log-d", "a + b·k·log2(d)", ("k", "d"), a=_one, b=lambda s: s["k"] * np.log2(s["d"])
-        ),
-        _linear(
-            "d-log-k",
-            "a + b·d·log2(k + 1)",
-            ("k", "d"),
-            a=_one,
-            b=lambda s: s["d"] * np.log2(s["k"] + 1),
-        ),
-        _linear(
-            "affine-d-k",
-            "a + b·k + c·d",
-            ("k", "d"),
-            a=_one,
-            b=lambda s: s["k"],
-            c=lambda s: s["d"],
-        ),
-        _linear("affine-samples", "a + b·samples", ("samples",), a=_one, b=lambda s: s["samples"]),
+        _linear("k-log-d", ("k", "d"), "k·log2(d)"),
+        _linear("d-log-k", ("k", "d"), "d·log2(k + 1)"),
+        _linear("affine-d-k", ("k", "d"), "k", "d"),
+        _linear("affine-samples", ("samples",), "samples"),
         _power("samples"),
-        _linear("affine-flops", "a + b·flops", ("flops",), a=_one, b=lambda s: s["flops"]),
-        Law(
+        _linear("affine-flops", ("flops",), "flops"),
+        CostLaw(
             "roofline",
             "overhead + max(per_flop·flops, per_byte·bytes)",
             ("flops", "bytes"),

@@ -5,25 +5,31 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from simfed.device.curve import Constant, Curve, Fitted, Points, Spread
-from simfed.device.laws import LAWS, Law
+from simfed.device.laws import LAWS, CostLaw
 from simfed.device.noise import Measured
-from simfed.device.profile import ANY, QUANTITIES, Profile, codec_key
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.reading import parse_yaml, read_text
-from simfed.registry import registry
-from simfed.shipped import shipped_folders
-from simfed.units import parse_duration, parse_power
+from simfed.device.profile import ANY, QUANTITIES, Key, Profile, codec_key
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.plain import Plain
+from simfed.ground.reading import missing_file, parse_yaml, read_text
+from simfed.ground.registry import registry
+from simfed.ground.shipped import shipped_folders
+from simfed.ground.units import parse_duration, parse_power, plain_number
 
-__all__ = ["PHASES", "find_profile", "load_profile", "profile_folders", "profile_names"]
+__all__ = [
+    "PHASES",
+    "find_profile",
+    "load_profile",
+    "profile_folders",
+    "profile_names",
+    "shipped_name",
+]
 
 PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
 """What a device can be doing, as far as its power is concerned."""
@@ -45,7 +51,7 @@ def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     folder. Raises: `InputError` in one sentence for a profile that is not there or makes no sense.
     """
     path = find_profile(name_or_path, search)
-    data = _parsed(read_text(path), where=str(path))
+    data = _parse_once(read_text(path), where=str(path))
     try:
         return _profile(data, path)
     except InputError as error:
@@ -60,28 +66,34 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
         for candidate in (*(folder / given for folder in folders), given):
             if os.path.isfile(candidate):  # False too for a name that no file can have
                 return candidate
-        raise InputError("a profile that exists", where=str(given))
+        raise missing_file(given)
     for folder in (*folders, *_SHIPPED):
         if os.path.isfile(folder / f"{given}.yaml"):
             return folder / f"{given}.yaml"
     if str(given) in registry("device"):
-        return _registered(str(given))
+        return _registered_file(str(given))
     names = profile_names(search)
-    raise InputError(
-        f"a calibration profile: {listed(names)}",
-        got=str(name_or_path),
-        hint=did_you_mean(str(name_or_path), names),
-    )
+    name = str(name_or_path)
+    problem, hint = f"no calibration profile {name!r}", did_you_mean(name, names)
+    raise InputError(listed(names), got=name, problem=problem, hint=hint)
 
 
 def profile_names(search: Iterable[str | Path] = ()) -> list[str]:
     """The names of the profiles in the folders, then simfed's own, then registered ones."""
     folders = [*map(Path, search), *_SHIPPED]
-    found = [p.stem for folder in folders for p in sorted(folder.glob("*.yaml")) if _is_profile(p)]
-    return list(dict.fromkeys([*found, *registry("device").names()]))
+    files = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    names = [path.stem for path in files if _is_profile(path)]
+    return list(dict.fromkeys([*names, *registry("device").names()]))
 
 
-def _registered(name: str) -> Path:
+def shipped_name(file: Path) -> str | None:
+    """The name of simfed's own profile that a file is, to the byte; None: it is another's."""
+    content = file.read_bytes()
+    shipped = (path for folder in _SHIPPED for path in sorted(folder.glob("*.yaml")))
+    return next((path.stem for path in shipped if path.read_bytes() == content), None)
+
+
+def _registered_file(name: str) -> Path:
     """The file behind a registered device: a path, or a function that returns one."""
     part = registry("device").get(name)
     path = part() if callable(part) else part
@@ -98,7 +110,7 @@ def profile_folders(here: str | Path) -> list[Path]:
 
 
 def _is_profile(path: Path) -> bool:
-    """By its looks, as other YAML files may lie in the same folder."""
+    """Whether a YAML file looks like a profile, as others may lie in the same folder."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -107,30 +119,27 @@ def _is_profile(path: Path) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _parsed(text: str, *, where: str) -> Any:
-    """What a profile's YAML says, only to be read: a study of 300 runs asks 300 times for one
+def _parse_once(text: str, *, where: str) -> Plain:
+    """What a profile's YAML says, not to be changed: a study of 300 runs asks 300 times for one
     file."""
     return parse_yaml(text, where=where)
 
 
-def _profile(data: Any, path: Path) -> Profile:
+def _profile(data: Plain, path: Path) -> Profile:
     data = _mapping(data, "", "a profile: a mapping with kind, name and measured times")
-    _only(data, _KEYS, "")
+    _check_keys(data, _KEYS, "")
     kind = data.get("kind")
     if kind not in KINDS:
         raise InputError(listed(KINDS), where="kind", got=kind)
-    curves: dict[tuple[str, str, str], Curve] = {}
+    curves: dict[Key, Curve] = {}
     for quantity in QUANTITIES:
         if quantity in data:
             curves.update(_quantity(data[quantity], quantity))
     if not curves:
         raise InputError(f"times for at least one of {listed(QUANTITIES)}", got=sorted(data))
-    power = _mapping(data.get("power", {}), "power", "watts per phase")
-    _only(power, PHASES, "power")
-    noise = _mapping(data.get("noise", {}), "noise", "noise per kind of work")
-    _only(noise, QUANTITIES, "noise")
-    uncertainty = _mapping(data.get("uncertainty", {}), "uncertainty", "a number per kind of work")
-    _only(uncertainty, QUANTITIES, "uncertainty")
+    power = _section(data, "power", PHASES, "watts per phase")
+    noise = _section(data, "noise", QUANTITIES, "noise per kind of work")
+    uncertainty = _section(data, "uncertainty", QUANTITIES, "a number per kind of work")
     provenance = dict(_mapping(data.get("provenance", {}), "provenance", "a mapping"))
     _check_files(provenance.get("files", []))
     if kind == "published":
@@ -149,40 +158,34 @@ def _profile(data: Any, path: Path) -> Profile:
     )
 
 
-def _check_sources(provenance: Mapping[str, Any]) -> None:
+def _check_sources(provenance: Mapping[str, Plain]) -> None:
     """What nobody here measured says how far to trust it and where every number is from."""
-    if not isinstance(provenance.get("trust"), str):
-        raise InputError(
-            "one sentence that says how far to trust published numbers", where="provenance.trust",
-            got=provenance.get("trust"),
-        )  # fmt: skip
+    trust = provenance.get("trust")
+    if not isinstance(trust, str):
+        allowed = "one sentence that says how far to trust published numbers"
+        raise InputError(allowed, where="provenance.trust", got=trust)
     sources = provenance.get("sources")
     for source in sources if isinstance(sources, list) and sources else [None]:
         if not isinstance(source, Mapping) or set(source) != set(_SOURCE_KEYS):
-            raise InputError(
-                f"a list of published numbers, each with {listed(_SOURCE_KEYS)}",
-                where="provenance.sources",
-                got=source,
-            )
+            allowed = f"a list of published numbers, each with {listed(_SOURCE_KEYS)}"
+            raise InputError(allowed, where="provenance.sources", got=source)
 
 
-def _check_files(files: Any) -> None:
+def _check_files(files: Plain) -> None:
     for file in files if isinstance(files, list) else [None]:
         name = file.get("name") if isinstance(file, Mapping) else file
         if not isinstance(name, str):
-            raise InputError(
-                "a list of tables, each its name or {name: …, sha256: …}", where="provenance.files",
-                got=files,
-            )  # fmt: skip
+            allowed = "a list of tables, each its name or {name: …, sha256: …}"
+            raise InputError(allowed, where="provenance.files", got=files)
 
 
-def _quantity(node: Any, quantity: str) -> dict[tuple[str, str, str], Curve]:
+def _quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
     """Curves of one quantity: per model, and per strategy below it; a duration stands for all
     below."""
     depth = 2 if QUANTITIES[quantity].per_strategy else 1
-    found: dict[tuple[str, str, str], Curve] = {}
+    curves: dict[Key, Curve] = {}
 
-    def walk(node: Any, keys: tuple[str, ...]) -> None:
+    def walk(node: Plain, keys: tuple[str, ...]) -> None:
         where = ".".join((quantity, *keys))
         if len(keys) < depth and isinstance(node, Mapping):
             for key, below in node.items():
@@ -190,10 +193,10 @@ def _quantity(node: Any, quantity: str) -> dict[tuple[str, str, str], Curve]:
             return
         filled = (*keys, *[ANY] * (depth - len(keys)))
         model, strategy = (*filled, "")[:2]
-        found[quantity, model, strategy] = _curve(node, QUANTITIES[quantity].variable, where)
+        curves[quantity, model, strategy] = _curve(node, QUANTITIES[quantity].variable, where)
 
     walk(node, ())
-    return found
+    return curves
 
 
 def _strategy(name: str, where: str) -> str:
@@ -203,81 +206,70 @@ def _strategy(name: str, where: str) -> str:
         raise error.within(where) from None
 
 
-def _curve(node: Any, variable: str, where: str) -> Curve:
+def _curve(node: Plain, variable: str, where: str) -> Curve:
     if not isinstance(node, Mapping):
         return Constant(parse_duration(node, where=where))
     return _law(node, variable, where) if "law" in node else _points(node, variable, where)
 
 
-def _points(node: Mapping[Any, Any], variable: str, where: str) -> Points:
+def _points(node: Mapping[object, Plain], variable: str, where: str) -> Points:
     if not node:
         raise InputError(f"at least one row `{variable}: seconds`", where=where, got={})
     rows = []
     for x, text in node.items():
-        is_number = isinstance(x, (int, float)) and not isinstance(x, bool)
-        if not is_number or not 1 <= x <= sys.float_info.max:
+        size = plain_number(x)
+        if not size >= 1:
             raise InputError(f"a {variable} of at least 1 as the key", where=where, got=x)
-        rows.append((float(x), parse_duration(text, where=f"{where}.{x}")))
+        rows.append((size, parse_duration(text, where=f"{where}.{x}")))
     rows.sort()
     return Points(variable, tuple(x for x, _ in rows), tuple(s for _, s in rows))
 
 
-def _law(node: Mapping[Any, Any], variable: str, where: str) -> Fitted:
-    _only(node, _LAW_KEYS, where)
+def _law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
+    _check_keys(node, _LAW_KEYS, where)
     name = node["law"]
     fitting = [n for n, law in LAWS.items() if (variable == "k") == ("k" in law.needs)]
     if name not in fitting:
-        raise InputError(
-            f"a law for this work: {listed(fitting)}", where=f"{where}.law", got=name,
-            hint=did_you_mean(str(name), fitting),
-        )  # fmt: skip
+        allowed, hint = f"a law for this work: {listed(fitting)}", did_you_mean(str(name), fitting)
+        raise InputError(allowed, where=f"{where}.law", got=name, hint=hint)
     law = LAWS[name]
     given = _mapping(node.get("parameters"), f"{where}.parameters", "the law's parameters")
-    _exactly(given, law.parameters, f"{where}.parameters")
+    _check_all_keys(given, law.parameters, f"{where}.parameters")
     parameters = {p: _number(given[p], f"{where}.parameters.{p}") for p in law.parameters}
     if not any(value > 0 for p, value in parameters.items() if p != "p"):
         raise InputError("a law with a parameter above 0", where=f"{where}.parameters", got=given)
     if parameters.get("p", 0.0) > _STEEPEST_LAW:
-        raise InputError(
-            f"an exponent of at most {_STEEPEST_LAW:g}",
-            where=f"{where}.parameters.p",
-            got=parameters["p"],
-        )
-    valid = _mapping(node.get("valid", {}), f"{where}.valid", "a range per size")
-    _only(valid, law.needs, f"{where}.valid")
-    error = _mapping(node.get("error", {}), f"{where}.error", "the fit's errors")
-    _only(error, _ERROR_KEYS, f"{where}.error")
+        allowed = f"an exponent of at most {_STEEPEST_LAW:g}"
+        raise InputError(allowed, where=f"{where}.parameters.p", got=parameters["p"])
+    valid = _section(node, "valid", law.needs, "a range per size", where)
+    error = _section(node, "error", _ERROR_KEYS, "the fit's errors", where)
+    spread = None
+    if "uncertainty" in node:
+        spread = _spread(law, node["uncertainty"], f"{where}.uncertainty")
     return Fitted(
         law,
         parameters,
         {v: _range(pair, f"{where}.valid.{v}") for v, pair in valid.items()},
         {k: None if x is None else _number(x, f"{where}.error.{k}") for k, x in error.items()},
-        _spread(law, node["uncertainty"], f"{where}.uncertainty")
-        if "uncertainty" in node
-        else None,
+        spread,
     )
 
 
-def _spread(law: Law, node: Any, where: str) -> Spread:
+def _spread(law: CostLaw, node: Plain, where: str) -> Spread:
     node = _mapping(node, where, "the law's uncertainty")
-    _exactly(node, ("residual", "freedom", "standard_error", "correlation"), where)
-    errors = _mapping(node["standard_error"], f"{where}.standard_error", "a number per parameter")
-    _only(errors, law.coordinates, f"{where}.standard_error")
+    _check_all_keys(node, ("residual", "freedom", "standard_error", "correlation"), where)
+    errors = _section(node, "standard_error", law.coordinates, "a number per parameter", where)
     used = [i for i, name in enumerate(law.coordinates) if name in errors]
     sd = np.array([_number(errors[law.coordinates[i]], f"{where}.standard_error") for i in used])
     try:
         correlation = np.array(node["correlation"], dtype=float).reshape(len(used), len(used))
-        sound = (
-            np.allclose(correlation, correlation.T)
-            and np.linalg.eigvalsh(correlation).min() > -1e-3
-        )
+        symmetric = np.allclose(correlation, correlation.T)
+        sound = symmetric and np.linalg.eigvalsh(correlation).min() > -1e-3
     except (TypeError, ValueError, OverflowError):
         sound = False
     if not sound or not np.allclose(np.diag(correlation), 1):
-        raise InputError(
-            f"a correlation matrix of {len(used)} parameters", where=f"{where}.correlation",
-            got=node["correlation"],
-        )  # fmt: skip
+        allowed = f"a correlation matrix of {len(used)} parameters"
+        raise InputError(allowed, where=f"{where}.correlation", got=node["correlation"])
     covariance = np.zeros((len(law.coordinates), len(law.coordinates)))
     covariance[np.ix_(used, used)] = correlation * np.outer(sd, sd)
     freedom = _number(node["freedom"], f"{where}.freedom")
@@ -286,16 +278,15 @@ def _spread(law: Law, node: Any, where: str) -> Spread:
     return Spread(_number(node["residual"], f"{where}.residual"), freedom, covariance)
 
 
-def _range(pair: Any, where: str) -> tuple[float, float]:
-    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-        raise InputError("[low, high]", where=where, got=pair)
-    low, high = (_number(x, where) for x in pair)
-    if low > high:
-        raise InputError("[low, high]", where=where, got=pair)
-    return low, high
+def _range(pair: object, where: str) -> tuple[float, float]:
+    if isinstance(pair, (list, tuple)) and len(pair) == 2:
+        low, high = (_number(x, where) for x in pair)
+        if low <= high:
+            return low, high
+    raise InputError("[low, high]", where=where, got=pair)
 
 
-def _number(value: Any, where: str) -> float:
+def _number(value: Plain, where: str) -> float:
     """A finite number of at least 0; one in quotes is one, too."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
@@ -306,22 +297,30 @@ def _number(value: Any, where: str) -> float:
     return number
 
 
-def _mapping(value: Any, where: str, allowed: str) -> Mapping[Any, Any]:
+def _mapping(value: object, where: str, allowed: str) -> Mapping[str, Plain]:
     if not isinstance(value, Mapping):
-        raise InputError(allowed or "a mapping", where=where or None, got=value)
+        raise InputError(allowed, where=where or None, got=value)
     return value
 
 
-def _exactly(node: Mapping[Any, Any], keys: Sequence[str], where: str) -> None:
+def _section(
+    node: Mapping[str, Plain], key: str, keys: Iterable[str], allowed: str, where: str = ""
+) -> Mapping[str, Plain]:
+    """The mapping under `key`, which may be missing, with none but these keys."""
+    where = f"{where}.{key}" if where else key
+    section = _mapping(node.get(key, {}), where, allowed)
+    _check_keys(section, keys, where)
+    return section
+
+
+def _check_all_keys(node: Mapping[str, Plain], keys: Sequence[str], where: str) -> None:
     if set(node) != set(keys):
         raise InputError(f"the keys {', '.join(keys)}", where=where, got=sorted(map(str, node)))
 
 
-def _only(node: Mapping[Any, Any], keys: Iterable[str], where: str) -> None:
+def _check_keys(node: Mapping[str, Plain], keys: Iterable[str], where: str) -> None:
     keys = list(keys)
     for key in node:
         if key not in keys:
-            raise InputError(
-                f"one of the keys {listed(keys)}", where=where or None, got=key,
-                hint=did_you_mean(str(key), keys),
-            )  # fmt: skip
+            allowed, hint = f"one of the keys {listed(keys)}", did_you_mean(str(key), keys)
+            raise InputError(allowed, where=where or None, got=key, hint=hint)

@@ -15,20 +15,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
+from simfed.ground.units import plain_number
 
-__all__ = ["Lognormal", "Measured", "fit_noise"]
+__all__ = ["LognormalNoise", "Measured", "fit_noise"]
+
+Array = NDArray[np.float64]
 
 _MEAN_OFF = math.log(1.1)
 _QUANTILES = 41
 
 
 @dataclass(frozen=True, slots=True)
-class Lognormal:
+class LognormalNoise:
     """Factors of mean 1 and coefficient of variation `cv`."""
 
     cv: float
@@ -74,7 +78,7 @@ class Measured:
         return math.exp(self.log_sd**2 / 2) * (1 + self.probability * self.excess)
 
     @classmethod
-    def read(cls, node: Any, where: str) -> Measured:
+    def read(cls, node: Plain, where: str) -> Measured:
         """From a profile's `{log_sd: …, straggler: {probability: …, excess: …}}`, or
         `{quantiles: […]}`."""
         if isinstance(node, Mapping) and "quantiles" in node:
@@ -88,43 +92,36 @@ class Measured:
             ("straggler.probability", straggler.get("probability", 0.0), 0.5),
             ("straggler.excess", straggler.get("excess", 0.0), 1e6),
         ):
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float))
-                or not 0 <= value <= high
-            ):
+            if not 0 <= plain_number(value) <= high:
                 raise InputError(f"a number from 0 to {high:g}", where=f"{where}.{name}", got=value)
             values.append(float(value))
         return cls(values[0], values[1], values[2])
 
-    def written(self) -> dict[str, Any]:
+    def written(self) -> dict[str, Plain]:
         """Inverse of `read`."""
         if self.quantiles:
             return {"quantiles": [float(f"{factor:.4g}") for factor in self.quantiles]}
-        found: dict[str, Any] = {"log_sd": float(f"{self.log_sd:.4g}")}
+        node: dict[str, Plain] = {"log_sd": float(f"{self.log_sd:.4g}")}
         if self.probability:
-            found["straggler"] = {
-                "probability": float(f"{self.probability:.3g}"),
-                "excess": float(f"{self.excess:.3g}"),
-            }
-        return found
+            straggler = {"probability": self.probability, "excess": self.excess}
+            node["straggler"] = {name: float(f"{x:.3g}") for name, x in straggler.items()}
+        return node
 
 
-def _quantiles(node: Mapping[str, Any], where: str) -> tuple[float, ...]:
-    values = node["quantiles"]
-    allowed = f"{where}.quantiles", "at least two numbers above 0, ascending, and nothing beside"
+def _quantiles(node: Mapping[str, Plain], where: str) -> tuple[float, ...]:
+    values, where = node["quantiles"], f"{where}.quantiles"
+    allowed = "at least two numbers above 0, ascending, and nothing beside"
     if len(node) != 1 or not isinstance(values, list) or len(values) < 2:
-        raise InputError(allowed[1], where=allowed[0], got=node)
+        raise InputError(allowed, where=where, got=node)
     for value in values:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 < value < math.inf:
-            raise InputError(allowed[1], where=allowed[0], got=value)
+        if not 0 < plain_number(value) < math.inf:
+            raise InputError(allowed, where=where, got=value)
     if values != sorted(values):
-        raise InputError(allowed[1], where=allowed[0], got=values)
+        raise InputError(allowed, where=where, got=values)
     return tuple(float(value) for value in values)
 
 
-def fit_noise(factors: np.ndarray[Any, np.dtype[np.float64]]) -> Measured:
+def fit_noise(factors: Array) -> Measured:
     """The law of `factors` (time over the median of its size, at least 20 of them); their own
     quantiles where its mean is further than 10 % from theirs. Needs scipy."""
     law = _fit_law(factors)
@@ -133,7 +130,7 @@ def fit_noise(factors: np.ndarray[Any, np.dtype[np.float64]]) -> Measured:
     return Measured(0.0, quantiles=tuple(np.quantile(factors, np.linspace(0, 1, _QUANTILES))))
 
 
-def _fit_law(factors: np.ndarray[Any, np.dtype[np.float64]]) -> Measured:
+def _fit_law(factors: Array) -> Measured:
     """Maximum likelihood.
 
     A straggler tail is kept where Akaike's criterion asks for its two parameters by a wide margin
@@ -146,14 +143,14 @@ def _fit_law(factors: np.ndarray[Any, np.dtype[np.float64]]) -> Measured:
     plain_sd = max(float(np.sqrt(np.mean(log**2))), 1e-6)
     body_sd = max(1.4826 * float(np.median(np.abs(log))), 1e-6)
 
-    def densities(v: Any) -> tuple[Any, Any]:
+    def densities(v: Array) -> tuple[Array, Array]:
         sd, probability, excess = np.exp(v[0]), 0.5 / (1 + np.exp(-v[1])), np.exp(v[2])
         body = (1 - probability) * np.exp(-0.5 * (log / sd) ** 2) / (sd * math.sqrt(2 * math.pi))
         extra = np.expm1(np.clip(log, 0.0, 30.0))
         tail = probability * np.where(log > 0, np.exp(-extra / excess) / excess * (1 + extra), 0.0)
         return body, tail
 
-    def loss(v: Any) -> float:
+    def loss(v: Array) -> float:
         body, tail = densities(v)
         return -float(np.sum(np.log(np.maximum(body + tail, 1e-300))))
 
@@ -163,12 +160,10 @@ def _fit_law(factors: np.ndarray[Any, np.dtype[np.float64]]) -> Measured:
         return Measured(plain_sd)
     share = min(0.4, len(beyond) / len(log))
     start = [math.log(body_sd), math.log(share / (0.5 - share)), math.log(float(beyond.mean()))]
-    found = optimize.minimize(
-        loss, start, method="Nelder-Mead", options={"maxiter": 2000, "fatol": 1e-6}
-    ).x
-    body, tail = densities(found)
-    if plain_loss - loss(found) < 2 + 10 or np.sum(tail > body) < 3:
+    options = {"maxiter": 2000, "fatol": 1e-6}
+    best = optimize.minimize(loss, start, method="Nelder-Mead", options=options).x
+    body, tail = densities(best)
+    if plain_loss - loss(best) < 2 + 10 or np.sum(tail > body) < 3:
         return Measured(plain_sd)
-    return Measured(
-        float(np.exp(found[0])), float(0.5 / (1 + np.exp(-found[1]))), float(np.exp(found[2]))
-    )
+    sd, probability, excess = np.exp(best[0]), 0.5 / (1 + np.exp(-best[1])), np.exp(best[2])
+    return Measured(float(sd), float(probability), float(excess))

@@ -20,15 +20,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from itertools import product
 
-from simfed.compress.codec import Chain, codec_from_spec
+from simfed.compress.codec import Chain, Codec, codec_from_spec
+from simfed.compress.labels import read_label
 from simfed.device.curve import Constant, Curve, Fitted, Points
 from simfed.device.noise import Measured
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.labels import read_label
-from simfed.method import Work
-from simfed.seeding import Streams
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.method import Work
+from simfed.ground.plain import Plain
+from simfed.ground.seeding import Streams
 
 __all__ = [
     "ANY",
@@ -37,7 +38,9 @@ __all__ = [
     "ModelWork",
     "Profile",
     "codec_key",
+    "find_quantity",
     "is_free",
+    "is_value_codec",
     "work_size",
 ]
 
@@ -48,7 +51,7 @@ Key = tuple[str, str, str]
 """(quantity, model, strategy); the strategy is empty for work without one."""
 
 _TRUST: Key = ("", "", "")
-"""Of the warning how far a published profile may be trusted, among those given."""
+"""In place of a curve's key: the warning how far a published profile may be trusted."""
 
 _ANY_TRAINING: Key = ("training", ANY, "")
 
@@ -57,7 +60,7 @@ FREE_STRATEGY = "dense"
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class WorkQuantity:
     """One kind of work and what its time depends on."""
 
     name: str
@@ -74,24 +77,32 @@ class Quantity:
         return "k" if self.size == "k" else "samples"
 
 
-QUANTITIES: dict[str, Quantity] = {
+QUANTITIES: dict[str, WorkQuantity] = {
     q.name: q
     for q in (
-        Quantity("training", "batch"),
-        Quantity("compression", "k", per_strategy=True),
-        Quantity("decompression", "k", per_strategy=True),
-        Quantity("inference", "samples"),
-        Quantity("distillation", "samples"),
-        Quantity("auxiliary", "samples"),
-        Quantity("handling", "samples", beside=True),
-        Quantity("evaluation", "samples", beside=True),
-        Quantity("losses", "samples", beside=True),
+        WorkQuantity("training", "batch"),
+        WorkQuantity("compression", "k", per_strategy=True),
+        WorkQuantity("decompression", "k", per_strategy=True),
+        WorkQuantity("inference", "samples"),
+        WorkQuantity("distillation", "samples"),
+        WorkQuantity("auxiliary", "samples"),
+        WorkQuantity("handling", "samples", beside=True),
+        WorkQuantity("evaluation", "samples", beside=True),
+        WorkQuantity("losses", "samples", beside=True),
     )
 }
 """Every kind of work, by name."""
 
 
-def work_size(work: Work) -> dict[str, Any]:
+def find_quantity(name: str, where: str | None = None) -> WorkQuantity:
+    """The kind of work of this name. Raises: `InputError` where there is none."""
+    if name not in QUANTITIES:
+        allowed, hint = f"a kind of work: {listed(QUANTITIES)}", did_you_mean(name, QUANTITIES)
+        raise InputError(allowed, where=where, got=name, hint=hint)
+    return QUANTITIES[name]
+
+
+def work_size(work: Work) -> dict[str, float]:
     """The size of a unit of work as `Profile.seconds` wants it: by its quantity's keyword."""
     return {QUANTITIES[work.quantity].size: work.size}
 
@@ -123,13 +134,13 @@ def _links(strategy: str) -> tuple[str, ...]:
 
 
 @lru_cache
-def _writes_all(strategy: str) -> bool:
-    """Whether the codec is a value codec alone, which goes by d and not by K."""
+def is_value_codec(strategy: str) -> bool:
+    """Whether this is a value codec alone, whose time goes by d and not by K."""
     codec = _codec(strategy)
     return isinstance(codec, Chain) and codec.keeps_all and codec.values is not None
 
 
-def _codec(strategy: str) -> Any:
+def _codec(strategy: str) -> Codec | None:
     try:
         return codec_from_spec(strategy)
     except InputError:
@@ -178,7 +189,7 @@ class Profile:
     6.1e-07
     >>> profile.seconds("inference", model="lenet5", samples=256)
     Traceback (most recent call last):
-    simfed.errors.InputError: rtx3090-ryzen4800h: inference: ...
+    simfed.ground.errors.InputError: rtx3090-ryzen4800h: inference: ...
     """
 
     name: str
@@ -189,7 +200,7 @@ class Profile:
     """Measured scatter per quantity."""
     uncertainty: Mapping[str, float] = field(default_factory=dict)
     """Standard deviation of the logarithm of all measured rows of a quantity, as a whole."""
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Plain] = field(default_factory=dict)
     source: str = ""
     """The file it was read from."""
     draws: Streams | None = None
@@ -200,7 +211,7 @@ class Profile:
     warnings: list[str] = field(default_factory=list)
     """What a run with this profile should say: one sentence per curve that was extrapolated or
     estimated."""
-    _seconds: dict[tuple[Key, float], float] = field(default_factory=dict, repr=False)
+    _memo_s: dict[tuple[Key, float], float] = field(default_factory=dict, repr=False)
     _warned: set[Key] = field(default_factory=set, repr=False)
 
     def seconds(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
@@ -213,7 +224,7 @@ class Profile:
         by the d entries of the model in place of K.
         Raises: `InputError` naming what the profile lacks.
         """
-        what = _known(quantity)
+        what = find_quantity(quantity)
         if set(size) != {what.size}:
             raise TypeError(f"{quantity} takes {what.size}=…, got {sorted(size)}")
         x = float(size[what.size])
@@ -222,10 +233,10 @@ class Profile:
         if is_free(quantity, strategy):
             return 0.0
         key = (quantity, model, strategy if what.per_strategy else "")
-        known = self._seconds.get((key, x))
-        if known is None:
-            known = self._seconds[key, x] = self._evaluate(key, x)
-        return known
+        seconds = self._memo_s.get((key, x))
+        if seconds is None:
+            seconds = self._memo_s[key, x] = self._evaluate(key, x)
+        return seconds
 
     def drawn(self, streams: Streams) -> Profile:
         """This profile with its constants drawn from what calibration does not know.
@@ -234,41 +245,41 @@ class Profile:
         is an error for all of them. Times that a person wrote (`0 s`) stay. A curve that does not
         state its uncertainty is an `InputError` when it is needed. Warnings stay shared.
         """
-        return replace(self, draws=streams, _seconds={})
+        return replace(self, draws=streams, _memo_s={})
 
     def has(self, quantity: str, *, model: str, strategy: str = "") -> bool:
         """Whether there is a curve for this work (an estimate for any model counts)."""
-        _known(quantity)
+        find_quantity(quantity)
         return is_free(quantity, strategy) or self.find((quantity, model, strategy)) is not None
 
     def _evaluate(self, key: Key, x: float) -> float:
-        if key[2] and _writes_all(key[2]) and key[1] in self.models:
-            x = float(self.models[key[1]].parameters)
-        found = self.find(key)
-        if found is None or found[0][2] == ANY:  # what is known of its links says more
-            links = [(key[0], key[1], link) for link in _links(key[2])]
-            known = [of for link in links if (of := self.find(link)) and of[0][2] != ANY]
-            if links and len(known) == len(links):
-                pairs = zip(links, known, strict=True)
-                return sum(self._by_curve(link, of, x) for link, of in pairs)
-        if found is None:
-            raise self._missing(key)
-        return self._by_curve(key, found, x)
+        quantity, model, strategy = key
+        if strategy and is_value_codec(strategy) and model in self.models:
+            x = float(self.models[model].parameters)
+        entry = self.find(key)
+        if entry is None or entry[0][2] == ANY:  # what the curves of its links say is nearer
+            links = [(quantity, model, link) for link in _links(strategy)]
+            entries = [(link, curve) for link in links if (curve := self.find(link))]
+            if links and sum(curve[0][2] != ANY for _, curve in entries) == len(links):
+                return sum(self._follow_curve(link, curve, x) for link, curve in entries)
+        if entry is None:
+            raise self._missing_curve(key)
+        return self._follow_curve(key, entry, x)
 
-    def _by_curve(self, key: Key, found: tuple[Key, Curve], x: float) -> float:
-        of, curve = found
+    def _follow_curve(self, key: Key, entry: tuple[Key, Curve], x: float) -> float:
+        """Seconds of the work `key` at size `x` by a curve, which may stand under another key."""
+        own_key, curve = entry
         size = self.size_of(key, curve, x)
-        self._note(key, curve, size, estimated=of[1] == ANY)
-        return (curve if self.draws is None else self._drawn(of, curve)).at(size)
+        self._warn(key, curve, size, estimated=own_key[1] == ANY)
+        return (curve if self.draws is None else self._draw_curve(own_key, curve)).at(size)
 
     def find(self, key: Key) -> tuple[Key, Curve] | None:
         """The curve that serves this work, under its own key."""
         quantity, model, strategy = key
-        for of_model in (model, ANY):
-            for of_strategy in _spellings(strategy):
-                of = (quantity, of_model, of_strategy)
-                if of in self.curves:
-                    return of, self.curves[of]
+        for some_model, spelling in product((model, ANY), _spellings(strategy)):
+            own_key = (quantity, some_model, spelling)
+            if own_key in self.curves:
+                return own_key, self.curves[own_key]
         if quantity == "auxiliary":  # a step of a small network: as training, by its FLOPs
             law = self.curves.get(_ANY_TRAINING)
             return (_ANY_TRAINING, law) if isinstance(law, Fitted) else None
@@ -281,14 +292,13 @@ class Profile:
         if isinstance(curve, Fitted) and set(curve.law.needs) - set(size):
             work = self.models.get(model)
             if work is None:
-                raise InputError(
-                    f"the size of model {model}, which the law {curve.law.formula} counts",
-                    where=f"{self.name}: {_spoken(key)}",
-                )
+                allowed = f"the size of model {model}, which the law {curve.law.formula} counts"
+                raise InputError(allowed, where=f"{self.name}: {_name_work(key)}")
             size.update({"bytes": 0.0} | work.size(quantity, x))
         return size
 
-    def _drawn(self, key: Key, curve: Curve) -> Curve:
+    def _draw_curve(self, key: Key, curve: Curve) -> Curve:
+        """The curve with its constants drawn; see `drawn`."""
         if isinstance(curve, Constant):
             return curve
         assert self.draws is not None
@@ -298,11 +308,13 @@ class Profile:
         if isinstance(curve, Points) and key[0] in self.uncertainty:
             return curve.scaled(math.exp(self.uncertainty[key[0]] * rng.standard_normal()))
         raise InputError(
-            "a profile that states its uncertainty", where=f"{self.name}: {_spoken(key)}",
+            "a profile that states its uncertainty",
+            where=f"{self.name}: {_name_work(key)}",
+            problem="no uncertainty is stated",
             hint="leave out `uncertainty: true`, or measure and fit the device",
-        )  # fmt: skip
+        )
 
-    def _note(self, key: Key, curve: Curve, size: Mapping[str, float], *, estimated: bool) -> None:
+    def _warn(self, key: Key, curve: Curve, size: Mapping[str, float], *, estimated: bool) -> None:
         if self.kind == "published" and _TRUST not in self._warned:
             self._warned.add(_TRUST)
             self.warnings.append(
@@ -315,27 +327,26 @@ class Profile:
         if estimated and isinstance(curve, Fitted):
             error = curve.error.get("other_model")
             stated = "error unknown" if error is None else f"typical error {math.expm1(error):.0%}"
-            text = f"{_spoken(key)} was not measured; estimated as {curve.law.formula}, {stated}"
+            text = f"{_name_work(key)} was not measured; estimated as {curve.law.formula}, {stated}"
         elif estimated and isinstance(curve, Points):
-            text = f"{_spoken(key)} was not measured; it takes the times of {ANY}"
+            text = f"{_name_work(key)} was not measured; it takes the times of {ANY}"
         elif outside := curve.outside(size):
-            text = f"{_spoken(key)} was {outside}"
+            text = f"{_name_work(key)} was {outside}"
         if text:
             self._warned.add(key)
             self.warnings.append(f"device profile {self.name}: {text}")
 
-    def _missing(self, key: Key) -> InputError:
+    def _missing_curve(self, key: Key) -> InputError:
+        """The sentence for work that no curve of the profile says."""
         quantity, model, strategy = key
+        hint: str | None = None
         if not self.curves:
-            return InputError(
-                f"the time of {quantity}, which no profile says here",
-                got=f"model {model}",
-                hint=f"write `{quantity}: 5 ms` in `device`, or name a profile",
-            )
+            allowed = f"the time of {quantity}, which no profile says here"
+            hint = f"write `{quantity}: 5 ms` in `device`, or name a profile"
+            return InputError(allowed, got=f"model {model}", hint=hint)
         of_quantity = {(m, s) for q, m, s in self.curves if q == quantity}
         models = sorted({m for m, _ in of_quantity})
-        hint: str | None
-        measured = next((of for of in (model, ANY) if of in models), None)
+        measured = next((name for name in (model, ANY) if name in models), None)
         if quantity == "auxiliary":
             method, _, _ = model.partition("/")
             allowed, got = f"seconds for this step of method {method}'s own", model
@@ -344,17 +355,13 @@ class Profile:
                 f"{{{model}: …}}` in the profile, or `assume: {{auxiliary: 0 s}}` beside it"
             )
         elif not of_quantity:
-            allowed, hint = "seconds for this work, which this profile lacks", None
-            got = f"model {model}"
+            allowed, got = "seconds for this work, which this profile lacks", f"model {model}"
         elif measured is None:
-            allowed, hint = (
-                f"a model that was measured: {listed(models)}",
-                did_you_mean(model, models),
-            )
-            got = model
+            allowed, got = f"a model that was measured: {listed(models)}", model
+            hint = did_you_mean(model, models)
         else:
             strategies = sorted({s for m, s in of_quantity if m == measured})
-            allowed = f"a strategy measured for {measured}: {listed(strategies)}"
+            allowed, got = f"a strategy measured for {measured}: {listed(strategies)}", strategy
             hint = did_you_mean(strategy, strategies)
             if _codec(strategy) is not None:
                 lacking = [x for x in _links(strategy) if self.find((quantity, model, x)) is None]
@@ -363,13 +370,8 @@ class Profile:
                     f'"{",".join(lacking or [strategy])}"`, '
                     f"or write `device: {{assume: {{{quantity}: 0.3 ms}}}}`"
                 )
-            got = strategy
-        return InputError(
-            allowed,
-            where=f"{self.name}: {quantity}",
-            got=got,
-            hint=hint or f"measure it, or write `assume: {{{quantity}: 0 s}}` beside the profile",
-        )
+        hint = hint or f"measure it, or write `assume: {{{quantity}: 0 s}}` beside the profile"
+        return InputError(allowed, where=f"{self.name}: {quantity}", got=got, hint=hint)
 
 
 @lru_cache
@@ -382,16 +384,7 @@ def _spellings(strategy: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*names, ANY)))
 
 
-def _known(quantity: str) -> Quantity:
-    if quantity not in QUANTITIES:
-        raise InputError(
-            f"a kind of work: {listed(QUANTITIES)}",
-            got=quantity,
-            hint=did_you_mean(quantity, QUANTITIES),
-        )
-    return QUANTITIES[quantity]
-
-
-def _spoken(key: Key) -> str:
+def _name_work(key: Key) -> str:
+    """What the work is called in sentences."""
     quantity, model, strategy = key
     return f"{quantity} of {model}" + (f" by {strategy}" if strategy else "")

@@ -27,13 +27,12 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
-__all__ = ["Clock", "Cores", "Load", "Memory", "Regimes", "Thermal"]
+__all__ = ["Clock", "Cores", "Load", "ProcessorState", "Regimes", "Thermal"]
 
-_SAME_INSTANT_S = (
-    1e-9  # a phase that starts when the last one ended, up to rounding of late instants
-)
+_SAME_INSTANT_S = 1e-9
+"""A phase starts when the last one ended, up to rounding of late instants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +45,13 @@ class Cores:
 
     @property
     def factor(self) -> float:
-        """
+        """How much faster than the measured device.
+
         >>> Cores(count=4, measured=1, efficiency=0.8).factor
         3.4000000000000004
         """
-        return (1 + self.efficiency * (self.count - 1)) / (
-            1 + self.efficiency * (self.measured - 1)
-        )
+        in_use, measured = (1 + self.efficiency * (n - 1) for n in (self.count, self.measured))
+        return in_use / measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Load:
     """Instants at which the load changes; the first is 0."""
     share: tuple[float, ...]
     period_s: float = math.inf
-    """Without one the last share stays."""
+    """Seconds after which the trace begins anew; infinite: the last share stays."""
     random_offset: bool = False
     """Each client starts at a random place of the period."""
 
@@ -74,17 +73,14 @@ class Load:
         if any(b <= a for a, b in zip(self.at_s, self.at_s[1:], strict=False)):
             raise InputError("instants that increase", where=where, got=list(self.at_s))
         if self.period_s <= self.at_s[-1]:
-            raise InputError(
-                "a period longer than the trace's last instant",
-                where="background.period", got=f"{self.period_s:g} s",
-            )  # fmt: skip
+            allowed, got = "a period longer than the trace's last instant", f"{self.period_s:g} s"
+            raise InputError(allowed, where="background.period", got=got)
         if self.random_offset and math.isinf(self.period_s):
             raise InputError("a period beside a random offset", where="background.period", got=None)
         forever = min(self.share) if math.isfinite(self.period_s) else self.share[-1]
         if forever >= 1:
-            raise InputError(
-                "a load that leaves something of the processor", where=where, got=list(self.share)
-            )
+            allowed = "a load that leaves something of the processor"
+            raise InputError(allowed, where=where, got=list(self.share))
 
     @property
     def ends_s(self) -> tuple[float, ...]:
@@ -94,10 +90,8 @@ class Load:
     @property
     def free_s_per_period(self) -> float:
         """Processor seconds left to us in one period."""
-        return math.fsum(
-            (1 - share) * (end - start)
-            for share, start, end in zip(self.share, self.at_s, self.ends_s, strict=True)
-        )
+        pieces = zip(self.share, self.at_s, self.ends_s, strict=True)
+        return math.fsum((1 - share) * (end - start) for share, start, end in pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +100,7 @@ class Clock:
 
     factors: tuple[float, ...]
     lasts_s: tuple[float, ...]
-    """Of each step; the last entry is infinite."""
+    """Seconds that each step holds; the last entry is infinite."""
     reset_after_s: float
 
     def after(self, busy_s: float) -> Iterator[tuple[float, float]]:
@@ -129,15 +123,12 @@ class Thermal:
 
     def __post_init__(self) -> None:
         if self.resume_at > self.throttle_at:
-            raise InputError(
-                f"at most throttle_at ({self.throttle_at:g})",
-                where="thermal.resume_at",
-                got=self.resume_at,
-            )
+            allowed = f"at most throttle_at ({self.throttle_at:g})"
+            raise InputError(allowed, where="thermal.resume_at", got=self.resume_at)
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ProcessorState:
     """What a processor remembers from one piece of work to the next."""
 
     heat: float = 0.0
@@ -163,8 +154,8 @@ class Regimes:
         return self.clock is not None or self.thermal is not None
 
     def run(
-        self, work_s: float, start_at_s: float, memory: Memory, load_offset_s: float = 0.0
-    ) -> tuple[float, Memory]:
+        self, work_s: float, start_at_s: float, memory: ProcessorState, load_offset_s: float = 0.0
+    ) -> tuple[float, ProcessorState]:
         """How long `work_s` (seconds at speed 1) takes from `start_at_s`, and the memory at its
         end.
 
@@ -172,20 +163,21 @@ class Regimes:
         added up as durations, so a late start costs no digits.
 
         >>> halved = Regimes(load=Load(at_s=(0.0, 10.0), share=(0.0, 0.5)))
-        >>> halved.run(8.0, 5.0, Memory())[0]     # 5 s at full speed, 3 s of work at half speed
+        >>> # 5 s of work: 2 s at full speed, the rest at half speed
+        >>> halved.run(8.0, 5.0, ProcessorState())[0]
         11.0
         """
         memory = self.rested(memory, start_at_s)
-        load = _Loaded(self.load, start_at_s + load_offset_s)
+        load = _LoadPosition(self.load, start_at_s + load_offset_s)
         duration_s, left_s = 0.0, work_s
-        for factor, lasts_s in self._own_factors(memory):
+        for factor, lasts_s in self._clock_factors(memory):
             used_s, done_s = load.work(self.speed * factor, left_s, lasts_s)
             duration_s, left_s = duration_s + used_s, left_s - done_s
             if left_s <= 0:
                 break
-        return duration_s, self._worked(memory, duration_s, start_at_s)
+        return duration_s, self._remember_work(memory, duration_s, start_at_s)
 
-    def rested(self, memory: Memory, at_s: float) -> Memory:
+    def rested(self, memory: ProcessorState, at_s: float) -> ProcessorState:
         """The processor's memory at `at_s`, idle since it last worked."""
         idle_s = at_s - memory.idle_from_s
         if idle_s <= _SAME_INSTANT_S * max(1.0, at_s):
@@ -196,9 +188,9 @@ class Regimes:
             throttled = throttled and heat > self.thermal.resume_at
         if self.clock and idle_s >= self.clock.reset_after_s:
             busy_s = 0.0
-        return Memory(heat, throttled, busy_s, at_s)
+        return ProcessorState(heat, throttled, busy_s, at_s)
 
-    def _own_factors(self, memory: Memory) -> Iterator[tuple[float, float]]:
+    def _clock_factors(self, memory: ProcessorState) -> Iterator[tuple[float, float]]:
         """Clock step × throttle, and how long each product lasts, from now on while busy."""
         throttle_in_s, throttled = self._throttle_in_s(memory), 1.0
         if self.thermal:
@@ -211,7 +203,7 @@ class Regimes:
                 yield factor, lasts_s
             throttle_in_s = max(0.0, throttle_in_s - lasts_s) if lasts_s < math.inf else 0.0
 
-    def _throttle_in_s(self, memory: Memory) -> float:
+    def _throttle_in_s(self, memory: ProcessorState) -> float:
         """Busy seconds until the throttle sets in."""
         if self.thermal is None:
             return math.inf
@@ -220,18 +212,21 @@ class Regimes:
         rise = (1 - memory.heat) / (1 - self.thermal.throttle_at)
         return self.thermal.heating_s * math.log(rise)
 
-    def _worked(self, memory: Memory, seconds: float, start_at_s: float) -> Memory:
+    def _remember_work(
+        self, memory: ProcessorState, seconds: float, start_at_s: float
+    ) -> ProcessorState:
+        """The memory at the end of `seconds` of work."""
         heat = memory.heat
         if self.thermal:
             heat = 1 - (1 - heat) * math.exp(-seconds / self.thermal.heating_s)
         throttled = self._throttle_in_s(memory) <= seconds
-        return Memory(heat, throttled, memory.busy_s + seconds, start_at_s + seconds)
+        return ProcessorState(heat, throttled, memory.busy_s + seconds, start_at_s + seconds)
 
 
 _STEADY = ((1.0, math.inf),)
 
 
-class _Loaded:
+class _LoadPosition:
     """A place in the background load that moves on as work is done under it."""
 
     def __init__(self, load: Load | None, at_s: float) -> None:

@@ -23,14 +23,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from simfed.device.profile import QUANTITIES, Key, codec_key
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.labels import names_in
-from simfed.reading import why_unreadable
-from simfed.registry import registry
+from simfed.compress.labels import names_in
+from simfed.device.profile import QUANTITIES, Key, codec_key, find_quantity
+from simfed.ground.errors import InputError, listed
+from simfed.ground.reading import why_unreadable
+from simfed.ground.registry import registry
 
 __all__ = ["Row", "Table", "medians", "read_table"]
 
+WORK_COLUMNS = ("session", "quantity", "model", "dataset", "strategy")
 SIZE_COLUMNS = ("k", "batch_size", "samples")
 MACHINE_COLUMNS = (
     "machine",
@@ -81,8 +82,8 @@ class Table:
         models = list(dict.fromkeys(model for _, model, _ in self._by_key))
 
         def place(key: Key) -> tuple[int, int, list[int], str]:
-            named = [strategies.index(name) for name in names_in(key[2]) if name in strategies]
-            return list(QUANTITIES).index(key[0]), models.index(key[1]), named, key[2]
+            codecs = [strategies.index(name) for name in names_in(key[2]) if name in strategies]
+            return list(QUANTITIES).index(key[0]), models.index(key[1]), codecs, key[2]
 
         return sorted(self._by_key, key=place)
 
@@ -95,16 +96,16 @@ class Table:
         """The data set (shape of samples) of each model for which the table names one."""
         return {row.key[1]: row.dataset for row in self.rows if row.dataset}
 
-    def of(self, key: Key) -> list[Row]:
+    def rows_of(self, key: Key) -> list[Row]:
         """The rows of one curve."""
         return self._by_key.get(key, [])
 
     @cached_property
     def _by_key(self) -> dict[Key, list[Row]]:
-        found: dict[Key, list[Row]] = {}
+        curves: dict[Key, list[Row]] = {}
         for row in self.rows:
-            found.setdefault(row.key, []).append(row)
-        return found
+            curves.setdefault(row.key, []).append(row)
+        return curves
 
 
 def read_table(paths: Iterable[str | Path]) -> Table:
@@ -119,8 +120,9 @@ def read_table(paths: Iterable[str | Path]) -> Table:
     machine: dict[str, dict[str, None]] = defaultdict(dict)
     for path in map(Path, paths):
         digest, records = _read(path)
-        if digest in (known for _, known in files):
-            raise InputError("each table once, but another one holds the same", where=str(path))
+        if any(digest == other for _, other in files):
+            problem = "another table holds the same"
+            raise InputError("each table once", where=str(path), problem=problem)
         files.append((path.name, digest))
         for line, record in records:
             # the number of the file, as tables of two folders may have one name
@@ -131,15 +133,12 @@ def read_table(paths: Iterable[str | Path]) -> Table:
                 if record.get(column):
                     machine[column][str(record[column])] = None
     if len(rows) < 2:
-        raise InputError(
-            "at least two rows", where=str(files[0][0]) if files else None, got=len(rows)
-        )
-    undisturbed = _undisturbed(rows)
+        where = files[0][0] if files else None
+        raise InputError("at least two rows", where=where, got=len(rows))
+    undisturbed, dropped = _split_preempted(rows)
     _check_agreement(undisturbed, " and ".join(name for name, _ in files))
-    return Table(
-        tuple(undisturbed), tuple(files), {c: list(v) for c, v in machine.items()},
-        dropped=tuple(_preempted_beside(rows, undisturbed)),
-    )  # fmt: skip
+    described = {column: list(values) for column, values in machine.items()}
+    return Table(tuple(undisturbed), tuple(files), described, tuple(dropped))
 
 
 def _read(path: Path) -> tuple[str, list[tuple[int, dict[str, str | None]]]]:
@@ -148,12 +147,12 @@ def _read(path: Path) -> tuple[str, list[tuple[int, dict[str, str | None]]]]:
         content = path.read_bytes()
         records = csv.DictReader(content.decode("utf-8-sig").splitlines())
         columns = records.fieldnames or []
-        found = [(records.line_num, record) for record in records]
+        numbered = [(records.line_num, record) for record in records]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = str(error) if isinstance(error, csv.Error) else why_unreadable(error)
-        raise InputError("a readable CSV file", where=str(path), got=reason) from None
+        raise InputError(where=str(path), problem=f"cannot be read: {reason}") from None
     _check_columns(columns, path)
-    return hashlib.sha256(content).hexdigest(), found
+    return hashlib.sha256(content).hexdigest(), numbered
 
 
 def medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
@@ -164,44 +163,32 @@ def medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
     return [(x, s, statistics.median(t), len(t)) for (x, s), t in sorted(groups.items())]
 
 
-def _preempted_beside(rows: Sequence[Row], kept: Sequence[Row]) -> list[Row]:
-    known = set(map(id, kept))
-    return [row for row in rows if id(row) not in known]
-
-
-def _undisturbed(rows: Sequence[Row]) -> list[Row]:
-    """Without the preempted rows of every size and session that has others."""
+def _split_preempted(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows to use, and those left out: the preempted of every size and session that has
+    others."""
     has_others = {(r.key, r.size, r.session) for r in rows if not r.preempted}
-    return [r for r in rows if not (r.preempted and (r.key, r.size, r.session) in has_others)]
+    parts: tuple[list[Row], list[Row]] = [], []
+    for row in rows:
+        parts[row.preempted and (row.key, row.size, row.session) in has_others].append(row)
+    return parts
 
 
 def _check_columns(columns: Sequence[str], path: Path) -> None:
     missing = [c for c in ("model", "seconds") if c not in columns]
     if not any(c in columns for c in SIZE_COLUMNS):
         missing.append(listed(SIZE_COLUMNS))
-    if (
-        "quantity" not in columns
-        and not ("strategy" in columns and "k" in columns)
-        and "batch_size" not in columns
-    ):
+    telling = ({"quantity"}, {"strategy", "k"}, {"batch_size"})
+    if not any(names <= set(columns) for names in telling):
         missing.append("quantity")
     if missing:
-        raise InputError(
-            f"a CSV table with the column {' and '.join(missing)}",
-            where=str(path),
-            got=list(columns),
-        )
+        allowed = f"a CSV table with the column {' and '.join(missing)}"
+        raise InputError(allowed, where=str(path), got=list(columns))
 
 
 def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row:
     text = {name: (value or "").strip() for name, value in record.items() if isinstance(name, str)}
     quantity = text.get("quantity") or ("compression" if text.get("strategy") else "training")
-    if quantity not in QUANTITIES:
-        raise InputError(
-            f"a kind of work: {listed(QUANTITIES)}", where=f"{where}: quantity", got=quantity,
-            hint=did_you_mean(quantity, QUANTITIES),
-        )  # fmt: skip
-    what = QUANTITIES[quantity]
+    what = find_quantity(quantity, where=f"{where}: quantity")
     if not text["model"]:
         raise InputError("the name of a model", where=f"{where}: model", got="")
     strategy = text.get("strategy", "") if what.per_strategy else ""
@@ -212,12 +199,11 @@ def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row
             raise error.within(f"{where}: strategy") from None
     columns = ("k",) if what.variable == "k" else ("batch_size", "samples")
     size = next((text[c] for c in columns if text.get(c)), "")
+    a_time = "a time above 0 in seconds, without its unit"
     return Row(
         key=(quantity, text["model"], strategy),
         size=_positive(size, f"{where}: {listed(columns)}", f"a {what.size} of at least 1", 1.0),
-        seconds=_positive(
-            text["seconds"], f"{where}: seconds", "a time above 0 in seconds, without its unit", 0.0
-        ),
+        seconds=_positive(text["seconds"], f"{where}: seconds", a_time, 0.0),
         session=file + text.get("session", ""),
         dataset=text.get("dataset", ""),
         line=line,
@@ -254,24 +240,17 @@ def _check_agreement(rows: Sequence[Row], where: str) -> None:
         for size, same in sorted(sizes.items()):
             same = sorted(same, key=lambda row: row.seconds)
             middle = statistics.median(row.seconds for row in same)
-            wild = [
-                r for r in same if not 1 < _DISAGREEMENT * r.seconds / middle < _DISAGREEMENT**2
-            ]
+            most = _DISAGREEMENT
+            wild = [row for row in same if not 1 < most * row.seconds / middle < most**2]
             low, high = same[0], same[-1]
-            if high.seconds >= _DISAGREEMENT * low.seconds and 3 * max(1, len(wild)) > len(same):
-                raise InputError(
-                    f"{name} at {size:g}: times of one unit and one machine",
-                    where=where,
-                    got=(
-                        f"{low.seconds:g} s in line {low.line} and {high.seconds:g} s in line "
-                        f"{high.line}"
-                    ),
-                )
+            if high.seconds >= most * low.seconds and 3 * max(1, len(wild)) > len(same):
+                times = [f"{row.seconds:g} s in line {row.line}" for row in (low, high)]
+                allowed = f"{name} at {size:g}: times of one unit and one machine"
+                raise InputError(allowed, where=where, got=" and ".join(times))
             if before is not None:
                 steps, ratio = size / before[0], middle / before[1]
-                if not 1 / _DISAGREEMENT < ratio < _DISAGREEMENT * steps:
-                    raise InputError(
-                        f"{name}: times of one unit and one machine", where=where,
-                        got=f"{before[1]:g} s at {before[0]:g} and {middle:g} s at {size:g}",
-                    )  # fmt: skip
+                if not 1 / most < ratio < most * steps:
+                    got = f"{before[1]:g} s at {before[0]:g} and {middle:g} s at {size:g}"
+                    allowed = f"{name}: times of one unit and one machine"
+                    raise InputError(allowed, where=where, got=got)
             before = (size, middle)

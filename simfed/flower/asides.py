@@ -21,22 +21,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
-from simfed.errors import RunFailed, SimfedError
+from simfed.ground.errors import RunFailed, SimfedError
 
 __all__ = [
     "EPOCH_S",
     "Aside",
-    "Done",
     "Foreign",
+    "ForeignDone",
     "Raised",
+    "describe_error",
     "foreign_randomness",
     "foreign_time",
-    "said",
-    "told_time",
+    "read_host_s",
+    "thread_clock",
 ]
 
 EPOCH_S = 1_767_225_600.0
@@ -56,14 +57,14 @@ class _Stopped(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """The foreign code is through."""
+class ForeignDone:
+    """The foreign code is through, with this result."""
 
-    answer: Any
+    answer: object
 
 
 class Foreign:
-    """What foreign code takes for the time; one object per aside."""
+    """The clock of foreign code; one object per aside."""
 
     def now_s(self) -> float:
         """Simulated seconds since the run's start."""
@@ -83,22 +84,22 @@ class Aside:
         self._clock = clock
         self._patience_s = patience_s
         self._ours, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
-        self._todo: Callable[[], Any] | None = None
-        self._question: Any = None
-        self._answer: Any = None
+        self._code: Callable[[], object] = lambda: None
+        self._question: object = None
+        self._answer: object = None
         self._error: BaseException | None = None
         self._stopped = False
-        self._thread = threading.Thread(target=self._live, name=f"simfed {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run_codes, name=f"simfed {name}", daemon=True)
         self._thread.start()
 
-    def run(self, todo: Callable[[], Any]) -> Any:
-        """Run foreign code until it asks for something, or is through (`Done`). What it raises is
-        raised here, in a `Raised`."""
-        self._todo = todo
+    def run(self, code: Callable[[], object]) -> object:
+        """Run foreign code; its first question, or its result (`ForeignDone`). Raises: `Raised`
+        with what the code raises; `RunFailed`."""
+        self._code = code
         return self._hand_over()
 
-    def answer(self, answer: Any) -> Any:
-        """Let the code that asked go on with an answer, up to its next question or its end."""
+    def answer(self, answer: object) -> object:
+        """Let the code that asked go on with an answer; its next question, or its result."""
         self._answer = answer
         return self._hand_over()
 
@@ -114,7 +115,7 @@ class Aside:
             )
             self._thread.join(timeout=2.0)
 
-    def ask(self, question: Any) -> Any:
+    def ask(self, question: object) -> object:
         """Called in the aside: hand over, and wait for the answer."""
         if threading.current_thread() is not self._thread:
             raise RunFailed(
@@ -128,7 +129,8 @@ class Aside:
             raise _Stopped
         return self._answer
 
-    def _hand_over(self) -> Any:
+    def _hand_over(self) -> object:
+        """Let the aside run until it hands over in its turn."""
         self._theirs.release()
         if not self._ours.acquire(timeout=self._patience_s):
             self._stopped = True
@@ -138,22 +140,25 @@ class Aside:
                 "thread of its own, or it computes for longer than --host-timeout"
             )
         if self._error is not None:
-            error, self._error = self._error, None
-            if isinstance(error, (SimfedError, KeyboardInterrupt)):
-                raise error
-            raise Raised(error) from error
+            self._raise_error(self._error)
         return self._question
 
-    def _live(self) -> None:
+    def _raise_error(self, error: BaseException) -> NoReturn:
+        self._error = None
+        if isinstance(error, (SimfedError, KeyboardInterrupt)):
+            raise error
+        raise Raised(error) from error
+
+    def _run_codes(self) -> None:
+        """The aside's thread: one piece of foreign code after another."""
         _clocks[threading.get_ident()] = self._clock
         try:
             while True:
                 self._theirs.acquire()
                 if self._stopped:
                     return
-                assert self._todo is not None
                 try:
-                    self._question = Done(self._todo())
+                    self._question = ForeignDone(self._code())
                 except _Stopped:
                     return
                 except BaseException as error:
@@ -170,7 +175,7 @@ _clocks: dict[int, Foreign] = {}
 
 
 @contextmanager
-def told_time(clock: Foreign) -> Iterator[None]:
+def thread_clock(clock: Foreign) -> Iterator[None]:
     """Meanwhile this thread, as an aside does, has the time of `clock`."""
     _clocks[threading.get_ident()] = clock
     try:
@@ -179,16 +184,17 @@ def told_time(clock: Foreign) -> Iterator[None]:
         del _clocks[threading.get_ident()]
 
 
-_real = {name: getattr(time, name) for name in (
-    "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns",
-    "process_time", "process_time_ns", "thread_time", "thread_time_ns", "sleep",
-)}  # fmt: skip
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+_REAL: dict[str, Callable[..., float]] = {
+    name: getattr(time, name) for name in (*_CLOCKS, *(f"{clock}_ns" for clock in _CLOCKS), "sleep")
+}
+"""The functions of the module `time` that foreign code does not get."""
 
 
-def _replacement(name: str) -> Callable[..., Any]:
-    real = _real[name]
+def _replacement_of(name: str) -> Callable[..., float | None]:
+    real = _REAL[name]
 
-    def asked(*arguments: Any) -> Any:
+    def replacement(*arguments: float) -> float | None:
         clock = _clocks.get(threading.get_ident())
         if clock is None:
             return real(*arguments)
@@ -196,14 +202,21 @@ def _replacement(name: str) -> Callable[..., Any]:
             seconds = float(arguments[0])
             if not seconds >= 0:
                 raise ValueError("sleep length must be non-negative")
-            return clock.sleep(seconds)
+            clock.sleep(seconds)
+            return None
         now_s = clock.now_s() + (EPOCH_S if name in ("time", "time_ns") else 0.0)
         return round(now_s * 1e9) if name.endswith("_ns") else now_s
 
-    return asked
+    return replacement
 
 
-_replaced = {name: _replacement(name) for name in _real}
+_REPLACEMENTS = [(real, _replacement_of(name)) for name, real in _REAL.items()]
+
+
+def read_host_s() -> float:
+    """Seconds of the host's own clock, in whatever thread: an aside that asked the module `time`
+    would be told simulated ones."""
+    return _REAL["perf_counter"]()
 
 
 @contextmanager
@@ -216,21 +229,21 @@ def foreign_time(flower_now: Callable[[], datetime]) -> Iterator[None]:
             return flower_now()
         return datetime.fromtimestamp(EPOCH_S + clock.now_s(), timezone.utc)
 
-    pairs = [(_real[name], _replaced[name]) for name in _real] + [(flower_now, now)]
-    _exchange(pairs)
+    pairs: list[tuple[object, object]] = [*_REPLACEMENTS, (flower_now, now)]
+    _replace_in_modules(pairs)
     try:
         yield
     finally:
-        _exchange([(ours, theirs) for theirs, ours in pairs])
+        _replace_in_modules([(after, before) for before, after in pairs])
 
 
-def _exchange(pairs: list[tuple[Any, Any]]) -> None:
+def _replace_in_modules(pairs: list[tuple[object, object]]) -> None:
     """In every module, put the second of each pair in the place of the first."""
     by_id = {id(before): after for before, after in pairs}
-    for name_of, module in list(sys.modules.items()):
+    for module_name, module in list(sys.modules.items()):
         # Python's own library waits in host time, or would not wake up from its locks
-        if name_of == __name__ or (
-            name_of in sys.stdlib_module_names and not name_of.startswith("time")
+        if module_name == __name__ or (
+            module_name in sys.stdlib_module_names and not module_name.startswith("time")
         ):
             continue
         names = getattr(module, "__dict__", None)
@@ -263,7 +276,7 @@ def foreign_randomness(seed: int) -> Iterator[None]:
             torch.set_rng_state(states[2])
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception of foreign code in one line."""
     if isinstance(error, SimfedError):
         return str(error)

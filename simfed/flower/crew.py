@@ -14,40 +14,41 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.process import BaseProcess
 
 from flwr.clientapp import ClientApp
 
-from simfed.errors import RunFailed
-from simfed.flower.asides import Aside, Done, Raised, said, told_time
+from simfed.flower.asides import Aside, ForeignDone, Raised, describe_error, thread_clock
 from simfed.flower.work import Answer, Call, NodeClock, work_on
+from simfed.ground.errors import RunFailed
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["Crew", "Ticket", "one_thread"]
+__all__ = ["AppCrew", "Ticket", "one_thread"]
 
 
+@dataclass(eq=False, slots=True)
 class Ticket:
     """A call that was given to the crew."""
 
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.worker: _Worker | None = None
-        self.answer: Answer | str | None = None
-        """A sentence: what went wrong."""
+    call: Call
+    worker: _Worker | None = None
+    answer: Answer | str | None = None
+    """A sentence: what went wrong."""
 
 
+@dataclass(eq=False, slots=True)
 class _Worker:
-    """A process, and what it is at."""
+    """A process and the call that it works on."""
 
-    def __init__(self, process: Any, pipe: Connection) -> None:
-        self.process = process
-        self.pipe = pipe
-        self.ticket: Ticket | None = None
-        self.asks_time = False
+    process: BaseProcess
+    pipe: Connection
+    ticket: Ticket | None = None
+    asks_time: bool = False
 
 
-class Crew:
+class AppCrew:
     """Works on calls, in this process alone (`workers` 1) or in several."""
 
     def __init__(
@@ -80,26 +81,23 @@ class Crew:
             worker.process.join()
 
     def give(self, call: Call) -> Ticket:
-        """Somebody may begin with it."""
+        """Queue a call, which a process may begin with at once."""
         ticket = Ticket(call)
         if self._workers:
             self._queue.append(ticket)
-            self._look(0.0)
+            self._serve_workers(0.0)
         return ticket
 
     def fetch(self, ticket: Ticket, begins_at_s: float) -> Answer:
-        """What became of a call whose node begins to compute now. Raises: `RunFailed`."""
+        """The answer to a call whose node begins to compute now. Raises: `RunFailed`."""
         if ticket.answer is None and ticket.worker is None:
             if self._workers:
                 self._queue.remove(ticket)
-            return self._do(ticket.call, begins_at_s)
+            return self._work_here(ticket.call, begins_at_s)
         while ticket.answer is None:
-            worker = ticket.worker
-            assert worker is not None
-            if worker.asks_time:
-                worker.asks_time = False
-                worker.pipe.send(begins_at_s)
-            elif not self._look(self._patience_s):
+            if self._tell_time(ticket.worker, begins_at_s):
+                continue
+            if not self._serve_workers(self._patience_s):
                 raise RunFailed(
                     f"the client app has not come back for {self._patience_s:g} s of host time: it "
                     "blocks on something that the clock cannot see, or it computes for longer "
@@ -110,41 +108,38 @@ class Crew:
         return ticket.answer
 
     def drop(self, ticket: Ticket) -> None:
-        """Nobody wants it any more."""
+        """Nobody waits for this call's answer any longer."""
         if ticket in self._queue:
             self._queue.remove(ticket)
-        elif ticket.worker is not None and ticket.worker.asks_time:
-            ticket.worker.asks_time = False
-            ticket.worker.pipe.send(0.0)
+        else:
+            self._tell_time(ticket.worker, 0.0)
 
-    def _do(self, call: Call, begins_at_s: float) -> Answer:
+    def _tell_time(self, worker: _Worker | None, begins_at_s: float) -> bool:
+        """Whether the worker had asked when its node begins to compute."""
+        if worker is None or not worker.asks_time:
+            return False
+        worker.asks_time = False
+        worker.pipe.send(begins_at_s)
+        return True
+
+    def _work_here(self, call: Call, begins_at_s: float) -> Answer:
         self._begins = lambda: begins_at_s
         try:
             done = self._aside.run(lambda: work_on(self._app, call, self._computing, self._clock))
         except Raised as raised:
-            raise RunFailed(_sentence(call, raised.error)) from raised.error
-        assert isinstance(done, Done)
-        answer: Answer = done.answer
-        return answer
+            raise RunFailed(_failure_of(call, raised.error)) from raised.error
+        assert isinstance(done, ForeignDone)
+        assert isinstance(done.answer, Answer)
+        return done.answer
 
-    def _look(self, patience_s: float) -> bool:
-        """Take what is ready, and hand out what waits; whether anything was ready."""
-        busy = {w.pipe: w for w in self._workers if w.ticket is not None and not w.asks_time}
-        ready = wait(list(busy), patience_s) if busy else []
-        for pipe in ready:
-            worker = busy[pipe]  # type: ignore[index]
-            ticket = worker.ticket
-            assert ticket is not None
-            try:
-                found = worker.pipe.recv()
-            except (EOFError, OSError):
-                raise RunFailed(
-                    f"the process that worked on a message to node {ticket.call.client} died"
-                ) from None
-            if found is None:
-                worker.asks_time = True
-                continue
-            ticket.answer, ticket.worker, worker.ticket = found, None, None
+    def _serve_workers(self, patience_s: float) -> bool:
+        """Receive answers, and send queued calls to idle workers; whether anything was received
+        within `patience_s` of host time."""
+        busy = [w for w in self._workers if w.ticket is not None and not w.asks_time]
+        ready = wait([w.pipe for w in busy], patience_s) if busy else []
+        for worker in busy:
+            if worker.pipe in ready:
+                self._receive(worker)
         for worker in self._workers:
             if worker.ticket is None and self._queue:
                 worker.ticket = ticket = self._queue.popleft()
@@ -152,37 +147,53 @@ class Crew:
                 worker.pipe.send(ticket.call)
         return bool(ready)
 
+    def _receive(self, worker: _Worker) -> None:
+        """An answer, or None: the app asks for the time. Raises: `RunFailed`."""
+        ticket = worker.ticket
+        assert ticket is not None
+        try:
+            answer = worker.pipe.recv()
+        except (EOFError, OSError):
+            raise RunFailed(
+                f"the process that worked on a message to node {ticket.call.client} died"
+            ) from None
+        if answer is None:
+            worker.asks_time = True
+        else:
+            ticket.answer, ticket.worker, worker.ticket = answer, None, None
+
 
 def _serve(pipe: Connection, other: Connection, app: ClientApp, computing: Computing) -> None:
-    """A process of the crew: one call after another, until nobody is there any more."""
+    """A process of the crew: one call after another, until the run closes the pipe."""
     other.close()
+    begins: list[float] = []
 
     def begins_at_s() -> float:
-        if not known:
+        if not begins:
             pipe.send(None)
-            known.append(pipe.recv())
-        return known[0]
+            begins.append(pipe.recv())
+        return begins[0]
 
     clock = NodeClock(begins_at_s)
     while True:
-        known: list[float] = []
+        begins.clear()
         try:
             call = pipe.recv()
         except (EOFError, OSError):
             return
-        found: Answer | str
+        answer: Answer | str
         try:
-            with told_time(clock):
-                found = work_on(app, call, computing, clock)
+            with thread_clock(clock):
+                answer = work_on(app, call, computing, clock)
         except (EOFError, OSError):
             return
         except BaseException as error:
-            found = _sentence(call, error)
-        pipe.send(found)
+            answer = _failure_of(call, error)
+        pipe.send(answer)
 
 
-def _sentence(call: Call, error: BaseException) -> str:
-    return f"the client app of node {call.client} raised {said(error)}"
+def _failure_of(call: Call, error: BaseException) -> str:
+    return f"the client app of node {call.client} raised {describe_error(error)}"
 
 
 @contextmanager

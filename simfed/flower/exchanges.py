@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flwr.app import Message
 
-from simfed.contract import Contribution, Outcome, Task
+from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.device import Device
 from simfed.flower.messages import Mail, metrics_of
-from simfed.method import Field, Plan, Size, Who, Work
+from simfed.ground.contract import Outcome, Task
+from simfed.ground.method import Field, Plan, Size, Who, Work
 from simfed.net import LinkUses, Network
 from simfed.policy import Pull
 from simfed.record.recorder import Recorder
@@ -28,9 +29,8 @@ from simfed.sim import rows
 from simfed.sim.blame import Blame, blame, blame_last
 from simfed.sim.flight import Flight
 from simfed.sim.rows import End, Played, Verdict
-from simfed.tasks import NO_COMPRESSION
 
-__all__ = ["Exchanges", "Got"]
+__all__ = ["Exchanges", "ReceivedReply"]
 
 _QUANTITY = {"evaluate": "inference"}
 """Type of message → the profile's word for the work on it, by which noise and watts are told."""
@@ -44,14 +44,14 @@ class _Sent:
     """A reply, as the clock's side knows contributions."""
 
     task: Task
-    arm: str = NO_COMPRESSION
+    choice: Choice = NO_COMPRESSION
     k: int = 0
 
     def uplink_bytes(self) -> float:
         raise NotImplementedError  # the node knows it, see `simfed.flower.play`
 
 
-class Got(NamedTuple):
+class ReceivedReply(NamedTuple):
     """Replies that the server app has got and not worked on yet."""
 
     replies: int = 0
@@ -82,25 +82,32 @@ class Exchanges:
         self._awaited_s: float | None = None
         """Until when the server has waited for somebody in this exchange."""
         self._gave_up = False
-        self._got = Got()
+        """Whether it has stopped waiting for somebody."""
+        self._received = ReceivedReply()
         self._pulled = False
         self._begun: list[Flight] = []
         self._flying: set[Flight] = set()
-        self._taken: list[Flight] = []
-        self._landed: dict[Flight, None] = {}
+        self._settled: list[Flight] = []
+        """Flights of this exchange that the server is through with."""
+        self._landed: dict[Flight, Mail] = {}
         """Arrived, and not pulled."""
         self._latest: dict[int, Flight] = {}
+        """Client → its latest flight."""
         self._next_s: dict[Flight, float] = {}
+        """Flight → when its client began with the next one."""
         self._turns: dict[int, int] = {}
+        """Client → how many flights it has begun in this exchange."""
         self._work: list[tuple[str, float, float]] = []
-        self._of_nodes: list[tuple[dict[str, float], float]] = []
-        self._of_server: dict[str, float] | None = None
-        self.odd: set[str] = set()
-        """What the metrics said that is none of what is shown."""
+        """Of the server: kind, from, to."""
+        self._node_metrics: list[tuple[dict[str, float], float]] = []
+        """Metrics of evaluations on nodes, and their weights."""
+        self._server_metrics: dict[str, float] | None = None
+        self.warnings: set[str] = set()
+        """Sentences about metrics that cannot be shown."""
 
     # ---- what happens ----------------------------------------------------------------------------
 
-    def sends(self, now_s: float, uses: LinkUses) -> None:
+    def send(self, now_s: float, uses: LinkUses) -> None:
         """The server app sends."""
         if self._pulled:
             self._close(now_s, uses)
@@ -116,9 +123,9 @@ class Exchanges:
         name = mail.message.metadata.message_type
         work = Work(_QUANTITY.get(kind, "training"), APP, 1, kind=_KIND.get(kind, kind), name=name)
         who = Who(client, APP, self._size, 1, turn)
-        task = Task(self.number, client, who, Plan({}, (work,), _UP), self._version,
-                    float(mail.size_bytes))  # fmt: skip
-        flight = Flight(task, _as_contribution(_Sent(task)), Pull(NO_COMPRESSION, "fixed"), now_s)
+        plan, size_bytes = Plan({}, (work,), _UP), float(mail.size_bytes)
+        task = Task(self.number, client, who, plan, self._version, size_bytes)
+        flight = Flight(task, _Sent(task), Pull(NO_COMPRESSION, "fixed"), now_s)
         before = self._latest.get(client)
         if before is not None:
             self._next_s[before] = now_s
@@ -127,78 +134,92 @@ class Exchanges:
         self._flying.add(flight)
         return flight
 
-    def landed(self, flight: Flight, *, useless: bool) -> None:
-        """A participation is over; `useless`: the server was told before that no reply comes."""
+    def land(self, mail: Mail) -> None:
+        """A participation is over; of no use where the server was told before that no reply
+        comes."""
+        flight = mail.flight
+        assert flight is not None
         self._flying.discard(flight)
-        if useless and not flight.lost:
+        if mail.answered and not flight.lost:
             flight.lose("dropped")
         if flight.lost:
-            self._taken.append(flight)
+            self._settled.append(flight)
         else:
-            self._landed[flight] = None
+            self._landed[flight] = mail
 
-    def pulled(self, mail: Mail, message: Message, *, answered: bool, now_s: float) -> None:
+    def pull(self, mail: Mail, message: Message, *, answered: bool, now_s: float) -> None:
         """The server app gets a reply, or an error in its place."""
         self._pulled = True
         flight = mail.flight
         if not answered:
-            self.waited_until(now_s)
-            if flight in self._landed:
-                del self._landed[flight]
+            self.give_up(now_s)
+            if flight is not None and self._landed.pop(flight, None) is not None:
                 flight.lose("dropped")
-                self._taken.append(flight)
+                self._settled.append(flight)
             return
-        del self._landed[flight]
-        self._taken.append(flight)
-        arrived_s = flight.ended_at_s
-        self._awaited_s = max(arrived_s, self._awaited_s or 0.0)
-        self._got = Got(self._got.replies + 1, self._got.size_bytes + int(flight.uplink_bytes))
+        assert flight is not None
+        if self._landed.pop(flight, None) is not None:  # else its exchange is over
+            self._settled.append(flight)
+        self._awaited_s = max(flight.ended_at_s, self._awaited_s or 0.0)
+        replies, size_bytes = self._received
+        self._received = ReceivedReply(replies + 1, size_bytes + int(flight.uplink_bytes))
         if message.has_error():
             flight.lose("failed")
         elif mail.kind == "evaluate":
-            found = dict(metrics_of(message))
-            self._of_nodes.append((found, float(found.get(self._metrics.weight, 1.0))))
+            metrics = dict(metrics_of(message))
+            self._node_metrics.append((metrics, float(metrics.get(self._metrics.weight, 1.0))))
 
-    def waited_until(self, now_s: float) -> None:
+    def give_up(self, now_s: float) -> None:
         """The server waited until now, and not everybody came."""
         self._awaited_s, self._gave_up, self._pulled = now_s, True, True
 
-    def take_got(self) -> Got:
+    def collect_received(self) -> ReceivedReply:
         """The replies that the app has got since the last time."""
-        got, self._got = self._got, Got()
-        return got
+        received, self._received = self._received, ReceivedReply()
+        return received
 
-    def worked(self, kind: str, from_s: float, to_s: float) -> None:
+    def add_work(self, kind: str, from_s: float, to_s: float) -> None:
         """The server app spent this time."""
         self._work.append((kind, from_s, to_s))
 
-    def evaluated(self, metrics: dict[str, float]) -> None:
+    def set_evaluation(self, metrics: dict[str, float]) -> None:
         """The server app has measured its model."""
         if self._sent_at_s is not None:  # before the first exchange there is no row for it
-            self._of_server = metrics
+            self._server_metrics = metrics
 
     def end(self, now_s: float, uses: LinkUses) -> None:
         """The server app is through, and nothing is under way any more."""
-        for flight in self._landed:
+        for flight in [flight for flight, mail in self._landed.items() if mail.polled]:
+            del self._landed[flight]
             flight.lose("dropped")
-        self._taken += self._landed
-        self._landed = {}
+            self._settled.append(flight)
         if self._sent_at_s is not None:
             self._close(now_s, uses)
 
     @property
-    def any(self) -> bool:
+    def has_sent(self) -> bool:
         """Whether anything was ever sent."""
         return self.number > 1 or self._sent_at_s is not None
 
     # ---- rows ------------------------------------------------------------------------------------
 
+    def _settle_unpolled(self) -> None:
+        """Replies that have arrived and that the server has never looked for: their messages were
+        sent to be worked on, not to be answered, and have done what they were for."""
+        for flight, mail in list(self._landed.items()):
+            if not mail.polled:
+                del self._landed[flight]
+                self._settled.append(flight)
+                if mail.reply is not None and mail.reply.error is not None:
+                    flight.lose("failed")
+
     def _close(self, now_s: float, uses: LinkUses) -> None:
-        taken = sorted(self._taken, key=lambda flight: flight.task.order)
+        whole = self._waited_for_all(self._settled)
+        self._settle_unpolled()
+        taken = sorted(self._settled, key=lambda flight: flight.task.order)
         for flight in taken:
             if flight.task.round != self.number and not flight.lost:
                 flight.outcome = "late"
-        whole = self._waited_for_all(taken)
         merge_at_s = now_s if self._awaited_s is None else self._awaited_s
         server_s = now_s - merge_at_s
         delay_s = (self._sent_at_s or 0.0) - self._started_at_s
@@ -206,28 +227,27 @@ class Exchanges:
             waited_s = delay_s + max(flight.elapsed_s for flight in taken)
         else:
             waited_s = merge_at_s - self._started_at_s
-        played = Played(
-            self.number, self._started_at_s, now_s, waited_s, server_s, merge_at_s, delay_s,
-            whole, False,
-        )  # fmt: skip
+        times_s = self._started_at_s, now_s, waited_s, server_s, merge_at_s, delay_s
+        played = Played(self.number, *times_s, whole, False)
         self._record(played, taken, uses)
         self._version += any(not flight.lost for flight in taken)
         self.number += 1
         self._started_at_s, self._sent_at_s, self._awaited_s = now_s, None, None
         self._gave_up = self._pulled = False
-        self._begun, self._taken, self._work, self._of_nodes = [], [], [], []
-        self._of_server = None
+        self._begun, self._settled, self._work, self._node_metrics = [], [], [], []
+        self._server_metrics = None
         self._turns.clear()
 
     def _waited_for_all(self, taken: Sequence[Flight]) -> bool:
         """Whether all started at once, and the server waited for exactly these."""
-        if not taken or self._gave_up or self._flying or self._landed:
-            return False
-        if set(taken) != set(self._begun) or len({f.client for f in taken}) != len(taken):
-            return False
-        if any(flight.started_at_s != self._sent_at_s for flight in taken):
-            return False
-        return self._awaited_s == max(flight.ended_at_s for flight in taken)
+        return (
+            bool(taken)
+            and not (self._gave_up or self._flying or self._landed)
+            and set(taken) == set(self._begun)
+            and len({flight.client for flight in taken}) == len(taken)
+            and {flight.started_at_s for flight in taken} == {self._sent_at_s}
+            and self._awaited_s == max(flight.ended_at_s for flight in taken)
+        )
 
     def _blame(self, played: Played, taken: Sequence[Flight]) -> Blame:
         assert self.network is not None
@@ -237,28 +257,29 @@ class Exchanges:
         return blame_last(min(awaited, key=lambda f: f.client, default=None), [])
 
     def _record(self, played: Played, taken: Sequence[Flight], uses: LinkUses) -> None:
-        into = self._recorder
+        recorder = self._recorder
         outcome = Outcome(played.round, self._version)
-        into.rounds.append(rows.round_row(played, taken, outcome, self._blame(played, taken)))
+        recorder.rounds.append(rows.round_row(played, taken, outcome, self._blame(played, taken)))
         for flight in taken:
             end = self._end_of(flight, played)
             energy_j = rows.energy_of(flight, end, self._device_of(flight.client))
-            into.participations.append(
+            recorder.participations.append(
                 rows.participation_row(flight, end, played, Verdict(), energy_j)
             )
-            into.spans.extend(rows.client_spans(flight, end))
+            recorder.spans.extend(rows.client_spans(flight, end))
             self._next_s.pop(flight, None)
             if self._latest.get(flight.client) is flight:
                 del self._latest[flight.client]
         for kind, from_s, to_s in self._work:
-            into.spans.append(Span("server", kind, kind, played.round, None, from_s, to_s))
-        into.spans.extend(rows.link_spans(uses, played.round))
-        into.links.extend(uses)
+            recorder.spans.append(Span("server", kind, kind, played.round, None, from_s, to_s))
+        recorder.spans.extend(rows.link_spans(uses, played.round))
+        recorder.links.extend(uses)
         uses.clear()
-        accuracy, loss = self._shown()
+        accuracy = self._metric(self._metrics.accuracy, "acc")
+        loss = self._metric(self._metrics.loss, "loss")
         if accuracy is not None or loss is not None:
-            into.prototypes.append(PrototypeResult(played.round, APP, None, accuracy, loss))
-        into.settle()
+            recorder.prototypes.append(PrototypeResult(played.round, APP, None, accuracy, loss))
+        recorder.settle()
         if self._progress is not None:
             self._progress(played.round, played.finished_at_s, accuracy)
 
@@ -269,31 +290,26 @@ class Exchanges:
             return rows.end_of(flight, played)
         return End(next_s, max(next_s - flight.started_at_s - flight.elapsed_s, 0.0))
 
-    def _shown(self) -> tuple[float | None, float | None]:
-        """Accuracy and loss of this exchange: the server's own, or the nodes' weighted mean."""
-        return self._metric(self._metrics.accuracy, "acc"), self._metric(self._metrics.loss, "loss")
-
     def _metric(self, name: str | None, part: str) -> float | None:
+        """A metric of this exchange: the server's own, or the nodes' weighted mean. Without a
+        `name` it is the first whose name has this part."""
         value = None
-        if self._of_server is not None:
-            value = self._of_server.get(_named(name, part, self._of_server))
-        elif self._of_nodes:
-            key = _named(name, part, self._of_nodes[0][0])
-            known = [(found[key], weight) for found, weight in self._of_nodes if key in found]
-            total = sum(weight for _, weight in known)
-            value = sum(v * weight for v, weight in known) / total if total > 0 else None
-        if value is not None and part == "acc" and not 0 <= value <= 1:
-            self.odd.add(f"an accuracy of {value:g}, which is not from 0 to 1, is not shown")
+        if self._server_metrics is not None:
+            value = self._server_metrics.get(_key(name, part, self._server_metrics))
+        elif self._node_metrics:
+            key = _key(name, part, self._node_metrics[0][0])
+            pairs = [(m[key], weight) for m, weight in self._node_metrics if key in m]
+            total = sum(weight for _, weight in pairs)
+            value = sum(v * weight for v, weight in pairs) / total if total > 0 else None
+        if value is None:
             return None
-        return None if value is None else float(value)
+        if part == "acc" and not 0 <= value <= 1:
+            self.warnings.add(f"an accuracy of {value:g}, which is not from 0 to 1, is not shown")
+            return None
+        return float(value)
 
 
-def _named(name: str | None, part: str, metrics: dict[str, float]) -> str:
+def _key(name: str | None, part: str, metrics: dict[str, float]) -> str:
     if name is not None:
         return name
     return next((key for key in metrics if part in key.lower()), "")
-
-
-def _as_contribution(sent: Any) -> Contribution:
-    found: Contribution = sent
-    return found

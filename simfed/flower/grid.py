@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,13 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from simfed.flower.asides import EPOCH_S, Foreign
+from simfed.flower.hooks import replaced
 from simfed.flower.messages import Packed, message_bytes
 
-__all__ = ["Later", "Nodes", "Outgoing", "Pull", "Push", "ServerClock", "SimGrid", "Sleep"]
+__all__ = ["Later", "Nodes", "Outgoing", "PullReplies", "Push", "ServerClock", "SimGrid", "Sleep"]
 
 Ask = Callable[[Any], Any]
+"""A question for the simulated clock (`Push`, `PullReplies`, `Nodes`, `Sleep`) → its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
-class Pull:
+class PullReplies:
     """The replies to these that are there, and errors in place of those that will never be.
 
     `wait`: until all of them are; `timeout_s`: but no longer than this."""
@@ -93,7 +95,8 @@ class SimGrid(Grid):
         self._ask = ask
         self._sent = 0
         self._collects = False
-        self._given: list[Message] | None = None
+        self._replies: list[Message] | None = None
+        """What `send_and_receive` gives in place of sending."""
 
     def set_run(self, run: Run) -> None:
         """Set the run."""
@@ -130,8 +133,8 @@ class SimGrid(Grid):
         outgoing = []
         packed: dict[int, bytes] = {}
         weighed: dict[int, int] = {}
-        kept = list(messages)  # so that nobody else gets the identity of a content
-        for message in kept:
+        messages = list(messages)  # so that no other content gets the identity of one of these
+        for message in messages:
             metadata = message.metadata
             self._sent += 1
             metadata.__dict__["_run_id"] = self._run.run_id
@@ -150,7 +153,7 @@ class SimGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies that are there now."""
-        return list(self._ask(Pull(tuple(message_ids))))
+        return list(self._ask(PullReplies(tuple(message_ids))))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -159,8 +162,8 @@ class SimGrid(Grid):
 
         Replies are taken when they arrive: Flower's own grid looks for them every few seconds.
         """
-        if self._given is not None:
-            return self._given
+        if self._replies is not None:
+            return self._replies
         if self._collects:
             raise Later(list(messages))
         return self.await_messages(self.push_messages(messages), timeout)
@@ -169,22 +172,12 @@ class SimGrid(Grid):
         self, message_ids: Iterable[str], timeout_s: float | None = None
     ) -> list[Message]:
         """All replies to these, or those that came before `timeout_s` seconds were over."""
-        return list(self._ask(Pull(tuple(message_ids), wait=True, timeout_s=timeout_s)))
+        return list(self._ask(PullReplies(tuple(message_ids), wait=True, timeout_s=timeout_s)))
 
-    @contextmanager
-    def later(self) -> Iterator[None]:
+    def later(self) -> AbstractContextManager[None]:
         """Meanwhile `send_and_receive` raises `Later` with what it was to send."""
-        self._collects = True
-        try:
-            yield
-        finally:
-            self._collects = False
+        return replaced(self, "_collects", True)
 
-    @contextmanager
-    def given(self, replies: list[Message]) -> Iterator[None]:
+    def given(self, replies: list[Message]) -> AbstractContextManager[None]:
         """Meanwhile `send_and_receive` sends nothing and gives these."""
-        self._given = replies
-        try:
-            yield
-        finally:
-            self._given = None
+        return replaced(self, "_replies", replies)

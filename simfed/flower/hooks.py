@@ -1,50 +1,54 @@
-"""What an app measures on its server, overheard: Flower's strategies take a function for it."""
+"""Flower's own functions with others in their place, and what an app measures on its server."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from flwr.serverapp.strategy import Strategy
 
-__all__ = ["evaluations_told"]
+__all__ = ["evaluations_told", "replaced"]
+
+Evaluate = Callable[..., Mapping[str, object] | None]
+
+
+@contextmanager
+def replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """Meanwhile an attribute of a module or class is `value`."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 @contextmanager
 def evaluations_told(tell: Callable[[dict[str, float]], None]) -> Iterator[None]:
     """Meanwhile `tell` gets the numbers that a strategy's `evaluate_fn` gives."""
     before = Strategy.start
+    signature = inspect.signature(before)
 
     @functools.wraps(before)
-    def start(self: Strategy, *arguments: Any, **named: Any) -> Any:
-        given = named.get("evaluate_fn")
-        if given is not None:
-            named["evaluate_fn"] = _overheard(given, tell)
-        elif len(arguments) > _PLACE and arguments[_PLACE] is not None:
-            listed = list(arguments)
-            listed[_PLACE] = _overheard(listed[_PLACE], tell)
-            arguments = tuple(listed)
-        return before(self, *arguments, **named)
+    def start(*arguments: object, **named: object) -> object:
+        call = signature.bind(*arguments, **named)
+        evaluate = call.arguments.get("evaluate_fn")
+        if evaluate is not None:
+            call.arguments["evaluate_fn"] = _overhear(evaluate, tell)
+        return before(*call.args, **call.kwargs)
 
-    Strategy.start = start
-    try:
+    with replaced(Strategy, "start", start):
         yield
-    finally:
-        Strategy.start = before
 
 
-_PLACE = 6
-"""Of `evaluate_fn` among the arguments of `Strategy.start`, itself left out."""
-
-
-def _overheard(evaluate: Any, tell: Callable[[dict[str, float]], None]) -> Any:
+def _overhear(evaluate: Evaluate, tell: Callable[[dict[str, float]], None]) -> Evaluate:
     @functools.wraps(evaluate)
-    def told(*arguments: Any, **named: Any) -> Any:
-        found = evaluate(*arguments, **named)
-        if found is not None:
-            tell({k: float(v) for k, v in found.items() if isinstance(v, (int, float))})
-        return found
+    def evaluate_and_tell(*arguments: object, **named: object) -> Mapping[str, object] | None:
+        metrics = evaluate(*arguments, **named)
+        if metrics is not None:
+            tell({k: float(v) for k, v in metrics.items() if isinstance(v, (int, float))})
+        return metrics
 
-    return told
+    return evaluate_and_tell

@@ -2,9 +2,9 @@
 starts for them.
 
 Flower's legacy server sends each client its message from a thread of a pool, and keeps its list of
-nodes up to date in another. Here everything is asked in the server app's own thread: what a pool
-was given is begun up to the message, all messages leave at once, and each is gone on with when its
-reply is there. So all of a round's clients are asked at once, however many threads the pool has.
+nodes up to date in another. Here everything runs in the server app's own thread: each call of a
+pool is run up to the message that it sends, all messages leave at once, and each call is run anew
+with its reply. So all of a round's clients are asked at once, however many threads the pool has.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import concurrent.futures
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 from flwr.app import Message
 from flwr.server import server as flower_server
@@ -25,8 +25,11 @@ from flwr.server.compat import app as flower_app
 from flwr.server.compat.app_utils import _update_client_manager
 
 from simfed.flower.grid import Later, SimGrid
+from simfed.flower.hooks import replaced
 
 __all__ = ["without_threads"]
+
+Call = Callable[[], object]
 
 _LOOK_EVERY_S = 5.0
 """How often Flower's own list of nodes is brought up to date."""
@@ -37,22 +40,15 @@ def without_threads(grid: SimGrid) -> Iterator[None]:
     """Meanwhile Flower's legacy server asks `grid` from one thread."""
     futures = SimpleNamespace(
         ThreadPoolExecutor=lambda max_workers=None: _Pool(grid),
-        wait=lambda fs, timeout=None: (_finished(fs), set()),
+        wait=lambda fs, timeout=None: (_finish_all(fs), set()),
         Future=concurrent.futures.Future,
     )
-    replaced: list[tuple[Any, str, Any]] = [
-        (flower_server, "concurrent", SimpleNamespace(futures=futures)),
-        (flower_app, "start_update_client_manager_thread", _keep_up_to_date),
-        (SimpleClientManager, "wait_for", _wait_for),
-    ]
-    before = [getattr(of, name) for of, name, _ in replaced]
-    for of, name, ours in replaced:
-        setattr(of, name, ours)
-    try:
+    with (
+        replaced(flower_server, "concurrent", SimpleNamespace(futures=futures)),
+        replaced(flower_app, "start_update_client_manager_thread", _keep_up_to_date),
+        replaced(SimpleClientManager, "wait_for", _wait_for),
+    ):
         yield
-    finally:
-        for (of, name, _), theirs in zip(replaced, before, strict=True):
-            setattr(of, name, theirs)
 
 
 class _Pool:
@@ -60,7 +56,7 @@ class _Pool:
 
     def __init__(self, grid: SimGrid) -> None:
         self._grid = grid
-        self._calls: list[tuple[_Future, Callable[..., Any], tuple[Any, ...]]] = []
+        self._calls: list[tuple[_Future, Call]] = []
 
     def __enter__(self) -> _Pool:
         return self
@@ -68,54 +64,54 @@ class _Pool:
     def __exit__(self, *_: object) -> None:
         self.finish()
 
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> _Future:
+    def submit(self, function: Callable[..., object], *arguments: object) -> _Future:
         future = _Future(self)
-        self._calls.append((future, call, arguments))
+        self._calls.append((future, partial(function, *arguments)))
         return future
 
     def finish(self) -> None:
-        """Begin all calls, send what they send, and go on with each when its reply is there."""
+        """Run all calls up to the message that they send, send these, and run each anew with its
+        reply."""
         calls, self._calls = self._calls, []
-        sent: list[Message] = []
-        waiting: list[tuple[_Future, Callable[..., Any], tuple[Any, ...]]] = []
-        for future, call, arguments in calls:
+        messages: list[Message] = []
+        waiting: list[tuple[_Future, Call]] = []
+        for future, call in calls:
             try:
                 with self._grid.later():
-                    future.set_result(call(*arguments))
+                    future.settle(call)
             except Later as later:
-                sent += later.messages
-                waiting.append((future, call, arguments))
-            except Exception as error:
-                future.set_exception(error)
-        ids = list(self._grid.push_messages(sent))
+                messages += later.messages
+                waiting.append((future, call))
+        ids = list(self._grid.push_messages(messages))
         under_way = dict(zip(ids, waiting, strict=True))
         for reply in self._grid.await_messages(ids):
-            future, call, arguments = under_way[reply.metadata.reply_to_message_id]
-            try:
-                with self._grid.given([reply]):
-                    future.set_result(call(*arguments))
-            except Exception as error:
-                future.set_exception(error)
+            future, call = under_way[reply.metadata.reply_to_message_id]
+            with self._grid.given([reply]):
+                future.settle(call)
 
 
-class _Future(concurrent.futures.Future):  # type: ignore[type-arg]
-    """One that knows its pool, and when it was done."""
+class _Future(concurrent.futures.Future[object]):
+    """One that knows its pool, and its place among all in the order in which they were done."""
+
+    _places = itertools.count(1)
 
     def __init__(self, pool: _Pool) -> None:
         super().__init__()
         self.pool = pool
         self.place = 0
-        self.add_done_callback(_number)
+
+    def settle(self, call: Call) -> None:
+        """Its result or exception is that of this call. Raises: `Later`."""
+        try:
+            self.set_result(call())
+        except Later:
+            raise
+        except Exception as error:
+            self.set_exception(error)
+        self.place = next(self._places)
 
 
-_places = itertools.count(1)
-
-
-def _number(future: Any) -> None:
-    future.place = next(_places)
-
-
-def _finished(futures: Any) -> list[_Future]:
+def _finish_all(futures: Iterable[_Future]) -> list[_Future]:
     """All of them, in the order in which they were done."""
     futures = list(futures)
     for future in futures:
@@ -123,7 +119,9 @@ def _finished(futures: Any) -> list[_Future]:
     return sorted(futures, key=lambda future: future.place)
 
 
-def _keep_up_to_date(grid: Any, manager: Any) -> tuple[Any, threading.Event, threading.Event]:
+def _keep_up_to_date(
+    grid: SimGrid, manager: SimpleClientManager
+) -> tuple[SimpleNamespace, threading.Event, threading.Event]:
     """The manager's list of nodes is brought up to date whenever it is asked, and never between."""
     stopped, done = threading.Event(), threading.Event()
     stopped.set()

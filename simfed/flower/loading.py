@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
@@ -15,16 +15,19 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.server_app import LoadServerAppError
 from flwr.supercore.object_ref import load_app
 
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.flower.asides import said
+from simfed.flower.asides import describe_error
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.plain import Plain
 
 __all__ = ["load"]
+
+App = TypeVar("App", ServerApp, ClientApp)
 
 
 @contextmanager
 def load(
-    folder: str | Path, overrides: Mapping[str, Any]
-) -> Iterator[tuple[ServerApp, ClientApp, dict[str, Any]]]:
+    folder: str | Path, overrides: Mapping[str, Plain]
+) -> Iterator[tuple[ServerApp, ClientApp, dict[str, Plain]]]:
     """(server app, client app, run config) of the app in a folder, by its `pyproject.toml`.
 
     Its folder is on the path of modules meanwhile. Raises: `InputError` for a folder that is no
@@ -33,40 +36,39 @@ def load(
     folder = Path(folder)
     if not (folder / "pyproject.toml").is_file():
         got = "no such folder" if not folder.is_dir() else "a folder without pyproject.toml"
-        raise InputError("the folder of a Flower app, with its pyproject.toml",
-                         where=str(folder), got=got)  # fmt: skip
+        allowed = "the folder of a Flower app, with its pyproject.toml"
+        raise InputError(allowed, where=str(folder), got=got)
     where = str(folder / "pyproject.toml")
     try:
         components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
     except Exception as error:  # of tomli or Flower's own check
         text = " ".join(line.strip(" -") for line in str(error).splitlines())
         raise InputError("the project of a Flower app", where=where, got=text) from None
-    known = get_fused_config_from_dir(folder, {})
+    choices = get_fused_config_from_dir(folder, {})
     for key in overrides:
-        if key not in known:
-            raise InputError(
-                f"a key of the app's configuration: {listed(known) or 'it has none'}",
-                where="--run-config", got=key, hint=did_you_mean(key, known),
-            )  # fmt: skip
+        if key not in choices:
+            allowed = f"a key of the app's configuration: {listed(choices) or 'it has none'}"
+            hint = did_you_mean(key, choices)
+            raise InputError(allowed, where="--run-config", got=key, hint=hint)
     config = get_fused_config_from_dir(folder, dict(overrides))
     before = list(sys.path)
     try:
-        server = _loaded(components["serverapp"], ServerApp, LoadServerAppError, folder)
-        client = _loaded(components["clientapp"], ClientApp, LoadClientAppError, folder)
+        server = _load_app(components["serverapp"], ServerApp, LoadServerAppError, folder)
+        client = _load_app(components["clientapp"], ClientApp, LoadClientAppError, folder)
         yield server, client, config
     finally:
         sys.path[:] = before
 
 
-def _loaded(reference: str, kind: type[Any], failure: type[Exception], folder: Path) -> Any:
+def _load_app(reference: str, kind: type[App], failure: type[Exception], folder: Path) -> App:
     where = f"{folder}: {reference}"
     try:
-        found = load_app(reference, failure, folder)
+        app = load_app(reference, failure, folder)
     except Exception as error:
         why: BaseException = error.__cause__ or error.__context__ or error
         raise InputError(
-            f"a {kind.__name__} that can be imported", where=where, got=said(why)
+            f"a {kind.__name__} that can be imported", where=where, got=describe_error(why)
         ) from None
-    if not isinstance(found, kind):
-        raise InputError(f"a {kind.__name__}", where=where, got=type(found).__name__)
-    return found
+    if not isinstance(app, kind):
+        raise InputError(f"a {kind.__name__}", where=where, got=type(app).__name__)
+    return app

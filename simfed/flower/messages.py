@@ -11,23 +11,22 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from flwr.app import Array, Message, RecordDict
+from flwr.app import Array, Message
 from flwr.app.error import Error
 from flwr.app.message import make_message
 from flwr.app.metadata import Metadata
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.supercore.constant import SYSTEM_MESSAGE_TYPE
 from flwr.supercore.inflatable.inflatable_object import (
-    InflatableObject,
     get_all_nested_objects,
     no_object_id_recompute,
 )
 
 from simfed.flower.asides import EPOCH_S
+from simfed.sim.flight import Flight
 
 __all__ = [
     "Mail",
@@ -49,17 +48,15 @@ class Packed:
     error: Error | None = None
 
     @classmethod
-    def of(cls, message: Message, known: dict[int, bytes] | None = None) -> Packed:
-        """`known`: contents that were packed before, by identity."""
+    def of(cls, message: Message, contents: dict[int, bytes] | None = None) -> Packed:
+        """`contents`: those that were packed before, by identity; gets this one as well."""
         if message.has_error():
             return cls(message.metadata, None, message.error)
+        contents = {} if contents is None else contents
         content = message.content
-        packed = None if known is None else known.get(id(content))
-        if packed is None:
-            packed = pack(content)
-            if known is not None:
-                known[id(content)] = packed
-        return cls(message.metadata, packed)
+        if id(content) not in contents:
+            contents[id(content)] = pack(content)
+        return cls(message.metadata, contents[id(content)])
 
     def message(self) -> Message:
         """The message, anew."""
@@ -82,9 +79,11 @@ class Mail:
     reply: Packed | None = None
     """From its node, when it has arrived at the server."""
     replied_at_s: float = 0.0
-    told: bool = False
-    """The server has its reply, or was told that there is none."""
-    flight: Any = None
+    answered: bool = False
+    """The server has its reply, or an error in its place."""
+    polled: bool = False
+    """The server has looked for its reply."""
+    flight: Flight | None = None
     """The participation that it became, when it has begun."""
 
     @property
@@ -102,32 +101,28 @@ class _Packer(pickle.Pickler):
     """Leaves out what arrays keep of their last weighing, which cannot be packed."""
 
     dispatch_table = copyreg.dispatch_table.copy()
-    dispatch_table[Array] = lambda of: (Array, (of.dtype, of.shape, of.stype, bytes(of.data)))
+    dispatch_table[Array] = lambda a: (Array, (a.dtype, a.shape, a.stype, bytes(a.data)))
 
 
-def pack(value: Any) -> bytes:
-    """Records, contexts and messages as bytes; `pickle.loads` gives them anew."""
+def pack(value: object) -> bytes:
+    """Records, contexts and metadata as bytes; `pickle.loads` gives them anew."""
     buffer = io.BytesIO()
     _Packer(buffer, protocol=5).dump(value)
     return buffer.getvalue()
 
 
-def message_bytes(message: Message, known: dict[int, int] | None = None) -> int:
-    """What a message weighs on the wire; `known`: of contents weighed before, by identity."""
+def message_bytes(message: Message, contents: dict[int, int] | None = None) -> int:
+    """A message's bytes on the wire; `contents`: bytes of those weighed before, by identity; gets
+    this one as well."""
     with no_object_id_recompute():
         if message.has_error():
             return len(message.deflate())
+        contents = {} if contents is None else contents
         content = message.content
-        inner = None if known is None else known.get(id(content))
-        if inner is None:
-            inner = sum(len(of.deflate()) for of in _objects(content))
-            if known is not None:
-                known[id(content)] = inner
-        return len(message.deflate()) + inner
-
-
-def _objects(content: RecordDict) -> Iterable[InflatableObject]:
-    yield from get_all_nested_objects(content).values()
+        if id(content) not in contents:
+            objects = get_all_nested_objects(content).values()
+            contents[id(content)] = sum(len(part.deflate()) for part in objects)
+        return len(message.deflate()) + contents[id(content)]
 
 
 def error_reply(to: Message, code: int, reason: str) -> Message:
@@ -158,15 +153,15 @@ def unavailable(message_id: str, now_s: float, run_id: int, gone: Mail | None = 
 
 def metrics_of(message: Message) -> Mapping[str, float]:
     """The numbers in a message's metric records, by their names; of equal names the first's."""
-    found: dict[str, float] = {}
-    if message.has_content():
-        for record in message.content.metric_records.values():
-            for name, value in record.items():
-                if isinstance(value, (int, float)):
-                    found.setdefault(name, value)
-        # legacy replies keep the number of examples and the metrics in records of plain values
-        for record in message.content.config_records.values():
-            for name, value in record.items():
-                if isinstance(value, (int, float)) and not isinstance(value, bool):
-                    found.setdefault(name, value)
-    return found
+    if not message.has_content():
+        return {}
+    content = message.content
+    items = [item for record in content.metric_records.values() for item in record.items()]
+    # legacy replies keep the number of examples and the metrics in records of plain values
+    plain = [item for record in content.config_records.values() for item in record.items()]
+    items += [(name, value) for name, value in plain if not isinstance(value, bool)]
+    metrics: dict[str, float] = {}
+    for name, value in items:
+        if isinstance(value, (int, float)):
+            metrics.setdefault(name, value)
+    return metrics

@@ -20,21 +20,23 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import simpy
+from flwr.app import Message
 
-from simfed.assembly import Parts
 from simfed.device import Device
-from simfed.errors import InputError, RunFailed
-from simfed.flower.asides import Aside, Done
-from simfed.flower.computing import Charge, price
-from simfed.flower.crew import Crew, Ticket
+from simfed.experiment.assembly import Parts
+from simfed.flower.asides import Aside, ForeignDone
+from simfed.flower.computing import Charge, Coverage, price, why_free
+from simfed.flower.crew import AppCrew, Ticket
 from simfed.flower.exchanges import Exchanges
-from simfed.flower.grid import Nodes, Outgoing, Pull, Push, ServerClock, Sleep
+from simfed.flower.grid import Nodes, Outgoing, PullReplies, Push, ServerClock, Sleep
 from simfed.flower.messages import Mail, unavailable
 from simfed.flower.work import Answer, Call
-from simfed.method import Work
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.method import Work
+from simfed.ground.plain import Plain
 from simfed.net import LinkUses, Network
-from simfed.net.instants import at, end_of_instant
-from simfed.scenario.fleet_file import FleetFile
+from simfed.net.instants import at, cancel, end_of_instant
+from simfed.scenario.fleet_file import Computing, FleetFile
 from simfed.sim.client import CUT, participation
 from simfed.sim.flight import Flight
 
@@ -45,6 +47,9 @@ AWAY_S = 60.0
 
 _POLLS = 1000
 """So many looks in a row that cannot change before a server app that keeps looking gives up."""
+
+_WORK = ("train", "evaluate")
+"""Types of messages that are never worked on in no time, unless somebody declares it."""
 
 _LEGACY = ("get_parameters", "get_properties", "reconnect")
 """Questions of legacy servers, which take no work unless seconds are declared for them."""
@@ -60,8 +65,8 @@ class Play:
         fleet: FleetFile,
         parts: Parts,
         exchanges: Exchanges,
-        crew: Crew,
-        run_config: Mapping[str, Any],
+        crew: AppCrew,
+        run_config: Mapping[str, Plain],
         *,
         run_id: int,
         stop_requested: Callable[[], bool] = lambda: False,
@@ -85,7 +90,9 @@ class Play:
         self._waiting: dict[int, deque[Mail]] = {}
         """Client → what it has not begun with, where it has anything."""
         self._states: dict[int, bytes | None] = {}
-        self._asked: dict[int, int] = {}
+        """Client → the packed state of its app."""
+        self._turns: dict[int, int] = {}
+        """Client → how many messages it has begun with."""
         self._devices: dict[int, Device] = {}
         self._left_at_s: dict[int, float] = {}
         self._stories: dict[int, simpy.Process] = {}
@@ -93,81 +100,94 @@ class Play:
         """By id, as long as the server app has not been told what became of them."""
         self._sent = 0
         self._awaited: set[str] = set()
+        """Ids of the messages whose replies a waiting server app needs."""
         self._wake: simpy.Event | None = None
         self._under_way = 0
         self._polls = 0
+        """Looks in a row that could not change anything."""
         self._numbers = itertools.count()
         self._server_device = parts.server_device()
         self._stretches = itertools.count(1)
-        self.warnings: dict[str, int] = {}
+        self._coverage: dict[str, Coverage] = {}
+        """Type of message → how much of the work on it was counted."""
+        self._warnings: dict[str, int] = {}
         """What the user should know, and how often it happened."""
 
     # ---- the server app's side -------------------------------------------------------------------
 
-    def play(self, app: Callable[[], Any], aside: Aside, clock: ServerClock, charge: Charge) -> Any:
-        """Run the server app to its end; what it answers."""
+    def play(
+        self, app: Callable[[], object], aside: Aside, clock: ServerClock, charge: Charge
+    ) -> None:
+        """Run the server app in its aside to its end. Raises: `Raised`, `RunFailed`,
+        `InputError`."""
         serve = self.env.process(self._serve(app, aside, clock, charge))
         try:
-            return self.env.run(until=serve)
+            self.env.run(until=serve)
         except Exception as error:
             raise _as_raised(error) from None
 
     def _serve(
-        self, app: Callable[[], Any], aside: Aside, clock: ServerClock, charge: Charge
+        self, app: Callable[[], object], aside: Aside, clock: ServerClock, charge: Charge
     ) -> Story:
         question = aside.run(app)
-        while True:
-            yield from self._charge(charge)
-            if self._stop_requested():
-                raise KeyboardInterrupt
-            answer: Any = None
-            if isinstance(question, Push):
-                answer = self._push(question.messages)
-            elif isinstance(question, Pull):
-                answer = yield from self._pull(question)
-            elif isinstance(question, Nodes):
-                answer = self._nodes()
-            elif isinstance(question, Sleep):
-                yield from self._spend("sleep", question.seconds)
-            else:
-                assert isinstance(question, Done)
-                yield from self._finish()
-                return question.answer
+        while not isinstance(question, ForeignDone):
+            yield from self._charge_server(charge)
+            answer = yield from self._answer(question)
             clock.at_s = self.env.now
             question = aside.answer(answer)
+        yield from self._charge_server(charge)
+        yield from self._finish()
 
-    def _charge(self, charge: Charge) -> Story:
-        """Let the time pass that the server app's own work takes."""
-        spent, got = charge.take(), self._exchanges.take_got()
+    def _answer(self, question: object) -> Generator[simpy.Event, Any, object]:
+        """What the server app asks its grid for, at the instant at which it is answered."""
+        if isinstance(question, Push):
+            return self._push(question.messages)
+        if isinstance(question, PullReplies):
+            return (yield from self._pull(question))
+        if isinstance(question, Nodes):
+            return self._nodes()
+        assert isinstance(question, Sleep)
+        yield from self._spend("sleep", question.seconds)
+        return None
+
+    def _charge_server(self, charge: Charge) -> Story:
+        """Let the time pass that the server app's own work takes. Raises: `KeyboardInterrupt`
+        afterwards, if the user has asked to stop."""
+        yield from self._spend(*self._server_work(charge))
+        if self._stop_requested():
+            raise KeyboardInterrupt
+
+    def _server_work(self, charge: Charge) -> tuple[str, float]:
+        """The kind of what the server app has done since the last question, and its seconds."""
+        spent, received = charge.collect(), self._exchanges.collect_received()
         device, computing = self._server_device, self._fleet.server.charged
-        if computing is None:
-            return
-        if computing.kind == "declared" and not got.replies:
-            return
-        nominal_s = price(
-            computing, spent, processor=None if device is None else device.processor,
-            kind="server", values=lambda: {"replies": got.replies, "bytes": got.size_bytes},
-        )  # fmt: skip
+        kind = "aggregation" if received.replies else "server work"
+        if computing is None or (computing.kind == "declared" and not received.replies):
+            return kind, 0.0
+        processor = None if device is None else device.processor
+        values = {"replies": received.replies, "bytes": received.size_bytes}
+        nominal_s = price(computing, spent, processor, "server", lambda: values)
         if nominal_s <= 0:
-            return
-        duration_s = nominal_s
-        if device is not None:
-            duration_s = device.duration_s(
-                nominal_s, self.env.now, round=next(self._stretches), phase="auxiliary"
-            )
-        yield from self._spend("aggregation" if got.replies else "server work", duration_s)
+            why = why_free(computing, spent, "server") if received.replies else None
+            if why is not None:
+                self.warn(f"the server app's work on replies was charged 0 s: {why}")
+            return kind, 0.0
+        if device is None:
+            return kind, nominal_s
+        stretch = next(self._stretches)
+        return kind, device.duration_s(nominal_s, self.env.now, round=stretch, phase="auxiliary")
 
     def _spend(self, kind: str, duration_s: float) -> Story:
         begun_s = self.env.now
         if duration_s > 0:
             yield self.env.timeout(duration_s)
             yield end_of_instant(self.env)
-            self._exchanges.worked(kind, begun_s, self.env.now)
+            self._exchanges.add_work(kind, begun_s, self.env.now)
 
     def _push(self, messages: Sequence[Outgoing]) -> list[str]:
         self._polls = 0
         if messages:
-            self._exchanges.sends(self.env.now, self._uses)
+            self._exchanges.send(self.env.now, self._uses)
         sent = []
         for outgoing in messages:
             metadata = outgoing.message.metadata
@@ -187,54 +207,66 @@ class Play:
                 self._waiting[client].append(mail)
             else:
                 self._waiting[client] = deque([mail])
-                self.env.process(self._live(client))
+                self.env.process(self._handle_mails(client))
         return sent
 
-    def _pull(self, question: Pull) -> Generator[simpy.Event, Any, list[Any]]:
-        """The messages that the app gets: in the order in which they arrived."""
-        env = self.env
+    def _pull(self, question: PullReplies) -> Generator[simpy.Event, Any, list[Message]]:
+        """The messages that the app gets, in the order in which they arrived."""
         ids = list(dict.fromkeys(question.ids))
         mails = [mail for id in ids if (mail := self._mails.get(id)) is not None]
         unknown = [id for id in ids if id not in self._mails]
-        until_s = math.inf if question.timeout_s is None else env.now + question.timeout_s
-        while question.wait:
+        for mail in mails:
+            mail.polled = True
+        if question.wait:
+            yield from self._wait_for(mails, question.timeout_s)
+        replies = self._collect_replies(mails, waited=question.wait)
+        if question.wait and len(replies) < len(mails):
+            self._exchanges.give_up(self.env.now)
+        if replies:
+            self._polls = 0
+        elif not question.wait:
+            self._count_poll()
+        return replies + [unavailable(id, self.env.now, self._run_id) for id in unknown]
+
+    def _wait_for(self, mails: Sequence[Mail], timeout_s: float | None) -> Story:
+        """Until each of these is replied to or will never be, or the time is over."""
+        env = self.env
+        until_s = math.inf if timeout_s is None else env.now + timeout_s
+        while True:
             settled_s = {mail.id: self._settled_at_s(mail) for mail in mails if mail.reply is None}
             self._awaited = {id for id, at_s in settled_s.items() if at_s > env.now}
             if not self._awaited or env.now >= until_s:
                 break
             next_s = min(until_s, *(settled_s[id] for id in self._awaited))
             self._wake = wake = env.event()
-            yield wake if next_s == math.inf else wake | at(env, next_s)
+            if next_s == math.inf:
+                yield wake
+            else:
+                alarm = at(env, next_s)
+                yield wake | alarm
+                cancel(env, alarm)
             self._wake = None
             yield end_of_instant(env)
         self._awaited = set()
-        answer = self._take(mails, waited=question.wait)
-        if question.wait and len(answer) < len(mails):
-            self._exchanges.waited_until(env.now)
-        answer += [unavailable(id, env.now, self._run_id) for id in unknown]
-        if len(answer) > len(unknown):
-            self._polls = 0
-        elif not question.wait:
-            self._look()
-        return answer
 
-    def _take(self, mails: Sequence[Mail], *, waited: bool) -> list[Any]:
-        """What is known of these by now, as messages. A server that `waited` took each reply when
-        it came; one that looks only now may find that it has expired."""
-        now_s, found = self.env.now, []
+    def _collect_replies(self, mails: Sequence[Mail], *, waited: bool) -> list[Message]:
+        """The replies to these, and errors in place of those that will never come. A server that
+        `waited` got each reply when it came; one that looks only now may find it expired."""
+        now_s = self.env.now
+        replies: list[tuple[float, Mail, Message, bool]] = []
         for mail in mails:
             if mail.reply is not None and (waited or now_s < mail.expires_at_s):
-                found.append((mail.replied_at_s, mail, mail.reply.message(), True))
+                replies.append((mail.replied_at_s, mail, mail.reply.message(), True))
             elif self._settled_at_s(mail) <= now_s:
                 gone = mail if mail.expires_at_s > now_s else None
                 message = unavailable(mail.id, now_s, self._run_id, gone)
-                found.append((now_s, mail, message, False))
-        found.sort(key=lambda one: (one[0], one[1].client, one[1].number))
-        for _, mail, message, answered in found:
-            mail.told = True
+                replies.append((now_s, mail, message, False))
+        replies.sort(key=lambda reply: (reply[0], reply[1].client, reply[1].number))
+        for _, mail, message, answered in replies:
+            mail.answered = True
             del self._mails[mail.id]  # with all that it carried
-            self._exchanges.pulled(mail, message, answered=answered, now_s=now_s)
-        return [message for _, _, message, _ in found]
+            self._exchanges.pull(mail, message, answered=answered, now_s=now_s)
+        return [message for _, _, message, _ in replies]
 
     def _settled_at_s(self, mail: Mail) -> float:
         """When the server is told at the latest, if no reply comes."""
@@ -249,12 +281,12 @@ class Play:
             there: Sequence[int] = range(len(self.ids))
         else:
             there = self._presence.available(self.env.now).tolist()
-        self._look(everybody=len(there) == len(self.ids))
+        self._count_poll(everybody=len(there) == len(self.ids))
         return [self.ids[client] for client in there]
 
-    def _look(self, *, everybody: bool = False) -> None:
-        """The app has looked for something; one that will never be there is not looked for for
-        ever."""
+    def _count_poll(self, *, everybody: bool = False) -> None:
+        """The app has looked for something. Raises: `RunFailed` where nothing can change any more
+        and it has looked too often."""
         comes_s = math.inf if self._presence is None else self._presence.next_return_s(self.env.now)
         if self._under_way or (comes_s < math.inf and not everybody):
             self._polls = 0
@@ -279,12 +311,12 @@ class Play:
 
     # ---- nodes -----------------------------------------------------------------------------------
 
-    def _live(self, client: int) -> Story:
+    def _handle_mails(self, client: int) -> Story:
         """One node, as long as something waits for it."""
         env, waiting = self.env, self._waiting[client]
         while waiting:
             mail = waiting[0]
-            if mail.told or mail.expires_at_s <= env.now:
+            if mail.answered or mail.expires_at_s <= env.now:
                 waiting.popleft()
                 continue
             if not self._is_there(client):
@@ -293,40 +325,49 @@ class Play:
                 continue
             self._left_at_s.pop(client, None)
             waiting.popleft()
-            yield from self._take_part(mail)
+            yield from self._participate(mail)
         del self._waiting[client]
 
-    def _take_part(self, mail: Mail) -> Story:
+    def _participate(self, mail: Mail) -> Story:
         env, client = self.env, mail.client
-        turn = self._asked.get(client, 0)
-        self._asked[client] = turn + 1
+        turn = self._turns.get(client, 0)
+        self._turns[client] = turn + 1
         flight = mail.flight = self._exchanges.begin(mail, env.now)
         node = _Node(self, mail, self.device(client), self._crew.give(self._call(mail, turn)))
 
         def landed(flight: Flight) -> None:
             self._under_way -= 1
-            self._exchanges.landed(flight, useless=mail.told)
-            if node.answer is None:
-                self._crew.drop(node.ticket)
             if not flight.lost:
                 assert node.answer is not None
                 mail.reply, mail.replied_at_s = node.answer.reply, env.now
+            self._exchanges.land(mail)
+            if node.answer is None:
+                self._crew.drop(node.ticket)
+            if not flight.lost:
                 self._awaited.discard(mail.id)
                 if not self._awaited:
                     self._wake_up()
 
         self._under_way += 1
-        self._stories[client] = story = env.process(
-            participation(
-                env, flight, node, self.network, node.size_of, landed,  # type: ignore[arg-type]
-                fails=self._fails if self._presence is not None else None,
-                faults=self._parts.faults, numbers=self._numbers,
-            )
-        )  # fmt: skip
+        part = participation(
+            env,
+            flight,
+            node,  # type: ignore[arg-type]
+            self.network,
+            node.size_of,
+            landed,
+            fails=self._fails if self._presence is not None else None,
+            faults=self._parts.faults,
+            numbers=self._numbers,
+        )
+        self._stories[client] = story = env.process(part)
         leaves_at_s = math.inf if self._presence is None else self._changes_at_s(client)
+        departure = None
         if leaves_at_s < math.inf:
-            env.process(self._leave(client, story, leaves_at_s))
+            departure = env.process(self._leave(client, story, leaves_at_s))
         yield story
+        if departure is not None:
+            cancel(env, departure.target)
         del self._stories[client]
 
     def _leave(self, client: int, story: simpy.Process, at_s: float) -> Story:
@@ -368,11 +409,10 @@ class Play:
         return self._devices[client]
 
     def _call(self, mail: Mail, turn: int) -> Call:
-        return Call(
-            mail.message, mail.client, len(self.ids), self._states.get(mail.client),
-            self._run_config, self._parts.streams.integer("flower-call", mail.client, turn),
-            f"{mail.number:063x}f",
-        )  # fmt: skip
+        client, nodes, config = mail.client, len(self.ids), self._run_config
+        state, reply_id = self._states.get(client), f"{mail.number:063x}f"
+        seed = self._parts.streams.integer("flower-call", client, turn)
+        return Call(mail.message, client, nodes, state, config, seed, reply_id)
 
     def compute(self, ticket: Ticket) -> Answer:
         """Have the app on a node work on a message now."""
@@ -382,19 +422,37 @@ class Play:
         return answer
 
     def seconds(self, mail: Mail, answer: Answer, device: Device) -> float:
-        """Nominal seconds of a node's work."""
-        if answer.error is not None and self._fleet.computing.kind == "declared":
-            return 0.0  # nothing is declared of an exception
-        if mail.kind in _LEGACY and not self._declared(mail.kind):
-            return 0.0
-        try:
-            return price(
-                self._fleet.computing, answer.spent, processor=device.processor, kind=mail.kind,
-                values=lambda: answer.metrics,
-                must_count=mail.kind == "train" and answer.error is None,
-            )  # fmt: skip
-        except InputError as error:
-            raise error.within(f"a message of type {mail.kind} to node {mail.client}") from None
+        """Nominal seconds of a node's work. Raises: `InputError`, `RunFailed`."""
+        computing, kind = self._fleet.computing, mail.kind
+        seconds: float = 0.0
+        if computing.kind == "declared" and answer.error is not None:
+            why: str | None = "nothing is declared of a reply that is an error"
+        elif kind in _LEGACY and not self._declared(kind):
+            why = "nothing is declared of it"
+        else:
+            try:
+                spent, processor = answer.spent, device.processor
+                seconds = price(computing, spent, processor, kind, lambda: answer.metrics)
+                why = None if seconds > 0 else why_free(computing, answer.spent, kind)
+                if why is not None and kind in _WORK and answer.error is None:
+                    raise _no_time(computing, kind, why)
+                self._check_coverage(kind, answer)
+            except InputError as error:
+                raise error.within(f"a message of type {kind} to node {mail.client}") from None
+        if why is not None and not answer.spent.slept_s:
+            self.warn(f"a message of type {kind} was charged 0 s: {why}")
+        return seconds
+
+    def _check_coverage(self, kind: str, answer: Answer) -> None:
+        """Whether enough of this work was counted. Raises: `RunFailed`."""
+        coverage = Coverage()
+        coverage.add(answer.spent.counted)
+        if coverage.missing > Coverage.LARGE and kind in _WORK and answer.error is None:
+            raise RunFailed(
+                f"{coverage.sentence(kind)}; `computing: measured` or `computing: {{kind: "
+                "declared, seconds: …}` can charge it"
+            )
+        self._coverage.setdefault(kind, Coverage()).add(answer.spent.counted)
 
     def _declared(self, kind: str) -> bool:
         """Whether seconds are declared for this very type of message."""
@@ -403,13 +461,41 @@ class Play:
             isinstance(seconds, dict) and kind in seconds
         )
 
-    def keep(self, client: int, state: bytes | None) -> None:
-        """A node's computing is over: what it keeps of it."""
+    def set_state(self, client: int, state: bytes | None) -> None:
+        """A node's computing is over, and its app's state is this, packed."""
         self._states[client] = state
 
     def warn(self, sentence: str) -> None:
         """Something the user should know of."""
-        self.warnings[sentence] = self.warnings.get(sentence, 0) + 1
+        self._warnings[sentence] = self._warnings.get(sentence, 0) + 1
+
+    def warnings(self) -> list[str]:
+        """What the user should know; what is wrong with all prices first."""
+        wanting = [
+            coverage.sentence(kind)
+            for kind, coverage in sorted(self._coverage.items())
+            if coverage.missing > Coverage.SMALL
+        ]
+        return wanting + [
+            sentence if count == 1 else f"{sentence} ({count:,} times)"
+            for sentence, count in self._warnings.items()
+        ]
+
+
+def _no_time(computing: Computing, kind: str, why: str) -> InputError | RunFailed:
+    """What to say of work that would be charged 0 s."""
+    if computing.kind == "declared":
+        return InputError(
+            f"more than 0 s for a successful message of type {kind}: {why}",
+            where="computing.seconds",
+            got=0.0,
+            hint=f"an expression that stays above 0, or {kind}: 0 s if it is free",
+        )
+    return RunFailed(
+        f"a node's work on a message of type {kind} cannot be charged 0 s: {why}, so "
+        f"{computing.kind} computing cannot tell how long it takes; "
+        "`computing: {kind: declared, seconds: …}` or `computing: measured` can"
+    )
 
 
 def _as_raised(error: Exception) -> Exception:
@@ -447,5 +533,5 @@ class _Node:
     def size_of(self, flight: Flight) -> float:
         """The bytes of the reply; asked when the computing is over."""
         assert self.answer is not None
-        self._play.keep(flight.client, self.answer.state)
+        self._play.set_state(flight.client, self.answer.state)
         return float(self.answer.size_bytes)

@@ -10,24 +10,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
 
-from simfed.assembly import Parts, checked_world
-from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.experiment import RunResult, self_contained
+from simfed.experiment.assembly import Parts, checked_world
+from simfed.experiment.interrupt import CtrlC
+from simfed.experiment.running import RunResult, run_in_memory, self_contained
 from simfed.flower.versions import flower_version
-from simfed.interrupt import CtrlC
-from simfed.record.digest import fingerprint, folder_digest
+from simfed.ground.cores import most_processes
+from simfed.ground.errors import InputError, Interrupted, RunFailed
+from simfed.ground.plain import Plain
+from simfed.ground.units import format_duration
+from simfed.record.digest import folder_digest
 from simfed.record.directory import RunDirectory, reserved
 from simfed.record.manifest import versions
-from simfed.record.read import Run, open_run
+from simfed.record.read import open_run
 from simfed.record.recorder import Recorder
-from simfed.record.schema import TABLES
 from simfed.record.summary import summarise
 from simfed.scenario.fleet_file import APP, FleetFile, dump_fleet, fleet_of, load_fleet
-from simfed.units import format_duration
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -53,13 +54,13 @@ def run(
     fleet: AnyFleet,
     out: str | Path | None = None,
     *,
-    run_config: Mapping[str, Any] | None = None,
+    run_config: Mapping[str, Plain] | None = None,
     source: str | Path | None = None,
     overwrite: bool = False,
     host_timeout_s: float = HOST_TIMEOUT_S,
     progress: bool | Progress = True,
     workers: int = 1,
-    app: Mapping[str, Any] | None = None,
+    app: Mapping[str, Plain] | None = None,
 ) -> RunResult:
     """Run a Flower app on a simulated fleet; its run directory goes to `out` (None: nothing is
     written).
@@ -77,7 +78,8 @@ def run(
         overwrite: replace the run that is in `out`.
         host_timeout_s: host seconds after which an app that gives no sign is given up.
         progress: show on standard error how far it is, now and then; or what is told instead.
-        workers: processes for the nodes' work; the results do not depend on it.
+        workers: processes for the nodes' work, at most one per node and
+            `simfed.ground.cores.most_processes`; the results do not depend on it.
         app: what the manifest says of where the apps came from.
 
     Raises:
@@ -86,12 +88,13 @@ def run(
         Interrupted: Ctrl-C.
     """
     version = flower_version()
-    fleet, source = _loaded(fleet, source)
+    fleet, source = _load_fleet(fleet, source)
     parts = checked_world(fleet.world(), source)
     if not host_timeout_s > 0:
         raise InputError("seconds above 0", where="host_timeout_s", got=host_timeout_s)
     if workers < 1:
         raise InputError("a whole number of at least 1", where="workers", got=workers)
+    workers = min(workers, fleet.client_count, most_processes())
     began = time.perf_counter()
     with contextlib.ExitStack() as stack:
         directory = None
@@ -104,19 +107,17 @@ def run(
                     out, scenario_yaml=text, manifest=manifest, overwrite=overwrite, beside=beside
                 )
             recorder = Recorder() if directory is None else directory.recorder()
-            shown = _Shown() if progress is True else progress or None
-            played = _play(
-                server_app, client_app, fleet, parts, recorder, dict(run_config or {}),
-                host_timeout_s, shown, workers,
-            )  # fmt: skip
+            tell = _print_now_and_then() if progress is True else progress or None
+            apps, config = (server_app, client_app), dict(run_config or {})
+            played = _play(apps, fleet, parts, recorder, config, host_timeout_s, tell, workers)
             manifest |= _at_end(fleet, parts, played, time.perf_counter() - began)
             summary = summarise(recorder.table, {APP: fleet.client_count})
             if directory is not None:
                 directory.finish(recorder, manifest=manifest, summary=summary)
                 return open_run(directory.path)
-            return _in_memory(fleet, recorder, manifest, summary)
+            return run_in_memory(recorder, manifest, summary, dump_fleet(fleet))
         except BaseException as error:
-            raise _explained(error, directory, parts) from None
+            raise _explain(error, directory, parts) from None
 
 
 def run_folder(
@@ -124,7 +125,8 @@ def run_folder(
     fleet: str | Path | FleetFile,
     out: str | Path | None = None,
     *,
-    run_config: Mapping[str, Any] | None = None,
+    run_config: Mapping[str, Plain] | None = None,
+    source: str | Path | None = None,
     **options: Any,
 ) -> RunResult:
     """Run the Flower app in a folder, loaded as Flower loads it: by its `pyproject.toml`.
@@ -135,28 +137,37 @@ def run_folder(
     flower_version()
     from simfed.flower.loading import load
 
-    loaded, source = _loaded(fleet, options.pop("source", None))
-    told = loaded.app.run_config if loaded.app is not None else {}
+    fleet, source = _load_fleet(fleet, source)
+    overrides = {**(fleet.app.run_config if fleet.app else {}), **(run_config or {})}
     origin = {"folder": Path(app).resolve().name, "digest": folder_digest(Path(app))}
-    with load(app, {**told, **(run_config or {})}) as (server_app, client_app, config):
-        return run(
-            server_app, client_app, loaded, out, source=source, run_config=config, app=origin,
-            **options,
-        )  # fmt: skip
+    with load(app, overrides) as (server_app, client_app, config):
+        options |= {"source": source, "run_config": config, "app": origin}
+        return run(server_app, client_app, fleet, out, **options)
 
 
-def run_studied(job: Any, out: Path, tell: Progress) -> None:
+class StudiedJob(Protocol):
+    """What a study says of one of its runs."""
+
+    @property
+    def scenario_yaml(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+
+
+def run_studied(job: StudiedJob, out: Path, tell: Progress) -> None:
     """Do one run of a study: `job` has the fleet with its app as YAML (`scenario_yaml`), and the
     file it came from (`source`)."""
     plain = yaml.safe_load(job.scenario_yaml)
     fleet = fleet_of(plain, source=job.source, folder=Path(job.source).parent)
     if fleet.app is None:
-        raise InputError("an app beside the fleet of a study", where=f"{job.source}: app")
+        raise InputError(
+            "one", where=f"{job.source}: app", problem="the fleet of a study has no app"
+        )
     shutil.rmtree(out, ignore_errors=True)  # begun and killed: an app cannot be saved
     run_folder(fleet.app.folder, fleet, out, source=job.source, progress=tell)
 
 
-def read_config(texts: Sequence[str]) -> dict[str, Any]:
+def read_config(texts: Sequence[str]) -> dict[str, Plain]:
     """What `flwr run` takes as `--run-config`: `key=value` pairs in TOML, or a TOML file."""
     flower_version()
     from flwr.common.config import parse_config_args
@@ -164,33 +175,31 @@ def read_config(texts: Sequence[str]) -> dict[str, Any]:
     try:
         return dict(parse_config_args(list(texts)))
     except Exception as error:  # of tomli, click, or the file
-        raise InputError(
-            "key=value pairs with values in TOML, or a TOML file", where="--run-config",
-            got=" ".join(texts),
-        ) from error  # fmt: skip
+        allowed = "key=value pairs with values in TOML, or a TOML file"
+        raise InputError(allowed, where="--run-config", got=" ".join(texts)) from error
 
 
-class _Shown:
-    """A plain line now and then."""
+def _print_now_and_then(every_wall_s: float = 10.0) -> Progress:
+    """Tells of an exchange on standard error, at most every so many seconds."""
+    printed_wall_s = time.monotonic()
 
-    EVERY_WALL_S = 10.0
+    def print_line(exchange: int, simulated_s: float, accuracy: float | None) -> None:
+        nonlocal printed_wall_s
+        if time.monotonic() - printed_wall_s < every_wall_s:
+            return
+        printed_wall_s = time.monotonic()
+        line = f"exchange {exchange}  simulated {format_duration(simulated_s)}"
+        line += "" if accuracy is None else f"  accuracy {accuracy:.1%}"
+        print(line, file=sys.stderr, flush=True)
 
-    def __init__(self) -> None:
-        self._said = time.monotonic()
-
-    def __call__(self, exchange: int, simulated_s: float, accuracy: float | None) -> None:
-        now = time.monotonic()
-        if now - self._said >= self.EVERY_WALL_S:
-            self._said = now
-            known = "" if accuracy is None else f"  accuracy {accuracy:.1%}"
-            print(f"exchange {exchange}  simulated {format_duration(simulated_s)}{known}",
-                  file=sys.stderr, flush=True)  # fmt: skip
+    return print_line
 
 
 # ---- the steps of a run --------------------------------------------------------------------------
 
 
-def _loaded(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str | Path | None]:
+def _load_fleet(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str | Path | None]:
+    """The fleet and its file."""
     if isinstance(fleet, FleetFile):
         return fleet, source
     if isinstance(fleet, Mapping):
@@ -203,14 +212,13 @@ def _loaded(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str 
 
 
 def _play(
-    server_app: ServerApp,
-    client_app: ClientApp,
+    apps: tuple[ServerApp, ClientApp],
     fleet: FleetFile,
     parts: Parts,
     recorder: Recorder,
-    run_config: dict[str, Any],
+    run_config: dict[str, Plain],
     host_timeout_s: float,
-    shown: Progress | None,
+    progress: Progress | None,
     workers: int,
 ) -> Play:
     from flwr.app import Context, RecordDict
@@ -219,15 +227,16 @@ def _play(
     from flwr.supercore.run import Run as FlowerRun
     from flwr.supercore.task_identity import TaskIdentity
 
-    from simfed.flower.asides import Aside, Raised, foreign_randomness, foreign_time, said
+    from simfed.flower.asides import Aside, Raised, describe_error, foreign_randomness, foreign_time
     from simfed.flower.computing import Charge
-    from simfed.flower.crew import Crew, one_thread
+    from simfed.flower.crew import AppCrew, one_thread
     from simfed.flower.exchanges import Exchanges
     from simfed.flower.grid import ServerClock, SimGrid
     from simfed.flower.hooks import evaluations_told
     from simfed.flower.legacy import without_threads
     from simfed.flower.play import Play
 
+    server_app, client_app = apps
     run_id = parts.streams.integer("flower-run")
     flower_run = FlowerRun.create_empty(run_id)
     TaskIdentity.task_id, TaskIdentity.run_id = 1, run_id
@@ -239,12 +248,12 @@ def _play(
         server = Aside("server app", clock, host_timeout_s)
         stack.callback(server.stop)
         stack.enter_context(one_thread())
-        if shown is None:
-            stack.enter_context(_hushed())
-        crew = Crew(client_app, fleet.computing, workers, host_timeout_s)
+        if progress is None:
+            stack.enter_context(_quiet_flower())
+        crew = AppCrew(client_app, fleet.computing, workers, host_timeout_s)
         stack.callback(crew.close)
 
-        def ask(question: Any) -> Any:
+        def ask(question: object) -> object:
             charge.pause()
             try:
                 return server.ask(question)
@@ -253,19 +262,16 @@ def _play(
 
         clock.ask = ask
         grid = SimGrid(flower_run, ask)
-        context = Context(
-            run_id=run_id, node_id=SUPERLINK_NODE_ID, node_config={}, state=RecordDict(),
-            run_config=run_config,
-        )  # fmt: skip
+        context = Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), run_config)
         exchanges = Exchanges(
-            recorder, fleet.metrics, fleet.client_count, lambda client: play.device(client), shown
+            recorder, fleet.metrics, fleet.client_count, lambda c: play.device(c), progress
         )
         ctrl_c = stack.enter_context(CtrlC().heard())
         play = Play(
             fleet, parts, exchanges, crew, run_config, run_id=run_id, stop_requested=ctrl_c.asked
         )
         exchanges.network = play.network
-        stack.enter_context(evaluations_told(exchanges.evaluated))
+        stack.enter_context(evaluations_told(exchanges.set_evaluation))
         stack.enter_context(without_threads(grid))
 
         def app() -> None:
@@ -277,40 +283,38 @@ def _play(
                 play.play(app, server, clock, charge)
             except Raised as raised:
                 raise RunFailed(
-                    f"at {play.env.now:g} s the server app raised {said(raised.error)}"
+                    f"at {play.env.now:g} s the server app raised {describe_error(raised.error)}"
                 ) from raised.error
-        if not exchanges.any:
+        if not exchanges.has_sent:
             raise RunFailed(
                 f"the server app ended at {play.env.now:g} s and never sent a message: there is "
                 "nothing to simulate"
             )
-        for sentence in sorted(exchanges.odd):
+        for sentence in sorted(exchanges.warnings):
             play.warn(sentence)
     return play
 
 
-def _explained(error: BaseException, directory: RunDirectory | None, parts: Parts) -> BaseException:
-    if isinstance(error, InputErrors):
-        told: BaseException = error
-    elif isinstance(error, InputError):
-        told = error.within(parts.name)
+def _explain(error: BaseException, directory: RunDirectory | None, parts: Parts) -> BaseException:
+    """The error for the user; the run's directory is stopped or abandoned."""
+    explained = error
+    if isinstance(error, InputError):
+        explained = error.within(parts.name)
     elif isinstance(error, KeyboardInterrupt):
-        told = Interrupted("stopped at once; an app cannot be saved, so nothing was kept")
-    else:
-        told = error
-    if directory is not None:
-        if directory.replaces or isinstance(error, InputError):
-            directory.abandon()
-        else:
-            with contextlib.suppress(OSError):
-                stopped = isinstance(told, Interrupted)
-                reason = str(told) or type(told).__name__
-                directory.stop("interrupted" if stopped else "failed", reason)
-    return told
+        explained = Interrupted("stopped at once; an app cannot be saved, so nothing was kept")
+    if directory is None:
+        return explained
+    if directory.replaces or isinstance(error, InputError):
+        directory.abandon()
+        return explained
+    with contextlib.suppress(OSError):
+        status = "interrupted" if isinstance(explained, Interrupted) else "failed"
+        directory.stop(status, str(explained) or type(explained).__name__)
+    return explained
 
 
 @contextlib.contextmanager
-def _hushed() -> Iterator[None]:
+def _quiet_flower() -> Iterator[None]:
     """Meanwhile Flower's own log keeps to errors."""
     log = logging.getLogger("flwr")
     before = log.level
@@ -324,9 +328,12 @@ def _hushed() -> Iterator[None]:
 # ---- what the manifest says ----------------------------------------------------------------------
 
 
-def _at_start(fleet: FleetFile, version: str, app: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = {fleet.computing.kind}
-    kinds |= {fleet.server.computing.kind} if fleet.server.computing else set()
+def _is_measured(fleet: FleetFile) -> bool:
+    """Whether the time of any computing is taken from this machine."""
+    return "measured" in {c.kind for c in (fleet.computing, fleet.server.computing) if c}
+
+
+def _at_start(fleet: FleetFile, version: str, app: Mapping[str, Plain]) -> dict[str, Plain]:
     return {
         "name": fleet.name,
         "mode": "flower",
@@ -336,41 +343,18 @@ def _at_start(fleet: FleetFile, version: str, app: Mapping[str, Any]) -> dict[st
         "network": fleet.network.model,
         "computing": fleet.computing.kind,
         "app": {**app, "run_config": dict(app["run_config"])},
-        "repeatable": "measured" not in kinds,
+        "repeatable": not _is_measured(fleet),
         "warnings": [],
     }
 
 
-def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict[str, Any]:
-    found = []
-    if fleet.computing.kind == "measured" or (
-        fleet.server.computing is not None and fleet.server.computing.kind == "measured"
-    ):
-        found.append("computing was measured on this machine: another run takes another time")
-    found += [
-        sentence if count == 1 else f"{sentence} ({count:,} times)"
-        for sentence, count in played.warnings.items()
-    ]
-    return {"warnings": [*parts.warnings(), *found], "wall_s": {"total": wall_s}, "workers": 0}
+def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict[str, Plain]:
+    warnings = played.warnings()
+    if _is_measured(fleet):
+        warnings.append("computing was measured on this machine: another run takes another time")
+    return {"warnings": [*warnings, *parts.warnings()], "wall_s": {"total": wall_s}, "workers": 0}
 
 
 def _beside(fleet: FleetFile, parts: Parts) -> tuple[dict[str, bytes], str]:
     bare = fleet.model_copy(update={"app": None})  # which the manifest names
     return self_contained(parts, lambda profiles, files: dump_fleet(bare, profiles, files))
-
-
-def _in_memory(
-    fleet: FleetFile, recorder: Recorder, manifest: dict[str, Any], summary: dict[str, Any]
-) -> Run:
-    tables = {name: recorder.table(name) for name in TABLES}
-    return Run(
-        path=None,
-        manifest={
-            **manifest,
-            "fingerprint": fingerprint(lambda name: [tables[name]]),
-            "status": "finished",
-        },
-        summary=summary,
-        scenario_yaml=dump_fleet(fleet),
-        read_table=tables.__getitem__,
-    )

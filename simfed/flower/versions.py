@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = ["HIGHEST", "LOWEST", "flower_version"]
 
@@ -17,18 +17,17 @@ def flower_version() -> str:
 
     Raises: `InputError` where there is none, or one outside of `LOWEST` to `HIGHEST`.
     """
-    wanted = f"flwr {_shown(LOWEST)} to {_shown(HIGHEST)}"
+    allowed = f"flwr {_dotted(LOWEST)} to {_dotted(HIGHEST)}"
     hint = "pip install 'simfed[flower]'"
     try:
-        found = metadata.version("flwr")
+        version = metadata.version("flwr")
     except metadata.PackageNotFoundError:
-        raise InputError(wanted, where="Flower", got="none", hint=hint) from None
-    parts = found.split(".")
-    number = tuple(int(part) for part in parts[:2] if part.isdecimal())
+        raise InputError(allowed, where="Flower", got="none", hint=hint) from None
+    number = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if not LOWEST <= number <= HIGHEST:
-        raise InputError(wanted, where="Flower", got=found, hint=hint)
-    return found
+        raise InputError(allowed, where="Flower", got=version, hint=hint)
+    return version
 
 
-def _shown(version: tuple[int, int]) -> str:
+def _dotted(version: tuple[int, int]) -> str:
     return ".".join(map(str, version))

@@ -1,7 +1,7 @@
 """One message in a client app: what goes in is packed, and so is what comes out.
 
-A call hangs on nothing but its arguments (and on what the app keeps outside of its context), so it
-can be made in any process.
+A call depends on nothing but its arguments (and on what the app keeps outside of its context), so
+it can be made in any process.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY, ErrorCode
 
-from simfed.errors import SimfedError
-from simfed.flower.asides import Foreign, foreign_randomness, said
-from simfed.flower.computing import Charge, Spent
+from simfed.flower.asides import Foreign, describe_error, foreign_randomness
+from simfed.flower.computing import Charge, HostSpent
 from simfed.flower.messages import Packed, error_reply, message_bytes, metrics_of, pack
+from simfed.ground.errors import SimfedError
+from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
 
 __all__ = ["Answer", "Call", "NodeClock", "work_on"]
@@ -33,8 +33,8 @@ class Call:
     nodes: int
     """How many there are."""
     state: bytes | None
-    """What the node keeps of earlier messages; None: nothing."""
-    run_config: Mapping[str, Any]
+    """The packed state that earlier messages left on the node; None: nothing."""
+    run_config: Mapping[str, Plain]
     seed: int
     """Of the global generators during the call."""
     reply_id: str
@@ -47,7 +47,7 @@ class Answer:
     reply: Packed
     size_bytes: int
     state: bytes | None
-    spent: Spent
+    spent: HostSpent
     metrics: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     """What the app raised, in one line."""
@@ -75,13 +75,9 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     message = call.message.message()
     state = RecordDict() if call.state is None else pickle.loads(call.state)
     metadata = message.metadata
-    context = Context(
-        run_id=metadata.run_id,
-        node_id=metadata.dst_node_id,
-        node_config={PARTITION_ID_KEY: call.client, NUM_PARTITIONS_KEY: call.nodes},
-        state=state,
-        run_config=dict(call.run_config),
-    )
+    node_config = {PARTITION_ID_KEY: call.client, NUM_PARTITIONS_KEY: call.nodes}
+    run_config = dict(call.run_config)
+    context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
     charge, error = Charge(computing), None
     clock.slept_s = 0.0
     with foreign_randomness(call.seed):
@@ -93,10 +89,12 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
         except SimfedError:
             raise
         except Exception as raised:  # Flower as well reports them as messages
-            error = said(raised)
+            error = describe_error(raised)
             reason = f"<class 'flwr.clientapp.client_app.ClientAppException'>:<'{error}'>"
             reply = error_reply(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
-    spent = replace(charge.take(), slept_s=clock.slept_s)
+    spent = replace(charge.collect(), slept_s=clock.slept_s)
     reply.metadata.__dict__["_message_id"] = call.reply_id
-    kept = call.state if error is not None else pack(context.state) if context.state else None
-    return Answer(Packed.of(reply), message_bytes(reply), kept, spent, metrics_of(reply), error)
+    after = call.state
+    if error is None:
+        after = pack(context.state) if context.state else None
+    return Answer(Packed.of(reply), message_bytes(reply), after, spent, metrics_of(reply), error)

@@ -1,10 +1,10 @@
-"""Units of learning work on an accelerator: queued all at once, waited for once.
+"""The kit on an accelerator: work is queued, and waited for as seldom as can be.
 
-The numbers that units answer with stay on the device until a whole batch of units has been queued;
-so the host waits once per phase of a round and never for a single client. Small models, whose
-kernels would take less time than their launches, run for all clients of a prototype together: one
-pass over a further dimension (`torch.func.vmap`). Deep models run one client after another, which
-fills the device; batch norm, several local steps and models that draw random numbers do so too.
+The numbers that units of work answer with stay on the device until all of a phase have been queued,
+so the host never waits for a single client. Small models, whose kernels would take less time than
+their launches, run for many clients of a prototype together: one pass over a further dimension
+(`torch.func.vmap`). Deep models run one client after another, which fills the device; batch norm,
+several local steps and models that draw random numbers do so too.
 
 Results are those of the CPU up to float32 rounding. They may depend on which clients are computed
 together, so on an accelerator equal bits need the same device and the same PyTorch.
@@ -12,7 +12,7 @@ together, so on an accelerator equal bits need the same device and the same PyTo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from simfed.errors import InputError
-from simfed.learn.engine import Engine
+from simfed.ground.errors import InputError
+from simfed.ground.method import LocalSteps, Values, Who
+from simfed.learn.federation import Positions
+from simfed.learn.kit import Changed, Kit, Model
 from simfed.learn.models import plain
-from simfed.learn.precision import exact_float32, same_algorithms
-from simfed.learn.prototype import Prototype
-from simfed.learn.units import Infer, MeasureLoss, Result, Send, Train, Unit
-from simfed.learn.worker import Answer, Worker
 
-__all__ = ["AcceleratorEngine", "AcceleratorWorker"]
+__all__ = ["AcceleratorKit", "device_of", "kit_on"]
 
 _SMALL_FLOPS = 20e6
 """Forward FLOPs of a sample up to which clients are computed together (a LeNet-5 has 0.8e6)."""
@@ -37,138 +35,113 @@ _TOGETHER = 64
 """Clients in one pass: their activations are all there at once, and must stay below 2³¹ numbers."""
 
 
-class AcceleratorWorker(Worker):
-    """Answers many units at once."""
-
-    small: set[str]
-    """Prototypes whose clients are computed in one pass."""
+class AcceleratorKit(Kit):
+    """A `Kit` whose operations on many clients are passes over a further dimension."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.small = set()
+        self.parts = 1
+        self.small = {
+            name
+            for name, seat in self._seats.items()
+            if self.flops[name] <= _SMALL_FLOPS
+            and not seat.flat.statistics.numel()
+            and not seat.may_draw
+            and all(p.requires_grad for p in seat.flat.module.parameters())
+        }
+        """Prototypes whose clients are computed in one pass."""
         self._plain: dict[str, nn.Module] = {}
 
-    def together(self, prototype: Prototype, samples: int) -> int:
-        if not self._one_step:
-            return super().together(prototype, samples)
-        return _TOGETHER if prototype.name in self.small else 1
+    def logits_each(self, models: Sequence[Changed], round: int) -> list[Tensor]:
+        found: dict[int, Tensor] = {}
+        alike: dict[str, list[int]] = {}
+        for place, changed in enumerate(models):
+            alike.setdefault(changed.prototype, []).append(place)
+        for name, places in alike.items():
+            most = _TOGETHER if name in self.small and not self._bf16 else 1
+            for first in range(0, len(places), most):
+                some = places[first : first + most]
+                mine = [models[place] for place in some]
+                if len(mine) > 1:
+                    found |= zip(some, self._logits_together(mine, round), strict=True)
+                else:
+                    found[some[0]] = self.public_logits(mine[0], round)
+        return [found[place] for place in range(len(models))]
 
-    def train(self, unit: Train) -> Answer:
-        if len(unit.clients) == 1 or not self._one_step:
-            return super().train(unit)
-        prototype = self.prototype_of[unit.clients[0]]
-        with self.stopwatch.spending("gradients"):
-            batches = [
-                self.batches(client, key)[0]
-                for client, key in zip(unit.clients, unit.keys, strict=True)
-            ]
-            rows = np.array([prototype.row[client] for client in unit.clients])
-            losses = self._trained(
-                prototype, self.data.places(np.stack(batches)), self.data.places(rows)
-            )
-        return list(losses), None
+    def own_losses(
+        self, prototype: str, model: Values, participations: Sequence[tuple[int, int | str]]
+    ) -> list[Tensor]:
+        """Everybody's samples go through the model as one long batch."""
+        if not participations:
+            return []
+        seat = self._seats[prototype]
+        seat.load(model)
+        samples = [self.own_samples(*of) for of in participations]
+        positions = self._data.places(np.concatenate(samples))
+        logits = seat.passes.logits(positions, self._data.samples)
+        losses = F.cross_entropy(logits, self._data.labels[positions], reduction="none")
+        return [own.mean() for own in losses.split([len(own) for own in samples])]
 
-    def answers(self, units: Sequence[Unit]) -> list[Answer]:
-        """What each unit answers, in order, before anybody has waited."""
-        found: dict[int, Answer] = {}
-        for prototype, kind, places in self._groups(units):
-            mine: list[Any] = [units[i] for i in places]
-            if kind is Send:
-                answers = self._send_all(prototype, mine)
-            elif kind is MeasureLoss:
-                answers = [([loss], None) for loss in self._measure_losses(prototype, mine)]
-            elif kind is Infer:
-                self._infer_all(prototype, mine)
-                answers = [([], None)] * len(mine)
-            else:
-                answers = [self.answer(unit) for unit in mine]
-            found.update(zip(places, answers, strict=True))
-        return [found[i] for i in range(len(units))]
+    def _in_one_pass(self, prototype: str, samples: int) -> int:
+        return _TOGETHER if prototype in self.small else 1
 
-    def _groups(self, units: Sequence[Unit]) -> Iterator[tuple[Prototype, type, list[int]]]:
-        """Places of units of one kind and prototype, in order of their first."""
-        groups: dict[tuple[str, type], list[int]] = {}
-        for i, unit in enumerate(units):
-            key = self.prototype_for(unit).name, type(unit)
-            groups.setdefault(key, []).append(i)
-        for (name, kind), places in groups.items():
-            yield self.prototypes[name], kind, places
-
-    def _send_all(self, prototype: Prototype, units: list[Send]) -> list[Answer]:
-        sent = [self.compress(unit) for unit in units]
-        self._infer_all(
-            prototype,
-            [
-                Infer(unit.client, prototype.row[unit.client], unit.round, of.entries, unit.scale)
-                for unit, of in zip(units, sent, strict=True)
-                if unit.with_logits
-            ],
-        )
-        return [([], of) for of in sent]
-
-    def _trained(self, prototype: Prototype, positions: Tensor, rows: Tensor) -> Tensor:
-        """The gradient of each row of positions is added to its client's residual; the losses."""
-        module = self._plain_module(prototype).train()
-        clients, size = positions.shape
-        samples = self.data.samples(positions.flatten())
-        samples = samples.view(clients, size, *samples.shape[1:])
+    def _gradients_of_some(
+        self,
+        participations: Sequence[tuple[Who, int, LocalSteps]],
+        batches: Sequence[Positions],
+    ) -> list[tuple[Model, Tensor]]:
+        if len(batches) == 1:
+            return super()._gradients_of_some(participations, batches)
+        who, _, steps = participations[0]
+        module = self._plain_module(who.prototype).train()
+        positions = self._data.places(np.stack(batches))
+        samples = self._data.samples(positions.flatten())
+        samples = samples.view(*positions.shape, *samples.shape[1:])
 
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             return F.cross_entropy(functional_call(module, parameters, (x,)), y)
 
-        parameters = self._named(prototype, prototype.held.weights)
+        parameters = self._named(who.prototype, steps.model["weights"])
         gradients, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(
-            parameters, samples, self.data.labels[positions]
+            parameters, samples, self._data.labels[positions]
         )
         flat = torch.cat([gradients[name].flatten(1) for name in parameters], dim=1)
-        prototype.residuals.index_add_(0, rows, flat)
-        return losses  # type: ignore[no-any-return]
+        return [
+            ({**steps.model, "gradient": gradient}, loss)
+            for gradient, loss in zip(flat.unbind(), losses.unbind(), strict=True)
+        ]
 
-    def _infer_all(self, prototype: Prototype, units: list[Infer]) -> None:
-        if prototype.name not in self.small or self._bf16 or len(units) < 2:
-            for unit in units:
-                self.infer(unit)
-            return
-        for first in range(0, len(units), _TOGETHER):
-            with self.stopwatch.spending("logits"), torch.no_grad():
-                self._infer_together(prototype, units[first : first + _TOGETHER])
-
-    def _infer_together(self, prototype: Prototype, units: list[Infer]) -> None:
-        weights = prototype.server.weights.repeat(len(units), 1)
-        for own, unit in zip(weights, units, strict=True):
-            indices, values = prototype.sent(unit.row, unit.entries)
-            own.index_add_(0, indices, unit.scale * values)
+    @torch.no_grad()
+    def _logits_together(self, models: Sequence[Changed], round: int) -> list[Tensor]:
+        prototype = models[0].prototype
+        weights = torch.stack(
+            [
+                of.model["weights"]
+                if of.change is None
+                else self.add(of.model["weights"], [(of.change, of.factor)])
+                for of in models
+            ]
+        )
         module = self._plain_module(prototype).eval()
 
         def logits(parameters: dict[str, Tensor], x: Tensor) -> Any:
             return functional_call(module, parameters, (x,))
 
-        of_all = vmap(logits, in_dims=(0, None))
-        samples = self.public_samples(units[0].round)
-        for part in prototype.passes.chunks(0, len(samples)):
-            found = of_all(self._named(prototype, weights), samples[part])
-            for unit, own in zip(units, found, strict=True):
-                prototype.logits[unit.row, part] = own
+        of_all, samples = vmap(logits, in_dims=(0, None)), self.public(round)
+        parameters = self._named(prototype, weights)
+        parts = [
+            of_all(parameters, samples[part])
+            for part in self._seats[prototype].passes.chunks(0, len(samples))
+        ]
+        return list(torch.cat(parts, dim=1).unbind())
 
-    def _measure_losses(self, prototype: Prototype, units: list[MeasureLoss]) -> list[Tensor]:
-        """Everybody's samples go through the prototype's weights as one long batch."""
-        if not units:
-            return []
-        with self.stopwatch.spending("local_losses"):
-            samples = [self.own_samples(unit.client, unit.key) for unit in units]
-            sizes = [len(own) for own in samples]
-            positions = self.data.places(np.concatenate(samples))
-            logits = prototype.held_passes.logits(positions, self.data.samples)
-            losses = F.cross_entropy(logits, self.data.labels[positions], reduction="none")
-            return [own.mean() for own in losses.split(sizes)]
-
-    def _plain_module(self, prototype: Prototype) -> nn.Module:
+    def _plain_module(self, prototype: str) -> nn.Module:
         """Ordinary layers in place of those made for a CPU, which know no further dimension."""
-        if prototype.name not in self._plain:
-            self._plain[prototype.name] = plain(prototype.server.module)
-        return self._plain[prototype.name]
+        if prototype not in self._plain:
+            self._plain[prototype] = plain(self._seats[prototype].flat.module)
+        return self._plain[prototype]
 
-    def _named(self, prototype: Prototype, flat: Tensor) -> dict[str, Tensor]:
+    def _named(self, prototype: str, flat: Tensor) -> dict[str, Tensor]:
         """Views of weights (…, d) by parameter name."""
         named, start = {}, 0
         for name, parameter in self._plain_module(prototype).named_parameters():
@@ -180,35 +153,9 @@ class AcceleratorWorker(Worker):
         return named
 
 
-class AcceleratorEngine(Engine):
-    """An `Engine` whose arrays lie on the device of the data; it forks nothing."""
-
-    worker: AcceleratorWorker
-    parts = 1
-    worker_class = AcceleratorWorker
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, workers=1, **options)
-        self.worker.small = {
-            name
-            for name, prototype in self.prototypes.items()
-            if self.facts[name].forward_flops <= _SMALL_FLOPS
-            and not prototype.buffers
-            and not prototype.may_draw
-            and all(p.requires_grad for p in prototype.server.module.parameters())
-        }
-
-    def _results(self, units: Sequence[Unit]) -> list[Result]:
-        with exact_float32(), same_algorithms():
-            answers = self.worker.answers(units)
-            numbers = [number.double() for found, _ in answers for number in found]
-            values = iter(torch.stack(numbers).tolist() if numbers else [])  # the one wait
-        self.worker.stopwatch.settle()
-        return [Result([next(values) for _ in found], sent) for found, sent in answers]
-
-    def initial_distillation_loss(self) -> dict[str, float]:
-        with exact_float32(), same_algorithms():
-            return super().initial_distillation_loss()
+def kit_on(device: torch.device) -> type[Kit]:
+    """The kit for this device."""
+    return Kit if device.type == "cpu" else AcceleratorKit
 
 
 def device_of(name: str) -> torch.device:

@@ -16,14 +16,16 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from simfed.compress.codec import Layout, Memory, Payload, codec_from_spec
-from simfed.contract import Contribution, Workload
-from simfed.errors import InputError
+from simfed.compress.choice import Choice
+from simfed.compress.codec import Memory, Payload
+from simfed.ground.contract import Contribution, Task, Workload
+from simfed.ground.errors import InputError
+from simfed.ground.method import Field, Method
+from simfed.ground.registry import import_part
+from simfed.ground.seeding import Streams
 from simfed.learn.parcel import Parcel, Part, pack
 from simfed.learn.tree import from_plain, to_plain
-from simfed.registry import import_part
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 
 __all__ = ["Ask", "ClientHalf", "Fate", "Made", "Mirrors", "ServerHalf", "Tell", "client_half",
            "server_half", "wire_code"]  # fmt: skip
@@ -101,7 +103,7 @@ def server_half(
 ) -> ServerHalf:
     """The server's half of the workload that the scenario's method names. What it `tell`s comes
     before what it `ask`s later."""
-    half = _half(scenario, "server")
+    half = _half(scenario, "Server")
     made: ServerHalf = half(scenario, streams, ask=ask, tell=tell, device=device)
     return made
 
@@ -110,30 +112,18 @@ def client_half(
     scenario: Scenario, streams: Streams, client: int, device: str = "cpu"
 ) -> ClientHalf:
     """One client's half of it."""
-    made: ClientHalf = _half(scenario, "client")(scenario, streams, client=client, device=device)
+    made: ClientHalf = _half(scenario, "Client")(scenario, streams, client=client, device=device)
     return made
-
-
-_HALVES = {
-    "simfed.learn.hosted:HostedWorkload": {
-        "server": "simfed.learn.apart_hosted:HostedServer",
-        "client": "simfed.learn.apart_hosted:HostedClient",
-    },
-    "simfed.learn.workload:LearningWorkload": {
-        "server": "simfed.learn.apart_batched:BatchedServer",
-        "client": "simfed.learn.apart_batched:BatchedClient",
-    },
-}
 
 
 def _half(scenario: Scenario, side: str) -> Any:
     named = scenario.method.made.workload
-    if named not in _HALVES:
+    if named != Method.workload:
         raise InputError(
-            "a method with one of simfed's own workloads, which can be cut in two",
+            "a method with simfed's own workload, which can be cut in two",
             where="method", got=named,
         )  # fmt: skip
-    return import_part(_HALVES[named][side])
+    return import_part(f"simfed.learn.apart_hosted:Hosted{side}")
 
 
 def wire_code(index_code: str) -> str:
@@ -154,21 +144,22 @@ class Mirrors:
         self._last: dict[tuple[str, str], tuple[tuple[int, str, str], Payload]] = {}
 
     def read(
-        self, client: int, label: str, name: str, arm: str, data: Part, length: int, k: int,
-        layout: Layout | None, state: Any,
-    ) -> Payload:  # fmt: skip
-        """One compressed field of the upload `label`. `state`: what its client said of its
-        selection. Raises: `InputError` for what no encoder wrote."""
+        self, task: Task, name: str, field: Field, choice: Choice, data: Part, state: Any
+    ) -> Payload:
+        """One compressed field of an upload. `state`: what its client said of its selection.
+        Raises: `InputError` for what no encoder wrote."""
         if not isinstance(data, bytes):
             raise InputError("a payload", where=name, got="an array")
-        key, codec = (client, name, arm), codec_from_spec(arm)
+        key, codec = (task.client, name, choice.strategy), choice.codec
         known: Any = state
         if codec.name == "ef21":
             known = Memory(state, self._of[key].arrays) if key in self._of else None
+        length, layout = field.entries, field.layout_of(task.who)
+        k = choice.entries(length)
         payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=known)
         if isinstance(payload.state, Memory):
             self._of[key] = payload.state
-            self._last[label, name] = key, payload
+            self._last[task.label, name] = key, payload
         return payload
 
     def settle(self, label: str, *, stands: bool) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simfed.contract import Task
-from simfed.errors import InputError
+from simfed.ground.contract import Task
+from simfed.ground.errors import InputError
 from simfed.learn.apart import taken, tensor_of
 from simfed.learn.changes import Changes
 from simfed.learn.parcel import Part

@@ -1,4 +1,4 @@
-"""Both halves of plain methods' learning; see `simfed.learn.apart`."""
+"""Both halves of the host; see `simfed.learn.apart`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simfed.compress.choice import Choice
 from simfed.compress.codec import Payload
-from simfed.contract import Contribution, Outcome, PersonalEvaluation, Task
-from simfed.errors import InputError
+from simfed.ground.contract import Contribution, Outcome, PersonalEvaluation, Task
+from simfed.ground.errors import InputError
+from simfed.ground.levels import Level
+from simfed.ground.method import State, Values
+from simfed.ground.seeding import Streams
 from simfed.learn.apart import (
     Ask,
     Fate,
@@ -27,13 +31,11 @@ from simfed.learn.apart import (
     wire_code,
 )
 from simfed.learn.apart_changes import ChangesHeld, ModelsDown
-from simfed.learn.hosted import HostedUpload, HostedWorkload, ModelTest
+from simfed.learn.hosted import HostedUpload, HostedWorkload, Units
 from simfed.learn.mixes import in_mix, label_counts
 from simfed.learn.parcel import Parcel, Part, pack, unpack
-from simfed.levels import Level
-from simfed.method import Field, State, Values
+from simfed.learn.uploads import Received, Sparse
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 
 __all__ = ["HostedClient", "HostedServer"]
 
@@ -60,15 +62,17 @@ class HostedServer(HostedWorkload):
         if self._wants_gain(upload) and not self.method.personal:
             parts |= _named(_MODEL, _others(self._model_of(upload, {}), upload.down))
         self._known.add(task.client)
-        facts = {
-            "label": task.label, "task": list(task.name), "arm": upload.arm, "k": upload.asked,
+        facts: dict[str, Any] = {
+            "label": task.label, "task": list(task.name), "choice": upload.choice.label,
             "down": said,
         }  # fmt: skip
+        if task.client in self._losses:  # what it measured after the last merge
+            facts["loss"] = list(self._losses[task.client])
         return pack(facts, parts)
 
-    def _send_down(self, round: int) -> None:
-        super()._send_down(round)
-        self._models.add(self.version)
+    def _send_down(self, round: int, version: int) -> None:
+        super()._send_down(round, version)
+        self._models.add(version)
 
     def most_bytes(self, contribution: Contribution) -> int:
         return most_bytes(self.scenario, contribution)
@@ -77,24 +81,21 @@ class HostedServer(HostedWorkload):
         upload = self._own_upload(contribution)
         task = upload.task
         facts, parts = unpack(parcel)
-        if isinstance(upload.asked, str):
+        if isinstance(upload.choice.level, str):
             upload.kept = _count(facts.get("k"), task.plan.longest)
-        values: dict[str, Tensor] = {}
+        values: dict[str, Any] = {}
         for name, of_plan in task.plan.up.items():
             part, said = taken(parts, _UP + name), facts.get("coded", {}).get(name)
             if said is None:
                 values[name] = tensor_of(part, name)
                 continue
-            k = min(upload.k, of_plan.entries)
-            layout = task.who.size.shapes if name == "update" else None
             payload = self._mirrors.read(
-                task.client, task.label, name, upload.arm, part, of_plan.entries, k, layout,
-                said["state"],
-            )  # fmt: skip
-            values[name] = torch.tensor(payload.dense()).reshape(said["shape"])
-        self._check(task, "up", values, task.plan.up)
-        upload.values, upload.down = values, {}
-        upload.loss_before = facts.get("loss_before")
+                task, name, of_plan, upload.sent.of_field(name), part, said["state"]
+            )
+            values[name] = _decoded(payload, said["shape"])
+        upload.values, upload.down = Received(values), {}
+        self._check(task, "up", upload.values, task.plan.up)
+        upload.loss_before, upload.loss_after = facts.get("losses", (None, None))
 
     def forget(self, client: int) -> None:
         self._models.forget(client)
@@ -103,9 +104,14 @@ class HostedServer(HostedWorkload):
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
         outcome = super().merge(round, contributions, weights)
+        if outcome.rolled_back:
+            self._models.undo(self.version + 1)
         for contribution in contributions:
-            self._settle(contribution, "merged")
+            self._settle(contribution, "undone" if outcome.rolled_back else "merged")
         return outcome
+
+    def _undo(self, upload: HostedUpload) -> None:
+        """Clients do that themselves, once they know of it."""
 
     def discard(self, contribution: Contribution) -> None:
         """The upload was lost; its client is told to take it back."""
@@ -117,7 +123,9 @@ class HostedServer(HostedWorkload):
 
     def _settle(self, contribution: Contribution, fate: Fate) -> None:
         task = contribution.task
-        self._mirrors.settle(task.label, stands=fate == "merged")
+        as_sent = self.scenario.safeguard.residuals.kind == "as-sent"
+        stands = fate == "merged" or (fate == "undone" and as_sent)
+        self._mirrors.settle(task.label, stands=stands)
         self._tell(task.client, task.label, fate)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -134,29 +142,32 @@ class HostedServer(HostedWorkload):
     def _work(self) -> None:
         """Clients work where they are."""
 
-    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[str, tuple[float, float]]:
-        found: dict[str, tuple[float, float]] = {}
-        waiting = [upload for upload in uploads if upload.loss_before is not None]
-        if not waiting:
-            return found
-        with self._spending("local_losses"):
-            answers = self._ask("measure", [self._asked(upload) for upload in waiting])
-            for upload, answer in zip(waiting, answers, strict=True):
-                if (loss := loss_of(answer)) is not None:
-                    assert upload.loss_before is not None
-                    found[upload.task.label] = upload.loss_before, loss
-        return found
+    def _gains(self, uploads: Sequence[HostedUpload]) -> Units:
+        """Clients are asked, everybody at once."""
+        measured = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
+        if measured:
+            begun = time.perf_counter()
+            answers = self._ask("measure", [self._asked(upload) for upload in measured])
+            for upload, answer in zip(measured, answers, strict=True):
+                upload.loss_after = loss_of(answer)
+                if upload.loss_after is None:  # gone: nobody knows
+                    upload.loss_before = None
+            self._wall["local_losses"] += time.perf_counter() - begun
+        return [], []
 
     def _asked(self, upload: HostedUpload) -> tuple[int, Parcel]:
         """Whose loss, and at which weights."""
         task = upload.task
         if self.method.personal:
-            return task.client, pack({"label": task.label}, {})
+            return task.client, pack({"key": task.key}, {})
         model = self._model_of(upload, {})
-        said, parts = self._models.to_measure(task, self.version, model, _still(task))
-        return task.client, pack({"label": task.label, "down": said}, _under(_DOWN, parts))
+        said, parts = self._models.to_measure(task, self.version + 1, model, _still(task))
+        return task.client, pack({"key": task.key, "down": said}, _under(_DOWN, parts))
 
-    def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
+    def _tests(self, round: int) -> Units:
+        return ([], []) if self.method.personal else super()._tests(round)
+
+    def _of_own_models(self, results: Sequence[Tensor]) -> dict[int, PersonalEvaluation]:
         found = {}
         known = sorted(self._known)
         answers = self._ask("test", [(client, pack({}, {})) for client in known])
@@ -178,6 +189,7 @@ class HostedClient(HostedWorkload):
         self._client = client
         self._has = ChangesHeld(self._changes_of(self.tasks.who(client).prototype))
         self._payloads: dict[str, Payload] = {}
+        self._encoder.payloads = self._payloads
         self._model: Values = {}
         """That which the client's loss is measured at, where it is not its own."""
 
@@ -190,9 +202,13 @@ class HostedClient(HostedWorkload):
             return nothing_made(task.label)
         self._check(task, "down", down, task.plan.down)
         self._model = {**down, **self._values(_MODEL, parts)}
-        upload = HostedUpload(self, task, facts["arm"], facts["k"], down, self._own.get(client))
+        self.version = version
+        if "loss" in facts:
+            measured_at, loss = facts["loss"]
+            self._losses[client] = int(measured_at), float(loss)
+        upload = HostedUpload(self, task, Choice.of(facts["choice"]), down, self._own.get(client))
         self._open[client, task.key] = upload
-        self._payloads = {}
+        self._payloads.clear()
         before = dict(self._wall)
         super()._work()
         training_s, compression_s = (
@@ -206,31 +222,33 @@ class HostedClient(HostedWorkload):
         assert upload.values is not None
         code, coded = wire_code(self.tasks.index_code), {}
         parts: dict[str, Part] = {}
-        for name, value in upload.values.items():
+        for name in upload.values:
             if name in self._payloads:
-                payload = self._payloads[name]
+                payload, value = self._payloads[name], upload.values.change(name)
                 parts[_UP + name] = payload.encoded(code)
                 coded[name] = {
-                    "shape": list(value.shape),
+                    "shape": [payload.length] if isinstance(value, Sparse) else list(value.shape),
                     "state": plain_state(payload.state_before),
                 }
             else:
-                parts |= _named(_UP, {name: value})
-        self._payloads = {}
+                parts |= _named(_UP, {name: upload.values[name]})
+        self._payloads.clear()
         facts = {
             "label": upload.task.label,
             "k": upload.k,
             "coded": coded,
-            "loss_before": upload.loss_before,
+            "losses": [upload.loss_before, upload.loss_after],
         }
         return pack(facts, parts)
 
     def settle(self, label: str, fate: Fate) -> None:
         for upload in [u for u in self._open.values() if u.task.label == label]:
-            if fate == "merged":
-                del self._open[upload.task.client, upload.task.key]
-            else:
-                super().discard(upload)
+            if fate == "lost":
+                self.discard(upload)
+                continue
+            if fate == "undone":
+                self._undo(upload)
+            del self._open[upload.task.client, upload.task.key]
 
     def answer(self, what: str, parcel: Parcel) -> Parcel:
         facts, parts = unpack(parcel)
@@ -242,16 +260,12 @@ class HostedClient(HostedWorkload):
                 if model is None:
                     return pack({"loss": None}, {})
                 self._model = model
-            for upload in self._open.values():
-                if upload.task.label == facts["label"]:
-                    loss = self._crew.subject.answer(self._loss_unit(upload, own))
-                    return pack({"loss": loss}, {})
-            raise InputError("an upload of this client's", where="measure", got=facts["label"])
+            at = self.method.model({}, own or {}, who) if self.method.personal else self._model
+            [loss] = self.kit.own_losses(who.prototype, at, [(self._client, facts["key"])])
+            return pack({"loss": loss.item()}, {})
         if own is None:
             return pack({"tested": False}, {})
-        tested = self._crew.subject.answer(
-            ModelTest(who.prototype, self.method.model({}, own, who))
-        )
+        tested = self.kit.test(who.prototype, self.method.model({}, own, who))
         return pack({"tested": True}, {"rows": tested.numpy()})
 
     def keep(self) -> Parcel:
@@ -272,11 +286,6 @@ class HostedClient(HostedWorkload):
         if self._server:  # once `take_up` has been called, what it is to have is what it is sent
             super()._note_weights(round)
 
-    def _encoded(self, upload: HostedUpload, name: str, value: Tensor, of_plan: Field) -> Payload:
-        payload = super()._encoded(upload, name, value, of_plan)
-        self._payloads[name] = payload
-        return payload
-
     def _model_of(self, upload: HostedUpload, own: State) -> Values:
         if self.method.personal:
             return self.method.model({}, own, upload.task.who)
@@ -290,6 +299,14 @@ class HostedClient(HostedWorkload):
 
     def _values(self, prefix: str, parts: Mapping[str, Part]) -> dict[str, Tensor]:
         return {name: tensor_of(part, name) for name, part in _of(prefix, parts).items()}
+
+
+def _decoded(payload: Payload, shape: Sequence[int]) -> Any:
+    """What the server takes a field for."""
+    if payload.indices is None or payload.k == payload.length or len(shape) != 1:
+        return torch.tensor(payload.dense()).reshape(list(shape))
+    indices, values = torch.tensor(payload.indices), torch.tensor(payload.values)
+    return Sparse(indices, values, payload.length)
 
 
 def _still(task: Task) -> list[str]:

@@ -12,58 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 
-from simfed.errors import InputError
-from simfed.registry import registry
+from simfed.ground.registry import registry
+from simfed.learn.facts import PUBLISHED_DATASETS, DatasetFacts, ModelFacts, image_shape
 
 __all__ = ["DatasetFacts", "ModelFacts", "dataset_facts", "facts", "model_facts"]
-
-BYTES_PER_VALUE = 4
-"""Weights and running statistics are 32-bit floats."""
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetFacts:
-    """What is known of a data set without reading it."""
-
-    input_shape: tuple[int, ...]
-    """Shape of one sample, (channels, height, width) for images."""
-    classes: int
-    train_samples: int
-    test_samples: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """Size and work of one model on samples of one shape.
-
-    FLOPs count the convolutions and matrix products alone (a multiply-add is 2); normalisation,
-    activations, pooling and biases are left out.
-    """
-
-    input_shape: tuple[int, ...]
-    classes: int
-    parameters: int
-    """d: trainable parameters, the length of the flat gradient."""
-    buffers: int
-    """Running statistics (floating-point buffers); step counters are not counted."""
-    forward_flops: int
-    """FLOPs of one sample's forward pass."""
-    train_flops: int
-    """FLOPs of one sample's forward and backward pass (no gradient for the input itself)."""
-    features: int = 0
-    """Inputs of the last linear layer, the length of an embedding; 0: not known."""
-    shapes: tuple[tuple[int, ...], ...] = ()
-    """Of the trainable parameters, in the order of the flat vector; empty: not known."""
-
-    @property
-    def parameter_bytes(self) -> int:
-        """The dense weights on the wire, 32 bits each."""
-        return BYTES_PER_VALUE * self.parameters
-
-    @property
-    def buffer_bytes(self) -> int:
-        """The running statistics on the wire, 32 bits each."""
-        return BYTES_PER_VALUE * self.buffers
 
 
 def facts(model: str, dataset: str) -> ModelFacts:
@@ -121,6 +73,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
+    name: str
     parameters: int
     buffers: int
     flops: int
@@ -142,36 +95,29 @@ def _tally(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelF
         train_flops=3 * forward - layers[0].flops,
         features=layers[-1].inputs,
         shapes=tuple(shape for layer in layers for shape in layer.shapes),
+        names=tuple(
+            f"{layer.name}.{name}"
+            for layer in layers
+            for name in ("weight", "bias")[: len(layer.shapes)]
+        ),
     )
 
 
-def _convolution(inputs: int, outputs: int, kernel: int, pixels: int, *, bias: bool) -> _Layer:
+def _convolution(
+    name: str, inputs: int, outputs: int, kernel: int, pixels: int, *, bias: bool
+) -> _Layer:
     weights = inputs * outputs * kernel**2
     shapes = ((outputs, inputs, kernel, kernel), (outputs,))[: 1 + bias]
-    return _Layer(weights + outputs * bias, 0, 2 * weights * pixels, shapes)
+    return _Layer(name, weights + outputs * bias, 0, 2 * weights * pixels, shapes)
 
 
-def _linear(inputs: int, outputs: int) -> _Layer:
+def _linear(name: str, inputs: int, outputs: int) -> _Layer:
     shapes = ((outputs, inputs), (outputs,))
-    return _Layer(inputs * outputs + outputs, 0, 2 * inputs * outputs, shapes, inputs)
+    return _Layer(name, inputs * outputs + outputs, 0, 2 * inputs * outputs, shapes, inputs)
 
 
-def _batch_norm(channels: int) -> _Layer:
-    return _Layer(2 * channels, 2 * channels, 0, ((channels,), (channels,)))
-
-
-def image_shape(model: str, input_shape: Shape, smallest: int) -> Shape:
-    """`input_shape` as (channels, height, width) of at least `smallest` pixels, or an
-    `InputError`."""
-    if len(input_shape) != 3 or min(input_shape[1:]) < smallest or input_shape[0] < 1:
-        raise InputError(
-            (
-                f"images (channels, height, width) of at least {smallest}×{smallest} pixels for "
-                f"model {model}"
-            ),
-            got=tuple(input_shape),
-        )
-    return tuple(input_shape)
+def _batch_norm(name: str, channels: int) -> _Layer:
+    return _Layer(name, 2 * channels, 2 * channels, 0, ((channels,), (channels,)))
 
 
 def _lenet(name: str, widths: tuple[int, int, int, int]) -> Callable[[Shape, int], list[_Layer]]:
@@ -180,11 +126,11 @@ def _lenet(name: str, widths: tuple[int, int, int, int]) -> Callable[[Shape, int
         first, second, third, fourth = widths
         inner = (height // 2 - 4, width // 2 - 4)  # padding keeps the size, the pool halves it
         return [
-            _convolution(channels, first, 5, height * width, bias=True),
-            _convolution(first, second, 5, prod(inner), bias=True),
-            _linear(second * (inner[0] // 2) * (inner[1] // 2), third),
-            _linear(third, fourth),
-            _linear(fourth, classes),
+            _convolution("conv1", channels, first, 5, height * width, bias=True),
+            _convolution("conv2", first, second, 5, prod(inner), bias=True),
+            _linear("fc1", second * (inner[0] // 2) * (inner[1] // 2), third),
+            _linear("fc2", third, fourth),
+            _linear("fc3", fourth, classes),
         ]
 
     return layers
@@ -192,9 +138,10 @@ def _lenet(name: str, widths: tuple[int, int, int, int]) -> Callable[[Shape, int
 
 def _resnet18(input_shape: Shape, classes: int) -> list[_Layer]:
     channels, height, width = image_shape("resnet18", input_shape, 1)
-    layers = [_convolution(channels, 64, 3, height * width, bias=False), _batch_norm(64)]
+    stem = _convolution("stem", channels, 64, 3, height * width, bias=False)
+    layers = [stem, _batch_norm("norm", 64)]
     inputs = 64
-    for outputs, stride in (
+    strides = (
         (64, 1),
         (64, 1),
         (128, 2),
@@ -203,39 +150,52 @@ def _resnet18(input_shape: Shape, classes: int) -> list[_Layer]:
         (256, 1),
         (512, 2),
         (512, 1),
-    ):
+    )
+    for i, (outputs, stride) in enumerate(strides):
+        block = f"blocks.{i}"
         height, width = -(-height // stride), -(-width // stride)
         pixels = height * width
-        layers += [_convolution(inputs, outputs, 3, pixels, bias=False), _batch_norm(outputs)]
-        layers += [_convolution(outputs, outputs, 3, pixels, bias=False), _batch_norm(outputs)]
+        convolutions = [("conv1", "norm1", inputs, 3), ("conv2", "norm2", outputs, 3)]
         if inputs != outputs:
-            layers += [_convolution(inputs, outputs, 1, pixels, bias=False), _batch_norm(outputs)]
+            convolutions.append(("shortcut.0", "shortcut.1", inputs, 1))
+        for name, norm, incoming, kernel in convolutions:
+            layers += [
+                _convolution(f"{block}.{name}", incoming, outputs, kernel, pixels, bias=False),
+                _batch_norm(f"{block}.{norm}", outputs),
+            ]
         inputs = outputs
-    return [*layers, _linear(inputs, classes)]
+    return [*layers, _linear("head", inputs, classes)]
 
 
 def _wresnet40x2(input_shape: Shape, classes: int) -> list[_Layer]:
     channels, height, width = image_shape("wresnet40-2", input_shape, 1)
-    layers = [_convolution(channels, 16, 3, height * width, bias=False)]
-    inputs = 16
+    layers = [_convolution("stem", channels, 16, 3, height * width, bias=False)]
+    inputs, number = 16, 0
     for outputs, stride in ((32, 1), (64, 2), (128, 2)):
         height, width = -(-height // stride), -(-width // stride)
         pixels = height * width
         for _ in range(6):
-            layers += [_batch_norm(inputs), _convolution(inputs, outputs, 3, pixels, bias=False)]
-            layers += [_batch_norm(outputs), _convolution(outputs, outputs, 3, pixels, bias=False)]
+            block = f"blocks.{number}"
+            for place, incoming in ((1, inputs), (2, outputs)):
+                layers += [
+                    _batch_norm(f"{block}.norm{place}", incoming),
+                    _convolution(f"{block}.conv{place}", incoming, outputs, 3, pixels, bias=False),
+                ]
             if inputs != outputs:
-                layers += [_convolution(inputs, outputs, 1, pixels, bias=False)]
+                name = f"{block}.projection"
+                layers += [_convolution(name, inputs, outputs, 1, pixels, bias=False)]
+            number += 1
             inputs = outputs
-    return [*layers, _batch_norm(inputs), _linear(inputs, classes)]
+    return [*layers, _batch_norm("norm", inputs), _linear("head", inputs, classes)]
 
 
 def _logistic_regression(input_shape: Shape, classes: int) -> list[_Layer]:
-    return [_linear(prod(input_shape), classes)]
+    return [_linear("linear", prod(input_shape), classes)]
 
 
 def _perceptron(input_shape: Shape, classes: int) -> list[_Layer]:
-    return [_linear(prod(input_shape), 200), _linear(200, 200), _linear(200, classes)]
+    widths = (prod(input_shape), 200), (200, 200), (200, classes)
+    return [_linear(str(1 + 2 * i), *width) for i, width in enumerate(widths)]
 
 
 _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {
@@ -245,11 +205,4 @@ _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {
     "wresnet40-2": _wresnet40x2,
     "logistic-regression": _logistic_regression,
     "perceptron": _perceptron,
-}
-
-PUBLISHED_DATASETS: dict[str, DatasetFacts] = {
-    "mnist-mini": DatasetFacts((1, 28, 28), 10, 10_000, 2_000),
-    "mnist": DatasetFacts((1, 28, 28), 10, 60_000, 10_000),
-    "fashion-mnist": DatasetFacts((1, 28, 28), 10, 60_000, 10_000),
-    "cifar10": DatasetFacts((3, 32, 32), 10, 50_000, 10_000),
 }

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simfed.compress import Payload, codec_from_spec, with_error_feedback
-from simfed.errors import RunFailed
+from simfed.compress import Payload, with_error_feedback
+from simfed.fleet.tasks import Tasks
+from simfed.ground.errors import RunFailed
+from simfed.ground.method import Field, Who
 from simfed.learn.apart import plain_state, wire_code
 from simfed.learn.tree import to_plain
-from simfed.method import Field, Who
 from simfed.scenario import Scenario
-from simfed.tasks import Tasks
 
 __all__ = ["Changes"]
 
@@ -32,12 +32,10 @@ class Changes:
 
     def __init__(self, scenario: Scenario, tasks: Tasks, who: Who, field: Field) -> None:
         """`who`: any client of the prototype."""
-        chosen = scenario.downlink.compression
-        assert chosen is not None
         self._prototype = who.prototype
-        self._player = with_error_feedback(codec_from_spec(chosen.strategy))
+        self._player = with_error_feedback(tasks.change_choice.codec)
         self._k, self._length = tasks.change_entries(field), field.entries
-        self._layout = tasks.change_layout(who, field)
+        self._layout = field.layout_of(who)
         self._index_code = tasks.change_code
         self._varies = tasks.change_bytes(who, field) is None
         self._memory: Any = None

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from simfed.errors import RunFailed, SimfedError
+from simfed.ground.errors import RunFailed, SimfedError
 
 __all__ = ["Crew", "worth_sharing"]
 

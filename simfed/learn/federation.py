@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simfed.compress.selection import beside
+from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, deal, load_dataset
 from simfed.scenario import Scenario
 from simfed.scenario.model import Training
 from simfed.scenario.policy import LocalLoss
-from simfed.seeding import Streams
 
 __all__ = [
     "Federation",

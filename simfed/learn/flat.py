@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from simfed.ground.method import Layers
+
 __all__ = ["FlatModel"]
 
 
@@ -64,9 +66,10 @@ class FlatModel:
         return self.weights.numel()
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
+    def shapes(self) -> Layers:
         """The shapes of the parameters that make up `weights`, in its order."""
-        return tuple(tuple(parameter.shape) for parameter in self._parameters)
+        named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+        return Layers((tuple(p.shape) for _, p in named), tuple(name for name, _ in named))
 
     def split(self, flat: Tensor) -> Iterator[Tensor]:
         """Views of a flat vector of length d in the shapes of the parameters."""

@@ -1,48 +1,65 @@
-"""The learning side for every method that does not bring its own: `Workload`, from a method's
-steps.
+"""The learning side of every method: `Workload`, from a method's steps.
 
 The host does what is the same for all: it trains lazily and in many processes, compresses fields
-that say so and keeps what was left out, counts bytes, undoes lost uploads, keeps the states of
-those clients alone that have taken part, measures gains, evaluates, and saves. The method says the
-rest (`simfed.method`).
+that say so and keeps what was left out, counts bytes, undoes lost uploads and rounds that are
+rejected, keeps the states of those clients alone that have taken part, measures gains, evaluates,
+and saves. The method says the rest (`simfed.ground.method`).
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from statistics import median
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from simfed.compress.codec import Payload, codec_from_spec
-from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for
-from simfed.compress.selection import entries_for
-from simfed.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
-from simfed.errors import RunFailed
-from simfed.learn.accelerator import device_of
+from simfed.compress.choice import Choice
+from simfed.compress.selection import beside
+from simfed.fleet.tasks import Tasks, k_of
+from simfed.ground.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
+from simfed.ground.errors import RunFailed
+from simfed.ground.method import Arrival, Field, Method, State, Values, Who, Work
+from simfed.ground.seeding import Streams
+from simfed.learn.accelerator import device_of, kit_on
 from simfed.learn.catalogue import model_facts
 from simfed.learn.changes import Changes
-from simfed.learn.crew import Crew
-from simfed.learn.federation import Federation, draw_own, load_federation
+from simfed.learn.crew import Crew, worth_sharing
+from simfed.learn.federation import Federation, load_federation, prototype_clients
 from simfed.learn.kit import Kit
+from simfed.learn.memory import Arena
 from simfed.learn.mixes import in_mix, label_counts
-from simfed.learn.precision import exact_float32
+from simfed.learn.precision import exact_float32, same_algorithms
+from simfed.learn.shelf import Shelf
 from simfed.learn.training import dealt
-from simfed.learn.tree import from_plain, packed, to_plain, unpacked
-from simfed.levels import Level
-from simfed.method import Arrival, Field, Method, State, Values, Who, Work
+from simfed.learn.tree import from_plain, to_plain
+from simfed.learn.uploads import Encoder, Received, Residuals, as_received, require_finite
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
-from simfed.tasks import Tasks
+from simfed.scenario.policy import LocalLoss
 
-__all__ = ["HostedUpload", "HostedWorkload", "ModelTest"]
+__all__ = ["HostedUpload", "HostedWorkload", "Units"]
 
-_ACTIVITIES = ("training", "compression", "server", "local_losses", "evaluation")
+_ACTIVITIES = {
+    "train": "training",
+    "public_logits": "logits",
+    "distil_part": "distillation",
+    "own_losses": "local_losses",
+    "test": "evaluation",
+}
+"""Unit of work → what its time is spent on; compression is told apart from training."""
+
+_COMPRESSION_FLOPS = 100
+"""FLOPs that take as long as compression does for each parameter."""
+
+_NO_LOSS = 1e-12
+"""A shared loss up to here is rounding: one client's model is its own teacher."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,33 +69,39 @@ class HostedUpload:
 
     workload: HostedWorkload
     task: Task
-    arm: str
-    asked: Level
-    """K, or the level of energy."""
+    choice: Choice
     down: Values
     """What the client was sent, as it was then."""
     own_before: State | None
     """The client's state as it began; None: it had not taken part before."""
-    values: Values | None = None
-    """What the server gets, decoded; None until the work is done."""
-    sizes: dict[str, float] = field(default_factory=dict)
+    values: Received | None = None
+    """What the server gets; None until the work is done."""
+    sizes: Mapping[str, float] = field(default_factory=dict)
     """Bytes on the wire of the compressed fields whose size depends on the data."""
-    if_lost: dict[str, Any] = field(default_factory=dict)
+    if_lost: Mapping[str, Any] = field(default_factory=dict)
     """Compressed field → the memory of its codec if the upload is lost."""
     loss_before: float | None = None
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
+    loss_after: float | None = None
+    """The same after its merge; where credit goes as printed, at its next participation."""
     kept: int | None = None
     """K that a level of energy came to, of the first compressed field; the others have the same."""
 
     @property
     def k(self) -> int:
         """Entries kept; of a level of energy, runs pending work."""
-        if isinstance(self.asked, int):
-            return self.asked
+        asked = k_of(self.task.plan, self.choice)
+        if isinstance(asked, int):
+            return asked
         if self.kept is None:
             self.workload._work()
         assert self.kept is not None
         return self.kept
+
+    @property
+    def sent(self) -> Choice:
+        """With the K that a level of energy came to; for that, runs pending work."""
+        return self.choice.at(self.k) if isinstance(self.choice.level, str) else self.choice
 
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending
@@ -89,13 +112,18 @@ class HostedUpload:
 class HostedWorkload:
     """Learning by a method's own steps, with real models.
 
-    `workers` processes share training and evaluation; results do not depend on their number. With
-    `device` `cuda` everything is done on the GPU by this process alone. `data`: in place of the
-    scenario's data set.
+    `workers` processes share the work; results do not depend on their number. With `device` `cuda`
+    everything is done on the GPU by this process alone. `learns` says whether a policy learns from
+    rewards, in which case local losses are computed. `data`: in place of the scenario's data set.
+
+    Work is lazy: `execute` notes what is to be done; it is done, for all clients at once, when a
+    merge, a loss of an upload, a saved state or a size that depends on the data needs it. A merge
+    changes weights, so everything pending is computed before it.
 
     What is modelled: what a client's state is after an upload that was lost is what it was before
     the participation, and what the upload would have changed returns to the residuals of its
-    fields.
+    fields. A round that the safeguard rejects leaves the server as it was; what becomes of its
+    clients' residuals, the scenario says.
     """
 
     def __init__(
@@ -105,47 +133,75 @@ class HostedWorkload:
         *,
         workers: int = 1,
         device: str = "cpu",
+        learns: bool = True,
         data: Federation | None = None,
     ) -> None:
+        place = device_of(device)
+        if data is not None and data.device.type != place.type:
+            raise ValueError(
+                f"data on {place.type}, where it is to be learned; got it on {data.device}"
+            )
         self.scenario = scenario
-        self.data = data or load_federation(scenario, streams, device_of(device))
+        self.data = data if data is not None else load_federation(scenario, streams, place)
         self.method: Method = scenario.method.made
         self.version = 0
         self._streams = streams
         self._settings = ExitStack()  # the same bits whatever the caller has set
         self._settings.enter_context(exact_float32())
+        if place.type != "cpu":
+            self._settings.enter_context(same_algorithms())
         threads = torch.get_num_threads()
         self._settings.callback(torch.set_num_threads, threads)
-        torch.set_num_threads(1)
+        torch.set_num_threads(1)  # processes share the work, threads would only wait for each other
         shape, classes = self.data.input_shape, self.data.classes
-        of_models = {
+        self._facts = {
             name: model_facts(p.model, shape, classes) for name, p in scenario.prototypes.items()
         }
-        self._train_flops = {name: of.train_flops for name, of in of_models.items()}
         self.tasks = Tasks(
-            scenario, of_models, lambda client: len(self.data.owned[client]),
+            scenario, self._facts, lambda client: len(self.data.owned[client]),
             test_samples=len(self.data.test_labels),
         )  # fmt: skip
-        self.kit = Kit(scenario, streams, self.data, self.tasks.setting)
-        worker = _Worker(self.method, self.kit)
-        on_cpu = self.data.device.type == "cpu"
-        self._crew = self._settings.enter_context(Crew(worker, workers if on_cpu else 1))
+        workers = workers if self.data.device.type == "cpu" else 1
+        arena = Arena(shared=workers > 1, device=self.data.device)
+        clients = prototype_clients(scenario) if workers > 1 else None
+        self._residuals = Residuals(arena, self.tasks, clients)
+        kit_class = kit_on(self.data.device)
+        self.kit = kit_class(scenario, streams, self.data, self.tasks.setting, arena)
+        self._encoder = Encoder(streams, self.tasks, self._residuals)
+        shelf = Shelf(arena, self._rooms(workers))
+        self._worker = _Worker(self.method, self.kit, self._encoder, shelf)
+        self._crew = self._settings.enter_context(Crew(self._worker, workers))
+        self.kit.each = self._each
         self._policies = [
             scenario.policy_of_group(scenario.clients[group])
             for group in scenario.group_of_client()
         ]
-        self._server: State = self.method.begin(self.kit)
+        self._learns = learns
+        self._batches = 0
+        self._rollbacks_in_a_row = 0
+        self._accepted: list[Mapping[str, float]] = []
+        """Losses of the last accepted rounds, where their median counts."""
+        self._losses: dict[int, tuple[int, float]] = {}
+        """Client → f_n, and the version at whose weights it was measured."""
         self._own: dict[int, State] = {}
-        self._residuals: dict[tuple[int, str], Tensor] = {}
         self._memories: dict[tuple[int, str, str], Any] = {}
         self._shared_loss: dict[str, float] = {}
         self._open: dict[tuple[int, int | str], HostedUpload] = {}
-        self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
         self._changes: dict[tuple[str, str], Changes] = {}
         self._weights: dict[tuple[str, str], Tensor] = {}
         self._held: dict[tuple[str, str], Tensor] = {}
+        self._wall = dict.fromkeys([*_ACTIVITIES.values(), "compression", "server"], 0.0)
+        self._server: State = self.method.begin(self.kit)
         self._begin_changes()
-        self._wall = dict.fromkeys(_ACTIVITIES, 0.0)
+
+    def _rooms(self, workers: int) -> list[int]:
+        """Bytes of the shelf, for each process: several versions of every model on their way to
+        the others, and as much as is likely to come back at once."""
+        if workers == 1:
+            return [0]
+        sizes = [4 * (of.parameters + of.buffers + 1024) for of in self._facts.values()]
+        back = self.tasks.setting.participants * max(sizes)
+        return [8 * sum(sizes) + back] + [2 * sum(sizes) + back] * (workers - 1)
 
     # ---- the contract ----------------------------------------------------------------------------
 
@@ -153,7 +209,7 @@ class HostedWorkload:
         """The work of `client` in `round`."""
         return self.tasks.task(round, client, self.version, turn, held)
 
-    def execute(self, task: Task, arm: str, k: Level) -> HostedUpload:
+    def execute(self, task: Task, choice: Choice) -> HostedUpload:
         """Note the client's work, with what it is sent now."""
         client = task.client
         if any(upload.task.client == client for upload in self._open.values()):
@@ -165,20 +221,21 @@ class HostedWorkload:
             task = self.tasks.as_sent(task, sent, self._change_sizes(task.prototype))
         if self._changes:
             down = self._held_of(task, down)
-        k = min(k, task.plan.longest) if isinstance(k, int) else k
-        upload = HostedUpload(self, task, arm, k, down, self._own.get(client))
+        if isinstance(choice.level, int):
+            choice = choice.at(min(choice.level, task.plan.longest))
+        upload = HostedUpload(self, task, choice, down, self._own.get(client))
         self._open[client, task.key] = upload
         return upload
 
     def uplink_bytes(self, upload: HostedUpload) -> float:
         """Size of an upload on the wire."""
-        known = self.tasks.uplink_bytes(upload.task, upload.arm, upload.asked)
+        known = self.tasks.uplink_bytes(upload.task, upload.choice)
         if known is not None:
             return known
         self._work()
         total = 0.0
         for name, of_plan in upload.task.plan.up.items():
-            size = self.tasks.field_bytes(upload.task, of_plan, upload.arm, upload.k)
+            size = self.tasks.field_bytes(upload.task, of_plan, upload.sent.of_field(name))
             if of_plan.bounded:
                 assert upload.values is not None
                 size = of_plan.value_bytes * upload.values[name].numel()
@@ -194,7 +251,8 @@ class HostedWorkload:
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
-        """What the method makes of the arrivals; then losses and the evaluation that is due."""
+        """What the method makes of the arrivals, unless the safeguard rejects it; then losses and
+        the evaluation that is due."""
         self._work()
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
         weighed = sorted(
@@ -204,60 +262,74 @@ class HostedWorkload:
         uploads = [upload for upload, _ in weighed]
         for upload in uploads:
             del self._open[upload.task.client, upload.task.key]
-        losses: dict[str, dict[str, float]] = {}
-        before = dict(self._shared_loss)
-        if uploads:
-            arrivals = [
-                Arrival(u.task.who, round - u.task.round, u.values or {}, weight)
-                for u, weight in weighed
-            ]
-            with self._spending("server"):
-                self._server, found = self.method.merge(self.kit, self._server, arrivals, round)
-            losses = {name: dict(of) for name, of in found.items()}
-            self._check_losses(losses, round)
-            self.version += 1
-            self._send_down(round)
-        shared = {
+        if not uploads:
+            evaluation, clients = self._evaluated(round, self._run(*self._tests(round)))
+            return Outcome(
+                round, self.version, shared_loss_before=dict(self._shared_loss),
+                evaluation=evaluation, clients=clients,
+            )  # fmt: skip
+        before = self._before()
+        arrivals = [
+            Arrival(u.task.who, round - u.task.round, u.values or {}, weight)
+            for u, weight in weighed
+        ]
+        known = self._server, dict(self._held)
+        losses = self._merged(arrivals, round)
+        after = {
             name: of[self.method.shared_loss]
             for name, of in losses.items()
             if self.method.shared_loss in of
         }
-        self._shared_loss |= shared
-        evaluation, clients = self._evaluated(round)
+        rejected = self._rejects(before, after)
+        try:
+            self._send_down(round, self.version + 1)
+        except RunFailed:
+            if not rejected:  # a model that is not finite is undone like any other bad one
+                raise
+        if not rejected:
+            self._check_losses(losses, round)
+        measured = self._gains(uploads)
+        tests = self._tests(round) if not rejected else ([], [])
+        results = self._run([*measured[0], *tests[0]], [*measured[1], *tests[1]])
+        local = self._local_losses(uploads, results[: len(measured[0])], rejected)
+        if rejected:
+            self._server, self._held = known
+            self._note_weights(round + 1)
+            for changes in self._changes.values():
+                changes.undo()
+            for upload in uploads:
+                self._undo(upload)
+            self._rollbacks_in_a_row += 1
+            tests = self._tests(round)
+            tested = self._run(*tests)
+        else:
+            self.version += 1
+            for changes in self._changes.values():
+                changes.keep()
+            self._rollbacks_in_a_row = 0
+            self._accept(before, after)
+            tested = results[len(measured[0]) :]
+        evaluation, clients = self._evaluated(round, tested)
         return Outcome(
             round=round,
             model_version=self.version,
+            rolled_back=rejected,
+            forced_arm=self.scenario.safeguard.forced if rejected else None,
             losses=losses,
-            shared_loss=shared,
+            shared_loss=after,
             shared_loss_before=before,
-            local_loss=self._local_losses(uploads),
+            local_loss=local,
             evaluation=evaluation,
             clients=clients,
         )
 
     def discard(self, contribution: Contribution) -> None:
         """The upload was lost: what it carried returns to the client, its state is as before."""
-        self._work()
         upload = self._own_upload(contribution)
-        client = upload.task.client
-        assert upload.values is not None
-        for name, memory in upload.if_lost.items():
-            rest = self._residuals.get((client, name))
-            # what keeps its own error has it in its memory
-            if rest is not None and isinstance(self._player(upload.arm), ErrorFeedback):
-                lost = upload.values[name].reshape(-1)
-                # Where nothing came since, the value itself: 0.0 + -0.0 would lose its sign.
-                rest.copy_(torch.where((rest == 0) & (lost != 0), lost, rest + lost))
-            self._memories[client, name, upload.arm] = memory
-        of_client = [u for u in self._open.values() if u.task.client == client]
-        later = of_client[of_client.index(upload) + 1 :]
-        if later:  # that one began from what this one left: it stands, and would go back further
-            later[0].own_before = upload.own_before
-        elif upload.own_before is None:
-            self._own.pop(client, None)
-        else:
-            self._own[client] = upload.own_before
-        del self._open[client, upload.task.key]
+        if upload.values is None:
+            self._work()
+        self._take_back(upload)
+        del self._open[upload.task.client, upload.task.key]
 
     def timings(self) -> dict[str, float]:
         """Host seconds by activity."""
@@ -276,10 +348,16 @@ class HostedWorkload:
         self._work()
         arrays: dict[str, Any] = {}
         own = {str(client): state for client, state in sorted(self._own.items())}
-        rests = {f"{c}:{name}": rest for (c, name), rest in sorted(self._residuals.items())}
+        rests = {
+            f"{client}:{name}": self._residuals.known(self.tasks.who(client), name)
+            for client, name in sorted(self._residuals.used)
+        }
         plain = {
             "version": self.version,
             "shared_loss": self._shared_loss,
+            "rollbacks_in_a_row": self._rollbacks_in_a_row,
+            "accepted": self._accepted,
+            "losses": [[client, *known] for client, known in sorted(self._losses.items())],
             "memories": [
                 [*key, to_plain(memory, f"memories/{'/'.join(map(str, key))}", arrays)]
                 for key, memory in sorted(self._memories.items(), key=lambda of: of[0])
@@ -307,9 +385,12 @@ class HostedWorkload:
             return from_plain(plain, arrays, self.data.device)
 
         self._open.clear()
-        self._residuals.clear()
+        self._residuals.clear(self.tasks)
         self.version = int(facts["version"])
         self._shared_loss = dict(facts["shared_loss"])
+        self._rollbacks_in_a_row = int(facts["rollbacks_in_a_row"])
+        self._accepted = list(facts["accepted"])
+        self._losses = {client: (version, loss) for client, version, loss in facts["losses"]}
         self._memories = {
             (c, name, arm): tree(memory) for c, name, arm, memory in facts["memories"]
         }
@@ -317,7 +398,9 @@ class HostedWorkload:
         self._own = {int(client): state for client, state in tree(facts["own"]).items()}
         for key, rest in tree(facts["residuals"]).items():
             client, _, name = key.partition(":")
-            self._residuals[int(client), name] = rest
+            self._residuals.used.add((int(client), name))
+            who = self.tasks.who(int(client))
+            self._residuals.row(who, name, len(rest)).copy_(rest)
         for prototype, name, sizes, memory in facts.get("changes", ()):
             self._changes[prototype, name].restore(sizes, tree(memory))
         for prototype, name, held in facts.get("held", ()):
@@ -329,10 +412,12 @@ class HostedWorkload:
             if self.tasks.changes_vary(task):
                 task = self.tasks.as_sent(task, None, self._change_sizes(task.prototype))
             task = task._replace(downlink_bytes=downlink_bytes)
+            values = {name: as_received(of) for name, of in tree(plain["values"]).items()}
+            loss_before, loss_after = plain["losses"]
             self._open[task.client, task.key] = HostedUpload(
-                self, task, plain["arm"], plain["k"], {}, tree(plain["own_before"]),
-                tree(plain["values"]), plain["sizes"], tree(plain["if_lost"]), plain["loss_before"],
-                plain["kept"],
+                self, task, Choice.of(plain["choice"]), {}, tree(plain["own_before"]),
+                Received(values), plain["sizes"], tree(plain["if_lost"]), loss_before,
+                loss_after, plain["kept"],
             )  # fmt: skip
 
     # ---- clients ---------------------------------------------------------------------------------
@@ -342,147 +427,192 @@ class HostedWorkload:
         pending = [upload for upload in self._open.values() if upload.values is None]
         if not pending:
             return
-        with self._spending("local_losses"):
-            self._measure_before(pending)
-        with self._spending("training"):
-            results = self._train(pending)
-        with self._spending("compression"):
-            for upload, (values, own) in zip(pending, results, strict=True):
-                self._check(upload.task, "up", values, upload.task.plan.up)
-                upload.values = self._decoded(upload, values)
-                upload.down = {}
-                self._own[upload.task.client] = self.method.sent(own, upload.values)
+        measured = [upload for upload in pending if self._wants_loss(upload)]
+        groups = self._groups(pending)
+        losses = self._loss_units([(u, u.own_before) for u in measured])
+        trainings = [("train", ([self._participation(u) for u in group],)) for group in groups]
+        results = self._run(
+            [*trainings, *losses[0]], [*(self._training_flops(of) for of in groups), *losses[1]]
+        )
+        lost = self._losses_of(measured, results[len(groups) :])
+        self._finish(groups, results[: len(groups)])
+        for upload in pending:
+            self._note_loss(upload, lost.get(upload))
 
-    def _train(self, pending: Sequence[HostedUpload]) -> list[tuple[Values, State]]:
-        """What `Method.train` answers for each; those who may be trained together are."""
+    def _finish(self, groups: Sequence[Sequence[HostedUpload]], results: Sequence[Any]) -> None:
+        """Note what came of trainings; compress here what no other process could."""
+        made = {u: of for group, of_all in zip(groups, results, strict=True)
+                for u, of in zip(group, of_all, strict=True)}  # fmt: skip
+        losses = [of.loss for of in made.values() if of.loss is not None]
+        values = iter(torch.stack(losses).tolist() if losses else [])
+        for upload, done in made.items():
+            if done.loss is not None:
+                _check_finite(upload.task.client, upload.task.round, next(values))
+        for upload in [u for u in self._open.values() if u in made]:  # in order of their start
+            done = made[upload]
+            if not done.encoded:
+                begun = time.perf_counter()
+                done = self._worker.encoded(self._participation(upload), done)
+                self._wall["compression"] += time.perf_counter() - begun
+            self._note(upload, done)
+
+    def _note(self, upload: HostedUpload, done: _Done) -> None:
+        task = upload.task
+        values = {name: as_received(value) for name, value in done.values.items()}
+        upload.values, upload.down = Received(values), {}
+        upload.sizes, upload.if_lost, upload.kept = done.sizes, done.if_lost, done.k
+        for name, memory in done.memories.items():
+            choice = upload.choice.of_field(name)
+            self._memories[task.client, name, choice.strategy] = memory
+            if self._encoder.keeps_rest(choice, task.plan.up[name]):
+                self._residuals.used.add((task.client, name))
+        self._own[task.client] = done.own
+
+    def _participation(self, upload: HostedUpload) -> _Participation:
+        task = upload.task
+        compressed = task.plan.compressed
+        memories = {
+            name: self._memories.get((task.client, name, upload.choice.of_field(name).strategy))
+            for name in compressed
+        }
+        return _Participation(
+            task.who, task.round, upload.down, upload.own_before, upload.choice.label,
+            memories, self._residuals.reach(task.who, compressed),
+        )  # fmt: skip
+
+    def _groups(self, pending: Sequence[HostedUpload]) -> list[list[HostedUpload]]:
+        """Who is trained with whom: clients of a prototype together as far as that is faster."""
         alike: dict[str, list[HostedUpload]] = {}
         for upload in sorted(pending, key=lambda of: -self.tasks.setting.steps(of.task.who)):
             alike.setdefault(upload.task.prototype, []).append(upload)
         groups: list[list[HostedUpload]] = []
         for name, mine in alike.items():
             most = self.kit.together(name) if _steps_locally(self.method) else 1
-            setting = self.tasks.setting
-            steps = sum(setting.steps(upload.task.who) for upload in mine)
-            flops = self._train_flops[name] * setting.batch_size * steps
-            groups += dealt(mine, most, self._crew.parts(flops, len(alike)))
-        units = [
-            _Training([(u.task.who, u.task.round, u.down, u.own_before) for u in group])
-            for group in groups
-        ]
-        found: dict[HostedUpload, tuple[Values, State]] = {}
-        for group, results in zip(groups, self._run(units), strict=True):
-            found |= zip(group, results, strict=True)
-        return [found[upload] for upload in pending]
+            parts = self._crew.parts(self._training_flops(mine), len(alike))
+            groups += dealt(mine, most, parts)
+        return groups
 
-    def _decoded(self, upload: HostedUpload, values: Values) -> dict[str, Tensor]:
-        """What the server gets of `values`; payloads and residuals are noted."""
-        found: dict[str, Tensor] = {}
-        client, round = upload.task.client, upload.task.round
-        for name, of_plan in upload.task.plan.up.items():
-            value = values[name]
-            if not bool(torch.isfinite(value).all()):
-                raise RunFailed(
-                    f"client {client}, round {round}: {name} has values that are not finite "
-                    "numbers: the learning has diverged; a smaller training.learning_rate may help"
-                )
-            if not of_plan.compressed:
-                found[name] = value
-                continue
-            if self._player(upload.arm).codec.sends_all:
-                found[name] = self._whole(upload, name, value.reshape(-1), of_plan).view_as(value)
-                continue
-            payload = self._encoded(upload, name, value.reshape(-1), of_plan)
-            found[name] = payload.dense().view_as(value)
-            upload.if_lost[name] = payload.codec.undo(payload)
-            if self.tasks.field_bytes(upload.task, of_plan, upload.arm, upload.k) is None:
-                upload.sizes[name] = payload.wire_bytes(self.tasks.index_code)
-        return found
+    def _training_flops(self, uploads: Sequence[HostedUpload]) -> float:
+        """Roughly: enough to balance the processes."""
+        facts, setting = self._facts[uploads[0].task.prototype], self.tasks.setting
+        steps = sum(setting.steps(upload.task.who) for upload in uploads)
+        flops = facts.train_flops * setting.batch_size * steps
+        return float(flops + _COMPRESSION_FLOPS * facts.parameters * len(uploads))
 
-    def _whole(self, upload: HostedUpload, name: str, value: Tensor, of_plan: Field) -> Tensor:
-        """What travels where nothing is left out, as `_encoded` and decoding would have it."""
-        place = upload.task.client, name
-        upload.if_lost[name] = self._memories.setdefault((*place, upload.arm), None)
-        kept = self._residuals.get(place)
-        if not of_plan.feedback or not isinstance(self._player(upload.arm), ErrorFeedback):
-            self._residuals.pop(place, None)
-            whole = value.clone() if kept is None else value + kept
-        elif kept is None:
-            whole = value.clone()
-            self._residuals[place] = torch.zeros_like(value)
+    def _take_back(self, upload: HostedUpload, share: float = 1.0) -> None:
+        """What was sent returns to the residuals, or a share of it; codecs forget the play, and
+        the client's state is as before it took part."""
+        task, client = upload.task, upload.task.client
+        assert upload.values is not None
+        for name, memory in upload.if_lost.items():
+            value, choice = upload.values.change(name), upload.choice.of_field(name)
+            self._encoder.take_back(task.who, choice, name, task.plan.up[name], value, share)
+            self._memories[client, name, choice.strategy] = memory
+        of_client = [u for u in self._open.values() if u.task.client == client]
+        later = of_client[of_client.index(upload) + 1 :] if upload in of_client else of_client
+        if later:  # that one began from what this one left: it would go back further
+            later[0].own_before = upload.own_before
+        if later and later[0].values is not None:
+            pass  # and it stands
+        elif upload.own_before is None:
+            self._own.pop(client, None)
         else:
-            whole = kept.add_(value).clone()
-            kept.zero_()
-        self._entries(upload, whole)
-        return whole
+            self._own[client] = upload.own_before
 
-    def _encoded(self, upload: HostedUpload, name: str, value: Tensor, of_plan: Field) -> Payload:
-        """What travels of a compressed field; with error feedback, the rest stays."""
-        task, arm = upload.task, upload.arm
-        place, key = (task.client, name), (task.client, name, arm)
-        is_update = name == "update"
-        player = self._player(arm)
-        draws = None
-        if player.codec.draws:
-            draws = self._streams(arm, task.client, task.key, *([] if is_update else [name]))
-        layout = task.who.size.shapes if is_update else None
-        memory = self._memories.get(key)
-        kept = self._residuals.get(place)
-        if not of_plan.feedback or not isinstance(player, ErrorFeedback):
-            # what an arm with feedback left behind is not lost when one without is played
-            whole = value if kept is None else value + kept
-            self._residuals.pop(place, None)
-            k = self._entries(upload, whole)
-            payload, _ = player.codec.encode(whole, memory, draws, k, layout=layout)
-        else:
-            whole = value.clone() if kept is None else kept.add_(value)
-            k = self._entries(upload, whole)
-            payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
-            self._residuals[place] = whole
-        self._memories[key] = payload.state
-        return payload
-
-    def _entries(self, upload: HostedUpload, whole: Tensor) -> int:
-        """K of a field; what a level of energy comes to is noted."""
-        if upload.kept is None and isinstance(upload.asked, str):
-            upload.kept = entries_for(whole, upload.asked)
-        return min(upload.k, len(whole))
-
-    def _player(self, arm: str) -> ErrorFeedback | WithoutFeedback:
-        if arm not in self._players:
-            self._players[arm] = feedback_for(codec_from_spec(arm))
-        return self._players[arm]
-
-    def _measure_before(self, pending: Sequence[HostedUpload]) -> None:
-        """f_n at the model that each client is evaluated with as it begins."""
-        learners = [u for u in pending if self._wants_gain(u)]
-        units = [self._loss_unit(u, u.own_before) for u in learners]
-        for upload, loss in zip(learners, self._run(units), strict=True):
-            upload.loss_before = loss
-
-    def _local_losses(self, uploads: Sequence[HostedUpload]) -> dict[str, tuple[float, float]]:
-        """f_n before and after, of those whose policies learn from it."""
-        learners = [u for u in uploads if u.loss_before is not None]
-        with self._spending("local_losses"):
-            after = self._run([self._loss_unit(u, self._own[u.task.client]) for u in learners])
-        return {
-            u.task.label: (u.loss_before, loss)
-            for u, loss in zip(learners, after, strict=True)
-            if u.loss_before is not None
-        }
+    # ---- losses and the safeguard ----------------------------------------------------------------
 
     def _wants_gain(self, upload: HostedUpload) -> bool:
+        """Whether somebody learns from the client's own loss before and after the merge."""
+        if not self._learns:
+            return False
         if self.scenario.participation.selection.needs_losses:
             return True
         return bool(upload.task.plan.longest) and self._policies[upload.task.client].learns
 
-    def _loss_unit(self, upload: HostedUpload, own: State | None) -> _MeasureLoss:
-        who = upload.task.who
-        if own is None:
-            own = self.method.begin_client(self.kit, who)
-        local = self._policies[who.client].reward.local_loss
-        owned, training = self.data.owned[who.client], self.scenario.training
-        positions = draw_own(self._streams, local, who.client, upload.task.key, owned, training)
-        return _MeasureLoss(who.prototype, self._model_of(upload, own), positions)
+    def _wants_loss(self, upload: HostedUpload) -> bool:
+        """Whether that before is not known yet."""
+        known = self._losses.get(upload.task.client)
+        fresh = known is not None and known[0] == self.version and self._lasts(upload)
+        return self._wants_gain(upload) and not fresh
+
+    def _lasts(self, upload: HostedUpload) -> bool:
+        """Whether a loss holds for as long as the model is the same: a batch is another one every
+        round, and a model of the client's own has no version."""
+        return not self.method.personal and self._local_loss(upload).data != "batch"
+
+    def _local_loss(self, upload: HostedUpload) -> LocalLoss:
+        return self._policies[upload.task.client].reward.local_loss
+
+    def _note_loss(self, upload: HostedUpload, now: float | None) -> None:
+        """f_n at the weights as they are, unless it is known: what is compared with it, and
+        when."""
+        if not self._wants_gain(upload):
+            return
+        client, known = upload.task.client, self._losses.get(upload.task.client)
+        if now is None:
+            assert known is not None
+            now = known[1]
+        printed = self._local_loss(upload).credit == "as-printed"
+        before = known[1] if known is not None else now
+        upload.loss_before, upload.loss_after = (before, now) if printed else (now, None)
+        if printed or self._lasts(upload):
+            self._losses[client] = (self.version, now)
+
+    def _gains(self, uploads: Sequence[HostedUpload]) -> Units:
+        """What measures f_n after a merge."""
+        return self._loss_units([(u, self._own[u.task.client]) for u in _waiting(uploads)])
+
+    def _local_losses(
+        self, uploads: Sequence[HostedUpload], results: Sequence[Any], rejected: bool
+    ) -> dict[str, tuple[float, float]]:
+        """f_n before and after, of those for whom somebody wants to know, by the task's label."""
+        for upload, loss in self._losses_of(_waiting(uploads), results).items():
+            upload.loss_after = loss
+        for upload in uploads:
+            causal = self._local_loss(upload).credit == "causal"
+            if not rejected and causal and upload.loss_after is not None and self._lasts(upload):
+                # after an accepted merge it is the next participation's loss before
+                self._losses[upload.task.client] = (self.version + 1, upload.loss_after)
+        return {
+            u.task.label: (u.loss_before, u.loss_after)
+            for u in uploads
+            if u.loss_before is not None and u.loss_after is not None
+        }
+
+    def _loss_units(self, of_uploads: Sequence[tuple[HostedUpload, State | None]]) -> Units:
+        """What measures f_n of uploads' clients, each at the model that is evaluated for it in
+        this state of its own; in the order of `_in_units`."""
+        own_of, units, costs = dict(of_uploads), [], []
+        for group in self._in_units([upload for upload, _ in of_uploads]):
+            first, own = group[0], own_of[group[0]]
+            if own is None:
+                own = self.method.begin_client(self.kit, first.task.who)
+            name, whos = first.task.prototype, [(u.task.client, u.task.key) for u in group]
+            units.append(("own_losses", (name, self._model_of(first, own), whos)))
+            samples = sum(len(self.kit.own_samples(*who)) for who in whos)
+            costs.append(float(self._facts[name].forward_flops * samples))
+        return units, costs
+
+    def _in_units(self, uploads: Sequence[HostedUpload]) -> list[list[HostedUpload]]:
+        """Clients of a prototype have one model to be measured at, unless they have their own."""
+        if self.method.personal:
+            return [[upload] for upload in uploads]
+        alike: dict[str, list[HostedUpload]] = {}
+        for upload in uploads:
+            alike.setdefault(upload.task.prototype, []).append(upload)
+        units = []
+        for mine in alike.values():
+            units += dealt(mine, len(mine), 1 if self._crew.workers == 1 else len(mine))
+        return units
+
+    def _losses_of(
+        self, uploads: Sequence[HostedUpload], results: Sequence[Any]
+    ) -> dict[HostedUpload, float]:
+        """The answers of `_loss_units`."""
+        known = [upload for group in self._in_units(uploads) for upload in group]
+        losses = [loss for answer in results for loss in answer]
+        values = torch.stack(losses).tolist() if losses else []
+        return dict(zip(known, values, strict=True))
 
     def _model_of(self, upload: HostedUpload, own: State) -> Values:
         """The model that a client's loss is measured at."""
@@ -491,6 +621,44 @@ class HostedWorkload:
         if not self.method.personal and (who.prototype, "weights") in self._held:
             model = {**model, "weights": self._held[who.prototype, "weights"]}
         return model
+
+    def _before(self) -> dict[str, float]:
+        """The shared losses of the last accepted round; the first models count as round 0."""
+        if self.method.shared_loss is not None and not self._shared_loss:
+            first = self.method.first_losses(self.kit, self._server)
+            self._shared_loss = {name: of[self.method.shared_loss] for name, of in first.items()}
+        return dict(self._shared_loss)
+
+    def _merged(self, arrivals: Sequence[Arrival], round: int) -> dict[str, dict[str, float]]:
+        """The server takes the method's next step; what that measured."""
+        begun, elsewhere = time.perf_counter(), sum(self._wall.values())
+        self._server, losses = self.method.merge(self.kit, self._server, arrivals, round)
+        wall_s = time.perf_counter() - begun
+        self._wall["server"] += wall_s - (sum(self._wall.values()) - elsewhere)
+        return {name: dict(of) for name, of in losses.items()}
+
+    def _rejects(self, before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+        """Whether the safeguard undoes the round."""
+        rollback = self.scenario.safeguard.rollback
+        if rollback is None or self._rollbacks_in_a_row >= rollback.max_consecutive:
+            return False
+        if self._accepted:
+            before = {name: median(of[name] for of in self._accepted) for name in before}
+        # not (≤) rather than (>), so that a NaN is rejected
+        return any(not after[p] <= rollback.threshold * before[p] + _NO_LOSS for p in after)
+
+    def _accept(self, before: Mapping[str, float], after: Mapping[str, float]) -> None:
+        """The round stands; its losses are what the next one is compared with."""
+        reference = self.scenario.safeguard.reference
+        if self.scenario.safeguard.rollback is not None and reference.kind == "running-median":
+            self._accepted = [*(self._accepted or [before]), after][-reference.window :]
+        self._shared_loss = {**self._shared_loss, **after}
+
+    def _undo(self, upload: HostedUpload) -> None:
+        """Its round is undone: residuals and codecs go on as the safeguard says."""
+        residuals = self.scenario.safeguard.residuals
+        if residuals.kind != "as-sent":
+            self._take_back(upload, residuals.factor if residuals.kind == "damped" else 1.0)
 
     # ---- what travels down as changes ------------------------------------------------------------
 
@@ -518,11 +686,11 @@ class HostedWorkload:
                 if of_plan.kind == "weights":
                     self._weights[prototype, name] = sent[name]
 
-    def _send_down(self, round: int) -> None:
+    def _send_down(self, round: int, version: int) -> None:
         """Clients hold from now on what the next change makes of theirs."""
         self._note_weights(round + 1)
         for key, changes in self._changes.items():
-            draws = self._streams("downlink", *key, self.version)
+            draws = self._streams("downlink", *key, version)
             sent = changes.next(self._weights[key].reshape(-1), self._held[key].reshape(-1), draws)
             self._held[key] = self._held[key] + sent.view_as(self._held[key])
 
@@ -553,27 +721,40 @@ class HostedWorkload:
 
     # ---- the server ------------------------------------------------------------------------------
 
-    def _evaluated(self, round: int) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
+    def _tests(self, round: int) -> Units:
+        """What evaluates the models, where that is due."""
+        due = self.scenario.evaluation.due(round, self.scenario.rounds)
+        samples = len(self.data.test_labels)
+        if not due or not samples:
+            return [], []
+        server, model = self._server, self.method.model
+        if self.method.personal:
+            whos = [self.tasks.who(client) for client in sorted(self._own)]
+            tested = [(w.prototype, model(server, self._own[w.client], w), 0, 1) for w in whos]
+        else:
+            parts = self.kit.parts
+            firsts = {name: self.tasks.first_of(name) for name in self.scenario.prototypes}
+            models = {name: model(server, {}, who) for name, who in firsts.items()}
+            tested = [(name, of, p, parts) for name, of in models.items() for p in range(parts)]
+        costs = [self._facts[of].forward_flops * samples / parts for of, *_, parts in tested]
+        return [("test", of) for of in tested], costs
+
+    def _evaluated(
+        self, round: int, results: Sequence[Tensor]
+    ) -> tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]:
+        """What the answers of `_tests` say."""
         due = self.scenario.evaluation.due(round, self.scenario.rounds)
         if not due or not len(self.data.test_labels):
             return {}, {}
-        with self._spending("evaluation"):
-            if self.method.personal:
-                clients = self._evaluate_clients()
-                return self._means(clients), clients
-            tested = self._test_prototypes()
-            return self._of_prototypes(tested), self._of_clients(tested)
-
-    def _test_prototypes(self) -> dict[str, Tensor]:
-        one_of: dict[str, Who] = {}
-        for client in range(len(self.data.owned)):
-            who = self.tasks.who(client)
-            one_of.setdefault(who.prototype, who)
-            if len(one_of) == len(self.scenario.prototypes):
-                break
-        method, server = self.method, self._server
-        units = [ModelTest(name, method.model(server, {}, w)) for name, w in one_of.items()]
-        return dict(zip(one_of, self._run(units), strict=True))
+        if self.method.personal:
+            clients = self._of_own_models(results)
+            return self._means(clients), clients
+        parts = self.kit.parts
+        tested = {
+            name: torch.stack(list(results[i * parts : (i + 1) * parts])).sum(0).cpu()
+            for i, name in enumerate(self.scenario.prototypes)
+        }
+        return self._of_prototypes(tested), self._of_clients(tested)
 
     def _of_prototypes(self, tested: Mapping[str, Tensor]) -> dict[str, Evaluation]:
         found = {}
@@ -587,20 +768,15 @@ class HostedWorkload:
             return {}
         return {
             client: in_mix(
-                tested[self.tasks.who(client).prototype], label_counts(self.data, client)
+                tested[self.tasks.who(client).prototype], label_counts(self.data, client).cpu()
             )
             for client in range(len(self.data.owned))
         }
 
-    def _evaluate_clients(self) -> dict[int, PersonalEvaluation]:
-        known = [self.tasks.who(client) for client in sorted(self._own)]
-        units = [
-            ModelTest(w.prototype, self.method.model(self._server, self._own[w.client], w))
-            for w in known
-        ]
+    def _of_own_models(self, results: Sequence[Tensor]) -> dict[int, PersonalEvaluation]:
         return {
-            who.client: in_mix(found, label_counts(self.data, who.client))
-            for who, found in zip(known, self._run(units), strict=True)
+            client: in_mix(tested.cpu(), label_counts(self.data, client).cpu())
+            for client, tested in zip(sorted(self._own), results, strict=True)
         }
 
     def _means(self, clients: Mapping[int, PersonalEvaluation]) -> dict[str, Evaluation]:
@@ -619,21 +795,7 @@ class HostedWorkload:
 
     def _check(self, task: Task, way: str, values: Values, planned: Mapping[str, Any]) -> None:
         """What is sent must be what the plan says: the clock has charged for that."""
-        where = f"method {self.scenario.method.kind}, client {task.client}, round {task.round}"
-        if set(values) != set(planned):
-            raise RunFailed(
-                f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, "
-                f"got {', '.join(values) or 'none'}"
-            )
-        for name, of_plan in planned.items():
-            got = getattr(values[name], "numel", lambda name=name: type(values[name]))()
-            fits = got == of_plan.entries or (of_plan.bounded and got <= of_plan.entries)
-            if not isinstance(values[name], Tensor) or not fits:
-                most = "at most " if of_plan.bounded else ""
-                raise RunFailed(
-                    f"{where}: field {name!r} has {most}{of_plan.entries} entries by its plan, "
-                    f"got {got}"
-                )
+        check_fields(self.scenario.method.kind, task.who, task.round, way, values, planned)
 
     def _check_losses(self, losses: Mapping[str, Mapping[str, float]], round: int) -> None:
         for prototype, of in losses.items():
@@ -657,83 +819,180 @@ class HostedWorkload:
             )
         return upload
 
-    def _run(self, units: Sequence[Any]) -> list[Any]:
-        """What the units come to, in order; with several processes they travel as NumPy arrays."""
-        if self._crew.workers == 1 or len(units) < 2:
-            return [self._crew.subject.answer(unit) for unit in units]
-        costs = [self._cost(unit) for unit in units]
-        found = self._crew.map("run", [packed_unit(unit) for unit in units], costs)
-        return [unpacked(result, self.data.device) for result in found]
+    def _each(
+        self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]
+    ) -> list[Any]:
+        """What the kit shares among processes."""
+        return self._run([(name, call) for call in calls], costs)
 
-    def _cost(self, unit: Any) -> float:
-        if isinstance(unit, _Training):
-            return float(sum(self.tasks.setting.steps(who) for who, *_ in unit.participations))
-        return 0.0
-
-    @contextmanager
-    def _spending(self, activity: str) -> Iterator[None]:
-        begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._wall[activity] += time.perf_counter() - begun
+    def _run(self, units: Sequence[_Unit], costs: Sequence[float]) -> list[Any]:
+        """What the units come to, in order; the time goes to the activities' account."""
+        if not units:
+            return []
+        begun, worker, shelf = time.perf_counter(), self._worker, self._worker.shelf
+        alone = self._crew.workers == 1 or len(units) == 1
+        # what a training costs beside its FLOPs, nobody knows here
+        if alone or not (worth_sharing(sum(costs)) or any(name == "train" for name, _ in units)):
+            answers = [worker.answer(*unit) for unit in units]
+        else:
+            self._batches += 1
+            shelf.make_room()
+            packed = [(self._batches, name, shelf.packed(list(args))) for name, args in units]
+            answers = self._crew.map("run", packed, costs)
+        results, spent = [], dict.fromkeys(self._wall, 0.0)
+        for result, seconds in answers:
+            results.append(shelf.unpacked(result, copied=True))
+            for activity, wall_s in seconds.items():
+                spent[activity] += wall_s
+        wall_s = (time.perf_counter() - begun) / max(sum(spent.values()), 1e-9)
+        for activity, share in spent.items():
+            self._wall[activity] += wall_s * share
+        return results
 
 
 # ---- units of work, which any process may run ----------------------------------------------------
 
 
-class _Training(NamedTuple):
-    participations: Sequence[tuple[Who, int, Values, State | None]]
-    """Of clients of one prototype: who, round, what was sent, the client's state."""
+_Unit = tuple[str, tuple[Any, ...]]
+"""`train`, or the name of a method of the kit's; its arguments."""
+
+Units = tuple[list[_Unit], list[float]]
+"""Units, and the FLOPs of each."""
 
 
-class _MeasureLoss(NamedTuple):
-    prototype: str
-    model: Values
-    positions: Any
+class _Participation(NamedTuple):
+    who: Who
+    round: int
+    down: Values
+    own: State | None
+    """The client's state; None: it has not taken part before."""
+    choice: str
+    """Its label."""
+    memories: Mapping[str, Any]
+    """Compressed field → what the codec remembers of the client."""
+    encodes: bool
+    """Whether its fields can be compressed by any process."""
 
 
-class ModelTest(NamedTuple):
-    prototype: str
-    model: Values
+class _Done(NamedTuple):
+    """What came of a participation."""
+
+    values: dict[str, Any]
+    own: State
+    loss: Tensor | None
+    """The mean of its batches, where training is local steps."""
+    encoded: bool = False
+    memories: Mapping[str, Any] = MappingProxyType({})
+    if_lost: Mapping[str, Any] = MappingProxyType({})
+    sizes: Mapping[str, float] = MappingProxyType({})
+    k: int | None = None
 
 
 class _Worker:
     """What a process needs to run units. Built before processes are forked."""
 
-    def __init__(self, method: Method, kit: Kit) -> None:
+    def __init__(self, method: Method, kit: Kit, encoder: Encoder, shelf: Shelf) -> None:
         self._method = method
         self._kit = kit
+        self._encoder = encoder
+        self.shelf = shelf
+        self._batch = 0
+        self._compressing_s = 0.0
 
-    def run(self, unit: tuple[str, Any]) -> Any:
-        """The result of a unit that has come through a pipe."""
-        kind, parts = unit
-        return packed(self.answer(_UNITS[kind](*unpacked(list(parts), self._kit.device))))
+    def begin_process(self, number: int) -> None:
+        """Called in each worker process at its start."""
+        self.shelf = self.shelf.end(number)
 
-    def answer(self, unit: Any) -> Any:
-        match unit:
-            case _Training(participations):
-                return self._train(participations)
-            case _MeasureLoss(prototype, model, positions):
-                return self._kit.cross_entropy(prototype, model, positions)
-            case ModelTest(prototype, model):
-                return self._kit.test(prototype, model)
-        raise TypeError(f"a unit of work, got {unit!r}")
+    def run(self, unit: tuple[int, str, Any]) -> tuple[Any, dict[str, float]]:
+        """The answer to a unit that has come through a pipe."""
+        batch, name, args = unit
+        if self.shelf.process and batch != self._batch:
+            self.shelf.clear()
+            self._batch = batch
+        result, seconds = self.answer(name, self.shelf.unpacked(args))
+        return (self.shelf.packed(result) if self.shelf.process else result), seconds
 
-    def _train(
-        self, participations: Sequence[tuple[Who, int, Values, State | None]]
-    ) -> list[tuple[Values, State]]:
+    def answer(self, name: str, args: Sequence[Any]) -> tuple[Any, dict[str, float]]:
+        """The result of a unit, and host seconds by activity."""
+        begun, self._compressing_s = time.perf_counter(), 0.0
+        result = self.train(*args) if name == "train" else getattr(self._kit, name)(*args)
+        wall_s = time.perf_counter() - begun
+        seconds = {_ACTIVITIES.get(name, "server"): wall_s - self._compressing_s}
+        return result, {**seconds, "compression": self._compressing_s}
+
+    def train(self, participations: Sequence[_Participation]) -> list[_Done]:
+        """Local training of clients of one prototype, and what they send."""
         method, kit = self._method, self._kit
-        known = [
-            (who, round, down, method.begin_client(kit, who) if own is None else own)
-            for who, round, down, own in participations
-        ]
-        if len(known) == 1 or not _steps_locally(method):
-            return [method.train(kit, *of) for of in known]
-        models = kit.descend_each([(of[0], of[1], method.local_steps(kit, *of)) for of in known])
-        return [
-            method.trained(kit, *of, after) for of, (after, _) in zip(known, models, strict=True)
-        ]
+        known = [self._beginning(of) for of in participations]
+        if not _steps_locally(method):
+            trained = [_Done(*_as_dict(method.train(kit, *of)), None) for of in known]
+        else:
+            steps = [(of[0], of[1], method.local_steps(kit, *of)) for of in known]
+            trained = [
+                _Done(*_as_dict(method.trained(kit, *of, after)), loss)
+                for of, (after, loss) in zip(known, kit.trained_each(steps), strict=True)
+            ]
+        done = []
+        for one, of in zip(participations, trained, strict=True):
+            check_fields(self._kit.method, one.who, one.round, "up", of.values, self._up(one))
+            done.append(self.encoded(one, of) if one.encodes else of)
+        return done
+
+    def _beginning(self, of: _Participation) -> tuple[Who, int, Values, State]:
+        method, own, down = self._method, of.own, of.down
+        if method.moves_point:
+            for name, memory in of.memories.items():
+                choice = self._encoder.choice(of.choice).of_field(name)
+                point = self._encoder.player(choice).codec.point(memory)
+                if point is not None and self._up(of)[name].kind == "update":
+                    shift = np.float32(method.update_scale(self._kit, of.round)) * point
+                    weights = down["weights"] + beside(shift, self._kit.device)
+                    down = {**down, "weights": weights}
+        return (
+            of.who,
+            of.round,
+            down,
+            method.begin_client(self._kit, of.who) if own is None else own,
+        )
+
+    def _up(self, of: _Participation) -> Mapping[str, Field]:
+        """What travels up of it, by its plan."""
+        return self._method.plan(self._kit.setting, of.who, of.round).up
+
+    def encoded(self, of: _Participation, done: _Done) -> _Done:
+        """What travels of what was trained."""
+        begun, choice, up = time.perf_counter(), self._encoder.choice(of.choice), self._up(of)
+        values: dict[str, Any] = {}
+        memories, if_lost, sizes, k = {}, {}, {}, None
+        for name, value in done.values.items():
+            if not up[name].compressed:
+                require_finite(value, of.who.client, of.round, name)
+                values[name] = value
+                continue
+            sent = self._encoder.encode(
+                of.who, of.round, choice.of_field(name), name, up[name], value, of.memories[name]
+            )
+            values[name], memories[name], if_lost[name] = sent.value, sent.memory, sent.if_lost
+            if sent.wire_bytes is not None:
+                sizes[name] = sent.wire_bytes
+            if isinstance(choice.level, str):  # the other fields have the K of the first
+                k = sent.k
+                choice = choice.at(k)
+        own = done.own
+        if type(self._method).sent is not Method.sent:
+            own = self._method.sent(own, Received({n: as_received(v) for n, v in values.items()}))
+        self._compressing_s += time.perf_counter() - begun
+        return _Done(values, own, done.loss, True, memories, if_lost, sizes, k)
+
+
+def _as_dict(trained: tuple[Values, State]) -> tuple[dict[str, Any], State]:
+    values, own = trained
+    return dict(values), own
+
+
+def _waiting(uploads: Sequence[HostedUpload]) -> list[HostedUpload]:
+    """Those whose f_n after the merge is to be measured."""
+    return [u for u in uploads if u.loss_before is not None and u.loss_after is None]
 
 
 def _steps_locally(method: Method) -> bool:
@@ -741,24 +1000,49 @@ def _steps_locally(method: Method) -> bool:
     return type(method).train is Method.train
 
 
-_UNITS: dict[str, Any] = {kind.__name__: kind for kind in (_Training, _MeasureLoss, ModelTest)}
+def check_fields(
+    kind: str, who: Who, round: int, way: str, values: Values, planned: Mapping[str, Field]
+) -> None:
+    """Raises: `RunFailed` for values that are not what a plan says."""
+    where = f"method {kind}, client {who.client}, round {round}"
+    if set(values) != set(planned):
+        raise RunFailed(
+            f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, "
+            f"got {', '.join(values) or 'none'}"
+        )
+    for name, of_plan in planned.items():
+        got = getattr(values[name], "numel", lambda name=name: type(values[name]))()
+        fits = got == of_plan.entries or (of_plan.bounded and got <= of_plan.entries)
+        if not isinstance(values[name], Tensor) or not fits:
+            most = "at most " if of_plan.bounded else ""
+            raise RunFailed(
+                f"{where}: field {name!r} has {most}{of_plan.entries} entries by its plan, "
+                f"got {got}"
+            )
 
 
-def packed_unit(unit: Any) -> tuple[str, Any]:
-    return type(unit).__name__, packed(tuple(unit))
+def _check_finite(client: int, round: int, loss: float) -> None:
+    """Raises `RunFailed` when training has left the numbers: a compressor would only say that it
+    met a NaN."""
+    if not math.isfinite(loss):
+        raise RunFailed(
+            f"client {client}'s training loss is {loss} in round {round}: the learning "
+            "has diverged; a smaller training.learning_rate may help"
+        )
 
 
 def _plain_upload(upload: HostedUpload, arrays: dict[str, Any]) -> dict[str, Any]:
     """What a checkpoint keeps of an upload under way."""
     name = f"open/{upload.task.client}/{upload.task.key}"
+    assert upload.values is not None
+    values = upload.values
     return {
         "task": [*upload.task.arguments, upload.task.downlink_bytes],
-        "arm": upload.arm,
-        "k": upload.asked,
+        "choice": upload.choice.label,
         "kept": upload.kept,
-        "loss_before": upload.loss_before,
+        "losses": [upload.loss_before, upload.loss_after],
         "own_before": to_plain(upload.own_before, f"{name}/own", arrays),
-        "values": to_plain(upload.values, f"{name}/values", arrays),
+        "values": to_plain({of: values.change(of) for of in values}, f"{name}/values", arrays),
         "sizes": upload.sizes,
         "if_lost": to_plain(upload.if_lost, f"{name}/if-lost", arrays),
     }

@@ -18,26 +18,43 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from simfed.ground.method import LocalSteps, Setting, Values, Who
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
+from simfed.learn.catalogue import model_facts
 from simfed.learn.descent import Descent, plain_descent
-from simfed.learn.federation import Federation, Positions, draw_local, draw_public
+from simfed.learn.federation import Federation, Positions, draw_local, draw_own, draw_public
 from simfed.learn.flat import FlatModel
-from simfed.learn.losses import kl_sum
+from simfed.learn.losses import DIVERGENCES, cross_entropy, kl_sum
+from simfed.learn.memory import Arena
 from simfed.learn.mixes import by_class, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.models.build import last_linear
 from simfed.learn.noise import keyed_noise
-from simfed.learn.passes import passes_of
+from simfed.learn.passes import PARTS, passes_of, stretch
 from simfed.learn.training import Course, Trainer
-from simfed.method import LocalSteps, Setting, Values, Who
-from simfed.registry import registry
+from simfed.learn.uploads import Sparse
 from simfed.scenario import Scenario
-from simfed.scenario.model import Training
-from simfed.seeding import Streams
+from simfed.scenario.model import Distillation, Training
 
-__all__ = ["Batch", "Kit", "Model", "Passed", "mean_of"]
+__all__ = ["Batch", "Changed", "Each", "Kit", "Model", "Passed", "mean_of"]
 
 Model = dict[str, Tensor]
 """`weights` (d,) and `buffers` (b,): one model's values."""
+
+Each = Callable[[str, "Sequence[tuple[Any, ...]]", "Sequence[float]"], "list[Any]"]
+"""(name of a method of the kit's, arguments of each call, FLOPs of each) → what it answers."""
+
+
+class Changed(NamedTuple):
+    """A model that is the sum of a known one and a change, and is never made."""
+
+    prototype: str
+    model: Values
+    """Its weights before the change; its running statistics."""
+    change: Any = None
+    """A tensor, or what `Arrival.change` gives; None: there is none."""
+    factor: float = 1.0
 
 
 class Batch(NamedTuple):
@@ -70,8 +87,8 @@ Loss = Callable[[Batch], Tensor]
 class Kit:
     """Arithmetic on values for one run.
 
-    Attributes: `setting` (plain facts), `training` (the scenario's), `prototypes` (their names),
-    `device`.
+    Attributes: `setting` (plain facts), `training` and `distillation` (the scenario's),
+    `method` and `prototypes` (their names), `device`, `flops` (of a sample forward, by prototype).
     """
 
     def __init__(
@@ -80,10 +97,14 @@ class Kit:
         streams: Streams,
         data: Federation,
         setting: Setting,
+        arena: Arena | None = None,
     ) -> None:
+        """arena: memory that processes forked later share."""
         self.setting = setting
         self.training: Training = scenario.training
+        self.distillation: Distillation = scenario.distillation
         self.device = data.device
+        self.method: str = scenario.method.kind
         self.prototypes = list(scenario.prototypes)
         self._scenario = scenario
         self._streams = streams
@@ -92,12 +113,36 @@ class Kit:
             name: _Seat(name, scenario.prototypes[name].model, streams, data, self.training)
             for name in self.prototypes
         }
+        self.parts = PARTS if self.device.type == "cpu" else 1
+        """A public or test set is worked through in so many parts at most."""
+        self.each: Each = self._one_after_another
+        self.flops = {
+            name: model_facts(of.model, data.input_shape, data.classes).forward_flops
+            for name, of in scenario.prototypes.items()
+        }
+        """Of one sample through each prototype."""
+        self._bf16 = scenario.precision.public == "bf16"
+        self._one_step = training_is_one_step(self.training)
+        self._arena = arena or Arena(shared=False, device=data.device)
+        self._gradients: dict[str, Tensor] = {}
+        if self._arena.shared and setting.public:
+            for name in self.prototypes:
+                self._gradients_of(name)
+        self._probes: dict[int, Positions] = {}
+        policies = [scenario.policy_of_group(group) for group in scenario.clients]
+        self._local_losses = [policy.reward.local_loss for policy in policies]
+        self._group_of = scenario.group_of_client()
+
+    def _one_after_another(
+        self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]
+    ) -> list[Any]:
+        return [getattr(self, name)(*call) for call in calls]
 
     # ---- facts and randomness --------------------------------------------------------------------
 
-    def rate(self, round: int) -> float:
-        """The client learning rate of a round, by the scenario's schedule."""
-        return self.training.learning_rate * self._scenario.learning_rate_factor(round)
+    def rate(self, round: int, base: float | None = None) -> float:
+        """The client learning rate of a round, by the scenario's schedule, or another one."""
+        return (base or self.training.learning_rate) * self._scenario.learning_rate_factor(round)
 
     def rng(self, purpose: str, *keys: int | str) -> np.random.Generator:
         """The NumPy generator of this purpose, keyed: never by the order of calls."""
@@ -174,7 +219,7 @@ class Kit:
         weights → what is added to each step's gradient. rate: in place of the scenario's.
         """
         seat = self._seats[who.prototype]
-        seat.load(model).reset_counters()
+        seat.to_change(model).reset_counters()
         batches = self.batches(who, round)
         with self.noise(who, round):
             losses = seat.trainer.descend(
@@ -194,34 +239,246 @@ class Kit:
         They step together where the prototype's passes can be stacked. What a client gets is what
         it gets alone.
         """
-        trainer = self._seats[participations[0][0].prototype].trainer
-        found: dict[int, tuple[Model, float]] = {}
-        alike: dict[tuple[float, float, bool], list[int]] = {}
+        return [(model, loss.item()) for model, loss in self.trained_each(participations)]
+
+    def trained_each(
+        self, participations: Sequence[tuple[Who, int, LocalSteps]]
+    ) -> list[tuple[Model, Tensor]]:
+        """The same, without waiting for the losses where an accelerator is at work."""
+        found: dict[int, tuple[Model, Tensor]] = {}
+        alike: dict[tuple[float, float, bool, bool], list[int]] = {}
         for place, (_, round, steps) in enumerate(participations):
-            key = self.rate(round), steps.pull, steps.drift is None
+            key = self.rate(round), steps.pull, steps.drift is None, steps.gradient
             alike.setdefault(key, []).append(place)
-        for (rate, pull, _), places in alike.items():
-            courses = []
-            for who, round, steps in (participations[place] for place in places):
-                model, noise = steps.model, partial(self.noise, who, round)
-                courses.append(
-                    Course(
-                        model["weights"],
-                        model["buffers"],
-                        self.batches(who, round),
-                        steps.drift,
-                        noise,
-                    )
-                )
-            trained = trainer.train(courses, rate, pull)
-            for place, (weights, statistics, loss) in zip(places, trained, strict=True):
-                after = {"weights": weights.clone(), "buffers": statistics.clone()}
-                found[place] = after, loss.item()
+        for (rate, pull, free, gradient), places in alike.items():
+            mine = [participations[place] for place in places]
+            alone = gradient and free and not pull and self._one_step
+            after = self._gradients_each(mine) if alone else self._steps_each(mine, rate, pull)
+            found |= zip(places, after, strict=True)
         return [found[place] for place in range(len(participations))]
+
+    def _steps_each(
+        self, participations: Sequence[tuple[Who, int, LocalSteps]], rate: float, pull: float
+    ) -> list[tuple[Model, Tensor]]:
+        seat, found = self._seats[participations[0][0].prototype], []
+        seat.moved()
+        courses = [
+            Course(
+                steps.model["weights"],
+                steps.model["buffers"],
+                self.batches(who, round),
+                steps.drift,
+                partial(self.noise, who, round),
+            )
+            for who, round, steps in participations
+        ]
+        trained = seat.trainer.train(courses, rate, pull)
+        for (*_, steps), (weights, statistics, loss) in zip(participations, trained, strict=True):
+            after = {"weights": weights.clone(), "buffers": statistics.clone()}
+            if steps.gradient:
+                after["gradient"] = (steps.model["weights"] - weights) / rate
+            found.append((after, loss))
+        return found
+
+    def _gradients_each(
+        self, participations: Sequence[tuple[Who, int, LocalSteps]]
+    ) -> list[tuple[Model, Tensor]]:
+        """Of one plain step, whose gradient is what is asked for: clients that begin at one model
+        are in one pass as far as that is faster.
+
+        What comes of it does not depend on who is in a pass: a share of 16, 32, … samples lies in
+        memory as it would alone.
+        """
+        found: dict[int, tuple[Model, Tensor]] = {}
+        alike: dict[tuple[int, int], list[int]] = {}
+        batches = [self.batches(who, round)[0] for who, round, _ in participations]
+        for place, (*_, steps) in enumerate(participations):
+            key = id(steps.model["weights"]), len(batches[place])
+            alike.setdefault(key, []).append(place)
+        for (_, samples), places in alike.items():
+            most = self._in_one_pass(participations[places[0]][0].prototype, samples)
+            for first in range(0, len(places), most):
+                some = places[first : first + most]
+                after = self._gradients_of_some(
+                    [participations[i] for i in some], [batches[i] for i in some]
+                )
+                found |= zip(some, after, strict=True)
+        return [found[place] for place in range(len(participations))]
+
+    def _gradients_of_some(
+        self,
+        participations: Sequence[tuple[Who, int, LocalSteps]],
+        batches: Sequence[Positions],
+    ) -> list[tuple[Model, Tensor]]:
+        who, round, steps = participations[0]
+        seat = self._seats[who.prototype]
+        flat = seat.load(steps.model)
+        flat.reset_counters()
+        gradients = [torch.zeros_like(flat.weights) for _ in batches]
+        positions = self._data.places(np.concatenate(batches))
+        samples, labels = self._data.at(positions)
+        shares = [
+            (partial(cross_entropy, labels=own), into)
+            for own, into in zip(labels.split(len(batches[0])), gradients, strict=True)
+        ]
+        with self.noise(who, round):
+            losses = seat.passes.gradients(samples, shares, training=True)
+        return [
+            (
+                {
+                    "weights": steps.model["weights"],
+                    "buffers": flat.statistics.clone(),
+                    "gradient": gradient,
+                },
+                loss,
+            )
+            for gradient, loss in zip(gradients, losses, strict=True)
+        ]
+
+    def _in_one_pass(self, prototype: str, samples: int) -> int:
+        passes = self._seats[prototype].passes
+        return 1 if samples % 16 else max(1, passes.samples_together // samples)
 
     def together(self, prototype: str) -> int:
         """Clients of a prototype that `descend_each` trains in one pass, at most."""
-        return self._seats[prototype].trainer.together
+        seat = self._seats[prototype]
+        if not self._one_step:
+            return seat.trainer.together
+        return max(seat.trainer.together, self._in_one_pass(prototype, self.training.batch_size))
+
+    def add(self, vector: Tensor, changes: Iterable[tuple[Any, float]]) -> Tensor:
+        """A vector plus changes times factors, one after another in the order given; a change is a
+        tensor, or what `Arrival.change` gives."""
+        total = vector.clone()
+        for change, factor in changes:
+            if isinstance(change, Sparse):
+                total.index_add_(0, change.indices, change.values * factor)
+            else:
+                total.add_(change * factor)
+        return total
+
+    def logits_each(self, models: Sequence[Changed], round: int) -> list[Tensor]:
+        """(public samples of the round, classes) of each model, in evaluation mode, in the number
+        format of the scenario's `precision.public`; over all processes."""
+        calls = [(changed, round) for changed in models]
+        return self.each("public_logits", calls, [self._of_public(of.prototype) for of in models])
+
+    def public_logits(self, changed: Changed, round: int) -> Tensor:
+        """One of `logits_each`."""
+        seat = self._seats[changed.prototype]
+        flat, change = seat.load(changed.model), changed.change
+        if change is None:
+            return seat.passes.logits(self.public(round), bf16=self._bf16)
+        if isinstance(change, Sparse):
+            before = flat.weights.index_select(0, change.indices)
+            after = before + changed.factor * change.values
+            flat.weights.index_copy_(0, change.indices, after)
+        else:
+            before = flat.weights.clone()
+            flat.weights.add_(changed.factor * change)
+        found = seat.passes.logits(self.public(round), bf16=self._bf16)
+        if isinstance(change, Sparse):
+            flat.weights.index_copy_(0, change.indices, before)
+        else:
+            flat.weights.copy_(before)
+        return found
+
+    def distil_each(
+        self,
+        models: dict[str, Model],
+        round: int,
+        targets: Tensor,
+        *,
+        rate: float,
+        steps: int = 1,
+        temperature: float = 1.0,
+        divergence: str = "teacher-student",
+    ) -> tuple[dict[str, Model], dict[str, float]]:
+        """Fit one model per prototype to soft `targets` (float64 probabilities) for all public
+        samples of the round, in plain steps on all of them: the models after it, the losses before.
+
+        divergence: KL(targets ‖ model), or `student-teacher` for KL(model ‖ targets); the mean over
+        samples of the sum over classes. Running statistics stay as they are. Over all processes.
+        """
+        models = {
+            name: {"weights": of["weights"].clone(), "buffers": of["buffers"]}
+            for name, of in models.items()
+        }
+        first: dict[str, float] = {}
+        samples = len(targets)
+        parts = {name: self._seats[name].passes.parts(samples, self.parts) for name in models}
+        for _ in range(steps):
+            calls = [
+                (name, model, round, targets, part, temperature, divergence)
+                for name, model in models.items()
+                for part in range(parts[name])
+            ]
+            costs = [3 * self._of_public(name) / parts[name] for name, *_ in calls]
+            losses = dict.fromkeys(models, 0.0)
+            sums = torch.stack(self.each("distil_part", calls, costs)).tolist()
+            for (name, *_), value in zip(calls, sums, strict=True):
+                losses[name] += value
+            first = first or losses
+            for name, model in models.items():
+                for gradient in self._gradients_of(name)[: parts[name]]:
+                    model["weights"].sub_(gradient, alpha=rate)
+        return models, {name: total / samples for name, total in first.items()}
+
+    def distil_part(
+        self, prototype: str, model: Values, round: int, targets: Tensor, part: int,
+        temperature: float, divergence: str,
+    ) -> Tensor:  # fmt: skip
+        """The sum of divergences over a part of the samples; the gradient for the mean over all of
+        them goes to a row that all processes see."""
+        seat, samples, most = self._seats[prototype], self.public(round), len(targets)
+        seat.load(model)
+        gradient = self._gradients_of(prototype)[part].zero_()
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        where = stretch(most, seat.passes.parts(most, self.parts), part)
+        for some in seat.passes.chunks(where.start, where.stop):
+
+            def loss(logits: Tensor, some: slice = some) -> tuple[Tensor, Tensor]:
+                value, slope = DIVERGENCES[divergence](targets[some], logits, temperature)
+                return value, slope.div_(most)
+
+            total += seat.passes.gradient(
+                samples[some], loss, gradient, training=False, bf16=self._bf16
+            )
+        return total
+
+    def _gradients_of(self, prototype: str) -> Tensor:
+        if prototype not in self._gradients:
+            seat = self._seats[prototype]
+            parts = seat.passes.parts(self.setting.public, self.parts)
+            self._gradients[prototype] = self._arena.zeros(parts, seat.flat.parameters)
+        return self._gradients[prototype]
+
+    def _of_public(self, prototype: str) -> float:
+        """FLOPs of a forward pass of the public samples of a round."""
+        return float(self.flops[prototype] * self.setting.public)
+
+    def own_losses(
+        self, prototype: str, model: Values, participations: Sequence[tuple[int, int | str]]
+    ) -> list[Tensor]:
+        """f_n at this model of clients, each with the key of its participation: the mean
+        cross-entropy over its probe, all of its samples, or its batches."""
+        seat = self._seats[prototype]
+        seat.load(model)
+        found = []
+        for client, key in participations:
+            positions = self._data.places(self.own_samples(client, key))
+            logits = seat.passes.logits(positions, self._data.samples)
+            found.append(F.cross_entropy(logits, self._data.labels.index_select(0, positions)))
+        return found
+
+    def own_samples(self, client: int, key: int | str) -> Positions:
+        """Where f_n of a client is computed in a participation."""
+        local = self._local_losses[self._group_of[client]]
+        if client not in self._probes or local.data == "batch":
+            self._probes[client] = draw_own(
+                self._streams, local, client, key, self._data.owned[client], self.training
+            )
+        return self._probes[client]
 
     def logits(self, prototype: str, model: Values, samples: Tensor) -> Tensor:
         """(n, classes) in evaluation mode."""
@@ -283,7 +540,7 @@ class Kit:
         after it; where it says True, nothing follows. Running statistics stay as they are.
         """
         seat = self._seats[prototype]
-        flat = seat.load(model)
+        flat = seat.to_change(model)
         descent = plain_descent(rate, optimizer)
         gradient = torch.zeros_like(flat.weights)
         before = kl_sum(targets, seat.passes.logits(samples), temperature)[0].item() / len(samples)
@@ -310,10 +567,12 @@ class Kit:
         samples, labels = self._data.at(positions)
         return F.cross_entropy(self.logits(prototype, model, samples), labels).item()
 
-    def test(self, prototype: str, model: Values) -> Tensor:
-        """Per class of the test set: samples, right answers, sum of cross-entropies."""
-        logits = self.logits(prototype, model, self._data.test_samples)
-        return by_class(logits, self._data.test_labels, self.setting.classes)
+    def test(self, prototype: str, model: Values, part: int = 0, parts: int = 1) -> Tensor:
+        """Per class of the test set, or of a part of it: samples, right answers, sum of
+        cross-entropies."""
+        some = stretch(len(self._data.test_labels), parts, part)
+        logits = self.logits(prototype, model, self._data.test_samples[some])
+        return by_class(logits, self._data.test_labels[some], self.setting.classes)
 
 
 class _Seat:
@@ -328,13 +587,31 @@ class _Seat:
         self.passes = passes_of(self.flat, data.input_shape)
         self.trainer = Trainer(self.flat, self.passes, data, training)
         self.may_draw = registry("model").origin(model) != "built in"
+        self._holds: tuple[Tensor, int] | None = None
+        """The tensor whose values the weights are, as it was then."""
         self.first = self.values()
         self._name = model
 
     def load(self, model: Values) -> FlatModel:
-        self.flat.weights.copy_(model["weights"])
+        """The module with these values, to be looked at; weights that it has are not copied
+        again."""
+        weights = model["weights"]
+        version = -1 if weights.is_inference() else weights._version
+        if self._holds is None or self._holds[0] is not weights or self._holds[1] != version:
+            self.flat.weights.copy_(weights)
+            self._holds = None if version < 0 else (weights, version)
         self.flat.statistics.copy_(model["buffers"])
         return self.flat
+
+    def to_change(self, model: Values) -> FlatModel:
+        """The module with these values, to be trained."""
+        flat = self.load(model)
+        self.moved()
+        return flat
+
+    def moved(self) -> None:
+        """Its weights are, or will be, others than were loaded."""
+        self._holds = None
 
     def values(self) -> Model:
         return {"weights": self.flat.weights.clone(), "buffers": self.flat.statistics.clone()}
@@ -402,6 +679,21 @@ def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:
     total: Model = {}
     for value, weight in zip(values, weights, strict=True):
         share = weight / sum(weights)
-        for name, tensor in value.items():
-            total[name] = total[name] + share * tensor if name in total else share * tensor
+        as_it_came = getattr(value, "change", value.__getitem__)
+        for name in value:
+            total[name] = _plus(total.get(name), as_it_came(name), share)
     return total
+
+
+def _plus(total: Tensor | None, change: Any, share: float) -> Tensor:
+    if not isinstance(change, Sparse):
+        dense: Tensor = share * change
+        return dense if total is None else total + dense
+    if total is None:
+        total = change.values.new_zeros(change.length)
+    return total.index_add_(0, change.indices, share * change.values)
+
+
+def training_is_one_step(training: Training) -> bool:
+    """Whether local training is one plain step."""
+    return training.local_steps == 1 and training.plain_sgd

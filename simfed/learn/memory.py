@@ -28,9 +28,15 @@ class Arena:
 
     def __init__(self, *, shared: bool, device: torch.device | None = None) -> None:
         """`device`: an accelerator, whose own memory is used (and nothing is shared)."""
+        self.shared = shared
         self._device = device if device is not None and device.type != "cpu" else None
         self._flags = (mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE) | mmap.MAP_ANONYMOUS
         self._flags |= getattr(mmap, "MAP_NORESERVE", 0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self._device or torch.device("cpu")
 
     def zeros(
         self, *shape: int, dtype: torch.dtype = torch.float32, on_host: bool = False

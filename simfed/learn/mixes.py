@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from simfed.contract import PersonalEvaluation
+from simfed.ground.contract import PersonalEvaluation
 from simfed.learn.federation import Federation
 
 __all__ = ["by_class", "in_mix", "label_counts"]

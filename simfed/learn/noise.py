@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from simfed.seeding import Streams
+from simfed.ground.seeding import Streams
 
 __all__ = ["keyed_noise"]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = ["Parcel", "Part", "pack", "unpack"]
 

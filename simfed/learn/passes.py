@@ -12,10 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from simfed.ground.registry import import_part
 from simfed.learn.flat import FlatModel
-from simfed.registry import import_part
 
-__all__ = ["DEEP_CHUNK", "DEVICE_CHUNK", "SMALL_CHUNK", "Loss", "Passes", "Share", "passes_of"]
+__all__ = [
+    "DEEP_CHUNK",
+    "DEVICE_CHUNK",
+    "PARTS",
+    "SMALL_CHUNK",
+    "Loss",
+    "Passes",
+    "Share",
+    "passes_of",
+    "stretch",
+]
 
 Loss = Callable[[Tensor], tuple[Tensor, Tensor]]
 """logits (n, classes) → (value, gradient of the value in the logits).
@@ -33,6 +43,19 @@ _LINEAR = "simfed.learn.models.linear_passes:LinearPasses"
 
 SMALL_CHUNK, DEEP_CHUNK, DEVICE_CHUNK = 128, 32, 512
 """Samples per forward pass, as measured: for small models, for deep ones, on an accelerator."""
+
+PARTS = 4
+"""A public or test set is worked through in so many parts at most, whatever the number of
+processes."""
+
+
+def stretch(total: int, parts: int, part: int) -> slice:
+    """Where `part` of `total` things in `parts` nearly equal stretches is.
+
+    >>> [stretch(10, 4, part).start for part in range(4)]
+    [0, 2, 5, 7]
+    """
+    return slice(total * part // parts, total * (part + 1) // parts)
 
 
 def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:

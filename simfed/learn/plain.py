@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from simfed.contract import Outcome, Task, Workload
-from simfed.errors import InputError
-from simfed.fleet import Fleet
+from simfed.compress.choice import Choice
+from simfed.fleet.columns import Fleet
+from simfed.fleet.selection import Selecting
+from simfed.fleet.tasks import policies_of, pull_for
+from simfed.ground.contract import Outcome, Task, Workload
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, gain, reward
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
-from simfed.seeding import Streams
-from simfed.selection import Selecting
-from simfed.tasks import policies_of, pull_for
 
 __all__ = ["PlainRound", "build_policies", "plain_rounds"]
 
@@ -63,15 +64,15 @@ def plain_rounds(
     policies = build_policies(scenario)
     fleet = Fleet(scenario, streams)
     groups = [scenario.clients[index] for index in scenario.group_of_client()]
-    forced: str | None = None
+    forced: Choice | None = None
     for round in range(1, scenario.rounds + 1):
         pulls: dict[int, Pull] = {}
         uploads = []
         for client in selecting.cohort(streams, round, scenario.participation.clients_per_round):
             task = workload.task(round, client)
             pulls[client] = pull_for(task, policies[client], forced, streams)
-            codec, k = fleet.compression(client, pulls[client], task.plan.longest)
-            uploads.append(workload.execute(task, codec, k))
+            choice = fleet.compression(client, pulls[client], task.plan)
+            uploads.append(workload.execute(task, choice))
         outcome = workload.merge(round, uploads)
         rewards: dict[int, float] = {}
         for upload in uploads:
@@ -87,10 +88,10 @@ def plain_rounds(
             worth = _worth(rule, upload.task, outcome)
             _, rewards[client] = reward(worth, tau_s(round, client), rule.bounds)
             policies[client].update(pull, rewards[client])
-        forced = outcome.forced_arm
+        forced = None if outcome.forced_arm is None else Choice(outcome.forced_arm)
         yield PlainRound(
             round,
-            {client: pull.arm for client, pull in pulls.items()},
+            {client: pull.arm.label for client, pull in pulls.items()},
             {upload.task.client: upload.uplink_bytes() for upload in uploads},
             rewards,
             outcome,
@@ -105,11 +106,12 @@ def _require_no_clock(scenario: Scenario) -> None:
             "mode synchronous in learning without a clock", where="aggregation.mode", got=mode
         )
     if scenario.faults is not None:
-        raise InputError("null in learning without a clock", where="faults")
+        raise InputError("null", where="faults", problem="without a clock nothing can go wrong")
     if Fleet(scenario, Streams(scenario.seed)).presence() is not None:
         raise InputError(
-            "clients that are always there and never fail, in learning without a clock",
+            "clients that are always there",
             where="clients",
+            problem="without a clock nobody comes, goes or fails",
         )
     for group in scenario.clients:
         policy = scenario.policy_of_group(group)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.method import Method, Setting, Size
+from simfed.ground.registry import registry
 from simfed.learn.catalogue import facts
-from simfed.method import Method, Setting, Size
-from simfed.registry import registry
 
 __all__ = ["Rehearsal", "lone_setting", "rehearsals"]
 

@@ -1,6 +1,7 @@
 """States of methods as trees: mappings and lists of tensors, codecs' memories and plain values.
 
-A tree can be written as JSON and named arrays (checkpoints), and sent to another process.
+A tree can be written as JSON and named arrays (checkpoints), and sent to another process
+(`simfed.learn.shelf`).
 """
 
 from __future__ import annotations
@@ -14,29 +15,21 @@ from torch import Tensor
 
 from simfed.compress.codec import Memory
 
-__all__ = ["from_plain", "mapped", "packed", "to_plain", "unpacked"]
+__all__ = ["from_plain", "mapped", "to_plain"]
 
 
 def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
     """The tree with `change` applied to its leaves."""
-    if isinstance(tree, Mapping):
-        return {key: mapped(inner, change) for key, inner in tree.items()}
-    if isinstance(tree, (list, tuple)):
+    kind = type(tree)
+    if kind is list or kind is tuple:  # others, as `Layers`, travel as they are
         return [mapped(inner, change) for inner in tree]
+    if kind is Memory or isinstance(tree, Tensor):
+        return change(tree)
+    if kind is dict or isinstance(tree, Mapping):
+        return {key: mapped(inner, change) for key, inner in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return kind(*(mapped(inner, change) for inner in tree))
     return change(tree)
-
-
-def packed(tree: Any) -> Any:
-    """The tree with NumPy arrays for tensors, as it goes through a pipe."""
-    return mapped(tree, lambda leaf: leaf.cpu().numpy() if isinstance(leaf, Tensor) else leaf)
-
-
-def unpacked(tree: Any, device: torch.device) -> Any:
-    """Inverse of `packed`. Copied into PyTorch's own memory, which is aligned alike everywhere."""
-    return mapped(
-        tree,
-        lambda leaf: torch.tensor(leaf, device=device) if isinstance(leaf, np.ndarray) else leaf,
-    )
 
 
 def to_plain(tree: Any, name: str, arrays: dict[str, Any]) -> Any:

@@ -46,10 +46,10 @@ def _load(name: str, kind: type[_Library]) -> _Library | None:
         if file.is_file():
             try:
                 library = kind(str(file))
-                known = library.simfed_interface() == _INTERFACES[name]
+                fits = library.simfed_interface() == _INTERFACES[name]
             except (OSError, AttributeError):
                 return None
-            return library if known else None
+            return library if fits else None
     return None
 
 

@@ -8,42 +8,27 @@ SimPy environment, `send`. Without SimPy: `replay` plays a case of given flows, 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from simfed.uses import LinkUses
-from simfed.vocabulary import LinkUse
+from simfed.ground.uses import LinkUses
+from simfed.ground.vocabulary import LinkUse
+from simfed.net.cases import error_table, load_cases, replay
+from simfed.net.from_plain import build, build_model
+from simfed.net.graphs import Tier, graph, lines_of, read_graph, tree
+from simfed.net.maxmin import max_min, why_not_max_min
+from simfed.net.models import Fluid, Model, Tcp
+from simfed.net.playing import FlowEnd, Send, play
+from simfed.net.stalls import stall
+from simfed.net.topology import Access, Line, Path, Routes, Star, Topology
+from simfed.net.trace_files import read_csv, read_mahimahi, read_pensieve
+from simfed.net.traces import LinkTrace, Trace, lognormal_ar1, markov_on_off
 
 if TYPE_CHECKING:
-    from simfed.net.cases import error_table, load_cases, replay
     from simfed.net.driver import Network, Transfer
-    from simfed.net.from_plain import build, build_model
-    from simfed.net.graphs import Tier, graph, lines_of, read_graph, tree
-    from simfed.net.maxmin import max_min, why_not_max_min
-    from simfed.net.models import Fluid, Model, Tcp
-    from simfed.net.playing import Arrival, Send, play
-    from simfed.net.stalls import stall
-    from simfed.net.topology import Access, Line, Path, Routes, Star, Topology
-    from simfed.net.trace_files import read_csv, read_mahimahi, read_pensieve
-    from simfed.net.traces import LinkTrace, Trace, lognormal_ar1, markov_on_off
-
-_HOMES = {
-    "cases": ("error_table", "load_cases", "replay"),
-    "driver": ("Network", "Transfer"),
-    "from_plain": ("build", "build_model"),
-    "graphs": ("Tier", "graph", "lines_of", "read_graph", "tree"),
-    "maxmin": ("max_min", "why_not_max_min"),
-    "models": ("Fluid", "Model", "Tcp"),
-    "playing": ("Arrival", "Send", "play"),
-    "stalls": ("stall",),
-    "topology": ("Access", "Line", "Path", "Routes", "Star", "Topology"),
-    "trace_files": ("read_csv", "read_mahimahi", "read_pensieve"),
-    "traces": ("LinkTrace", "Trace", "lognormal_ar1", "markov_on_off"),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Access",
-    "Arrival",
+    "FlowEnd",
     "Fluid",
     "Line",
     "LinkTrace",
@@ -81,7 +66,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+def __getattr__(name: str) -> object:
+    if name in ("Network", "Transfer"):  # the driver alone imports SimPy
+        return getattr(importlib.import_module("simfed.net.driver"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

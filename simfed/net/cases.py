@@ -16,16 +16,18 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf, isfinite, nan
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.plain import Plain
+from simfed.ground.reading import read_text
+from simfed.ground.units import plain_number
 from simfed.net.compiled import make_engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT
-from simfed.net.models import Fluid, Model, make_model
+from simfed.net.models import Fluid, ModelSpec, make_model
 from simfed.net.topology import Floats, Path
-from simfed.reading import read_text
 
 __all__ = ["Case", "CaseErrors", "error_table", "load_cases", "parse_case", "replay"]
 
@@ -33,7 +35,7 @@ _LINK_KEYS = {"capacity_bytes_per_s", "latency_s", "loss", "name"}
 _FLOW_KEYS = {"start_s", "size_bytes", "path", "finish_s", "weight", "cap_bytes_per_s", "name"}
 
 
-def replay(case: Mapping[str, Any], model: str | Mapping[str, Any] | Model = "fluid") -> Floats:
+def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
     """When each flow of a case finishes, in seconds on the case's clock, in the order of the flows.
 
     case: a mapping with `links` (`capacity_bytes_per_s` above 0, `latency_s`; for `tcp` optional
@@ -49,30 +51,30 @@ def replay(case: Mapping[str, Any], model: str | Mapping[str, Any] | Model = "fl
     >>> replay({"links": links, "flows": flows})
     array([9., 9.])
     """
-    parsed = parse_case(case)
-    made = make_model(model, where="model")
-    lossy = any(parsed.losses)
-    if lossy and isinstance(made, Fluid):
-        where = next(f"links[{k}].loss" for k, loss in enumerate(parsed.losses) if loss)
-        raise InputError("no loss with model fluid, which ignores it", where=where)
-    engine = make_engine(parsed.capacities_bytes_per_s)
-    capacity = parsed.capacities_bytes_per_s.__getitem__
+    columns = parse_case(case)
+    flow_model = make_model(model, where="model")
+    lossy = any(columns.losses)
+    if lossy and isinstance(flow_model, Fluid):
+        where = next(f"links[{k}].loss" for k, loss in enumerate(columns.losses) if loss)
+        raise InputError("no loss, or model tcp", where=where, problem="model fluid ignores losses")
+    engine = make_engine(columns.capacities_bytes_per_s)
+    capacity = columns.capacities_bytes_per_s.__getitem__
     flows = []
-    for number, path in enumerate(parsed.paths):
-        latency_s = sum([parsed.latencies_s[k] for k in path])
-        loss = 1 - float(np.prod([1 - parsed.losses[k] for k in path])) if lossy else 0.0
-        way = Path(path, path, latency_s, 2 * latency_s, loss)
-        size, weight, cap = parsed.sizes_bytes[number], parsed.weights[number], parsed.caps[number]
-        flows.append(made.flow(number, size, way, capacity, weight, cap))
-    engine.start_all(zip(parsed.starts_s, flows, strict=True))
+    terms = zip(columns.paths, columns.sizes_bytes, columns.weights, columns.caps, strict=True)
+    for number, (links, size, weight, cap) in enumerate(terms):
+        latency_s = sum([columns.latencies_s[k] for k in links])
+        loss = 1 - float(np.prod([1 - columns.losses[k] for k in links])) if lossy else 0.0
+        path = Path(links, links, latency_s, 2 * latency_s, loss)
+        flows.append(flow_model.flow(number, size, path, capacity, weight, cap))
+    engine.start_all(zip(columns.starts_s, flows, strict=True))
     engine.advance(inf)
-    return np.array([at + flow.spent_s for at, flow in zip(parsed.starts_s, flows, strict=True)])
+    return np.array([at + flow.spent_s for at, flow in zip(columns.starts_s, flows, strict=True)])
 
 
 # ---- files -------------------------------------------------------------------------------------
 
 
-def load_cases(path: str | FilePath) -> list[dict[str, Any]]:
+def load_cases(path: str | FilePath) -> list[dict[str, Plain]]:
     """The checked cases of a JSON file: `{"cases": [...]}`, a list of cases, or a single case.
 
     Raises: `InputError` that names the file and the place.
@@ -80,14 +82,14 @@ def load_cases(path: str | FilePath) -> list[dict[str, Any]]:
     where = str(path)
     text = read_text(path)
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError("a file in JSON", where=where, got=str(error)) from None
-    cases = found
-    if isinstance(found, dict):
-        cases = found.get("cases", [found] if "flows" in found else None)
+        raise InputError(where=where, problem=f"not valid JSON: {error}") from None
+    cases = content
+    if isinstance(content, dict):
+        cases = content.get("cases", [content] if "flows" in content else None)
     if not isinstance(cases, list) or not cases:
-        raise InputError("a list of cases under the key 'cases'", where=where, got=_kind(found))
+        raise InputError("a list of cases under the key 'cases'", where=where, got=_brief(content))
     for number, case in enumerate(cases):
         try:
             parse_case(case)
@@ -109,58 +111,52 @@ class Case(NamedTuple):
     paths: list[tuple[int, ...]]
 
 
-def parse_case(case: Any) -> Case:
+def parse_case(case: object) -> Case:
     """The columns of a case; an `InputError` names the first thing that is wrong with it."""
     if not isinstance(case, Mapping):
-        raise InputError("a mapping with 'links' and 'flows'", got=_kind(case))
-    for key, known in (("links", _LINK_KEYS), ("flows", _FLOW_KEYS)):
+        raise InputError("a mapping with 'links' and 'flows'", got=_brief(case))
+    for key, names in (("links", _LINK_KEYS), ("flows", _FLOW_KEYS)):
         parts = case.get(key)
         if not isinstance(parts, Sequence) or isinstance(parts, str) or not parts:
             raise InputError("a list that is not empty", where=key, got=parts)
         for number, part in enumerate(parts):
             if not isinstance(part, Mapping):
-                raise InputError("a mapping", where=f"{key}[{number}]", got=_kind(part))
-            if not part.keys() <= known:
-                _check_spelling(part, known, f"{key}[{number}]")
+                raise InputError("a mapping", where=f"{key}[{number}]", got=_brief(part))
+            if not part.keys() <= names:
+                _check_spelling(part, names, f"{key}[{number}]")
     links, flows = case["links"], case["flows"]
     weights = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+
+    def is_positive(x: float) -> bool:
+        return x > 0
+
     _numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
     return Case(
-        _numbers(links, "links", "capacity_bytes_per_s", None, "a number above 0", _positive),
+        _numbers(links, "links", "capacity_bytes_per_s", None, "a number above 0", is_positive),
         _numbers(links, "links", "latency_s", 0.0, "a number of at least 0"),
-        _numbers(links, "links", "loss", 0.0, "a number from 0 to below 1", _share),
+        _numbers(links, "links", "loss", 0.0, "a number from 0 to below 1", lambda x: 0 <= x < 1),
         _numbers(flows, "flows", "start_s", None, "a number of at least 0"),
         _numbers(flows, "flows", "size_bytes", None, "a number of at least 0"),
-        _numbers(flows, "flows", "weight", 1.0, weights, _weight),
-        _numbers(flows, "flows", "cap_bytes_per_s", inf, "a number above 0", _positive),
+        _numbers(
+            flows, "flows", "weight", 1.0, weights, lambda x: LEAST_WEIGHT <= x <= MOST_WEIGHT
+        ),
+        _numbers(flows, "flows", "cap_bytes_per_s", inf, "a number above 0", is_positive),
         _paths(flows, len(links)),
     )
 
 
-def _positive(x: float) -> bool:
-    return x > 0
-
-
-def _weight(x: float) -> bool:
-    return LEAST_WEIGHT <= x <= MOST_WEIGHT
-
-
-def _share(x: float) -> bool:
-    return 0 <= x < 1
-
-
-def _check_spelling(part: Mapping[str, Any], known: Set[str], where: str) -> None:
+def _check_spelling(part: Mapping[str, object], names: Set[str], where: str) -> None:
     # Measurements come with keys of their own; only one that misses one of ours is wrong.
-    missing = sorted(known - part.keys())
+    missing = sorted(names - part.keys())
     for key in part:
         hint = did_you_mean(str(key), missing)
-        if key not in known and hint:
-            allowed = f"one of the keys {listed(sorted(known))}"
+        if key not in names and hint:
+            allowed = f"one of the keys {listed(sorted(names))}"
             raise InputError(allowed, where=where, got=key, hint=hint)
 
 
 def _numbers(
-    parts: Sequence[Mapping[str, Any]],
+    parts: Sequence[Mapping[str, object]],
     name: str,
     key: str,
     default: float | None,
@@ -171,30 +167,19 @@ def _numbers(
     None."""
     values = []
     for number, part in enumerate(parts):
-        value: Any = part.get(key)
+        value = part.get(key)
         if value is None and default is not None:
             values.append(default)
             continue
-        found = _as_float(value)
-        if not isfinite(found) or not within(found):
+        x = plain_number(value)
+        if not isfinite(x) or not within(x):
             got = value if key in part else "nothing"
             raise InputError(allowed, where=f"{name}[{number}].{key}", got=got)
-        values.append(found)
+        values.append(x)
     return values
 
 
-def _as_float(value: Any) -> float:
-    """NaN for what is no number, and for an int that no float can hold."""
-    # bool is an int and is not meant
-    if type(value) in (float, int) or isinstance(value, np.number):
-        try:
-            return float(value)
-        except OverflowError:
-            pass
-    return nan
-
-
-def _paths(flows: Sequence[Mapping[str, Any]], links: int) -> list[tuple[int, ...]]:
+def _paths(flows: Sequence[Mapping[str, object]], links: int) -> list[tuple[int, ...]]:
     paths = []
     for number, flow in enumerate(flows):
         path, where = flow.get("path"), f"flows[{number}].path"
@@ -210,8 +195,8 @@ def _paths(flows: Sequence[Mapping[str, Any]], links: int) -> list[tuple[int, ..
     return paths
 
 
-def _kind(value: Any) -> Any:
-    """What to show of a value that may be long."""
+def _brief(value: object) -> object:
+    """What an error shows of a value that may be long."""
     if isinstance(value, Mapping):
         return "a mapping"
     return "a list" if isinstance(value, list) else value
@@ -238,7 +223,7 @@ class CaseErrors:
 
 
 def error_table(
-    cases: Sequence[Mapping[str, Any]], finishes_s: Sequence[Floats | Sequence[float]]
+    cases: Sequence[Mapping[str, Plain]], finishes_s: Sequence[Floats | Sequence[float]]
 ) -> list[CaseErrors]:
     """One row per case that says when flows finished, and a last one, `all`, over all of them.
 
@@ -257,28 +242,22 @@ def error_table(
         if not which:
             continue
         starts = np.array([case["flows"][k]["start_s"] for k in which], dtype=float)
-        known = np.array([case["flows"][k]["finish_s"] for k in which], dtype=float)
+        ends = np.array([case["flows"][k]["finish_s"] for k in which], dtype=float)
         computed = np.asarray(finish_s, dtype=float)[which]
-        for k in np.flatnonzero(~(known > starts)):
+        for k in np.flatnonzero(~(ends > starts)):
             place = f"{name}: flows[{which[k]}].finish_s"
-            raise InputError("an instant after start_s", where=place, got=float(known[k]))
-        errors = np.abs(computed - known) / (known - starts)
-        span = float(known.max() - starts.min())
-        rows.append(_row(name, errors, float(computed.max() - known.max()) / span))
+            raise InputError("an instant after start_s", where=place, got=float(ends[k]))
+        errors = np.abs(computed - ends) / (ends - starts)
+        span = float(ends.max() - starts.min())
+        rows.append(_summarise(name, errors, float(computed.max() - ends.max()) / span))
         pooled.append(errors)
     if rows:
         makespan = float(np.mean([abs(row.makespan) for row in rows]))
-        rows.append(_row("all", np.concatenate(pooled), makespan))
+        rows.append(_summarise("all", np.concatenate(pooled), makespan))
     return rows
 
 
-def _row(name: str, errors: Floats, makespan: float) -> CaseErrors:
-    return CaseErrors(
-        name,
-        len(errors),
-        float(errors.mean()),
-        float(np.median(errors)),
-        float(np.quantile(errors, 0.9)),
-        float(errors.max()),
-        makespan,
-    )
+def _summarise(name: str, errors: Floats, makespan: float) -> CaseErrors:
+    median, p90 = float(np.median(errors)), float(np.quantile(errors, 0.9))
+    mean, worst = float(errors.mean()), float(errors.max())
+    return CaseErrors(name, len(errors), mean, median, p90, worst, makespan)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from simfed import native
-from simfed.errors import BrokenInvariant
+from simfed.ground.errors import BrokenInvariant
 from simfed.net.compiled_state import flows_of, read_plain, write_plain
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow
@@ -65,14 +65,14 @@ class CompiledEngine(AnyEngine):
         self._flows: dict[int, Flow] = {}
         self._handles: dict[Flow, int] = {}
         self._raised: BaseException | None = None
-        self._asked: tuple[Any, ...] | None = None
+        self._callbacks: tuple[object, ...] | None = None
         core = self._calls.net_new(self._capacities.ctypes.data, meter is not None, _SOLVE)
         if not core:
             raise MemoryError
         self._core: int = core
         weakref.finalize(self, self._calls.net_free, core)
         if self._traces:
-            self._answer()
+            self._register_callbacks()
 
     @property
     def now_s(self) -> float:
@@ -99,34 +99,37 @@ class CompiledEngine(AnyEngine):
 
     def advance(self, until_s: float) -> list[Flow]:
         count = self._calls.net_advance(self._core, until_s)
-        return [] if count == 1 else self._take(count)
+        return [] if count == 1 else self._collect_ended(count)
 
     def cancel(self, flow: Flow) -> None:
-        self._take(self._calls.net_cancel(self._core, self._handles[flow]))
+        self._collect_ended(self._calls.net_cancel(self._core, self._handles[flow]))
 
     def change_capacity(self, link: int, capacity_bytes_per_s: float) -> None:
-        self._take(self._calls.net_change_now(self._core, link, capacity_bytes_per_s))
+        count = self._calls.net_change_now(self._core, link, capacity_bytes_per_s)
+        self._collect_ended(count)
 
     def left(self, flow: Flow) -> float:
         handle = self._handles.get(flow)
         if handle is None:
             return flow.remaining_bytes
-        left: float = self._calls.net_left(self._core, handle)
-        return left
+        return float(self._calls.net_left(self._core, handle))
 
     def look(self, flow: Flow) -> None:
         handle = self._handles.get(flow)
         if handle is not None:
             count = self._calls.net_look(self._core, handle)
-            _read(flow, self._calls.net_out(self._core)[:count], 0)
+            _update_flow(flow, self._calls.net_out(self._core)[:count], 0)
 
-    def state(self) -> dict[str, Any]:
+    def solve_from_scratch(self) -> None:
+        self._calls.net_patience(self._core, 0, 0)
+
+    def state(self) -> dict[str, object]:
         plain = Engine(self._capacities, self._traces, self._meter)
         plain.epoch_s, plain._varying = self.epoch_s, self._varying
-        write_plain(plain, self._flows, *self._dump())
+        write_plain(plain, self._flows, *self._dump_core())
         return plain.state()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, object]) -> None:
         plain = Engine(self._capacities, self._traces, self._meter)
         plain.restore(state)
         self.epoch_s, self._varying = plain.epoch_s, plain._varying
@@ -134,31 +137,30 @@ class CompiledEngine(AnyEngine):
         for flow in flows:
             self._enter(flow, nan)
         whole, parts = read_plain(plain, {flow: n for n, flow in enumerate(flows)})
-        self._calls.net_undump(
-            self._core,
-            (c_int64 * len(whole))(*whole),
-            (c_double * len(parts))(*parts),
-        )
+        streams = (c_int64 * len(whole))(*whole), (c_double * len(parts))(*parts)
+        self._calls.net_undump(self._core, *streams)
 
     # ---- inside --------------------------------------------------------------------------------
 
     def _enter(self, flow: Flow, at_s: float) -> None:
         """Tell the library of a flow, and when it joins (nan: that is known from elsewhere)."""
         links = array("q", flow.links)
-        if flow.program is not None and self._asked is None:
-            self._answer()
+        if flow.program is not None and self._callbacks is None:
+            self._register_callbacks()
+        path = flow.id, len(links), links.buffer_info()[0]
+        terms = flow.size_bytes, flow.weight, flow.cap_bytes_per_s
+        progress = flow.remaining_bytes, flow.unsent_bytes, flow.spent_s
         handle: int = self._calls.net_enter(
-            self._core, flow.id, len(links), links.buffer_info()[0], flow.size_bytes, flow.weight,
-            flow.cap_bytes_per_s, flow.remaining_bytes, flow.unsent_bytes, flow.spent_s,
-            flow.program is not None, at_s,
-        )  # fmt: skip
+            self._core, *path, *terms, *progress, flow.program is not None, at_s
+        )
         if handle < 0:
             raise MemoryError
         self._flows[handle] = flow
         self._handles[flow] = handle
 
-    def _take(self, count: int) -> list[Flow]:
-        """What the library hands out: the flows that have ended, then what links carried."""
+    def _collect_ended(self, count: int) -> list[Flow]:
+        """The flows that have ended, from the `count` numbers that the library hands out; what
+        links carried stands behind them and goes to the meter."""
         if count < 0:
             self._fail(count)
         out: list[float] = self._calls.net_out(self._core)[:count]
@@ -166,7 +168,7 @@ class CompiledEngine(AnyEngine):
         for _ in range(int(out[0])):
             flow = self._flows.pop(int(out[place]))
             del self._handles[flow]
-            place = _read(flow, out, place)
+            place = _update_flow(flow, out, place)
             ended.append(flow)
         if self._meter is not None and self._meter.on_uses is not None:
             self._meter.on_uses(out[place:])
@@ -182,10 +184,10 @@ class CompiledEngine(AnyEngine):
             raise MemoryError
         if trouble == _RAISED:
             raise self._raised or _raised_in_solve.pop()
-        said = self._calls.net_trouble(self._core).contents
-        raise BrokenInvariant(_TROUBLES[trouble].format(id=said.id, a=said.a, b=said.b))
+        details = self._calls.net_trouble(self._core).contents
+        raise BrokenInvariant(_TROUBLES[trouble].format(id=details.id, a=details.a, b=details.b))
 
-    def _dump(self) -> tuple[list[int], list[float]]:
+    def _dump_core(self) -> tuple[list[int], list[float]]:
         parts = c_int64()
         count = self._calls.net_dump(self._core, ctypes.byref(parts))
         return (
@@ -195,14 +197,14 @@ class CompiledEngine(AnyEngine):
 
     # ---- what the library asks -----------------------------------------------------------------
 
-    def _answer(self) -> None:
+    def _register_callbacks(self) -> None:
         """Have the library ask this engine about programs and traces. (It keeps no reference that
         would keep the engine.)"""
-        found = weakref.ref(self)
+        reference = weakref.ref(self)
 
-        def asked(work: Callable[..., None]) -> Callable[..., int]:
-            def call(*arguments: Any) -> int:
-                engine = found()
+        def guard(work: Callable[..., None]) -> Callable[..., int]:
+            def call(*arguments: object) -> int:
+                engine = reference()
                 assert engine is not None
                 try:
                     work(engine, *arguments)
@@ -213,19 +215,13 @@ class CompiledEngine(AnyEngine):
 
             return call
 
-        burst = _BURST(asked(CompiledEngine._next_burst))
-        self._asked = (
-            burst,
-            *(
-                _ASKED(asked(work)) if self._traces else _ASKED()
-                for work in (
-                    CompiledEngine._before_join,
-                    CompiledEngine._after_join,
-                    CompiledEngine._piece_over,
-                )
-            ),
+        cls = CompiledEngine
+        about_traces = (cls._before_join, cls._after_join, cls._piece_over)
+        self._callbacks = (
+            _BURST(guard(cls._next_burst)),
+            *(_CALLBACK(guard(work)) if self._traces else _CALLBACK() for work in about_traces),
         )
-        self._calls.net_ask(self._core, *self._asked)
+        self._calls.net_ask(self._core, *self._callbacks)
 
     def _next_burst(self, handle: int, spent_s: float, unsent_bytes: float, answer: Any) -> None:
         flow = self._flows[handle]
@@ -245,8 +241,7 @@ class CompiledEngine(AnyEngine):
     # ---- for traces ----------------------------------------------------------------------------
 
     def _capacity(self, id: int) -> float:
-        capacity: float = self._calls.net_capacity(self._core, id)
-        return capacity
+        return float(self._calls.net_capacity(self._core, id))
 
     def _set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
         self._calls.net_set_capacity(self._core, id, capacity_bytes_per_s)
@@ -286,26 +281,24 @@ def fluid_durations(capacities_bytes_per_s: Floats, fluids: Fluids) -> list[floa
     starts = array("q", accumulate([len(path.links) for path in fluids.paths], initial=0))
     count = len(fluids.paths)
     durations_s = array("d", bytes(8 * count))
-    columns = (
-        array("d", fluids.at_s), array("q", fluids.after), starts, links,
-        array("d", fluids.sizes_bytes), array("d", [path.latency_s for path in fluids.paths]),
-        array("d", fluids.weights), durations_s,
-    )  # fmt: skip
-    where = [column.buffer_info()[0] for column in columns]
-    trouble = engine._calls.net_play(engine._core, count, *where)
+    latencies_s = [path.latency_s for path in fluids.paths]
+    at_s, *floats = [
+        array("d", x) for x in (fluids.at_s, fluids.sizes_bytes, latencies_s, fluids.weights)
+    ]
+    columns: list[array[Any]] = [at_s, array("q", fluids.after), starts, links, *floats]
+    addresses = [column.buffer_info()[0] for column in (*columns, durations_s)]
+    trouble = engine._calls.net_play(engine._core, count, *addresses)
     if trouble:
         engine._fail(trouble)
     return durations_s.tolist()
 
 
-def _read(flow: Flow, out: Sequence[float], place: int) -> int:
-    """What the library tells of a flow from `place` on; where that ends."""
-    _, flow.remaining_bytes, flow.unsent_bytes, flow.spent_s, flow.since_s, count = out[
-        place : place + 6
-    ]
-    place += 6
-    end = place + 2 * int(count)
-    flow.dwelt_s = {int(out[at]): out[at + 1] for at in range(place, end, 2)}
+def _update_flow(flow: Flow, out: Sequence[float], place: int) -> int:
+    """Bring `flow` up to what the library tells of it from `place` on; where that ends."""
+    begin = place + 6
+    _, flow.remaining_bytes, flow.unsent_bytes, flow.spent_s, flow.since_s, count = out[place:begin]
+    end = begin + 2 * int(count)
+    flow.dwelt_s = {int(out[at]): out[at + 1] for at in range(begin, end, 2)}
     return end
 
 
@@ -318,28 +311,17 @@ _TROUBLES = {
     -5: "flow {id} ended with {a} bytes to go",
 }
 
-_BURST = PYFUNCTYPE(c_int, c_int64, c_double, c_double, POINTER(c_double))
-_ASKED = PYFUNCTYPE(c_int, c_int64)
-_Solve = PYFUNCTYPE(
-    c_int, c_int64, POINTER(c_double), c_int64, POINTER(c_int64), POINTER(c_int64),
-    POINTER(c_double), POINTER(c_double), POINTER(c_double), POINTER(c_int64),
-)  # fmt: skip
+_FLOATS, _NUMBERS = POINTER(c_double), POINTER(c_int64)
+_BURST = PYFUNCTYPE(c_int, c_int64, c_double, c_double, _FLOATS)
+_CALLBACK = PYFUNCTYPE(c_int, c_int64)
+_Solve = PYFUNCTYPE(c_int, c_int64, _FLOATS, c_int64, _NUMBERS, _NUMBERS, *[_FLOATS] * 3, _NUMBERS)
 
 
-def _solve(
-    links: int,
-    capacities: Any,
-    flows: int,
-    starts: Any,
-    paths: Any,
-    weights: Any,
-    limits: Any,
-    rates: Any,
-    bottlenecks: Any,
-) -> int:
-    """Solve from scratch."""
+def _solve(links: int, capacities: Any, flows: int, *arrays: Any) -> int:
+    """Solve from scratch, into `rates` and `bottlenecks`; 1: it raised."""
+    starts, paths, weights, limits, rates, bottlenecks = arrays
     try:
-        found = max_min(
+        solution = max_min(
             capacities[:links],
             [paths[starts[flow] : starts[flow + 1]] for flow in range(flows)],
             weights[:flows],
@@ -349,7 +331,8 @@ def _solve(
         _raised_in_solve.append(error)
         return 1
     for flow in range(flows):
-        rates[flow], bottlenecks[flow] = found.rates_bytes_per_s[flow], found.bottlenecks[flow]
+        rates[flow] = solution.rates_bytes_per_s[flow]
+        bottlenecks[flow] = solution.bottlenecks[flow]
     return 0
 
 
@@ -371,7 +354,7 @@ def _library() -> ctypes.PyDLL:
     for name, gives, takes in (
         ("new", c_void_p, (c_void_p, c_int, _Solve)),
         ("free", None, (core,)),
-        ("ask", None, (core, _BURST, _ASKED, _ASKED, _ASKED)),
+        ("ask", None, (core, _BURST, *(_CALLBACK,) * 3)),
         ("patience", None, (core, whole, whole)),
         ("now", number, (core,)),
         ("restart", None, (core,)),
@@ -383,17 +366,17 @@ def _library() -> ctypes.PyDLL:
         ("cancel", whole, (core, whole)),
         ("change_now", whole, (core, whole, number)),
         ("look", whole, (core, whole)),
-        ("out", POINTER(c_double), (core,)),
+        ("out", _FLOATS, (core,)),
         ("trouble", POINTER(_Stop), (core,)),
         ("left", number, (core, whole)),
         ("set_capacity", None, (core, whole, number)),
         ("change_at", None, (core, whole, number)),
         ("in_use", c_int, (core, whole)),
-        ("users", whole, (core, whole, whole, POINTER(c_int64))),
-        ("dump", whole, (core, POINTER(c_int64))),
-        ("whole", POINTER(c_int64), (core,)),
-        ("parts", POINTER(c_double), (core,)),
-        ("undump", None, (core, POINTER(c_int64), POINTER(c_double))),
+        ("users", whole, (core, whole, whole, _NUMBERS)),
+        ("dump", whole, (core, _NUMBERS)),
+        ("whole", _NUMBERS, (core,)),
+        ("parts", _FLOATS, (core,)),
+        ("undump", None, (core, _NUMBERS, _FLOATS)),
     ):
         function = getattr(library, f"net_{name}")
         function.restype, function.argtypes = gives, takes

@@ -6,8 +6,8 @@ whole ones and floats. Heaps of flows and guards are no part of them; they follo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from simfed.net.engine import CAPACITY_CHANGES, LINK_ENDS, Engine
 from simfed.net.flows import Flow, Link, Tally
@@ -20,12 +20,12 @@ __all__ = ["flows_of", "read_plain", "write_plain"]
 def flows_of(plain: Engine) -> list[Flow]:
     """The flows under way in Python's engine."""
     sharing = plain.sharing
-    found = dict.fromkeys(sharing.alone.values())
-    found |= dict.fromkeys(flow for link in sharing.shared.values() for flow in link.flows)
-    for _, _, _, what, stamp in plain._heap:
-        if isinstance(what, Flow) and what.stamp == stamp:
-            found[what] = None
-    return list(found)
+    flows = dict.fromkeys(sharing.alone.values())
+    flows |= dict.fromkeys(flow for link in sharing.shared.values() for flow in link.flows)
+    for _, _, _, subject, stamp in plain._heap:
+        if isinstance(subject, Flow) and subject.stamp == stamp:
+            flows[subject] = None
+    return list(flows)
 
 
 def write_plain(
@@ -38,40 +38,39 @@ def write_plain(
         meter._pieces, meter._alone = {}, {}
     sharing.now_s = next(x)
     plain._sequence = next(n)
-    known, links = next(n), [Link(0, 0.0, 0.0) for _ in range(next(n))]
-
-    def some(of: Callable[[int], Any] = lambda number: number) -> list[Any]:
-        return [of(next(n)) for _ in range(next(n))]
-
-    for _ in range(known):
+    flow_count, links = next(n), [Link(0, 0.0, 0.0) for _ in range(next(n))]
+    for _ in range(flow_count):
         flow = flows[next(n)]
         flow.stamp, flow.joined, flow.cap_link = next(n), bool(next(n)), next(n)
-        owner = next(n)
-        flow.owner = None if owner < 0 else links[owner]
-        flow.shared = some(links.__getitem__)
-        flow.dwelt_s = {id: next(x) for id in some()}
+        number = next(n)
+        flow.owner = None if number < 0 else links[number]
+        flow.shared = [links[number] for number in _numbers(n)]
+        flow.dwelt_s = {id: next(x) for id in _numbers(n)}
         flow.remaining_bytes, flow.unsent_bytes, flow.spent_s = next(x), next(x), next(x)
-        flow.since_s, flow.end, flow.limit_bytes_per_s, flow.level_cap = _next(x, 4)
+        flow.since_s, flow.end, flow.limit_bytes_per_s, flow.level_cap = islice(x, 4)
     for link in links:
         _write_link(link, links, flows, n, x, meter)
         sharing.shared[link.id] = link
     for link in links:
-        for owner_of, level in link.guarded.items():
-            owner_of.guards.append((level, link.id, link.guard, link))
+        for owner, level in link.guarded.items():
+            owner.guards.append((level, link.id, link.guard, link))
     for link in links:
         link.collect()
     for _ in range(next(n)):
         id, flow = next(n), flows[next(n)]
         sharing.alone[id] = flow
-        from_s, left = next(x), next(x)
+        from_s, left_bytes = next(x), next(x)
         if meter is not None:
-            meter._alone[id] = (from_s, left)
-    sharing._changed_capacity = {id: next(x) for id in some()}
+            meter._alone[id] = (from_s, left_bytes)
+    sharing._changed_capacity = {id: next(x) for id in _numbers(n)}
     for _ in range(next(n)):
         order, sequence, number = next(n), next(n), next(n)
-        things: Any = {LINK_ENDS: links, CAPACITY_CHANGES: plain._varying}.get(order, flows)
-        what = things[number]
-        plain._heap.append((next(x), order, sequence, what, what.stamp))
+        subject: Flow | Link | Varying
+        if order == LINK_ENDS:
+            subject = links[number]
+        else:
+            subject = plain._varying[number] if order == CAPACITY_CHANGES else flows[number]
+        plain._heap.append((next(x), order, sequence, subject, subject.stamp))
 
 
 def _write_link(
@@ -82,34 +81,31 @@ def _write_link(
     x: Iterator[float],
     meter: Meter | None,
 ) -> None:
-    link.id, link.guard, link.stamp, link.pushes = _next(n, 4)
-    link.flows = {flows[next(n)]: None for _ in range(next(n))}
+    link.id, link.guard, link.stamp, link.pushes = islice(n, 4)
+    link.flows = {flows[number]: None for number in _numbers(n)}
     seen = {}
     for _ in range(next(n)):
         owner = links[next(n)]
         link.loads[owner] = _tally(next(n), x)
         seen[owner] = next(x)
-    link.watchers = {links[next(n)]: None for _ in range(next(n))}
-    link.guarded = {links[next(n)]: next(x) for _ in range(next(n))}
+    link.watchers = {links[number]: None for number in _numbers(n)}
+    link.guarded = {links[number]: next(x) for number in _numbers(n)}
     metered = next(n)
-    link.capacity_bytes_per_s, link.level, link.progress, link.since_s = _next(x, 4)
-    link.turned = next(x)
+    link.capacity_bytes_per_s, link.level, link.progress, link.since_s, link.turned = islice(x, 5)
     link.load = _tally(next(n), x)
-    piece = Piece(0.0)
-    piece.from_s, piece.load_from_s, piece.bytes = _next(x, 3)
-    piece.seen = seen
+    from_s, load_from_s, carried_bytes = islice(x, 3)
+    piece = Piece(from_s, load_from_s, carried_bytes, seen)
     if metered and meter is not None:
         meter._pieces[link] = piece
 
 
 def _tally(count: int, x: Iterator[float]) -> Tally:
-    tally = Tally()
-    tally.count, tally.total, tally.error = count, next(x), next(x)
-    return tally
+    return Tally(count, next(x), next(x))
 
 
-def _next(stream: Iterator[Any], count: int) -> list[Any]:
-    return [next(stream) for _ in range(count)]
+def _numbers(n: Iterator[int]) -> list[int]:
+    """As many numbers as the first one says."""
+    return list(islice(n, next(n)))
 
 
 def read_plain(plain: Engine, numbers: Mapping[Flow, int]) -> tuple[list[int], list[float]]:
@@ -133,11 +129,11 @@ def read_plain(plain: Engine, numbers: Mapping[Flow, int]) -> tuple[list[int], l
             n += [links[owning], tally.count]
             x += [tally.total, tally.error, 0.0 if piece is None else piece.seen[owning]]
         n += [len(link.watchers), *(links[watcher] for watcher in link.watchers)]
-        guarded = {links[of]: level for of, level in link.guarded.items() if of in links}
+        guarded = {links[k]: level for k, level in link.guarded.items() if k in links}
         n += [len(guarded), *guarded, piece is not None]
         x += [*guarded.values(), link.capacity_bytes_per_s, link.level, link.progress]
         x += [link.since_s, link.turned, link.load.total, link.load.error]
-        piece = piece or Piece(0.0)
+        piece = piece or Piece()
         x += [piece.from_s, piece.load_from_s, piece.bytes]
         n.append(link.load.count)
     n.append(len(sharing.alone))
@@ -149,11 +145,11 @@ def read_plain(plain: Engine, numbers: Mapping[Flow, int]) -> tuple[list[int], l
     events = [event for event in sorted(plain._heap) if event[3].stamp == event[4]]
     events = [event for event in events if not isinstance(event[3], Link) or event[3] in links]
     n.append(len(events))
-    for at_s, order, sequence, what, _ in events:
-        if isinstance(what, Varying):
-            number = what.link
+    for at_s, order, sequence, subject, _ in events:
+        if isinstance(subject, Varying):
+            number = subject.link
         else:
-            number = numbers[what] if isinstance(what, Flow) else links[what]
+            number = numbers[subject] if isinstance(subject, Flow) else links[subject]
         n += [order, sequence, number]
         x.append(at_s)
     return n, x

@@ -1,49 +1,48 @@
 """The network inside a SimPy simulation: transfers that end when the engine says so.
 
-One timer for the whole network. SimPy cannot cancel a timeout, so a wake-up that is no longer the
-next one is ignored when it fires; never take a makespan from `env.now` at the end of a run.
+One timer for the whole network; a wake-up that is no longer the next one is cancelled. Never take a
+makespan from `env.now` at the end of a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import simpy
 from simpy.events import Event
 
-from simfed.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.plain import Plain
+from simfed.ground.uses import LinkUses
+from simfed.ground.vocabulary import LinkUse
 from simfed.net.compiled import make_engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT, Flow
 from simfed.net.following import DeadLink
-from simfed.net.instants import AFTER_EVERYTHING_ELSE, at
+from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
-from simfed.net.models import Model, make_model
+from simfed.net.models import ModelSpec, make_model
 from simfed.net.snapshot import read_graph, write_graph
 from simfed.net.topology import Direction, Topology
-from simfed.uses import LinkUses
-from simfed.vocabulary import LinkUse
 
 __all__ = ["Network", "Transfer"]
 
 
+@dataclass(slots=True, eq=False)
 class Transfer:
-    """One payload on its way. `done` is an event whose value is the exact duration in seconds."""
+    """One payload on its way."""
 
-    __slots__ = ("client", "direction", "done", "flow", "network", "size_bytes", "started_at_s")
-
-    def __init__(
-        self, network: Network, client: int, direction: Direction, size_bytes: float, flow: Flow
-    ) -> None:
-        self.network = network
-        self.client = client
-        self.direction = direction
-        self.size_bytes = size_bytes
-        self.started_at_s: float = network.env.now
-        self.flow = flow
-        self.done: Event = network.env.event()
+    network: Network
+    client: int
+    direction: Direction
+    size_bytes: float
+    flow: Flow
+    started_at_s: float
+    done: Event
+    """Its value is the exact duration in seconds."""
 
     @property
     def in_flight(self) -> bool:
@@ -112,7 +111,7 @@ class Network:
         env: simpy.Environment,
         topology: Topology,
         *,
-        model: str | Mapping[str, Any] | Model = "fluid",
+        model: ModelSpec = "fluid",
         on_use: Callable[[LinkUse], None] | LinkUses | None = None,
     ) -> None:
         self.env = env
@@ -123,7 +122,7 @@ class Network:
         meter = None if on_use is None else Meter(self._report)
         if isinstance(on_use, LinkUses):
             on_use.names_by(topology.link_name)
-            meter = Meter(self._keep, self._keep)
+            meter = Meter(self._add_uses, self._add_uses)
         self._engine = make_engine(topology.capacities_bytes_per_s, topology.traces, meter)
         self._transfers: dict[Flow, Transfer] = {}
         self._sent = 0
@@ -158,7 +157,8 @@ class Network:
         if not self._transfers:
             self._epoch_at_s = self.env.now
             self._engine.restart_clock(self._epoch_at_s)
-            self._timer, self._timer_at_s = None, inf  # it stood on the clock before
+            cancel(self.env, self._timer)  # it stood on the clock before
+            self._timer, self._timer_at_s = None, inf
         self._sent += 1
         engine, now_s, size_bytes = self._engine, self._local_s(), float(size_bytes)
 
@@ -167,17 +167,19 @@ class Network:
 
         flow = self.model.flow(self._sent, size_bytes, path, capacity, weight, cap)
         engine.start(flow, now_s)
-        transfer = Transfer(self, client, direction, size_bytes, flow)
-        self._transfers[flow] = transfer
+        start = self.env.now, self.env.event()
+        transfer = self._transfers[flow] = Transfer(
+            self, client, direction, size_bytes, flow, *start
+        )
         self._wake_in_time(now_s)
         return transfer
 
     @property
     def transfers(self) -> list[Transfer]:
-        """Those in flight, in the order in which they were sent."""
+        """The transfers in flight, in the order in which they were sent."""
         return list(self._transfers.values())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         """Everything that decides what comes, bit for bit, while transfers are under way;
         JSON-able.
 
@@ -188,25 +190,25 @@ class Network:
             (flow, t.client, t.direction, t.size_bytes, t.started_at_s)
             for flow, t in self._transfers.items()
         ]
-        own = {name: getattr(self, f"_{name}") for name in ("epoch_at_s", "sent")}
         timer = None if self._timer is None else (self._timer_at_s, self._timer_due_s)
-        return write_graph({"transfers": transfers, "timer": timer, **own, **self._engine.state()})
+        counters = {"epoch_at_s": self._epoch_at_s, "sent": self._sent}
+        roots = {"transfers": transfers, "timer": timer, **counters, **self._engine.state()}
+        return write_graph(roots)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         """Inverse of `state`, on a new network over the same topology, at the instant of the state.
 
         `transfers` then lists those under way, in the order in which they were sent, each with a
         `done` of its own. Raises: `InputError` for a state of another version.
         """
-        own = read_graph(state)
-        self._epoch_at_s, self._sent = own["epoch_at_s"], own["sent"]
-        self._engine.restore(own)
-        for flow, client, direction, size_bytes, started_at_s in own["transfers"]:
-            transfer = Transfer(self, client, direction, size_bytes, flow)
-            transfer.started_at_s = started_at_s
-            self._transfers[flow] = transfer
-        if own["timer"] is not None:
-            self._set_timer(*own["timer"])
+        roots = read_graph(state)
+        self._epoch_at_s, self._sent = roots["epoch_at_s"], roots["sent"]
+        self._engine.restore(roots)
+        for flow, client, direction, size_bytes, started_at_s in roots["transfers"]:
+            start = started_at_s, self.env.event()
+            self._transfers[flow] = Transfer(self, client, direction, size_bytes, flow, *start)
+        if roots["timer"] is not None:
+            self._set_timer(*roots["timer"])
 
     # ---- inside --------------------------------------------------------------------------------
 
@@ -224,19 +226,18 @@ class Network:
         self._set_timer(at_s, float(self.env.now) + max(at_s - now_s, 0.0))
 
     def _set_timer(self, at_s: float, due_s: float) -> None:
+        cancel(self.env, self._timer)
         timer = at(self.env, due_s, AFTER_EVERYTHING_ELSE)
         timer.callbacks = [self._wake]
         self._timer, self._timer_at_s, self._timer_due_s = timer, at_s, due_s
 
-    def _wake(self, timer: Event) -> None:
-        if timer is not self._timer:
-            return
+    def _wake(self, _: Event) -> None:
         at_s = max(self._timer_at_s, self._local_s())
         self._timer, self._timer_at_s = None, inf
         self._play_until(at_s)
 
     def _play_until(self, at_s: float) -> None:
-        """`at_s`: not before now."""
+        """Have the engine play up to `at_s`, which is not before now, and tell who has arrived."""
         try:
             ended = self._engine.advance(at_s)
         except DeadLink as dead:
@@ -282,6 +283,6 @@ class Network:
         name, epoch = self.topology.link_name(link), self._epoch_at_s
         self._on_use(LinkUse(name, epoch + from_s, epoch + to_s, carried, capacity, flows))
 
-    def _keep(self, numbers: Sequence[float]) -> None:
+    def _add_uses(self, numbers: Sequence[float]) -> None:
         assert isinstance(self._on_use, LinkUses)
         self._on_use.add(numbers, self._epoch_at_s)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from simfed.errors import BrokenInvariant
+from simfed.ground.errors import BrokenInvariant
 from simfed.net.flows import Flow, Link
 from simfed.net.following import AnyEngine, Varying
 from simfed.net.meter import Meter
@@ -48,7 +48,7 @@ class Engine(AnyEngine):
     ) -> None:
         super().__init__(traces)
         self.sharing = Sharing(capacities_bytes_per_s, meter)
-        # entries: instant, order within it, order of arrival, what it is about, its stamp then
+        # entries: instant, order within it, order of arrival, flow or link, its stamp then
         self._heap: list[tuple[float, int, int, Any, int]] = []
         self._sequence = 0
 
@@ -84,7 +84,7 @@ class Engine(AnyEngine):
         ended: list[Flow] = []
         heap = self._heap
         while (at_s := self.next_at_s()) <= until_s and heap:
-            self._play(at_s, ended)
+            self._play_instant(at_s, ended)
         if until_s < inf:
             self.sharing.now_s = max(self.now_s, until_s)
         return ended
@@ -105,64 +105,67 @@ class Engine(AnyEngine):
     def look(self, flow: Flow) -> None:
         pass  # it is its own record
 
-    def state(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for part, keys in self._parts():
-            found |= {f"{type(part).__name__}.{key}": getattr(part, key) for key in keys}
-        return found
+    def solve_from_scratch(self) -> None:
+        self.sharing.patience = self.sharing.patience_per_link = 0
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def state(self) -> dict[str, object]:
+        return {
+            f"{type(part).__name__}.{key}": getattr(part, key)
+            for part, keys in self._parts()
+            for key in keys
+        }
+
+    def restore(self, state: Mapping[str, object]) -> None:
         for part, keys in self._parts():
             for key in keys:
                 setattr(part, key, state[f"{type(part).__name__}.{key}"])
-        for varying in [what for _, _, _, what, _ in self._heap] + list(self._varying.values()):
+        for varying in [*[entry[3] for entry in self._heap], *self._varying.values()]:
             if isinstance(varying, Varying):
                 varying.trace = self._traces[varying.link]
                 varying.moment = varying.moment and Moment(*varying.moment)
 
-    def _parts(self) -> list[tuple[Any, tuple[str, ...]]]:
-        """The objects that a state is made of, and what of each."""
-        parts: list[tuple[Any, tuple[str, ...]]] = [
-            (self, ("epoch_s", "_varying", "_heap", "_sequence")),
-            (self.sharing, (
-                "now_s", "alone", "shared", "changed_flows", "changed_links",
-                "_changed_capacity", "_dirty",
-            )),
-        ]  # fmt: skip
+    def _parts(self) -> list[tuple[object, list[str]]]:
+        """The objects that a state is made of, and the names of the attributes that are in it."""
+        shown = ["now_s", "alone", "shared", "changed_flows", "changed_links"]
+        parts: list[tuple[object, list[str]]] = [
+            (self, ["epoch_s", "_varying", "_heap", "_sequence"]),
+            (self.sharing, [*shown, "_changed_capacity", "_dirty"]),
+        ]
         if self.sharing.meter is not None:
-            parts.append((self.sharing.meter, ("_pieces", "_alone")))
+            parts.append((self.sharing.meter, ["_pieces", "_alone"]))
         return parts
 
     def _join_at(self, at_s: float, flow: Flow) -> None:
         flow.since_s = at_s
         self._push(at_s, FLOW_JOINS, flow)
 
-    def _push(self, at_s: float, order: int, what: Any) -> None:
+    def _push(self, at_s: float, order: int, subject: Flow | Link | Varying) -> None:
         self._sequence += 1
-        heapq.heappush(self._heap, (at_s, order, self._sequence, what, what.stamp))
+        heapq.heappush(self._heap, (at_s, order, self._sequence, subject, subject.stamp))
 
-    def _play(self, at_s: float, ended: list[Flow]) -> None:
-        """One instant."""
+    def _play_instant(self, at_s: float, ended: list[Flow]) -> None:
+        """Everything that happens at `at_s`; flows that end are put into `ended`."""
         sharing, heap = self.sharing, self._heap
         if at_s < sharing.now_s - 1e-9 * (1 + abs(at_s)):
             raise BrokenInvariant(f"an event of {at_s} s comes up at {sharing.now_s} s")
         sharing.now_s = at_s
         while heap and heap[0][0] <= at_s:
-            _, order, _, what, stamp = heapq.heappop(heap)
-            if what.stamp != stamp:
+            _, order, _, subject, stamp = heapq.heappop(heap)
+            if subject.stamp != stamp:
                 continue
             if order == FLOW_JOINS:
-                self._join(what, ended)
+                self._join(subject, ended)
             elif order == FLOW_ENDS:
-                self._drained(what, what.remaining_bytes / what.limit_bytes_per_s, ended)
+                took_s = subject.remaining_bytes / subject.limit_bytes_per_s
+                self._end_burst(subject, took_s, ended)
             elif order == LINK_ENDS:
-                self._drain(what, ended)
+                self._end_flows(subject, ended)
             else:
-                self._change(what)
+                self._change(subject)
         self._finish()
 
     def _finish(self) -> None:
-        """All that changes at this instant has changed."""
+        """Solve the rates, now that all that changes at this instant has changed."""
         self.sharing.settle()
         self._schedule()
 
@@ -173,14 +176,14 @@ class Engine(AnyEngine):
             self._follow_path(flow)
         if flow.remaining_bytes <= 0 or (not flow.links and flow.cap_bytes_per_s == inf):
             flow.since_s = self.now_s
-            self._drained(flow, 0.0, ended)
+            self._end_burst(flow, 0.0, ended)
             return
         self.sharing.join(flow)
         if self._traces:
             self._check_path(flow)
 
-    def _drain(self, link: Link, ended: list[Flow]) -> None:
-        """The own flows of `link` that have reached their ends."""
+    def _end_flows(self, link: Link, ended: list[Flow]) -> None:
+        """End the flows limited by `link` that have reached their ends on its clock."""
         first = link.next_end()
         if first is None:
             return
@@ -188,24 +191,20 @@ class Engine(AnyEngine):
         link.progress = max(link.progress_at(self.now_s), first.end)
         link.since_s = self.now_s
         while first is not None and first.end <= link.progress:
-            self._drained(first, self.now_s - first.since_s, ended)
+            self._end_burst(first, self.now_s - first.since_s, ended)
             first = link.next_end()
 
-    def _drained(self, flow: Flow, took_s: float, ended: list[Flow]) -> None:
+    def _end_burst(self, flow: Flow, took_s: float, ended: list[Flow]) -> None:
         """`flow` has nothing left to send for now; `took_s` is exact where `now_s - since_s` is
         rounded."""
-        if took_s > 0:
-            name = flow.cap_link if flow.owner is None else flow.owner.id
-            flow.dwelt_s[name] = flow.dwelt_s.get(name, 0.0) + took_s
-            flow.spent_s += took_s
+        flow.spend(took_s)
         flow.since_s = self.now_s
         flow.remaining_bytes = 0.0
         if flow.joined:
             self.sharing.leave(flow)
             if flow.remaining_bytes > 1e-6 * flow.size_bytes:
-                raise BrokenInvariant(
-                    f"flow {flow.id} ended with {flow.remaining_bytes} bytes to go"
-                )
+                left = f"ended with {flow.remaining_bytes} bytes to go"
+                raise BrokenInvariant(f"flow {flow.id} {left}")
             flow.remaining_bytes = 0.0  # the clock of a link may leave a rounding error behind
         if flow.unsent_bytes > 0 and flow.program is not None:
             wait_s, flow.remaining_bytes = flow.program.next_burst(flow)
@@ -239,9 +238,8 @@ class Engine(AnyEngine):
         now_s = sharing.now_s
         for flow in sharing.changed_flows:
             if flow.joined and flow.owner is None and flow.limit_bytes_per_s > 0:
-                self._push(
-                    flow.since_s + flow.remaining_bytes / flow.limit_bytes_per_s, FLOW_ENDS, flow
-                )
+                left_s = flow.remaining_bytes / flow.limit_bytes_per_s
+                self._push(flow.since_s + left_s, FLOW_ENDS, flow)
         sharing.changed_flows.clear()
         for link in sharing.changed_links:
             link.stamp += 1

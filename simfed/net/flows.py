@@ -6,6 +6,7 @@ They hold numbers and references to each other; what happens to them is in `simf
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass, field
 from math import fsum, inf
 from typing import Protocol
 
@@ -28,61 +29,50 @@ class Program(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Flow:
-    """What is known of one transfer while bytes of it remain; plain numbers and its present
-    bottleneck."""
+    """One transfer while bytes of it remain; plain numbers and its present bottleneck."""
 
-    __slots__ = (
-        "cap_bytes_per_s", "cap_link", "dwelt_s", "end", "id", "joined", "latency_s", "level_cap",
-        "limit_bytes_per_s", "links", "owner", "program", "remaining_bytes", "shared", "since_s",
-        "size_bytes", "spent_s", "stamp", "unsent_bytes", "weight",
-    )  # fmt: skip
+    id: int
+    size_bytes: float
+    links: tuple[int, ...]
+    """The numbers of the links it crosses."""
+    latency_s: float = 0.0
+    weight: float = 1.0
+    cap_bytes_per_s: float = inf
+    """The flow's own cap."""
+    limit_bytes_per_s: float = field(default=inf, init=False)
+    """Its rate while capped: the least of its cap and the links it has to itself."""
+    cap_link: int = field(default=OWN_CAP, init=False)
+    """Which of them that is."""
+    level_cap: float = field(default=inf, init=False)
+    """`limit_bytes_per_s` per weight."""
+    shared: list[Link] = field(default_factory=list, init=False)
+    """The links of its path that others use, or have used, at the same time."""
+    owner: Link | None = field(default=None, init=False)
+    """The shared link that limits it; None while capped."""
+    remaining_bytes: float = field(init=False)
+    """Bytes left at `since_s` of what it is sending now; kept up while capped."""
+    end: float = field(default=inf, init=False)
+    """Its end on the clock of `owner`."""
+    since_s: float = field(default=0.0, init=False)
+    """When it came under its present limit; while it waits, when it will join."""
+    spent_s: float = field(default=0.0, init=False)
+    """Seconds since its start at `since_s`: summed durations, never a difference of late
+    instants."""
+    stamp: int = field(default=0, init=False)
+    """Counts the changes that make scheduled events of this flow void."""
+    dwelt_s: dict[int, float] = field(default_factory=dict, init=False)
+    """Seconds under each earlier limit."""
+    joined: bool = field(default=False, init=False)
+    """Whether it takes part in the sharing now (not while it waits out a latency)."""
+    program: Program | None = field(default=None, init=False)
+    """What sends the flow in bursts; None sends everything at once."""
+    unsent_bytes: float = field(default=0.0, init=False)
+    """Bytes that the program has not yet released."""
 
-    def __init__(
-        self,
-        id: int,
-        size_bytes: float,
-        links: tuple[int, ...],
-        latency_s: float = 0.0,
-        weight: float = 1.0,
-        cap_bytes_per_s: float = inf,
-    ) -> None:
-        self.id = id
-        self.size_bytes = size_bytes
-        self.links = links
-        self.latency_s = latency_s
-        self.weight = weight
-        self.cap_bytes_per_s = cap_bytes_per_s
-        """The flow's own cap."""
-        self.limit_bytes_per_s = inf
-        """Its rate while capped: the least of its cap and the links it has to itself."""
-        self.cap_link = OWN_CAP
-        """Which of them that is."""
-        self.level_cap = inf
-        """`limit_bytes_per_s` per weight."""
-        self.shared: list[Link] = []
-        """The links of its path that others use, or have used, at the same time."""
-        self.owner: Link | None = None
-        """The shared link that limits it; None while capped."""
-        self.remaining_bytes = size_bytes
-        """Bytes left at `since_s` of what it is sending now; kept up while capped."""
-        self.end = inf
-        """Its end on the clock of `owner`."""
-        self.since_s = 0.0
-        """When it came under its present limit; while it waits, when it will join."""
-        self.spent_s = 0.0
-        """Seconds since its start at `since_s`: summed durations, never a difference of late
-        instants."""
-        self.stamp = 0
-        """Counts the changes that make scheduled events of this flow void."""
-        self.dwelt_s: dict[int, float] = {}
-        """Seconds under each earlier limit."""
-        self.joined = False
-        """Whether it takes part in the sharing now (not while it waits out a latency)."""
-        self.program: Program | None = None
-        """What sends the flow in bursts; None sends everything at once."""
-        self.unsent_bytes = 0.0
-        """Bytes that the program has not yet released."""
+    def __post_init__(self) -> None:
+        self.remaining_bytes = self.size_bytes
 
     @property
     def bottleneck(self) -> int:
@@ -90,10 +80,18 @@ class Flow:
         longest_s = max(self.dwelt_s.values(), default=0.0) * (1 - 1e-9)
         return next((link for link, s in self.dwelt_s.items() if s >= longest_s), OWN_CAP)
 
+    def spend(self, seconds: float) -> None:
+        """Count these seconds, if any, under its present limit."""
+        if seconds > 0:
+            link = self.cap_link if self.owner is None else self.owner.id
+            self.dwelt_s[link] = self.dwelt_s.get(link, 0.0) + seconds
+            self.spent_s += seconds
+
     def __lt__(self, other: Flow) -> bool:
         return self.id < other.id
 
 
+@dataclass(slots=True, eq=False)
 class Tally:
     """A sum of numbers that come and go, and how many there are.
 
@@ -101,12 +99,9 @@ class Tally:
     ones, no error is left behind.
     """
 
-    __slots__ = ("count", "error", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self.error = 0.0
+    count: int = 0
+    total: float = 0.0
+    error: float = 0.0
 
     @property
     def value(self) -> float:
@@ -135,64 +130,46 @@ class Tally:
         self.total = total
 
 
+@dataclass(slots=True, eq=False)
 class Link:
     """A link that several flows use at once."""
 
-    __slots__ = (
-        "by_cap",
-        "by_limit",
-        "capacity_bytes_per_s",
-        "dirty",
-        "ends",
-        "flows",
-        "guard",
-        "guarded",
-        "guards",
-        "id",
-        "level",
-        "load",
-        "loads",
-        "progress",
-        "pushes",
-        "since_s",
-        "stamp",
-        "turned",
-        "watchers",
-    )
-
-    def __init__(self, id: int, capacity_bytes_per_s: float, now_s: float) -> None:
-        self.id = id
-        self.capacity_bytes_per_s = capacity_bytes_per_s
-        self.flows: dict[Flow, None] = {}
-        """All flows that cross it, in order of arrival (a set would order them by address)."""
-        self.level = inf
-        """Rate per weight of its own flows; inf while it limits nobody."""
-        self.progress = 0.0
-        """Integral of the level at `since_s`, in bytes per weight."""
-        self.since_s = now_s
-        self.turned = 0.0
-        """What was taken off `progress` by turning the clock back to 0."""
-        self.ends: list[tuple[float, int, Flow]] = []
-        """Heap of its own flows' ends on the clock `progress`; stale entries are skipped."""
-        self.by_cap: list[tuple[float, int, Flow]] = []
-        """Heap of its own flows' caps per weight, lowest first."""
-        self.by_limit: list[tuple[float, int, Flow]] = []
-        """Heap of the capped flows that cross it, by minus their rate per weight."""
-        self.load = Tally()
-        """Rates of the capped flows that cross it."""
-        self.loads: dict[Link, Tally] = {}
-        """For each link whose own flows cross this one (itself included): their weights."""
-        self.watchers: dict[Link, None] = {}
-        """Limiting links crossed by own flows of this one: they feel every change of its level."""
-        self.guards: list[tuple[float, int, int, Link]] = []
-        """Heap of levels of this link above which a link that limits nobody must look again."""
-        self.guard = 0
-        """Counts the times its guards on others were set anew; older entries are void."""
-        self.guarded: dict[Link, float] = {}
-        """Up to which level of each other link it need not look again."""
-        self.stamp = 0
-        self.pushes = 0
-        self.dirty = False
+    id: int
+    capacity_bytes_per_s: float
+    since_s: float
+    """The instant of `progress`."""
+    flows: dict[Flow, None] = field(default_factory=dict)
+    """All flows that cross it, in order of arrival (a set would order them by address)."""
+    level: float = inf
+    """Rate per weight of its own flows; inf while it limits nobody."""
+    progress: float = 0.0
+    """Integral of the level at `since_s`, in bytes per weight."""
+    turned: float = 0.0
+    """What was taken off `progress` by turning the clock back to 0."""
+    ends: list[tuple[float, int, Flow]] = field(default_factory=list)
+    """Heap of its own flows' ends on the clock `progress`; stale entries are skipped."""
+    by_cap: list[tuple[float, int, Flow]] = field(default_factory=list)
+    """Heap of its own flows' caps per weight, lowest first."""
+    by_limit: list[tuple[float, int, Flow]] = field(default_factory=list)
+    """Heap of the capped flows that cross it, by minus their rate per weight."""
+    load: Tally = field(default_factory=Tally)
+    """Rates of the capped flows that cross it."""
+    loads: dict[Link, Tally] = field(default_factory=dict)
+    """For each link whose own flows cross this one (itself included): their weights."""
+    watchers: dict[Link, None] = field(default_factory=dict)
+    """Limiting links crossed by own flows of this one: they feel every change of its level."""
+    guards: list[tuple[float, int, int, Link]] = field(default_factory=list)
+    """Heap of levels of this link above which a link that limits nobody must look again."""
+    guard: int = 0
+    """Counts the times its guards on others were set anew; older entries are void."""
+    guarded: dict[Link, float] = field(default_factory=dict)
+    """Up to which level of each other link it need not look again."""
+    stamp: int = 0
+    """Counts the changes that make scheduled events of this link void."""
+    pushes: int = 0
+    """Entries put on its heaps since they were last made anew."""
+    dirty: bool = False
+    """Whether its level is to be found anew."""
 
     def __lt__(self, other: Link) -> bool:
         return self.id < other.id
@@ -214,12 +191,10 @@ class Link:
         left = (self.capacity_bytes_per_s - load.total) - load.error
         if len(self.loads) <= (self in self.loads):
             return left
-        others = [
-            -link.level * (of.total + of.error)
-            for link, of in self.loads.items()
-            if link is not self
-        ]
-        return fsum([left, *others])
+        loads = self.loads.items()
+        return fsum(
+            [left, *[-link.level * (x.total + x.error) for link, x in loads if link is not self]]
+        )
 
     def rebase(self) -> None:
         """Set the clock back to 0 and drop stale entries from the heaps.
@@ -238,9 +213,9 @@ class Link:
 
     def collect(self) -> None:
         """Make the heaps anew, of its flows and its guards as they are."""
-        own = [flow for flow in self.flows if flow.owner is self]
-        self.ends = [(flow.end, flow.id, flow) for flow in own]
-        self.by_cap = [(flow.level_cap, flow.id, flow) for flow in own if flow.level_cap < inf]
+        limited = [flow for flow in self.flows if flow.owner is self]
+        self.ends = [(flow.end, flow.id, flow) for flow in limited]
+        self.by_cap = [(flow.level_cap, flow.id, flow) for flow in limited if flow.level_cap < inf]
         self.by_limit = [(-f.level_cap, f.id, f) for f in self.flows if f.owner is None]
         heapq.heapify(self.ends)
         heapq.heapify(self.by_cap)

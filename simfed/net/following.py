@@ -1,5 +1,5 @@
-"""What is asked of any engine, and what any does about links whose capacity follows a trace: when
-to look, what to set, when to give up.
+"""What every engine can do, and how it follows links whose capacity varies: when to look at a
+trace, what capacity to set, when to give up.
 
 A link is followed from the first flow that comes to it until a piece of its trace ends and nobody
 uses it, so that a million links with traces cost what those in use cost.
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from simfed.net.flows import Flow
 from simfed.net.traces import LinkTrace, Moment
@@ -31,16 +31,15 @@ class DeadLink(Exception):
         """The trace's end policy is `error`, and its end is reached."""
 
 
+@dataclass(slots=True, eq=False)
 class Varying:
     """A link in use whose capacity follows a trace."""
 
-    __slots__ = ("link", "moment", "stamp", "trace")
-
-    def __init__(self, link: int, trace: LinkTrace, moment: Moment | None) -> None:
-        self.link = link
-        self.trace = trace
-        self.moment = moment
-        self.stamp = 0
+    link: int
+    trace: LinkTrace
+    moment: Moment | None
+    """The piece in force; None: the trace has ended."""
+    stamp: int = 0
 
 
 class AnyEngine(ABC):
@@ -100,12 +99,16 @@ class AnyEngine(ABC):
         """Bring what `flow` says of itself up to its last change of rate."""
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
+    def solve_from_scratch(self) -> None:
+        """From now on solve every instant anew, as where repairs do not settle: for checks."""
+
+    @abstractmethod
+    def state(self) -> dict[str, object]:
         """What decides the future, as names and the records of Python's engine
         (`simfed.net.snapshot`)."""
 
     @abstractmethod
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, object]) -> None:
         """Inverse of `state`, on a new engine of the same links and traces."""
 
     @abstractmethod
@@ -114,7 +117,7 @@ class AnyEngine(ABC):
 
     @abstractmethod
     def _set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
-        """From now on a link has this one."""
+        """From now on a link has this capacity, bytes/s."""
 
     @abstractmethod
     def _users(self, id: int) -> list[Flow]:
@@ -122,11 +125,11 @@ class AnyEngine(ABC):
 
     @abstractmethod
     def _in_use(self, id: int) -> bool:
-        """Whether there are any."""
+        """Whether any flow crosses a link."""
 
     @abstractmethod
     def _change_at(self, at_s: float, varying: Varying) -> None:
-        """Have `_change` called at this instant."""
+        """Have `_change(varying)` called at this instant."""
 
     def capacity_at(self, link: int, at_s: float) -> float:
         """The capacity of a link at an instant not before now, bytes/s."""
@@ -137,13 +140,13 @@ class AnyEngine(ABC):
         return trace.trace.rate_bytes_per_s(moment)
 
     def _follow_path(self, flow: Flow) -> None:
-        """Before a flow joins: follow what it crosses."""
+        """Before a flow joins: begin to follow the traces of the links that it crosses."""
         for id in flow.links:
             if id in self._traces and id not in self._varying:
                 self._follow(id)
 
     def _check_path(self, flow: Flow) -> None:
-        """Once it has joined. Raises: `DeadLink`."""
+        """After a flow has joined. Raises: `DeadLink` where a link of its path stays at 0."""
         for id in flow.links:
             if id in self._varying:
                 self._check_alive(self._varying[id])

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
+from simfed.ground.seeding import Streams
 from simfed.net import trace_files, traces
 from simfed.net.graphs import Tier, graph, read_graph, tree
 from simfed.net.models import Model, make_model
-from simfed.net.topology import Access, Direction, Line, Star, Topology
+from simfed.net.topology import Access, Direction, Floats, Line, Star, Topology
 from simfed.net.traces import LinkTrace, Trace
-from simfed.seeding import Streams
 
 __all__ = ["build", "build_model"]
 
-Plain = Mapping[str, Any]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+Spec = Mapping[str, Plain]
+"""A mapping of a scenario as plain values, in base units."""
 Ints = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 
+_CSV_KEYS = ("time_column", "rate_column", "time_unit", "rate_unit")
+"""Keys of a trace in a file that are options of `read_csv`."""
+
 MOST_PIECES_TOGETHER = 100_000_000
-"""Of all traces of a network, 16 bytes each."""
+"""Pieces of all traces of a network, 16 bytes each."""
 
 
 def build(
-    network: Plain,
-    links: Sequence[Plain],
+    network: Spec,
+    links: Sequence[Spec],
     streams: Streams,
     *,
     link_of_client: Sequence[int] | Ints | None = None,
@@ -55,10 +60,12 @@ def build(
     >>> star.path(0, "up").links, star.path(1, "up").links
     ((0,), ())
     """
-    return _Builder(network, links, streams, link_of_client, FilePath(folder)).build()
+    link_numbers = range(len(links)) if link_of_client is None else link_of_client
+    clients = np.asarray(link_numbers, dtype=np.int64)
+    return _Builder(network, links, streams, clients, FilePath(folder)).build()
 
 
-def build_model(network: Plain) -> Model:
+def build_model(network: Spec) -> Model:
     """The network model that a scenario names, with its options.
 
     >>> build_model({"model": "tcp", "tcp": {"handshake": False}}).handshake
@@ -72,52 +79,40 @@ def build_model(network: Plain) -> Model:
     return make_model({"kind": "tcp", **renamed}, where="network.tcp")
 
 
+@dataclass
 class _Builder:
-    def __init__(
-        self,
-        network: Plain,
-        links: Sequence[Plain],
-        streams: Streams,
-        link_of_client: Sequence[int] | Ints | None,
-        folder: FilePath,
-    ) -> None:
-        self.network = network
-        self.links = links
-        self.streams = streams
-        self.folder = folder
-        chosen = range(len(links)) if link_of_client is None else link_of_client
-        self.link_of_client = np.asarray(chosen, dtype=np.int64)
-        self.clients = len(self.link_of_client)
-        self._files: dict[tuple[Any, ...], dict[float, Trace]] = {}
-        """By what is read and by the factor on it."""
-        self._pieces = 0
+    """What `build` is given, and what it has read so far."""
+
+    network: Spec
+    links: Sequence[Spec]
+    streams: Streams
+    link_of_client: Ints
+    folder: FilePath
+    _files: dict[tuple[object, ...], dict[float, Trace]] = field(default_factory=dict)
+    """Traces by what is read and by the factor on it."""
+    _pieces: int = 0
+
+    @property
+    def clients(self) -> int:
+        return len(self.link_of_client)
 
     def build(self) -> Topology:
         server = self.network.get("server") or {}
+        rates = {
+            f"{way}_bytes_per_s": self._rate(
+                server.get(way), f"network.server.{way}", f"server/{way}"
+            )
+            for way in ("receive", "send")
+        }
         ends: dict[str, Any] = {
-            "receive_bytes_per_s": self._rate(
-                server.get("receive"), "network.server.receive", "server/receive"
-            ),
-            "send_bytes_per_s": self._rate(
-                server.get("send"), "network.server.send", "server/send"
-            ),
+            **rates,
             "server_latency_s": server.get("latency") or 0.0,
             "server_down_latency_s": server.get("down_latency"),
         }
         kind = self.network.get("topology", "star")
         self._check_links(kind)
         if kind == "star":
-            access = self._access()
-            return Star(
-                self.clients,
-                up_bytes_per_s=access.up_bytes_per_s,
-                down_bytes_per_s=access.down_bytes_per_s,
-                latency_s=access.latency_s,
-                down_latency_s=access.down_latency_s,
-                loss=access.loss,
-                traces=access.traces,
-                **ends,
-            )
+            return Star(self.clients, **vars(self._access()), **ends)
         if kind == "tree":
             return self._tree(ends)
         if kind == "graph":
@@ -127,49 +122,46 @@ class _Builder:
     def _check_links(self, topology: str) -> None:
         for i, link in enumerate(self.links):
             if topology == "star" and link.get("at") is not None:
-                raise InputError(
-                    "only with topology tree or graph",
-                    where=f"clients[{i}].link.at",
-                    got=link["at"],
-                )
+                where, got = f"clients[{i}].link.at", link["at"]
+                allowed, problem = "topology tree or graph", "there are no nodes to be at"
+                raise InputError(allowed, where=where, got=got, problem=problem)
             self._check_loss(link.get("loss"), f"clients[{i}].link.loss")
 
     def _check_loss(self, loss: Any, where: str) -> None:
         if np.any(_or_zero(loss)) and self.network.get("model", "fluid") == "fluid":
-            raise InputError(
-                "no loss with model fluid, which ignores it", where=where, got=float(np.max(loss))
-            )
+            problem, got = "model fluid ignores losses", float(np.max(loss))
+            raise InputError("no loss, or model tcp", where=where, got=got, problem=problem)
 
     # ---- clients -------------------------------------------------------------------------------
 
     def _access(self) -> Access:
-        found: dict[tuple[int, Direction], LinkTrace] = {}
+        link_traces: dict[tuple[int, Direction], LinkTrace] = {}
         ways: tuple[Direction, Direction] = ("up", "down")
         for way in ways:
             for i, link in enumerate(self.links):
                 spec, where = link.get(way), f"clients[{i}].link.{way}"
                 if isinstance(spec, Mapping):
                     for client in np.flatnonzero(self.link_of_client == i).tolist():
-                        found[client, way] = self._trace(spec, where, client, way)
+                        link_traces[client, way] = self._trace(spec, where, client, way)
                 elif spec is not None:
                     _check_rates(spec, where)
         latencies = [_latencies_s(link) for link in self.links]
         return Access(
-            self._column([_untraced(link.get("up")) for link in self.links]),
-            self._column([_untraced(link.get("down")) for link in self.links]),
+            self._column([_fixed_rate(link.get("up")) for link in self.links]),
+            self._column([_fixed_rate(link.get("down")) for link in self.links]),
             self._column([up for up, _ in latencies]),
             self._column([down for _, down in latencies]),
             self._column([_or_zero(link.get("loss")) for link in self.links]),
-            found,
+            link_traces,
         )
 
-    def _column(self, of_link: Sequence[Any]) -> Floats:
+    def _column(self, values: Sequence[Any]) -> Floats:
         """A number per client: its link's, or its own where the link has an array of them."""
-        own = {i: value for i, value in enumerate(of_link) if isinstance(value, np.ndarray)}
-        alike = np.array([inf if i in own else value for i, value in enumerate(of_link)], float)
+        arrays = {i: value for i, value in enumerate(values) if isinstance(value, np.ndarray)}
+        alike = np.array([inf if i in arrays else value for i, value in enumerate(values)], float)
         column: Floats = alike[self.link_of_client]
-        for i, values in own.items():
-            column[self.link_of_client == i] = values
+        for i, array in arrays.items():
+            column[self.link_of_client == i] = array
         return column
 
     # ---- the rest ------------------------------------------------------------------------------
@@ -177,11 +169,11 @@ class _Builder:
     def _tree(self, ends: dict[str, Any]) -> Topology:
         tiers = []
         for i, spec in enumerate(self.network.get("tiers") or ()):
-            plain = Tier(spec["name"], spec.get("count", 1))
+            tier = Tier(spec["name"], spec.get("count", 1))
             rates = {
                 way: [
-                    self._rate(spec.get(way), f"network.tiers[{i}].{way}", f"{plain.node(k)}/{way}")
-                    for k in range(plain.count)
+                    self._rate(spec.get(way), f"network.tiers[{i}].{way}", f"{tier.node(k)}/{way}")
+                    for k in range(tier.count)
                 ]
                 for way in ("up", "down")
             }
@@ -189,7 +181,7 @@ class _Builder:
             self._check_loss(loss, f"network.tiers[{i}].loss")
             up_s, down_s = _latencies_s(spec)
             tiers.append(
-                Tier(plain.name, plain.count, rates["up"], rates["down"], up_s, down_s, loss)
+                Tier(tier.name, tier.count, rates["up"], rates["down"], up_s, down_s, loss)
             )
         if not tiers:
             raise InputError("at least one tier with topology tree", where="network.tiers", got=[])
@@ -219,18 +211,11 @@ class _Builder:
         lines = read_graph(self.folder / file) if file else self._edges()
         for line in lines if file else ():
             self._check_loss(line.loss, f"network.file: edge {line.tail} to {line.head}: loss")
-        wanted = [self.links[i].get("at") for i in self.link_of_client.tolist()]
+        nodes = [self.links[i].get("at") for i in self.link_of_client.tolist()]
+        ends |= {"server": server, "where": "network.routes"}
         routes = self.network.get("routes") or ()
-        return graph(
-            self.clients,
-            self._access(),
-            lines,
-            node_of_client=wanted,
-            routes=routes,
-            server=server,
-            where="network.routes",
-            **ends,
-        )
+        access = self._access()
+        return graph(self.clients, access, lines, node_of_client=nodes, routes=routes, **ends)
 
     def _edges(self) -> list[Line]:
         lines = []
@@ -258,14 +243,14 @@ class _Builder:
             return self._trace(spec, where, name, "")
         return _checked_rate(spec, where)
 
-    def _trace(self, spec: Plain, where: str, link: int | str, way: str) -> LinkTrace:
+    def _trace(self, spec: Spec, where: str, link: int | str, way: str) -> LinkTrace:
         """`link` is the client, or the name of a link that is not a client's."""
         try:
             if spec.get("file") is not None:
-                trace = self._read(_with_own_column(spec, link))
+                trace = self._read(_name_column(spec, link))
             else:
                 trace = self._generate(spec, self.streams("trace", link, way))
-                trace = self._kept(trace.scaled(spec.get("scale", 1.0)))
+                trace = self._count_pieces(trace.scaled(spec.get("scale", 1.0)))
         except InputError as error:
             raise error.within(where) from None
         offset = spec.get("offset", "random" if spec["end"] == "loop" else 0.0)
@@ -273,66 +258,58 @@ class _Builder:
             offset = self.streams("trace-offset", link).random() * trace.duration_s
         return LinkTrace(trace, float(offset))
 
-    def _read(self, spec: Plain) -> Trace:
-        keys = (
-            "file",
-            "format",
-            "end",
-            "bin",
-            "time_column",
-            "rate_column",
-            "time_unit",
-            "rate_unit",
-        )
+    def _read(self, spec: Spec) -> Trace:
+        """The trace in a file, times the factor `scale`; each is read and scaled once."""
+        keys = ("file", "format", "end", "bin", *_CSV_KEYS)
         memo = tuple(spec.get(key) for key in keys)
         if memo not in self._files:
             path, end = self.folder / spec["file"], spec["end"]
             if spec["format"] == "mahimahi":
-                found = trace_files.read_mahimahi(path, end, bin_s=spec.get("bin", 0.1))
+                trace = trace_files.read_mahimahi(path, end, bin_s=spec.get("bin", 0.1))
             elif spec["format"] == "pensieve":
-                found = trace_files.read_pensieve(path, end)
+                trace = trace_files.read_pensieve(path, end)
             else:
-                options = {key: spec[key] for key in keys[4:] if spec.get(key) is not None}
-                found = trace_files.read_csv(path, end, **options)
-            self._files[memo] = {1.0: self._kept(found)}
+                options = {key: spec[key] for key in _CSV_KEYS if spec.get(key) is not None}
+                trace = trace_files.read_csv(path, end, **options)
+            self._files[memo] = {1.0: self._count_pieces(trace)}
         scaled, scale = self._files[memo], spec.get("scale", 1.0)
         if scale not in scaled:
-            scaled[scale] = self._kept(scaled[1.0].scaled(scale))
+            scaled[scale] = self._count_pieces(scaled[1.0].scaled(scale))
         return scaled[scale]
 
-    def _kept(self, trace: Trace) -> Trace:
-        """`trace`, counted: all traces of a network have to fit into memory."""
+    def _count_pieces(self, trace: Trace) -> Trace:
+        """`trace` itself. Raises: `InputError` where all traces together are too many pieces."""
         self._pieces += len(trace.starts_s)
         if self._pieces > MOST_PIECES_TOGETHER:
             allowed = f"traces of at most {MOST_PIECES_TOGETHER:,} pieces together"
             raise InputError(allowed, got="more")
         return trace
 
-    def _generate(self, spec: Plain, rng: np.random.Generator) -> Trace:
-        made = spec["generate"]
-        duration_s = made.get("length") or 600.0
-        if made["kind"] == "markov-on-off":
+    def _generate(self, spec: Spec, rng: np.random.Generator) -> Trace:
+        options = spec["generate"]
+        duration_s, end = options.get("length") or 600.0, spec["end"]
+        if options["kind"] == "markov-on-off":
             return traces.markov_on_off(
                 rng,
-                on_bytes_per_s=made["high"],
-                off_bytes_per_s=made["low"],
-                mean_on_s=made["mean_high"],
-                mean_off_s=made["mean_low"],
+                on_bytes_per_s=options["high"],
+                off_bytes_per_s=options["low"],
+                mean_on_s=options["mean_high"],
+                mean_off_s=options["mean_low"],
                 duration_s=duration_s,
-                end=spec["end"],
+                end=end,
             )
         return traces.lognormal_ar1(
             rng,
-            mean_bytes_per_s=made["mean"],
-            cv=made["cv"],
-            correlation=made["correlation"],
-            step_s=made["step"],
+            mean_bytes_per_s=options["mean"],
+            cv=options["cv"],
+            correlation=options["correlation"],
+            step_s=options["step"],
             duration_s=duration_s,
-            end=spec["end"],
+            end=end,
         )
 
 
-def _with_own_column(spec: Plain, link: int | str) -> Plain:
+def _name_column(spec: Spec, link: int | str) -> Spec:
     """`{client}` in the name of a column of capacities stands for the client's id."""
     column = spec.get("rate_column")
     if not isinstance(column, str) or "{client}" not in column:
@@ -343,8 +320,8 @@ def _with_own_column(spec: Plain, link: int | str) -> Plain:
     return {**spec, "rate_column": column.replace("{client}", str(link))}
 
 
-def _latencies_s(spec: Plain) -> tuple[Any, Any]:
-    """Of the way up and the way down."""
+def _latencies_s(spec: Spec) -> tuple[Any, Any]:
+    """The latencies of the way up and the way down."""
     up, down = _or_zero(spec.get("latency")), spec.get("down_latency")
     return up, up if down is None else down
 
@@ -353,7 +330,7 @@ def _or_zero(value: Any) -> Any:
     return 0.0 if value is None else value
 
 
-def _untraced(rate: Any) -> Any:
+def _fixed_rate(rate: Any) -> Any:
     """A rate as a number; a trace, which replaces it, as no limit."""
     return inf if rate is None or isinstance(rate, Mapping) else rate
 
@@ -364,6 +341,6 @@ def _checked_rate(rate: Any, where: str) -> float:
 
 
 def _check_rates(rates: Any, where: str) -> None:
-    """Of one client, or of many."""
+    """Raises: `InputError` for the first of one or many rates that is not above 0."""
     for rate in np.ravel(rates)[~((np.ravel(rates) > 0) & (np.ravel(rates) < inf))]:
         raise InputError("a rate above 0 bytes/s", where=where, got=float(rate))

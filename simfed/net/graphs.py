@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfed import units
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground import units
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.plain import Plain
 from simfed.net.topology import Access, Line, Routes, Topology, check_line_count, server_lines
 from simfed.net.traces import LinkTrace
 
@@ -29,9 +30,9 @@ __all__ = ["Tier", "graph", "lines_of", "read_graph", "tree"]
 
 
 MOST_NODES = 100_000
-"""Of a tier: seconds to build, where more would take minutes."""
+"""Nodes of one tier: they take seconds to build, more would take minutes."""
 MOST_FILE_BYTES = 200_000_000
-"""Of a GraphML or GML file, which networkx reads whole."""
+"""Bytes of a GraphML or GML file, which networkx reads whole."""
 _WAYS = ("up", "down")
 _ATTRIBUTES = ("capacity", "up", "down", "latency", "down_latency", "loss")
 
@@ -47,7 +48,7 @@ class Tier:
     down_bytes_per_s: float | Sequence[float | LinkTrace] = inf
     latency_s: float = 0.0
     down_latency_s: float | None = None
-    """Of the way down; `latency_s` if not given."""
+    """The latency of the way down; `latency_s` if not given."""
     loss: float = 0.0
 
     def __post_init__(self) -> None:
@@ -96,16 +97,10 @@ def tree(
             down_s = tier.latency_s if tier.down_latency_s is None else tier.down_latency_s
             lines.append(Line(f"{node}/up", node, parent, up, tier.latency_s, tier.loss))
             lines.append(Line(f"{node}/down", parent, node, down, down_s, tier.loss))
-    own = len(lines)
-    lines += server_lines(
-        "gateway",
-        receive_bytes_per_s,
-        send_bytes_per_s,
-        server_latency_s,
-        server_down_latency_s,
-    )
+    rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
+    lines += server_lines("gateway", *rates, latency_s, server_down_latency_s)
     routes = Routes()
-    up_steps, down_steps = [routes.step(own)], [routes.step(own + 1)]
+    up_steps, down_steps = [routes.step(len(lines) - 2)], [routes.step(len(lines) - 1)]
     above_count = 1
     for level in reversed(range(len(tiers))):
         count, first = tiers[level].count, first_line[level]
@@ -159,61 +154,54 @@ def graph(
     Path(links=(0, 2), crossed=(0, 2), latency_s=0.01, rtt_s=0.02, loss=0.0)
     """
     check_line_count(len(lines), "graph")
-    own = server_lines(
-        server,
-        receive_bytes_per_s,
-        send_bytes_per_s,
-        server_latency_s,
-        server_down_latency_s,
-        server="application",
-    )
-    last = len(lines)
+    rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
+    last_lines = server_lines(server, *rates, latency_s, server_down_latency_s, "application")
     nodes = {node for line in lines for node in (line.tail, line.head)} | {server}
     homes = _homes(node_of_client, nodes)
-    found = Routes()
-    ends = {"up": found.step(last), "down": found.step(last + 1)}
+    network_routes = Routes()
+    ends = {way: network_routes.step(len(lines) + k) for k, way in enumerate(_WAYS)}
     given = {
-        (owner, way): _steps(found, indices if way == "down" else indices[::-1], ends[way])
-        for (owner, way), indices in _explicit(routes, lines, server, homes, where).items()
+        (owner, way): _add_steps(
+            network_routes, indices if way == "down" else indices[::-1], ends[way]
+        )
+        for (owner, way), indices in _resolve_routes(routes, lines, server, homes, where).items()
     }
-    steps = {way: _shortest(lines, server, way, found, ends[way]) for way in _WAYS}
-    made: dict[int | str, int] = {}
+    steps = {way: _add_shortest(lines, server, way, network_routes, ends[way]) for way in _WAYS}
+    route_indices: dict[int | str, int] = {}
     node_indices = []
     for client, node in enumerate(homes):
         # clients of one node share its route, but for those that were given one of their own
         owner = client if any((client, way) in given for way in _WAYS) else node
-        if owner not in made:
+        if owner not in route_indices:
             up, down = (
                 given.get((owner, way), given.get((node, way), steps[way].get(node)))
                 for way in _WAYS
             )
-            if up is None:
-                got = f"none from its node {node!r}"
-                raise InputError(f"a path to node {server!r}", where=f"client-{client}", got=got)
-            if down is None:
-                got = f"none to its node {node!r}"
-                raise InputError(
-                    f"a path back from node {server!r}", where=f"client-{client}", got=got
-                )
-            made[owner] = found.add(node, up, down)
-        node_indices.append(made[owner])
-    return Topology(clients, access, [*lines, *own], found, node_indices, server)
+            if up is None or down is None:
+                to_or_back, from_or_to = ("to", "from") if up is None else ("back from", "to")
+                allowed = f"a path {to_or_back} node {server!r}"
+                got = f"none {from_or_to} its node {node!r}"
+                raise InputError(allowed, where=f"client-{client}", got=got)
+            route_indices[owner] = network_routes.add(node, up, down)
+        node_indices.append(route_indices[owner])
+    lines = [*lines, *last_lines]
+    return Topology(clients, access, lines, network_routes, node_indices, server)
 
 
 def _homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[str]:
     """The node of each client."""
     homes = []
-    for client, asked in enumerate(node_of_client):
-        node = f"client-{client}" if asked is None else asked
+    for client, attached in enumerate(node_of_client):
+        node = f"client-{client}" if attached is None else attached
         if node not in nodes:
-            allowed = "a node of the network" + (" to be attached to" if asked is None else "")
+            allowed = "a node of the network" + (" to be attached to" if attached is None else "")
             hint = did_you_mean(node, nodes)
             raise InputError(allowed, where=f"client-{client}", got=node, hint=hint)
         homes.append(node)
     return homes
 
 
-def _explicit(
+def _resolve_routes(
     routes: Iterable[Sequence[str]],
     lines: Sequence[Line],
     server: str,
@@ -236,10 +224,8 @@ def _explicit(
         way = "up" if route[-1] == server else "down"
         hops = list(route) if way == "up" else list(route)[::-1]
         if hops[0] not in owners:
-            hint = did_you_mean(hops[0], owners)
-            raise InputError(
-                "a client, or a node with clients", where=place, got=hops[0], hint=hint
-            )
+            allowed, hint = "a client, or a node with clients", did_you_mean(hops[0], owners)
+            raise InputError(allowed, where=place, got=hops[0], hint=hint)
         owner, node = owners[hops[0]]
         if isinstance(owner, int):  # its own link leads to its node, and is no line
             del hops[0]
@@ -248,27 +234,28 @@ def _explicit(
                 raise InputError(allowed, where=place, got=hops[0])
         if (owner, way) in given:
             raise InputError("one route per owner and direction", where=place, got=list(route))
-        given[owner, way] = _joined(hops if way == "up" else hops[::-1], between, place)
+        given[owner, way] = _find_lines(hops if way == "up" else hops[::-1], between, place)
     return given
 
 
-def _joined(
+def _find_lines(
     hops: Sequence[str], between: Mapping[tuple[str, str], int], where: str
 ) -> tuple[int, ...]:
+    """The indices of the lines from node to node."""
     for pair in pairwise(hops):
         if pair not in between:
             raise InputError("nodes that a link joins", where=where, got=" to ".join(pair))
     return tuple(between[pair] for pair in pairwise(hops))
 
 
-def _steps(routes: Routes, lines: Iterable[int], after: int) -> int:
-    """A way over `lines`, given from the server's side on, that ends with the step `after`."""
+def _add_steps(routes: Routes, lines: Iterable[int], after: int) -> int:
+    """A new way over `lines`, given from the server's side on, that ends with the step `after`."""
     for line in lines:
         after = routes.step(line, after)
     return after
 
 
-def _shortest(
+def _add_shortest(
     lines: Sequence[Line], server: str, way: str, routes: Routes, end: int
 ) -> dict[str, int]:
     """For every node that has one, the way to the server (`up`) or from it (`down`) in `routes`.
@@ -281,7 +268,7 @@ def _shortest(
     for k, line in enumerate(lines):
         near, far = (line.head, line.tail) if way == "up" else (line.tail, line.head)
         touching.setdefault(near, []).append((far, k))
-    found = _Tree(server)
+    tree = _Tree(server)
     steps = {server: end}
     best: dict[str, tuple[tuple[float, int], str, int]] = {}
     heap = [((0.0, 0), server)]
@@ -291,17 +278,17 @@ def _shortest(
             continue
         if node in best:
             _, parent, line_index = best.pop(node)
-            found.add(node, parent)
+            tree.add(node, parent)
             steps[node] = routes.step(line_index, steps[parent])
         for far, k in touching.get(node, ()):
             if far in steps:
                 continue
             cost = (latency_s + lines[k].latency_s, hops + 1)
-            known = best.get(far)
-            if known is None or cost < known[0]:
+            rival = best.get(far)
+            if rival is None or cost < rival[0]:
                 best[far] = (cost, node, k)
                 heapq.heappush(heap, (cost, far))
-            elif cost == known[0] and found.comes_first(node, known[1]):
+            elif cost == rival[0] and tree.comes_first(node, rival[1]):
                 best[far] = (cost, node, k)
     return steps
 
@@ -356,23 +343,23 @@ def read_graph(path: str | FilePath) -> list[Line]:
         raise InputError(f"a file ending in {listed(readers)}", where=where, got=suffix)
     try:
         if FilePath(path).stat().st_size > MOST_FILE_BYTES:
-            raise InputError(
-                f"a graph of at most {MOST_FILE_BYTES:,} bytes", where=where, got="more"
-            )
-        found: Any = readers[suffix](str(path))
+            allowed = f"a graph of at most {MOST_FILE_BYTES:,} bytes"
+            raise InputError(allowed, where=where, got="more")
+        graph = readers[suffix](str(path))
     except InputError:
         raise
     except OSError as error:
-        raise InputError("a readable file", where=where, got=error.strerror) from None
+        problem = f"cannot be read: {error.strerror or error}"
+        raise InputError(where=where, problem=problem) from None
     except Exception as error:  # the parsers raise many kinds; all mean the same to the user
-        raise InputError(f"a graph in {suffix[1:]} format", where=where, got=str(error)) from None
-    return lines_of(found, where=where)
+        raise InputError(where=where, problem=f"no graph in {suffix[1:]} format: {error}") from None
+    return lines_of(graph, where=where)
 
 
 def lines_of(graph: networkx.Graph, *, where: str = "graph") -> list[Line]:
     """The lines of a networkx graph, with edge attributes as in `read_graph`."""
     if graph.number_of_edges() == 0:
-        raise InputError("a graph with at least one edge", where=where, got="none")
+        raise InputError("a graph with at least one edge", where=where, problem="it has no edge")
     check_line_count(graph.number_of_edges() * (1 if graph.is_directed() else 2), where)
     lines = []
     checked: set[tuple[str, ...]] = set()
@@ -387,7 +374,7 @@ def lines_of(graph: networkx.Graph, *, where: str = "graph") -> list[Line]:
     return lines
 
 
-def _check_spelling(data: Mapping[str, Any], where: str) -> None:
+def _check_spelling(data: Mapping[str, object], where: str) -> None:
     # Files carry attributes of all kinds (`class`, `owner`); only one that is nearly ours is wrong.
     missing = [name for name in _ATTRIBUTES if name not in data]
     for name in data:
@@ -397,7 +384,8 @@ def _check_spelling(data: Mapping[str, Any], where: str) -> None:
             raise InputError(allowed, where=where, got=name, hint=f"did you mean {close[0]!r}?")
 
 
-def _line(tail: str, head: str, data: Mapping[str, Any], way: str, where: str) -> Line:
+def _line(tail: str, head: str, data: Mapping[str, Plain], way: str, where: str) -> Line:
+    """One direction of an edge: `way` says which of its attributes count."""
     rate, latency, loss = data.get(way, data.get("capacity")), data.get("latency"), data.get("loss")
     if way == "down":
         latency = data.get("down_latency", latency)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 from typing import cast
+from weakref import WeakKeyDictionary
 
 import simpy
 from simpy.events import NORMAL, Event, EventPriority
 
-__all__ = ["AFTER_EVERYTHING_ELSE", "at", "end_of_instant"]
+__all__ = ["AFTER_EVERYTHING_ELSE", "at", "cancel", "end_of_instant"]
 
 AFTER_EVERYTHING_ELSE = cast(EventPriority, 2)
 """SimPy orders events of one instant by priority: the network solves once, after all sends of
@@ -16,22 +17,47 @@ it."""
 
 _AFTER_THE_NETWORK = cast(EventPriority, 3)
 
+_FEW = 64
+"""So many cancelled events may stay on a clock that has fewer than as many others."""
+
+_cancelled: WeakKeyDictionary[simpy.Environment, set[Event]] = WeakKeyDictionary()
+
 
 def end_of_instant(env: simpy.Environment) -> Event:
     """An event that comes now, after everything else that happens at this instant."""
-    event = _decided(env)
+    event = _done_event(env)
     env.schedule(event, _AFTER_THE_NETWORK)
     return event
 
 
 def at(env: simpy.Environment, at_s: float, priority: EventPriority = NORMAL) -> Event:
     """An event at exactly this instant: now + (at_s − now) may be another float than at_s."""
-    event = _decided(env)
+    event = _done_event(env)
     heapq.heappush(env._queue, (max(at_s, env.now), priority, next(env._eid), event))
     return event
 
 
-def _decided(env: simpy.Environment) -> Event:
+def cancel(env: simpy.Environment, event: Event | None) -> None:
+    """Nobody waits any longer for this event, which may have been or be yet to come; None: nothing.
+
+    SimPy leaves it on its clock until its instant, with all that waited for it: what a client that
+    is there for two hours would have done at the end of them, for each of its participations of
+    ten seconds. Here those who waited are let go at once and the event when half of the clock's
+    are cancelled, so what comes keeps its order and a cancellation costs O(log n).
+    """
+    if event is None or event.callbacks is None:
+        return
+    event.callbacks.clear()
+    cancelled = _cancelled.setdefault(env, set())
+    cancelled.add(event)
+    if len(cancelled) > max(_FEW, len(env._queue) / 2):
+        env._queue[:] = [entry for entry in env._queue if entry[3] not in cancelled]
+        heapq.heapify(env._queue)
+        cancelled.clear()
+
+
+def _done_event(env: simpy.Environment) -> Event:
+    """An event of the environment that needs nobody to succeed it, not on its clock yet."""
     event = Event(env)
     event._ok, event._value = True, None
     return event

@@ -46,8 +46,7 @@ def max_min(
     [6.0, 2.0, 2.0]
     """
     n = len(paths)
-    weight = [1.0] * n if weights is None else list(weights)
-    cap = [inf] * n if caps_bytes_per_s is None else list(caps_bytes_per_s)
+    weight, cap = _terms(n, weights, caps_bytes_per_s)
     users: dict[int, list[int]] = {}
     for flow, path in enumerate(paths):
         for link in path:
@@ -59,10 +58,10 @@ def max_min(
     while rising:
         levels = {}
         for link, flows in users.items():
-            own = fsum(weight[f] for f in flows if f in rising)
-            if own:
+            weights_rising = fsum(weight[f] for f in flows if f in rising)
+            if weights_rising:
                 taken = fsum(rates[f] for f in flows if f not in rising)
-                levels[link] = max(capacities_bytes_per_s[link] - taken, 0.0) / own
+                levels[link] = max(capacities_bytes_per_s[link] - taken, 0.0) / weights_rising
         level, tightest = min(((v, k) for k, v in levels.items()), default=(inf, OWN_CAP))
         capped = [f for f in rising if cap[f] <= level * weight[f]]
         for flow in capped:  # fixing them can only raise the level, so all of them at once
@@ -74,6 +73,13 @@ def max_min(
                 bottlenecks[flow] = tightest
                 del rising[flow]
     return Allocation(rates, bottlenecks)
+
+
+def _terms(
+    flows: int, weights: Sequence[float] | None, caps: Sequence[float] | None
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Weights and caps of flows, by default 1 and none."""
+    return [1.0] * flows if weights is None else weights, [inf] * flows if caps is None else caps
 
 
 def why_not_max_min(
@@ -93,9 +99,7 @@ def why_not_max_min(
     >>> why_not_max_min([10.0], [[0], [0]], [4.0, 6.0])
     'flow 0 is neither at its cap nor the fastest on a full link'
     """
-    n = len(paths)
-    weight = [1.0] * n if weights is None else list(weights)
-    cap = [inf] * n if caps_bytes_per_s is None else list(caps_bytes_per_s)
+    weight, cap = _terms(len(paths), weights, caps_bytes_per_s)
     load: dict[int, list[float]] = {}
     top: dict[int, float] = {}
     for path, rate, w in zip(paths, rates_bytes_per_s, weight, strict=True):

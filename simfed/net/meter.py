@@ -7,6 +7,7 @@ integrals that the sharing keeps anyway (the clocks of the links), so metering n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from simfed.net.flows import Link
 
@@ -18,14 +19,16 @@ Use = tuple[int, float, float, float, float, int]
 many flows. A `LinkUse` before links have names, and instants a clock."""
 
 
+@dataclass(slots=True, eq=False)
 class Piece:
-    __slots__ = ("bytes", "from_s", "load_from_s", "seen")
+    """What a shared link has carried since its flows or its capacity last changed."""
 
-    def __init__(self, now_s: float) -> None:
-        self.from_s = now_s
-        self.load_from_s = now_s
-        self.bytes = 0.0
-        self.seen: dict[Link, float] = {}
+    from_s: float = 0.0
+    load_from_s: float = 0.0
+    """Up to when `bytes` holds what its capped flows sent."""
+    bytes: float = 0.0
+    seen: dict[Link, float] = field(default_factory=dict)
+    """Per link that limits some of its flows: up to which reading of that link's clock."""
 
 
 class Meter:
@@ -50,25 +53,22 @@ class Meter:
     def end_alone(
         self, id: int, now_s: float, left_bytes: float, capacity_bytes_per_s: float
     ) -> None:
-        """It has no longer, or the capacity is about to change."""
+        """The flow no longer has the link to itself, or the capacity is about to change."""
         from_s, left_before = self._alone.pop(id)
         if now_s > from_s:
             carried = _without_rounding(left_before - left_bytes, capacity_bytes_per_s)
             self.on_use((id, from_s, now_s, carried, capacity_bytes_per_s, 1))
 
-    def load_changes(self, link: Link, now_s: float) -> None:
-        """The capped flows across `link` are about to change."""
+    def flow_changes(self, link: Link, owner: Link | None, now_s: float) -> None:
+        """The flows across `link` that `owner` limits (None: the capped ones) are about to
+        change."""
         piece = self._pieces.get(link)
         if piece is None:
-            piece = self._pieces[link] = Piece(now_s)
-        piece.bytes += link.load.value * (now_s - piece.load_from_s)
-        piece.load_from_s = now_s
-
-    def count_changes(self, link: Link, owner: Link, now_s: float) -> None:
-        """The flows across `link` that `owner` limits are about to change."""
-        piece = self._pieces.get(link)
-        if piece is None:
-            piece = self._pieces[link] = Piece(now_s)
+            piece = self._pieces[link] = Piece(now_s, now_s)
+        if owner is None:
+            piece.bytes += link.load.value * (now_s - piece.load_from_s)
+            piece.load_from_s = now_s
+            return
         total = owner.turned + owner.progress_at(now_s)
         tally = link.loads.get(owner)
         if tally is not None:
@@ -78,9 +78,8 @@ class Meter:
     def close(self, link: Link, now_s: float) -> None:
         """The flows on `link` or its capacity are about to change: hand out what it carried until
         now."""
-        self.load_changes(link, now_s)
-        for owner in link.loads:
-            self.count_changes(link, owner, now_s)
+        for owner in (None, *link.loads):
+            self.flow_changes(link, owner, now_s)
         piece = self._pieces[link]
         if now_s > piece.from_s:
             capacity = link.capacity_bytes_per_s

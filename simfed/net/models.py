@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import inf, sqrt
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.plain import Plain
 from simfed.net.flows import Flow
 from simfed.net.topology import Path
 
-__all__ = ["Fluid", "Model", "SlowStart", "Tcp", "make_model"]
+__all__ = ["Fluid", "Model", "ModelSpec", "SlowStart", "Tcp", "make_model"]
 
 _MATHIS = sqrt(1.5)
 """Mathis, Semke, Mahdavi, Ott 1997: rate = MSS/RTT · sqrt(3/2)/sqrt(p), every segment
@@ -65,10 +66,11 @@ class Fluid:
         return Flow(id, size_bytes, path.links, path.latency_s, weight, cap_bytes_per_s)
 
     def payload_bytes(self, wire_bytes: float) -> float:
-        """The same: nothing is added to a payload."""
+        """All of them: the model adds nothing to a payload."""
         return wire_bytes
 
 
+@dataclass(slots=True, eq=False)
 class SlowStart:
     """The bursts of one TCP flow: a window per round trip, twice as large each time.
 
@@ -77,13 +79,10 @@ class SlowStart:
     nothing left to do, and the rest follows without a pause.
     """
 
-    __slots__ = ("began_s", "rtt_s", "window_bytes")
-
-    def __init__(self, window_bytes: float, rtt_s: float, began_s: float) -> None:
-        self.window_bytes = window_bytes
-        self.rtt_s = rtt_s
-        self.began_s = began_s
-        """When the present burst began, in seconds since the flow's start."""
+    window_bytes: float
+    rtt_s: float
+    began_s: float
+    """When the present burst began, in seconds since the flow's start."""
 
     def next_burst(self, flow: Flow) -> tuple[float, float]:
         """(seconds until the next burst, its bytes)."""
@@ -161,12 +160,16 @@ class Tcp:
         return flow
 
     def payload_bytes(self, wire_bytes: float) -> float:
-        """Without headers."""
+        """The bytes without those of headers."""
         return wire_bytes / self.expansion
 
 
-def make_model(model: str | Mapping[str, Any] | Model, *, where: str | None = None) -> Model:
-    """A model from its name, from `{"kind": name, option: value}`, or itself.
+ModelSpec: TypeAlias = str | Mapping[str, Plain] | Model
+"""A model's name, `{"kind": name, option: value}`, or a model."""
+
+
+def make_model(model: ModelSpec, *, where: str | None = None) -> Model:
+    """The model that is meant. Raises: `InputError` for a name or an option that there is not.
 
     >>> make_model({"kind": "tcp", "handshake": False}).handshake
     False
@@ -174,15 +177,14 @@ def make_model(model: str | Mapping[str, Any] | Model, *, where: str | None = No
     if not isinstance(model, (str, Mapping)):
         return model
     options = dict(model) if isinstance(model, Mapping) else {"kind": model}
-    kind = options.pop("kind", None)
-    kinds: dict[Any, type[Fluid] | type[Tcp]] = {"fluid": Fluid, "tcp": Tcp}
+    kind = options.pop("kind", "")
+    kinds: dict[str, type[Fluid] | type[Tcp]] = {"fluid": Fluid, "tcp": Tcp}
     if kind not in kinds:
         allowed = f"a network model: {listed(kinds)}"
         raise InputError(allowed, where=where, got=kind, hint=did_you_mean(str(kind), kinds))
-    known = [field.name for field in fields(kinds[kind])]
+    names = [field.name for field in fields(kinds[kind])]
     for name in options:
-        if name not in known:
-            allowed = f"an option of model {kind}: {listed(known) or 'none'}"
-            raise InputError(allowed, where=where, got=name, hint=did_you_mean(name, known))
-    made: Model = kinds[kind](**options)
-    return made
+        if name not in names:
+            allowed = f"an option of model {kind}: {listed(names) or 'none'}"
+            raise InputError(allowed, where=where, got=name, hint=did_you_mean(name, names))
+    return kinds[kind](**options)

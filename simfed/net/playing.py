@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simfed import native
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.net.compiled import Fluids, fluid_durations, make_engine
 from simfed.net.flows import Flow
 from simfed.net.maxmin import OWN_CAP
-from simfed.net.models import Fluid, Model, make_model
+from simfed.net.models import Fluid, Model, ModelSpec, make_model
 from simfed.net.topology import Direction, Topology
 
-__all__ = ["Arrival", "Send", "durations", "play"]
+__all__ = ["FlowEnd", "Send", "durations", "play"]
 
 
 class Send(NamedTuple):
@@ -30,8 +30,8 @@ class Send(NamedTuple):
     """Its share against others'."""
 
 
-class Arrival(NamedTuple):
-    """What became of it."""
+class FlowEnd(NamedTuple):
+    """How one transfer went."""
 
     duration_s: float
     bottleneck: str | None
@@ -39,12 +39,8 @@ class Arrival(NamedTuple):
 
 
 def play(
-    topology: Topology,
-    sends: Iterable[Send],
-    model: str | Mapping[str, Any] | Model = "fluid",
-    *,
-    epoch_s: float = 0.0,
-) -> list[Arrival]:
+    topology: Topology, sends: Iterable[Send], model: ModelSpec = "fluid", *, epoch_s: float = 0.0
+) -> list[FlowEnd]:
     """Durations and bottlenecks of transfers whose starts are known, in their order.
 
     The same as `Network` gives for them; a twentieth of a millisecond per transfer. Instants are at
@@ -57,19 +53,19 @@ def play(
     >>> from simfed.net import Send, Star, play
     >>> star = Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0)
     >>> play(star, [Send(0.0, 0, 12.0), Send(0.0, 1, 6.0)])
-    [Arrival(duration_s=3.5, bottleneck='server/receive'), Arrival(duration_s=2.0,
+    [FlowEnd(duration_s=3.5, bottleneck='server/receive'), FlowEnd(duration_s=2.0,
     bottleneck='server/receive')]
     """
-    found = _played(topology, sends, make_model(model), epoch_s)
-    return [_arrival(flow, topology) for flow in found]
+    flows = _play_flows(topology, sends, make_model(model), epoch_s)
+    return [_arrival(flow, topology) for flow in flows]
 
 
 def durations(
     topology: Topology, sends: Sequence[Send], model: Model, *, epoch_s: float = 0.0
 ) -> list[float]:
-    """`play`, of which only the seconds are asked."""
+    """The durations that `play` gives, without bottlenecks; in compiled code where it can be."""
     if native.sharing() is None or topology.traces or type(model) is not Fluid:
-        return [flow.spent_s for flow in _played(topology, sends, model, epoch_s)]
+        return [flow.spent_s for flow in _play_flows(topology, sends, model, epoch_s)]
     fluids = Fluids(
         [send.at_s for send in sends],
         [-1 if send.after is None else send.after for send in sends],
@@ -80,24 +76,24 @@ def durations(
     return fluid_durations(topology.capacities_bytes_per_s, fluids)
 
 
-def _played(topology: Topology, sends: Iterable[Send], model: Model, epoch_s: float) -> list[Flow]:
+def _play_flows(
+    topology: Topology, sends: Iterable[Send], model: Model, epoch_s: float
+) -> list[Flow]:
+    """One ended flow per transfer, in their order."""
     engine = make_engine(topology.capacities_bytes_per_s, topology.traces)
     engine.restart_clock(epoch_s)
     sends = list(sends)
     flows: list[Flow | None] = [None] * len(sends)
     follow: dict[int, list[int]] = {}
 
-    def flow_of(number: int, at_s: float) -> Flow:
+    def make_flow(number: int, at_s: float) -> Flow:
         send = sends[number]
         path = topology.path(send.client, send.direction)
-        flow = model.flow(
-            number,
-            send.size_bytes,
-            path,
-            lambda link: engine.capacity_at(link, at_s),
-            send.weight,
-            inf,
-        )
+
+        def capacity(link: int) -> float:
+            return engine.capacity_at(link, at_s)
+
+        flow = model.flow(number, send.size_bytes, path, capacity, send.weight, inf)
         flows[number] = flow
         return flow
 
@@ -106,7 +102,7 @@ def _played(topology: Topology, sends: Iterable[Send], model: Model, epoch_s: fl
         if send.after is not None and not 0 <= send.after < number:
             raise InputError("the number of an earlier transfer", where="after", got=send.after)
         if send.after is None:
-            started.append((send.at_s, flow_of(number, send.at_s)))
+            started.append((send.at_s, make_flow(number, send.at_s)))
         else:
             follow.setdefault(send.after, []).append(number)
     engine.start_all(started)
@@ -114,11 +110,11 @@ def _played(topology: Topology, sends: Iterable[Send], model: Model, epoch_s: fl
         for ended in engine.advance(engine.next_at_s()):
             for number in follow.pop(ended.id, ()):
                 at_s = engine.now_s + sends[number].at_s
-                engine.start(flow_of(number, at_s), at_s)
+                engine.start(make_flow(number, at_s), at_s)
     engine.advance(inf)
     return [flow for flow in flows if flow is not None]
 
 
-def _arrival(flow: Flow, topology: Topology) -> Arrival:
+def _arrival(flow: Flow, topology: Topology) -> FlowEnd:
     link = flow.bottleneck
-    return Arrival(flow.spent_s, None if link == OWN_CAP else topology.link_name(link))
+    return FlowEnd(flow.spent_s, None if link == OWN_CAP else topology.link_name(link))

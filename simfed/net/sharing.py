@@ -24,14 +24,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from math import fsum, inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfed.errors import BrokenInvariant
+from simfed.ground.errors import BrokenInvariant
 from simfed.net.flows import Flow, Link, Tally
 from simfed.net.maxmin import OWN_CAP, max_min
-from simfed.net.topology import view_of
 
 if TYPE_CHECKING:
     from simfed.net.meter import Meter
@@ -62,7 +62,7 @@ class Sharing:
     ) -> None:
         self.now_s = 0.0
         self.meter = meter
-        self._capacities = view_of(np.asarray(capacities_bytes_per_s, dtype=np.float64))
+        self._capacities = np.asarray(capacities_bytes_per_s, dtype=np.float64).data
         self._changed_capacity: dict[int, float] = {}
         self.alone: dict[int, Flow] = {}
         """Links with one flow: no sharing to work out, they are that flow's cap."""
@@ -70,6 +70,9 @@ class Sharing:
         self.changed_flows: dict[Flow, None] = {}
         self.changed_links: dict[Link, None] = {}
         self._dirty: list[tuple[float, int, Link]] = []
+        self.patience, self.patience_per_link = 64, 16
+        """So many links may be solved in one instant, and so many more for each shared link,
+        before it looks like going in circles."""
 
     # ---- changes -------------------------------------------------------------------------------
 
@@ -131,8 +134,7 @@ class Sharing:
     def capacity(self, id: int) -> float:
         """The present capacity of a link, bytes/s."""
         changed = self._changed_capacity.get(id)
-        found: float = self._capacities[id] if changed is None else changed
-        return found
+        return self._capacities[id] if changed is None else changed
 
     def change_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
         """From now on link `id` has this capacity."""
@@ -151,7 +153,7 @@ class Sharing:
 
     def settle(self) -> None:
         """Solve what the changes since the last call have made dirty."""
-        patience = self._patience()
+        patience = self.patience + self.patience_per_link * len(self.shared)
         while self._dirty:
             link = heapq.heappop(self._dirty)[2]
             if not link.dirty:
@@ -164,10 +166,6 @@ class Sharing:
                 self._solve(link)
         return None
 
-    def _patience(self) -> int:
-        """How many links may be solved in one instant before it looks like going in circles."""
-        return 64 + 16 * len(self.shared)
-
     def rate(self, flow: Flow) -> float:
         """The present rate of a flow in progress, bytes/s."""
         return flow.limit_bytes_per_s if flow.owner is None else flow.owner.level * flow.weight
@@ -175,9 +173,8 @@ class Sharing:
     def left(self, flow: Flow) -> float:
         """The bytes that a flow in progress has yet to send."""
         if flow.owner is None:
-            return max(
-                flow.remaining_bytes - flow.limit_bytes_per_s * (self.now_s - flow.since_s), 0.0
-            )
+            sent = flow.limit_bytes_per_s * (self.now_s - flow.since_s)
+            return max(flow.remaining_bytes - sent, 0.0)
         return max((flow.end - flow.owner.progress_at(self.now_s)) * flow.weight, 0.0)
 
     # ---- one flow ------------------------------------------------------------------------------
@@ -194,6 +191,7 @@ class Sharing:
         return link
 
     def _find_limit(self, flow: Flow) -> None:
+        """What caps `flow`: the least of its own cap and the links that it has to itself."""
         limit, cap_link = flow.cap_bytes_per_s, OWN_CAP
         if len(flow.shared) < len(flow.links):
             for id in flow.links:
@@ -205,7 +203,7 @@ class Sharing:
         flow.level_cap = limit / flow.weight
 
     def _refresh(self, flow: Flow) -> None:
-        """What caps `flow` may have changed."""
+        """Find the limit of `flow` anew, as what caps it may have changed."""
         owner = flow.owner
         if owner is None:
             self._release(flow)
@@ -222,24 +220,22 @@ class Sharing:
         """Start a flow at the highest rate that its surroundings could allow; `settle` lowers
         it."""
         shared = flow.shared
-        if not shared or flow.limit_bytes_per_s < min(
-            [link.capacity_bytes_per_s for link in shared]
-        ):
+        slowest = min([link.capacity_bytes_per_s for link in shared], default=inf)
+        if not shared or flow.limit_bytes_per_s < slowest:
             self._cap(flow)
         else:
             owner = min(shared, key=lambda link: (link.level, link.capacity_bytes_per_s, link.id))
             if owner.level == inf:
                 owner.settle(self.now_s)
-                owner.level = (
-                    owner.capacity_bytes_per_s / flow.weight
-                )  # anything finite: it is dirty
+                # anything finite: it is dirty
+                owner.level = owner.capacity_bytes_per_s / flow.weight
                 self._begin_watch(owner)
             self._bind(flow, owner)
         for link in shared:
             self._mark(link)
 
     def _cap(self, flow: Flow) -> None:
-        """From now on its own cap limits it."""
+        """From now on the flow's own limit holds its rate down."""
         flow.owner = None
         self.changed_flows[flow] = None
         for link in flow.shared:
@@ -258,34 +254,26 @@ class Sharing:
             self._add(flow, link)
 
     def _release(self, flow: Flow) -> None:
-        """Bring its books up to now and take its rate off its links."""
-        now_s = self.now_s
-        owner = flow.owner
-        passed_s = now_s - flow.since_s
+        """Bring the flow's sums up to now and take its rate off its links."""
         flow.remaining_bytes = self.left(flow)
         for link in flow.shared:
             self._remove(flow, link)
-        if owner is not None:
-            self.changed_links[owner] = None
-        if passed_s > 0:
-            name = flow.cap_link if owner is None else owner.id
-            flow.dwelt_s[name] = flow.dwelt_s.get(name, 0.0) + passed_s
-            flow.spent_s += passed_s
-            flow.since_s = now_s
+        if flow.owner is not None:
+            self.changed_links[flow.owner] = None
+        flow.spend(self.now_s - flow.since_s)
+        flow.since_s = max(flow.since_s, self.now_s)
         flow.stamp += 1
 
     def _add(self, flow: Flow, link: Link) -> None:
         """Enter a flow in its present state into the books of a link that it crosses."""
-        owner, meter = flow.owner, self.meter
+        owner = flow.owner
+        if self.meter:
+            self.meter.flow_changes(link, owner, self.now_s)
         if owner is None:
-            if meter:
-                meter.load_changes(link, self.now_s)
             link.load.add(flow.limit_bytes_per_s)
             heapq.heappush(link.by_limit, (-flow.level_cap, flow.id, flow))
             link.pushes += 1
             return
-        if meter:
-            meter.count_changes(link, owner, self.now_s)
         tally = link.loads.get(owner)
         if tally is None:
             tally = link.loads[owner] = Tally()
@@ -294,15 +282,13 @@ class Sharing:
         tally.add(flow.weight)
 
     def _remove(self, flow: Flow, link: Link) -> None:
-        """Take it out again, in the same state."""
-        owner, meter = flow.owner, self.meter
+        """Take a flow out of the books of a link; its state is that in which it was entered."""
+        owner = flow.owner
+        if self.meter:
+            self.meter.flow_changes(link, owner, self.now_s)
         if owner is None:
-            if meter:
-                meter.load_changes(link, self.now_s)
             link.load.remove(flow.limit_bytes_per_s)
             return
-        if meter:
-            meter.count_changes(link, owner, self.now_s)
         tally = link.loads[owner]
         tally.remove(flow.weight)
         if not tally.count:
@@ -312,6 +298,7 @@ class Sharing:
     # ---- one link ------------------------------------------------------------------------------
 
     def _mark(self, link: Link) -> None:
+        """Have `settle` find the link's level anew."""
         if not link.dirty:
             link.dirty = True
             heapq.heappush(self._dirty, (link.level, link.id, link))
@@ -324,9 +311,9 @@ class Sharing:
         """
         link.settle(self.now_s)
         while True:
-            own, slack = link.loads.get(link), link.slack()
-            if own is not None:
-                level = slack / own.value
+            weights, slack = link.loads.get(link), link.slack()
+            if weights is not None:
+                level = slack / weights.value
             else:
                 level = inf if slack >= -_TIE * link.capacity_bytes_per_s else -1.0
             if not self._pull(link, level) and not self._push(link, level):
@@ -341,7 +328,7 @@ class Sharing:
         flow = link.fastest_capped()
         speed = -1.0 if flow is None else flow.level_cap
         if len(link.loads) > (link in link.loads):
-            rival = max((other for other in link.loads if other is not link), key=_level)
+            rival = max((k for k in link.loads if k is not link), key=attrgetter("level"))
             if rival.level > bound and rival.level >= speed:
                 self._move_all(rival, link)
                 return True
@@ -371,6 +358,7 @@ class Sharing:
             self._mark_others(flow, None)
 
     def _mark_others(self, flow: Flow, solving: Link | None) -> None:
+        """Mark the links that a flow shares, but for the one that is being solved."""
         for link in flow.shared:
             if link is not solving:
                 self._mark(link)
@@ -380,13 +368,11 @@ class Sharing:
         if link.pushes > 2 * len(link.flows) + 64:
             link.rebase()
         before = link.level
-        own = link.loads.get(link)
-        if slack < -1e-9 * link.capacity_bytes_per_s:
-            raise BrokenInvariant(
-                f"link {link.id}: {-slack} bytes/s above its capacity of "
-                f"{link.capacity_bytes_per_s}"
-            )
-        link.level = level = inf if own is None else max(slack, 0.0) / own.value
+        weights, capacity = link.loads.get(link), link.capacity_bytes_per_s
+        if slack < -1e-9 * capacity:
+            above = f"{-slack} bytes/s above its capacity of {capacity}"
+            raise BrokenInvariant(f"link {link.id}: {above}")
+        link.level = level = inf if weights is None else max(slack, 0.0) / weights.value
         if level == inf:
             if before < inf:
                 for owner in link.loads:
@@ -407,6 +393,7 @@ class Sharing:
                 self._mark(watching)
 
     def _begin_watch(self, link: Link) -> None:
+        """Have the links that limit flows across `link` tell it of changes of their levels."""
         for owner in link.loads:
             if owner is not link:
                 owner.watchers[link] = None
@@ -416,11 +403,11 @@ class Sharing:
 
         Half of the slack is shared out evenly. While the guards it has still fit, they stay.
         """
-        loads, held = link.loads, link.guarded
+        loads, levels = link.loads, link.guarded
         if not loads:
             return
-        if all(owner in held and owner.level <= held[owner] for owner in loads):
-            taken = [(held[owner] - owner.level) * tally.value for owner, tally in loads.items()]
+        if all(owner in levels and owner.level <= levels[owner] for owner in loads):
+            taken = [(levels[owner] - owner.level) * tally.value for owner, tally in loads.items()]
             if fsum(taken) <= slack:
                 return
         link.guard += 1
@@ -437,7 +424,7 @@ class Sharing:
         links = list(self.shared.values())
         index = {link: i for i, link in enumerate(links)}
         flows = list(dict.fromkeys(flow for link in links for flow in link.flows))
-        found = max_min(
+        solution = max_min(
             [link.capacity_bytes_per_s for link in links],
             [[index[link] for link in flow.shared] for flow in flows],
             [flow.weight for flow in flows],
@@ -446,9 +433,8 @@ class Sharing:
         levels: dict[Link, float] = {}
         for link in links:
             link.settle(self.now_s)
-        for flow, rate, bottleneck in zip(
-            flows, found.rates_bytes_per_s, found.bottlenecks, strict=True
-        ):
+        rates = solution.rates_bytes_per_s
+        for flow, rate, bottleneck in zip(flows, rates, solution.bottlenecks, strict=True):
             self._release(flow)
             if bottleneck == OWN_CAP:
                 self._cap(flow)
@@ -471,7 +457,3 @@ class Sharing:
                 owner.watchers.pop(link, None)
                 if level < inf:
                     owner.watchers[link] = None
-
-
-def _level(link: Link) -> float:
-    return link.level

@@ -9,9 +9,11 @@ listed here alone: nothing in a state names code.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
-from simfed.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.plain import Plain
 from simfed.net.flows import Flow, Link, Tally
 from simfed.net.following import Varying
 from simfed.net.meter import Piece
@@ -24,17 +26,15 @@ _KINDS: dict[str, type] = {
 }
 _NAMES = {cls: name for name, cls in _KINDS.items()}
 _LEFT_OUT = {"trace"}
-"""Slots that belong to the topology, and are the same in every network over it."""
+"""Fields that belong to the topology, and are the same in every network over it."""
+
+_FIELDS = {
+    kind: sorted(field.name for field in fields(cls) if field.name not in _LEFT_OUT)
+    for kind, cls in _KINDS.items()
+}
 
 
-def _fields(cls: type) -> list[str]:
-    return [name for name in cls.__slots__ if name not in _LEFT_OUT]  # type: ignore[attr-defined]
-
-
-_FIELDS = {name: _fields(cls) for name, cls in _KINDS.items()}
-
-
-def write_graph(roots: Mapping[str, Any]) -> dict[str, Any]:
+def write_graph(roots: Mapping[str, object]) -> dict[str, Plain]:
     """`roots` and every record that they lead to.
 
     Raises: `RunFailed` for an object of another class, as a network model of one's own may hang on
@@ -45,11 +45,11 @@ def write_graph(roots: Mapping[str, Any]) -> dict[str, Any]:
     >>> again["all"][0] is again["first"], again["first"].links
     (True, (0,))
     """
-    numbers: dict[Any, int] = {}
-    waiting: list[Any] = []
-    rows: list[list[Any]] = []
+    numbers: dict[object, int] = {}
+    waiting: list[object] = []
+    rows: list[list[Plain]] = []
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> Plain:
         if value is None or isinstance(value, (bool, str)):
             return value
         if isinstance(value, float):
@@ -63,41 +63,41 @@ def write_graph(roots: Mapping[str, Any]) -> dict[str, Any]:
             kind = "list" if isinstance(value, list) else "tuple"
             return [kind, *[plain(part) for part in value]]
         if isinstance(value, dict):
-            return ["dict", *[[plain(key), plain(of)] for key, of in value.items()]]
+            return ["dict", *[[plain(key), plain(part)] for key, part in value.items()]]
         if hasattr(value, "__index__"):
             return int(value)
-        raise RunFailed(
-            f"a checkpoint cannot keep transfers under way with a {type(value).__name__}: of the "
-            "network's models it knows fluid and tcp"
-        )
+        kind = f"transfers under way with a {type(value).__name__}"
+        models = "of the network's models it knows fluid and tcp"
+        raise RunFailed(f"a checkpoint cannot keep {kind}: {models}")
 
-    found = {name: plain(value) for name, value in roots.items()}
+    plain_roots = {name: plain(value) for name, value in roots.items()}
     while len(rows) < len(waiting):  # a row may bring further records
         record = waiting[len(rows)]
         kind = _NAMES[type(record)]
         rows.append([kind, *[plain(getattr(record, name)) for name in _FIELDS[kind]]])
-    return {"fields": _FIELDS, "records": rows, "roots": found}
+    return {"fields": _FIELDS, "records": rows, "roots": plain_roots}
 
 
-def read_graph(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Inverse of `write_graph`. Slots that belong to the topology stay unset.
+def read_graph(plain: Mapping[str, Plain]) -> dict[str, Any]:
+    """Inverse of `write_graph`. Fields that belong to the topology stay unset.
 
     Raises: `InputError` for what another version wrote.
     """
     if plain["fields"] != _FIELDS:
-        raise InputError("a checkpoint of this version of simfed", where="network")
+        allowed, problem = "a checkpoint of this version of simfed", "it is of another version"
+        raise InputError(allowed, where="network", problem=problem)
     rows = plain["records"]
-    records: list[Any] = [object.__new__(_KINDS[row[0]]) for row in rows]
+    records: list[object] = [object.__new__(_KINDS[row[0]]) for row in rows]
 
-    def value_of(part: Any) -> Any:
+    def value_of(part: Plain) -> Any:
         if not isinstance(part, list):
             return part
         kind, *parts = part
         if kind == "record":
             return records[parts[0]]
         if kind == "dict":
-            return {value_of(key): value_of(of) for key, of in parts}
-        values = [value_of(of) for of in parts]
+            return {value_of(key): value_of(value) for key, value in parts}
+        values = [value_of(x) for x in parts]
         return tuple(values) if kind == "tuple" else values
 
     for record, (kind, *values) in zip(records, rows, strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from math import inf, isfinite
 
-from simfed.faults import Strikes
+from simfed.ground.strikes import Strikes
 from simfed.net.topology import Floats, Topology
 from simfed.net.traces import LinkTrace, Moment, Trace
 
@@ -18,12 +18,13 @@ __all__ = ["StalledLink", "StalledLinks", "stall"]
 
 
 class StalledLink:
-    """A capacity, or a trace of it, with stalls; answers as a trace on the run's clock.
+    """A capacity, or a trace of it, with stalls; it can be used as a trace on the run's clock.
 
-    >>> from simfed.distributions import Choice
-    >>> from simfed.faults import Rhythm
-    >>> from simfed.seeding import Streams
-    >>> strikes = Strikes(Rhythm(Choice((10.0,)), Choice((2.0,))), Streams(0), "stall", "client-0")
+    >>> from simfed.ground.distributions import Discrete
+    >>> from simfed.ground.strikes import Rhythm
+    >>> from simfed.ground.seeding import Streams
+    >>> rhythm = Rhythm(Discrete((10.0,)), Discrete((2.0,)))
+    >>> strikes = Strikes(rhythm, Streams(0), "stall", "client-0")
     >>> link = StalledLink(5.0, strikes)
     >>> link.rate_bytes_per_s(link.moment(11.0)), link.next_moment(link.moment(11.0))[1]
     (0.0, 12.0)
@@ -49,31 +50,32 @@ class StalledLink:
     def moment(self, at_s: float) -> Moment:
         """The piece in force at an instant."""
         turn, piece = self._trace.moment(at_s + self._offset_s)
-        return self._numbered(Moment(turn, piece), self._strikes.passed(at_s))
+        return self._number_moment(Moment(turn, piece), self._strikes.passed(at_s))
 
     def rate_bytes_per_s(self, moment: Moment) -> float:
         """The capacity of a piece."""
-        piece, borders = self._apart(moment)
+        piece, borders = self._split_moment(moment)
         return 0.0 if borders % 2 else self._trace.rate_bytes_per_s(piece)
 
     def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
         """What follows a piece, and when; `(None, inf)` where the capacity stays 0 for ever."""
-        piece, borders = self._apart(moment)
+        piece, borders = self._split_moment(moment)
         following, changes_s = self._trace.next_moment(piece)
         changes_s -= self._offset_s
         if changes_s == inf and self._trace.rate_bytes_per_s(piece) == 0:
             return None, inf
         border_s = self._strikes.border_s(borders)
         if changes_s > border_s:
-            return self._numbered(piece, borders + 1), border_s
+            return self._number_moment(piece, borders + 1), border_s
         if following is None:
             return None, changes_s
-        return self._numbered(following, borders + (changes_s == border_s)), changes_s
+        return self._number_moment(following, borders + (changes_s == border_s)), changes_s
 
-    def _numbered(self, piece: Moment, borders: int) -> Moment:
+    def _number_moment(self, piece: Moment, borders: int) -> Moment:
+        """Inverse of `_split_moment`."""
         return Moment(piece.turn, piece.piece + self._pieces * borders)
 
-    def _apart(self, moment: Moment) -> tuple[Moment, int]:
+    def _split_moment(self, moment: Moment) -> tuple[Moment, int]:
         """The moment of the trace alone, and how many borders of stalls are past."""
         borders, piece = divmod(moment.piece, self._pieces)
         return Moment(moment.turn, piece), borders
@@ -94,18 +96,18 @@ class StalledLinks(Mapping[int, LinkTrace]):
         self._capacities_bytes_per_s = capacities_bytes_per_s
         self._strikes = strikes
         self._stalls = stalls
-        self._made: dict[int, LinkTrace] = {}
+        self._stalling: dict[int, LinkTrace] = {}
 
     def __contains__(self, link: object) -> bool:
         return link in self._traces or (isinstance(link, int) and self._stalls(link))
 
     def __getitem__(self, link: int) -> LinkTrace:
-        if link not in self._made:
+        if link not in self._stalling:
             if not self._stalls(link):
                 return self._traces[link]
             capacity = self._traces.get(link, float(self._capacities_bytes_per_s[link]))
-            self._made[link] = LinkTrace(StalledLink(capacity, self._strikes(link)))
-        return self._made[link]
+            self._stalling[link] = LinkTrace(StalledLink(capacity, self._strikes(link)))
+        return self._stalling[link]
 
     def __iter__(self) -> Iterator[int]:
         return (link for link in range(len(self._capacities_bytes_per_s)) if link in self)

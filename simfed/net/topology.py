@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.net.traces import LinkTrace
 
 if TYPE_CHECKING:
@@ -27,12 +27,8 @@ __all__ = ["Access", "Direction", "Line", "Path", "Routes", "Star", "Topology"]
 
 Direction = Literal["up", "down"]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-
-
-def view_of(numbers: np.ndarray[Any, Any]) -> Any:
-    """The same numbers, one at a time: each comes as Python's own, in a third of the time that it
-    takes out of an array."""
-    return memoryview(numbers)  # type: ignore[arg-type]  # an array is a buffer
+PerClient: TypeAlias = "float | Sequence[float] | Floats"
+"""One number for all clients, or one for each."""
 
 
 class Path(NamedTuple):
@@ -55,12 +51,12 @@ class Path(NamedTuple):
 class Access:
     """The clients' own links: one number for everybody or one per client. `inf` is unlimited."""
 
-    up_bytes_per_s: float | Any = inf
-    down_bytes_per_s: float | Any = inf
-    latency_s: float | Any = 0.0
-    down_latency_s: float | Any | None = None
+    up_bytes_per_s: PerClient = inf
+    down_bytes_per_s: PerClient = inf
+    latency_s: PerClient = 0.0
+    down_latency_s: PerClient | None = None
     """The same as `latency_s` if not given."""
-    loss: float | Any = 0.0
+    loss: PerClient = 0.0
     traces: Mapping[tuple[int, Direction], LinkTrace] = field(default_factory=dict)
     """Varying links by (client, direction); they replace the numbers above."""
 
@@ -78,7 +74,7 @@ class Line:
 
 
 MOST_LINES = 500_000
-"""Of a network, each direction counted: ten seconds to load, and half a GB."""
+"""Lines of a network, each direction counted: ten seconds to load, and half a GB."""
 NO_STEP = -1
 """In place of a step: the server is reached."""
 
@@ -92,8 +88,8 @@ class Routes:
     are.
 
     >>> routes = Routes()
-    >>> own = routes.step(8)
-    >>> routes.add("far", routes.step(4, routes.step(2, own)), own)
+    >>> last = routes.step(8)
+    >>> routes.add("far", routes.step(4, routes.step(2, last)), last)
     0
     >>> routes.lines_from(routes.up[0]), routes.lines_from(routes.down[0])
     ([4, 2, 8], [8])
@@ -105,7 +101,7 @@ class Routes:
         """For each route the first step of the way to the server; `NO_STEP` at the server
         itself."""
         self.down: list[int] = []
-        """The same of the way back, which bytes cross from its other end."""
+        """For each route the first step of the way back, which bytes cross from its other end."""
         self.line: list[int] = []
         """For each step the index of its line."""
         self.after: list[int] = []
@@ -133,12 +129,12 @@ class Routes:
         return lines
 
 
-MOST_KEPT_STEPS = 1_000_000
-"""Of the ways that a topology keeps worked out; beyond them it begins anew. About 40 MB."""
+MOST_STEPS_IN_MEMORY = 1_000_000
+"""Steps of worked-out ways that a topology holds, about 40 MB; beyond them it begins anew."""
 
 
 class _Way(NamedTuple):
-    """A route in one direction, worked out."""
+    """A route in one direction: its links as in `Path`, and the share of packets that arrive."""
 
     links: tuple[int, ...]
     crossed: tuple[int, ...]
@@ -181,7 +177,7 @@ class Topology:
             self._nodes[:] = node_of_client
         self._latencies_s = np.empty((2, n))
         self._losses = np.empty(n)
-        self._fill(access)
+        self._fill_columns(access)
         self._check()
         self._check_names()
         # of each line whether it can bind, whether its rate is finite, its latency
@@ -192,10 +188,11 @@ class Topology:
         )
         self._lossy = any(line.loss for line in self.lines)
         self._ways: dict[int, tuple[_Way, _Way]] = {}
-        self._kept_steps = 0
-        latencies_s = (view_of(column) for column in self._latencies_s)
-        self._of_clients = (view_of(self._nodes), *latencies_s, view_of(self._losses))
-        self._rates = view_of(self.capacities_bytes_per_s)
+        self._steps_in_memory = 0
+        # views, whose items are Python's own numbers in a third of the time of an array's
+        up_s, down_s = self._latencies_s
+        self._of_clients = (self._nodes.data, up_s.data, down_s.data, self._losses.data)
+        self._rates = self.capacities_bytes_per_s.data
 
     def vary(self, traces: Mapping[int, LinkTrace]) -> None:
         """Have these links vary, in place of `traces`; none exceeds the capacity it has now."""
@@ -203,19 +200,15 @@ class Topology:
         self._of_lines = (self._lines_that_can_bind(), *self._of_lines[1:])
         self._ways.clear()
 
-    def _fill(self, access: Access) -> None:
+    def _fill_columns(self, access: Access) -> None:
         n, rates = self.clients, self.capacities_bytes_per_s
         rates[0 : 2 * n : 2] = access.up_bytes_per_s
         rates[1 : 2 * n : 2] = access.down_bytes_per_s
-        down_latency_s = (
-            access.latency_s if access.down_latency_s is None else access.down_latency_s
-        )
+        down_s = access.latency_s if access.down_latency_s is None else access.down_latency_s
         self._latencies_s[0] = access.latency_s
-        self._latencies_s[1] = down_latency_s
+        self._latencies_s[1] = down_s
         self._losses[:] = access.loss
-        traces = {}
-        for (client, direction), trace in access.traces.items():
-            traces[2 * client + (direction == "down")] = trace
+        traces = {2 * client + (way == "down"): x for (client, way), x in access.traces.items()}
         for k, line in enumerate(self.lines):
             if isinstance(line.capacity_bytes_per_s, LinkTrace):
                 traces[2 * n + k] = line.capacity_bytes_per_s
@@ -226,35 +219,30 @@ class Topology:
         self.traces = traces
 
     def _check(self) -> None:
-        n = self.clients
-        for link in np.flatnonzero(~(self.capacities_bytes_per_s > 0)):
-            got = float(self.capacities_bytes_per_s[link])
-            raise InputError("a rate above 0 bytes/s", where=self.link_name(int(link)), got=got)
+        rates, nodes = self.capacities_bytes_per_s, self._nodes
         latencies = np.concatenate([self._latencies_s.T.ravel(), [x.latency_s for x in self.lines]])
-        for link in np.flatnonzero(~((latencies >= 0) & (latencies < inf))):
-            got = float(latencies[link])
-            raise InputError("a latency of at least 0 s", where=self.link_name(int(link)), got=got)
         losses = np.concatenate([np.repeat(self._losses, 2), [x.loss for x in self.lines]])
-        for link in np.flatnonzero(~((losses >= 0) & (losses < 1))):
-            got = float(losses[link])
-            raise InputError("a loss from 0 to below 1", where=self.link_name(int(link)), got=got)
-        if (
-            self._nodes.min() < 0
-            or self._nodes.max() >= len(self.routes.nodes)
-            or len(self._nodes) != n
+        for allowed, numbers, good in (
+            ("a rate above 0 bytes/s", rates, rates > 0),
+            ("a latency of at least 0 s", latencies, (latencies >= 0) & (latencies < inf)),
+            ("a loss from 0 to below 1", losses, (losses >= 0) & (losses < 1)),
         ):
-            raise InputError("one node index per client", where="node_of_client")
+            for link in np.flatnonzero(~good):
+                where, got = self.link_name(int(link)), float(numbers[link])
+                raise InputError(allowed, where=where, got=got)
+        if nodes.min() < 0 or nodes.max() >= len(self.routes.nodes):
+            problem = "more or fewer than there are clients"
+            raise InputError("one node index per client", where="node_of_client", problem=problem)
 
     def _check_names(self) -> None:
         """Records know a link by its name alone: two of one name would look like one."""
         seen = set()
         for name in (line.name for line in self.lines):
-            of_client = re.fullmatch(r"client-(0|[1-9]\d*)/(up|down)", name)
-            if name in seen or (of_client and int(of_client[1]) < self.clients):
+            client = re.fullmatch(r"client-(0|[1-9]\d*)/(up|down)", name)
+            if name in seen or (client and int(client[1]) < self.clients):
+                allowed = "a name that no other link has"
                 hint = "rename a tier, or make parallel edges one"
-                raise InputError(
-                    "a name that no other link has", where="links", got=name, hint=hint
-                )
+                raise InputError(allowed, where="links", got=name, hint=hint)
             seen.add(name)
 
     def _lines_that_can_bind(self) -> list[bool]:
@@ -314,8 +302,8 @@ class Topology:
         if not 0 <= client < self.clients:
             raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
         nodes, up_latencies_s, down_latencies_s, losses = self._of_clients
-        route, loss = nodes[client], losses[client]
-        up, down = self._ways.get(route) or self._work_out(route)
+        route = nodes[client]
+        up, down = self._ways.get(route) or self._walk_ways(route)
         up_s = up_latencies_s[client] + up.latency_s
         down_s = down_latencies_s[client] + down.latency_s
         if direction == "up":
@@ -329,17 +317,17 @@ class Topology:
             else:
                 links, crossed = (*links, access), (*crossed, access)
         # written so that a path without loss has exactly 0
-        loss += (1 - loss) * (1 - way.success)
+        loss = losses[client] + (1 - losses[client]) * (1 - way.success)
         return Path(links, crossed, here_s, up_s + down_s, loss)
 
-    def _work_out(self, route: int) -> tuple[_Way, _Way]:
-        """Both ways of a route, kept for its next transfer."""
+    def _walk_ways(self, route: int) -> tuple[_Way, _Way]:
+        """Both ways of a route, which stay in memory for its next transfer."""
         up = self.routes.lines_from(self.routes.up[route])
         down = self.routes.lines_from(self.routes.down[route])[::-1]
-        self._kept_steps += len(up) + len(down)
-        if self._kept_steps > MOST_KEPT_STEPS:
+        self._steps_in_memory += len(up) + len(down)
+        if self._steps_in_memory > MOST_STEPS_IN_MEMORY:
             self._ways.clear()
-            self._kept_steps = len(up) + len(down)
+            self._steps_in_memory = len(up) + len(down)
         ways = self._ways[route] = (self._way(up), self._way(down))
         return ways
 
@@ -410,11 +398,11 @@ class Star(Topology):
         self,
         clients: int,
         *,
-        up_bytes_per_s: float | Any = inf,
-        down_bytes_per_s: float | Any = inf,
-        latency_s: float | Any = 0.0,
-        down_latency_s: float | Any | None = None,
-        loss: float | Any = 0.0,
+        up_bytes_per_s: PerClient = inf,
+        down_bytes_per_s: PerClient = inf,
+        latency_s: PerClient = 0.0,
+        down_latency_s: PerClient | None = None,
+        loss: PerClient = 0.0,
         traces: Mapping[tuple[int, Direction], LinkTrace] | None = None,
         receive_bytes_per_s: float | LinkTrace = inf,
         send_bytes_per_s: float | LinkTrace = inf,
@@ -424,20 +412,15 @@ class Star(Topology):
         access = Access(
             up_bytes_per_s, down_bytes_per_s, latency_s, down_latency_s, loss, traces or {}
         )
-        lines = server_lines(
-            "switch",
-            receive_bytes_per_s,
-            send_bytes_per_s,
-            server_latency_s,
-            server_down_latency_s,
-        )
+        rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
+        lines = server_lines("switch", *rates, latency_s, server_down_latency_s)
         routes = Routes()
         routes.add("switch", routes.step(0), routes.step(1))
         super().__init__(clients, access, lines, routes)
 
 
 def check_line_count(lines: int, where: str) -> None:
-    """Refuses a network that is larger than can be handled well."""
+    """Raises: `InputError` for a network of more than `MOST_LINES` lines."""
     if lines > MOST_LINES:
         allowed = f"at most {MOST_LINES:,} links between nodes, each direction counted"
         raise InputError(allowed, where=where, got=lines)

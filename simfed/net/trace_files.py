@@ -20,22 +20,22 @@ from pathlib import Path as FilePath
 
 import numpy as np
 
-from simfed import units
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground import units
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.reading import named_in_errors
 from simfed.net.traces import EndPolicy, Floats, Trace, bin_edges
-from simfed.reading import named_in_errors
 
 __all__ = ["read_csv", "read_mahimahi", "read_pensieve"]
 
 MAHIMAHI_PACKET_BYTES = 1500
 MOST_ROWS = 20_000_000
-"""Of a trace: seconds to read, and 320 MB to keep."""
+"""Rows of one trace: they take seconds to read, and 320 MB of memory."""
 MOST_FILE_BYTES = 2_000_000_000
 MOST_LINE_BYTES = 1_000_000
 
-_FIRST_BLOCK_BYTES = 1 << 16
+FIRST_BLOCK_BYTES = 1 << 16
 """Small, because it often begins with a header or comments, which cost time."""
-_BLOCK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 22
 
 
 def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float = 0.1) -> Trace:
@@ -125,13 +125,13 @@ class _Columns:
         return len(self._columns[0])
 
     def add(self, row: Sequence[float]) -> None:
-        """A row more."""
+        """Add a row."""
         for column, number in zip(self._columns, row, strict=True):
             column.append(number)
         self._check()
 
     def extend(self, columns: Sequence[Floats]) -> None:
-        """Rows more, as columns of equal length."""
+        """Add rows, as columns of equal length."""
         for column, numbers in zip(self._columns, columns, strict=True):
             column.frombytes(np.ascontiguousarray(numbers).data.cast("B"))
         self._check()
@@ -156,9 +156,9 @@ def _read_lines(
     for block in _blocks(path):
         first = block[: block.find(b"\n") + 1]
         delimiter = next((x for x in "\t," if x.encode() in first), " ")
-        found = _parse(block, range(count), delimiter, exactly=True)
-        if found is not None:
-            columns.extend(found)
+        numbers = _parse_block(block, range(count), delimiter, exactly=True)
+        if numbers is not None:
+            columns.extend(numbers)
             lines_before += _count_lines(block)
             continue
         lines = _text(block, path).splitlines()
@@ -167,7 +167,8 @@ def _read_lines(
                 columns.add(parse(line, f"{path}: line {number}"))
         lines_before += len(lines)
     if not len(columns):
-        raise InputError("a trace with at least one line", where=str(path), got="an empty file")
+        allowed = "a trace with at least one line"
+        raise InputError(allowed, where=str(path), problem="the file is empty")
     return columns.arrays()
 
 
@@ -186,47 +187,50 @@ class _Table:
         """The columns that are asked for, as numbers."""
         blocks = _blocks(self.path)
         for block in blocks:
-            found = _parse(block, self._chosen, ",") if self._chosen else None
-            if found is None:
+            numbers = _parse_block(block, self._chosen, ",") if self._chosen else None
+            if numbers is None:
                 self._read_rows(block, blocks)
             else:
-                self._numbers.extend(found)
+                self._numbers.extend(numbers)
                 self._lines_before += _count_lines(block)
         if not self._chosen:
             allowed = "a trace with at least one line"
             raise InputError(allowed, where=str(self.path), got="an empty file")
         if not len(self._numbers):
-            raise InputError("a trace with at least one row", where=str(self.path), got="none")
+            allowed = "a trace with at least one row"
+            raise InputError(allowed, where=str(self.path), problem="it has no row")
         return self._numbers.arrays()
 
     def _read_rows(self, block: bytes, blocks: Iterator[bytes]) -> None:
         """The rows of a block, and of as many more as a row needs that a quoted cell leads into."""
-        given = done = 0
+        lines_given = lines_done = 0
 
         def lines() -> Iterator[str]:
-            nonlocal given
+            nonlocal lines_given
             for piece in chain([block], blocks):
                 for line in io.StringIO(_text(piece, self.path)):
-                    given += 1
+                    lines_given += 1
                     yield line
-                if done == given:
+                if lines_done == lines_given:
                     return
 
         reader = csv.reader(lines())
         try:
             for row in reader:
-                done = reader.line_num
+                lines_done = reader.line_num
                 cells = [cell.strip() for cell in row]
                 if any(cells) and not cells[0].startswith("#"):
-                    self._take(cells, f"{self.path}: line {self._lines_before + done}")
+                    self._add_row(cells, f"{self.path}: line {self._lines_before + lines_done}")
         except csv.Error as error:
             where = f"{self.path}: line {self._lines_before + reader.line_num}"
             raise InputError("a row in CSV", where=where, got=str(error)) from None
-        self._lines_before += given
+        self._lines_before += lines_given
 
-    def _take(self, cells: list[str], where: str) -> None:
-        first, named = not self._chosen, any(isinstance(x, str) for x in self.asked.values())
-        if first:
+    def _add_row(self, cells: list[str], where: str) -> None:
+        """Add the numbers of a row, unless it is the file's first and so may be its header."""
+        is_first = not self._chosen
+        if is_first:
+            named = any(isinstance(x, str) for x in self.asked.values())
             header = cells if named else []
             self._chosen = [
                 _column(x, header, f"{self.path}: {key}") for key, x in self.asked.items()
@@ -234,11 +238,10 @@ class _Table:
             if named:
                 return
         if len(cells) <= max(self._chosen):
-            raise InputError(
-                f"at least {max(self._chosen) + 1} columns", where=where, got=len(cells)
-            )
+            allowed = f"at least {max(self._chosen) + 1} columns"
+            raise InputError(allowed, where=where, got=len(cells))
         chosen = [cells[k] for k in self._chosen]
-        if not (first and not any(_is_number(cell) for cell in chosen)):
+        if not is_first or any(_is_number(cell) for cell in chosen):
             self._numbers.add([_number(cell, where) for cell in chosen])
 
 
@@ -249,26 +252,25 @@ def _blocks(path: str | FilePath) -> Iterator[bytes]:
     """The file in pieces that end where a line ends, without a byte order mark."""
     with named_in_errors(path), open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size > MOST_FILE_BYTES:
-            raise InputError(
-                f"a trace of at most {MOST_FILE_BYTES:,} bytes", where=str(path), got="more"
-            )
-        rest = file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
-        wanted = _FIRST_BLOCK_BYTES
+            allowed = f"a trace of at most {MOST_FILE_BYTES:,} bytes"
+            raise InputError(allowed, where=str(path), got="more")
+        begun = file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
+        wanted = FIRST_BLOCK_BYTES
         while more := file.read(wanted):
-            block = rest + more
+            block = begun + more
             end = max(block.rfind(b"\n"), block.rfind(b"\r", 0, -1)) + 1
             if len(block) - end > MOST_LINE_BYTES:
                 allowed = f"lines of at most {MOST_LINE_BYTES:,} bytes"
                 raise InputError(allowed, where=str(path), got="a longer one")
-            rest = block[end:]
+            begun = block[end:]
             if end:
-                wanted = _BLOCK_BYTES
+                wanted = BLOCK_BYTES
                 yield block[:end]
-        if rest:
-            yield rest
+        if begun:
+            yield begun
 
 
-def _parse(
+def _parse_block(
     block: bytes, chosen: Sequence[int], delimiter: str, *, exactly: bool = False
 ) -> list[Floats] | None:
     """The chosen columns if every cell in them is a finite number and nothing in the block is

@@ -16,14 +16,14 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args, overload
 
 import numpy as np
 
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed
 
 __all__ = [
-    "Column",
     "EndPolicy",
     "LinkTrace",
     "Moment",
     "Trace",
+    "TraceColumn",
     "Varies",
     "bin_edges",
     "lognormal_ar1",
@@ -34,13 +34,13 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 EndPolicy = Literal["loop", "hold", "error"]
 
 MOST_PIECES = 1_000_000
-"""Of a trace in equal steps, or made up: more would take minutes and gigabytes."""
+"""Pieces of a trace in equal steps, or made up: more would take minutes and gigabytes."""
 
 
-class Column(Sequence[float]):
+class TraceColumn(Sequence[float]):
     """Numbers that do not change, of eight bytes each where a tuple's take 32.
 
-    >>> Column([0.0, 2.5])[1], Column([0.0, 2.5]) == (0, 2.5)
+    >>> TraceColumn([0.0, 2.5])[1], TraceColumn([0.0, 2.5]) == (0, 2.5)
     (2.5, True)
     """
 
@@ -55,7 +55,7 @@ class Column(Sequence[float]):
         )
         self.array.flags.writeable = False
         self.view = self.array.data
-        """The same: its items are Python's numbers, found without a call of ours."""
+        """The same numbers; an item is Python's own, and costs no call of a method."""
 
     def __len__(self) -> int:
         return len(self.view)
@@ -67,17 +67,16 @@ class Column(Sequence[float]):
     def __getitem__(self, index: int | slice) -> float | tuple[float, ...]:
         if isinstance(index, slice):
             return tuple(self.view[index])
-        number: float = self.view[index]
-        return number
+        return self.view[index]
 
     def __iter__(self) -> Iterator[float]:
         return iter(self.view)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
+    def __array__(self, dtype: type | None = None, copy: bool | None = None) -> Floats:
         return self.array.astype(dtype) if copy or dtype else self.array
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Column):
+        if isinstance(other, TraceColumn):
             return np.array_equal(self.array, other.array)
         return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
 
@@ -89,8 +88,8 @@ class Column(Sequence[float]):
             return repr(tuple(self))
         return f"({self[0]}, {self[1]}, … {len(self):,} numbers)"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Column, (self.array,)
+    def __reduce__(self) -> tuple[object, ...]:
+        return TraceColumn, (self.array,)
 
 
 class Moment(NamedTuple):
@@ -120,8 +119,8 @@ class Trace:
 
     def __post_init__(self) -> None:
         for name in ("starts_s", "rates_bytes_per_s"):
-            if not isinstance(getattr(self, name), Column):
-                object.__setattr__(self, name, Column(getattr(self, name)))
+            if not isinstance(getattr(self, name), TraceColumn):
+                object.__setattr__(self, name, TraceColumn(getattr(self, name)))
 
     @classmethod
     def of(
@@ -144,14 +143,13 @@ class Trace:
     def of_arrays(
         cls, starts: Floats, rates: Floats, duration_s: float, end: EndPolicy, *, where: str | None
     ) -> Trace:
-        """The same of float64 arrays that the trace may keep: nobody else changes them."""
+        """A checked trace of float64 arrays that the trace may hold: nobody else changes them."""
         if not len(starts) or len(starts) != len(rates):
             raise InputError("a trace with at least one piece", where=where, got=len(starts))
         if end not in get_args(EndPolicy):
             allowed = f"an end policy: {listed(get_args(EndPolicy))}"
-            raise InputError(
-                allowed, where=where, got=end, hint=did_you_mean(end, get_args(EndPolicy))
-            )
+            hint = did_you_mean(end, get_args(EndPolicy))
+            raise InputError(allowed, where=where, got=end, hint=hint)
         if starts[0] != 0:
             raise InputError("a trace that begins at 0 s", where=where, got=float(starts[0]))
         forwards = (starts[1:] > starts[:-1]) & np.isfinite(starts[1:])
@@ -165,11 +163,12 @@ class Trace:
             got = float(rates[np.argmax(bad)])
             raise InputError("a capacity of at least 0 bytes/s", where=where, got=got)
         if not rates.any():
-            raise InputError("a trace with some capacity above 0", where=where, got="only zeros")
-        kept = np.concatenate([[True], rates[1:] != rates[:-1]])
-        if not kept.all():
-            starts, rates = starts[kept], rates[kept]
-        return cls(Column(starts), Column(rates), float(duration_s), end)
+            allowed = "a trace with some capacity above 0"
+            raise InputError(allowed, where=where, problem="only zeros")
+        changes = np.concatenate([[True], rates[1:] != rates[:-1]])
+        if not changes.all():
+            starts, rates = starts[changes], rates[changes]
+        return cls(TraceColumn(starts), TraceColumn(rates), float(duration_s), end)
 
     @property
     def peak_bytes_per_s(self) -> float:
@@ -184,7 +183,7 @@ class Trace:
     @property
     def mean_bytes_per_s(self) -> float:
         """Bytes of one turn over its duration."""
-        return float(self._bytes_of(self.duration_s)) / self.duration_s
+        return float(self._turn_bytes(self.duration_s)) / self.duration_s
 
     def moment(self, at_s: float) -> Moment:
         """The piece in force at `at_s`. A piece begins at its start and ends before the next."""
@@ -214,13 +213,13 @@ class Trace:
         end)."""
         if self.end == "loop":
             turns, at_s = divmod(at_s, self.duration_s)
-            return float(turns * self._bytes_of(self.duration_s) + self._bytes_of(at_s))
+            return float(turns * self._turn_bytes(self.duration_s) + self._turn_bytes(at_s))
         after = max(at_s - self.duration_s, 0.0) if self.end == "hold" else 0.0
-        carried = float(self._bytes_of(min(at_s, self.duration_s)))
+        carried = float(self._turn_bytes(min(at_s, self.duration_s)))
         return carried + after * self.rates_bytes_per_s[-1]
 
-    def _bytes_of(self, at_s: float | Floats) -> Any:
-        """Of one turn until `at_s`, or until each of several instants."""
+    def _turn_bytes(self, at_s: float | Floats) -> Any:
+        """The bytes of one turn until `at_s`, or until each of several instants."""
         starts, rates = np.asarray(self.starts_s), np.asarray(self.rates_bytes_per_s)
         before = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(starts))])
         piece = np.maximum(np.searchsorted(starts, at_s, side="right") - 1, 0)
@@ -230,19 +229,20 @@ class Trace:
         """The same trace with every capacity times `factor`."""
         if factor == 1:
             return self
-        return replace(self, rates_bytes_per_s=Column(np.asarray(self.rates_bytes_per_s) * factor))
+        rates = TraceColumn(np.asarray(self.rates_bytes_per_s) * factor)
+        return replace(self, rates_bytes_per_s=rates)
 
     def rebinned(self, bin_s: float) -> Trace:
         """Pieces of `bin_s` seconds (the last one may be shorter) that carry the same bytes."""
         if not bin_s > 0:
             raise InputError("a bin above 0 s", where="bin", got=bin_s)
         edges = bin_edges(self.duration_s, bin_s, "bin")
-        rates = np.diff(self._bytes_of(edges)) / np.diff(edges)
+        rates = np.diff(self._turn_bytes(edges)) / np.diff(edges)
         return Trace.of(edges[:-1], rates, self.duration_s, self.end)
 
 
 class Varies(Protocol):
-    """What a network asks of a capacity that varies in time; see `Trace`."""
+    """A capacity that varies in time, as a network asks for it; `Trace` says what each means."""
 
     @property
     def peak_bytes_per_s(self) -> float: ...

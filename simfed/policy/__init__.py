@@ -6,10 +6,11 @@ client's rewards: `Ascend`, exponential weights (`Exp3`, `Exp3Ix`, `Exp3S`), upp
 the methods of `Policy`, checked by `simfed.testing.check_policy`.
 """
 
+from simfed.compress.choice import Choice
 from simfed.policy.adaptive import AdaptiveK
 from simfed.policy.ascend import Ascend
 from simfed.policy.balance import Balance
-from simfed.policy.base import CHOICES, Bandit, Choice, Policy, Pull, Spent, check_option, watches
+from simfed.policy.base import CHOICES, Bandit, Policy, Pull, Reason, Spent, check_option, watches
 from simfed.policy.build import build_policy, policy_maker
 from simfed.policy.exp3 import Exp3, Exp3Ix, Exp3S
 from simfed.policy.factored import Factored
@@ -33,6 +34,7 @@ __all__ = [
     "Factored",
     "Policy",
     "Pull",
+    "Reason",
     "Replay",
     "SlidingWindowUcb",
     "Spent",

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from simfed.levels import Level, arm_of
+from simfed.compress.choice import Choice
+from simfed.ground.levels import Level
+from simfed.ground.registry import NameOf
 from simfed.policy.base import Bandit, Pull, check_option
 from simfed.policy.interval import Interval
-from simfed.registry import NameOf
 
 __all__ = ["AdaptiveK"]
 
@@ -54,7 +55,7 @@ class AdaptiveK(Bandit):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         strategy: Annotated[str, NameOf("compressor"), "the codec"] = "top-k",
@@ -64,10 +65,11 @@ class AdaptiveK(Bandit):
         widen: Annotated[float, "factor around the K of a window"] = 1.5,
     ) -> None:
         self._within = Interval.of(strategy, least, most)
-        super().__init__(tuple(dict.fromkeys((*arms, strategy))), reward_range)
+        self.strategy = Choice(strategy)
+        arms = tuple(dict.fromkeys((*map(Choice.of, arms), self.strategy)))
+        super().__init__(arms, reward_range)
         check_option("window", window, window >= 1, "a whole number of at least 1")
         check_option("widen", widen, 1 <= widen < math.inf, "a number of at least 1")
-        self.strategy = strategy
         self.window = window
         self.widen = widen
         self._low, self._high = self._within.least, self._within.most
@@ -80,9 +82,9 @@ class AdaptiveK(Bandit):
     @staticmethod
     def ends(
         strategy: str = "top-k", least: Level = "0.2%", most: Level = "100%", **rest: Any
-    ) -> tuple[str, str]:
+    ) -> tuple[Choice, Choice]:
         """The arms at the ends of what it plays."""
-        return arm_of(strategy, least), arm_of(strategy, most)
+        return Choice(strategy, least), Choice(strategy, most)
 
     def pull(self, rng: np.random.Generator) -> Pull:
         here, there = self._points()

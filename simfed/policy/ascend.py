@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 
-from simfed.errors import listed
+from simfed.compress.choice import Choice
+from simfed.ground.errors import listed
 from simfed.policy.base import Policy, Pull, check_arms, check_option, finite_reward
 
 __all__ = ["Ascend"]
@@ -49,7 +50,7 @@ class Ascend(Policy):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         warmup: Annotated[int, "warm-up plays per strategy"] = 5,

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from simfed.levels import Level, arm_of
+from simfed.compress.choice import Choice
+from simfed.ground.levels import Level
+from simfed.ground.registry import NameOf
 from simfed.policy.base import Policy, Pull, Spent, check_option
 from simfed.policy.interval import Interval
-from simfed.registry import NameOf
 
 __all__ = ["Balance"]
 
@@ -51,7 +52,7 @@ class Balance(Policy):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         share: Annotated[float, "seconds of upload per second of the rest of the round"] = 0.3,
@@ -61,17 +62,17 @@ class Balance(Policy):
     ) -> None:
         check_option("share", share, 0 < share < math.inf, "a number above 0")
         self._within = Interval.of(strategy, least, most)
-        self.arms = tuple(dict.fromkeys((*arms, strategy)))
+        self.strategy = Choice(strategy)
+        self.arms = tuple(dict.fromkeys((*map(Choice.of, arms), self.strategy)))
         self.share = share
-        self.strategy = strategy
         self._k = self._within.middle
 
     @staticmethod
     def ends(
         strategy: str = "top-k", least: Level = "0.2%", most: Level = "30%", **rest: Any
-    ) -> tuple[str, str]:
+    ) -> tuple[Choice, Choice]:
         """The arms at the ends of what it plays."""
-        return arm_of(strategy, least), arm_of(strategy, most)
+        return Choice(strategy, least), Choice(strategy, most)
 
     def pull(self, rng: np.random.Generator) -> Pull:
         return Pull(self.strategy, "fixed", k=self._within.level(self._k))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.levels import Level
-from simfed.vocabulary import CHOICES, Choice
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.levels import Level
+from simfed.ground.vocabulary import CHOICES, Reason
 
 __all__ = [
     "CHOICES",
     "Bandit",
-    "Choice",
     "Policy",
     "Pull",
+    "Reason",
     "Spent",
     "check_arms",
     "check_option",
@@ -34,8 +35,8 @@ class Pull:
     `forced` pulls are made by the server after a rollback, never by a policy, and get no reward.
     """
 
-    arm: str
-    choice: Choice
+    arm: Choice
+    choice: Reason
     probability: float = 1.0
     k: Level | None = None
     """The level, where the policy sets it itself; else the arm says it, or the scenario's K
@@ -45,17 +46,22 @@ class Pull:
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""
-        return asdict(self)
+        parts = [part.plain() for part in self.parts]
+        return {
+            "arm": str(self.arm), "choice": self.choice, "probability": self.probability,
+            "k": self.k, "parts": parts,
+        }  # fmt: skip
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Pull:
         """Inverse of `plain`."""
-        return cls(**{**plain, "parts": tuple(map(cls.of_plain, plain.get("parts", ())))})
+        parts = tuple(map(cls.of_plain, plain.get("parts", ())))
+        return cls(**{**plain, "arm": Choice.of(plain["arm"]), "parts": parts})
 
     def __repr__(self) -> str:
-        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[:3]]
-        shown += [f"k={self.k!r}"] if self.k is not None else []
-        return f"Pull({', '.join(shown)})"
+        level = f", k={self.k!r}" if self.k is not None else ""
+        why = f"choice={self.choice!r}, probability={self.probability!r}"
+        return f"Pull(arm={str(self.arm)!r}, {why}{level})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +86,16 @@ class Policy(Protocol):
     forced ones included, comes back once, possibly after later pulls (a late contribution): to
     `update` with its reward, or to `void`.
 
+    `arms` are values (`simfed.compress.choice.Choice`: a codec, a level), which a policy that only
+    counts need not look into. A constructor that does not annotate `arms` with `Choice` gets their
+    labels, `top-k@500`, in place of them, and may answer with labels.
+
     The keywords of the constructor, with their annotations and defaults, are the policy's keys in
     scenarios; `Annotated[float, "what it is"]` explains one in the reference. A value that the
     constructor refuses is an `InputError` whose `where` names the keyword.
     """
 
-    arms: tuple[str, ...]
+    arms: tuple[Choice, ...]
     draws: ClassVar[bool] = True
     """Whether a pull uses the generator that it gets."""
     learns: bool
@@ -133,7 +143,7 @@ class Bandit(Policy):
 
     learns = True
 
-    def __init__(self, arms: Sequence[str], reward_range: tuple[float, float]) -> None:
+    def __init__(self, arms: Sequence[Choice], reward_range: tuple[float, float]) -> None:
         self.arms = check_arms(arms)
         self.low, self.high = reward_range
         if not self.low < self.high:
@@ -159,14 +169,15 @@ def watches(policy: Policy) -> bool:
     return bool(getattr(policy, "watches_time", False))
 
 
-def check_arms(arms: Sequence[str], *chosen: str) -> tuple[str, ...]:
+def check_arms(arms: Sequence[Choice], *chosen: Choice) -> tuple[Choice, ...]:
     """`arms` as a tuple: at least one, each once, `chosen` among them; else `InputError`."""
     arms = tuple(arms)
     if not arms or len(set(arms)) != len(arms):
-        raise InputError("at least one arm, each once", got=list(arms))
+        raise InputError("at least one arm, each once", got=list(map(str, arms)))
     for arm in chosen:
         if arm not in arms:
-            raise InputError(f"an arm: {listed(arms)}", got=arm, hint=did_you_mean(arm, arms))
+            labels, got = list(map(str, arms)), str(arm)
+            raise InputError(f"an arm: {listed(labels)}", got=got, hint=did_you_mean(got, labels))
     return arms
 
 

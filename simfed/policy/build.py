@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from simfed.errors import InputError
+from simfed.compress.choice import Choice, arms_for
+from simfed.ground.errors import InputError
+from simfed.ground.registry import registry
 from simfed.policy.base import Policy
 from simfed.policy.factored import Factored
-from simfed.registry import registry
+from simfed.policy.text import TextPolicy
 
 __all__ = ["build_policy", "policy_maker"]
 
 
 def build_policy(
     kind: str,
-    arms: Sequence[str],
+    arms: Sequence[Choice | str],
     *,
     reward_range: tuple[float, float] = (-1.0, 1.0),
     options: Mapping[str, Any] | None = None,
@@ -24,26 +26,26 @@ def build_policy(
 ) -> Policy:
     """A new policy for one client.
 
-    `kind` is a name in the registry of policies; `options` are keywords of its constructor.
-    `factored`: two of the kind, one for codecs and one for levels, see `Factored`. Where many
-    clients are alike, `policy_maker` looks all that up once.
+    `kind` is a name in the registry of policies; `arms` are choices or their labels; `options` are
+    keywords of its constructor. `factored`: two of the kind, one for codecs and one for levels, see
+    `Factored`. Where many clients are alike, `policy_maker` looks all that up once.
 
     Raises:
         InputError: a name that nobody registered, or options that the constructor refuses.
 
     >>> build_policy("uniform", ("top-k",), options={"strategy": "top-k"}).arms
-    ('top-k',)
+    (Choice('top-k'),)
     >>> build_policy("d-ucb", ("top-k",), options={"discount": -1})
     Traceback (most recent call last):
     ...
-    simfed.errors.InputError: discount: a number above 0, up to 1, got -1
+    simfed.ground.errors.InputError: discount: got -1, expected a number above 0, up to 1
     """
     return policy_maker(kind, arms, reward_range=reward_range, options=options, factored=factored)()
 
 
 def policy_maker(
     kind: str,
-    arms: Sequence[str],
+    arms: Sequence[Choice | str],
     *,
     reward_range: tuple[float, float] = (-1.0, 1.0),
     options: Mapping[str, Any] | None = None,
@@ -52,11 +54,15 @@ def policy_maker(
     """What makes a policy for one client after another, each as `build_policy` would."""
     cls, of_kind = registry("policy").get(kind), dict(options or {})
 
-    def make(arms: Sequence[str]) -> Policy:
+    def make(arms: Sequence[Choice]) -> Policy:
+        offered = arms_for(cls, arms)
         try:
-            made: Policy = cls(tuple(arms), reward_range=reward_range, **of_kind)
+            made: Policy = cls(offered, reward_range=reward_range, **of_kind)
         except (TypeError, ValueError) as error:
-            raise InputError(f"options that policy {kind} takes ({error})") from error
-        return made
+            raise InputError(
+                problem=f"policy {kind} does not take these options: {error}"
+            ) from error
+        return made if offered == tuple(arms) else TextPolicy(made)
 
-    return partial(Factored, arms, make) if factored else partial(make, tuple(arms))
+    choices = tuple(map(Choice.of, arms))
+    return partial(Factored, choices, make) if factored else partial(make, choices)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from simfed.compress.choice import Choice
 from simfed.policy.base import Bandit, Pull, check_option
 
 __all__ = ["Exp3", "Exp3Ix", "Exp3S"]
@@ -47,7 +48,7 @@ class Exp3(ExponentialWeights):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         mixing: Annotated[float, "share of uniform exploration"] = 0.1,
@@ -94,7 +95,7 @@ class Exp3S(Exp3):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         mixing: Annotated[float, "share of uniform exploration"] = 0.1,
@@ -132,7 +133,7 @@ class Exp3Ix(ExponentialWeights):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         rate: Annotated[float | None, "η; omitted: √(ln S/(S·t)) at the t-th of its plays"] = None,

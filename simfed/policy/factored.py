@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from simfed.errors import InputError
-from simfed.levels import all_pairs, arm_of, split_arm
-from simfed.policy.base import Choice, Policy, Pull
+from simfed.compress.choice import Choice, all_pairs
+from simfed.ground.errors import InputError
+from simfed.policy.base import Policy, Pull, Reason
 
 __all__ = ["Factored"]
 
-_MOST_OF: tuple[Choice, ...] = ("warm-up", "explore", "exploit", "fixed")
+_MOST_OF: tuple[Reason, ...] = ("warm-up", "explore", "exploit", "fixed")
 """What a pull of two parts is called: the first of these that one of them is."""
 
 
@@ -31,9 +31,10 @@ class Factored(Policy):
     `warm-up`, else `explore`, where one of the two is.
 
     >>> from simfed.policy import Ascend
-    >>> policy = Factored(("top-k@500", "top-k@1000", "dense"), lambda arms: Ascend(arms, warmup=1))
-    >>> policy.arms
-    ('top-k', 'dense', '@500', '@1000')
+    >>> arms = Choice("top-k", 500), Choice("top-k", 1000), Choice("dense")
+    >>> policy = Factored(arms, lambda arms: Ascend(arms, warmup=1))
+    >>> [str(arm) for arm in policy.arms]
+    ['top-k', 'dense', '@500', '@1000']
     >>> policy.pull(np.random.default_rng(1))
     Pull(arm='top-k@1000', choice='warm-up', probability=0.25)
 
@@ -42,14 +43,16 @@ class Factored(Policy):
 
     learns = True
 
-    def __init__(self, arms: Sequence[str], make: Callable[[tuple[str, ...]], Policy]) -> None:
+    def __init__(
+        self, arms: Sequence[Choice], make: Callable[[tuple[Choice, ...]], Policy]
+    ) -> None:
         if not all_pairs(arms):
-            raise InputError("arms that are every pair of codecs and levels", got=list(arms))
-        pairs = list(map(split_arm, arms))
-        self._with_level = {codec for codec, level in pairs if level is not None}
-        self._codec = make(tuple(dict.fromkeys(codec for codec, _ in pairs)))
-        levels = dict.fromkeys(level for _, level in pairs if level is not None)
-        self._level = make(tuple(arm_of("", level) for level in levels))
+            allowed = "arms that are every pair of codecs and levels"
+            raise InputError(allowed, got=list(map(str, arms)))
+        self._with_level = {arm.at(None) for arm in arms if arm.level is not None}
+        self._codec = make(tuple(dict.fromkeys(arm.at(None) for arm in arms)))
+        levels = dict.fromkeys(arm.level for arm in arms if arm.level is not None)
+        self._level = make(tuple(Choice("", level) for level in levels))
         self.arms = (*self._codec.arms, *self._level.arms)
 
     def pull(self, rng: np.random.Generator) -> Pull:
@@ -58,7 +61,7 @@ class Factored(Policy):
             parts.append(self._level.pull(rng))
         choices = {part.choice for part in parts}
         return Pull(
-            "".join(part.arm for part in parts),
+            parts[0].arm.at(parts[-1].arm.level),
             next(choice for choice in _MOST_OF if choice in choices),
             float(np.prod([part.probability for part in parts])),
             parts=tuple(parts),

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from simfed.compress.codec import check_level, codec_from_spec
-from simfed.errors import InputError
-from simfed.levels import Level, arm_of, energy_level
+from simfed.compress.choice import Choice
+from simfed.compress.codec import check_level
+from simfed.ground.errors import InputError
+from simfed.ground.levels import Level, energy_level
+from simfed.ground.registry import NameOf
 from simfed.policy.base import Policy, Pull, check_arms, check_option
-from simfed.registry import NameOf
 
 __all__ = ["EnergyShare", "Replay", "Uniform"]
 
@@ -33,13 +34,15 @@ class Uniform(Policy):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         strategy: Annotated[str, NameOf("compressor"), "the strategy"],
     ) -> None:
-        self.arms = tuple(arms) if strategy in arms else (*arms, strategy)
-        self._pull = Pull(strategy, "fixed")
+        offered = tuple(map(Choice.of, arms))
+        chosen = next((arm for arm in offered if arm.label == strategy), None)
+        self.arms = offered if chosen is not None else (*offered, Choice.of(strategy))
+        self._pull = Pull(chosen or self.arms[-1], "fixed")
 
     def pull(self, rng: np.random.Generator) -> Pull:
         return self._pull
@@ -76,24 +79,26 @@ class EnergyShare(Uniform):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         share: Annotated[float, "of the energy, above 0, up to 1"] = 0.9,
         strategy: Annotated[str, NameOf("compressor"), "top-k, or a chain behind it"] = "top-k",
     ) -> None:
         check_option("share", share, 0 < share <= 1, "a share above 0, up to 1")
-        check_option("strategy", strategy, "@" not in strategy, "a strategy without a level")
+        bare = Choice.of(strategy).level is None
+        check_option("strategy", strategy, bare, "a strategy without a level")
         try:
-            check_level(codec_from_spec(strategy), energy_level(share))
+            check_level(Choice(strategy).codec, energy_level(share))
         except InputError as error:
             raise error.within("strategy") from None
-        super().__init__(arms, reward_range, strategy=arm_of(strategy, energy_level(share)))
+        [played] = self.ends(share, strategy)
+        super().__init__(arms, reward_range, strategy=played.label)
 
     @staticmethod
-    def ends(share: float = 0.9, strategy: str = "top-k", **rest: Any) -> tuple[str, ...]:
+    def ends(share: float = 0.9, strategy: str = "top-k", **rest: Any) -> tuple[Choice, ...]:
         """The arm that it plays."""
-        return (arm_of(strategy, energy_level(share)),)
+        return (Choice(strategy, energy_level(share)),)
 
 
 class Replay(Policy):
@@ -104,9 +109,10 @@ class Replay(Policy):
     choice's own but the scenario's, or said by the arm. Raises `InputError` when the record is used
     up.
 
-    >>> policy = Replay(("top-k", "random-k"), recorded=["random-k", "top-k"])
+    >>> first, second = Choice("random-k"), Choice("top-k")
+    >>> policy = Replay((second, first), recorded=[first, second])
     >>> [policy.pull(np.random.default_rng(0)).arm for _ in range(2)]
-    ['random-k', 'top-k']
+    [Choice('random-k'), Choice('top-k')]
     """
 
     learns = False
@@ -114,10 +120,10 @@ class Replay(Policy):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
-        recorded: Sequence[str],
+        recorded: Sequence[Choice],
         levels: Sequence[Level | None] = (),
     ) -> None:
         self.arms = check_arms(arms, *dict.fromkeys(recorded))
@@ -128,7 +134,8 @@ class Replay(Policy):
     def pull(self, rng: np.random.Generator) -> Pull:
         if self._next == len(self._recorded):
             raise InputError(
-                f"a recorded run in which this client takes part more than {self._next} times"
+                "one with more",
+                problem=f"the recorded run has only {self._next} participations of this client",
             )
         arm, level = self._recorded[self._next], self._levels[self._next]
         self._next += 1

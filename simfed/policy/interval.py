@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from simfed.compress.codec import codec_from_spec
-from simfed.errors import InputError
-from simfed.levels import Level, checked_level, energy_of, split_arm
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError
+from simfed.ground.levels import Level, checked_level, energy_of
 from simfed.policy.base import check_option
 
 __all__ = ["Interval"]
@@ -27,10 +27,9 @@ class Interval(NamedTuple):
         >>> Interval.of("top-k", 100, 900)
         Interval(least=100.0, most=900.0, in_shares=False)
         """
-        codec, level = split_arm(strategy)
-        check_option("strategy", strategy, level is None, "a strategy without a level")
-        takes_k = codec_from_spec(codec).takes_k
-        check_option("strategy", strategy, takes_k, "a strategy that goes by K")
+        choice = Choice.of(strategy)
+        check_option("strategy", strategy, choice.level is None, "a strategy without a level")
+        check_option("strategy", strategy, choice.codec.takes_k, "a strategy that goes by K")
         low, high = _checked("least", least), _checked("most", most)
         in_shares = isinstance(low, str)
         alike = isinstance(high, str) == in_shares

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from simfed.compress.choice import Choice
 from simfed.policy.base import Bandit, Pull, check_option
 
 __all__ = ["Thompson"]
@@ -42,7 +43,7 @@ class Thompson(Bandit):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         discount: Annotated[float, "γ: weight of a play, per later play; 1 never forgets"] = 0.99,

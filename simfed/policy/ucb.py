@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from simfed.compress.choice import Choice
 from simfed.policy.base import Bandit, Pull, check_option
 
 __all__ = ["DiscountedUcb", "SlidingWindowUcb", "Ucb1"]
@@ -29,7 +30,7 @@ class UpperConfidence(Bandit):
     up.
     """
 
-    def __init__(self, arms: Sequence[str], reward_range: tuple[float, float]) -> None:
+    def __init__(self, arms: Sequence[Choice], reward_range: tuple[float, float]) -> None:
         super().__init__(arms, reward_range)
         self._unpaid = [0] * len(self.arms)  # pulls since the arm's last reward
 
@@ -92,7 +93,7 @@ class DiscountedUcb(UpperConfidence):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         discount: Annotated[float, "γ: weight of a play, per later play"] = 0.99,
@@ -155,7 +156,7 @@ class Ucb1(DiscountedUcb):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         exploration: Annotated[float, "ξ in the padding √(ξ·ln t/n(s))"] = 2.0,
@@ -184,7 +185,7 @@ class SlidingWindowUcb(UpperConfidence):
 
     def __init__(
         self,
-        arms: Sequence[str],
+        arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         window: Annotated[int, "τ: plays that are remembered"] = 200,

@@ -1,4 +1,4 @@
-"""Frozen facts of a run: tables, run directory, fingerprint, checkpoint, invariants, reading.
+"""Frozen facts of a run: tables, run directory, fingerprint, checkpoint, reading.
 
 Imports pyarrow when tables are made or read, pandas when a data frame is asked for, and neither
 simpy nor torch.
@@ -18,7 +18,6 @@ _HOMES = {
     "open_run": "read",
     "read_manifest": "read",
     "summarise": "summary",
-    "verify": "invariants",
     "versions": "manifest",
 }
 

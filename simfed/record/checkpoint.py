@@ -17,16 +17,16 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.record import files
 from simfed.record.digest import digest_of, file_digest
-from simfed.record.recorder import Recorder
+from simfed.record.recorder import DamagedSegment, Recorder
 
 __all__ = ["Checkpoint", "CheckpointFolder", "Loaded"]
 
@@ -62,6 +62,10 @@ class Loaded:
     """The file that holds its arrays."""
     warning: str | None = None
     """Which newer checkpoint was passed over, and why."""
+
+
+_BEGINNING = Loaded(Checkpoint(0, {}, {}), {}, "", "")
+"""Of a run: no rounds are done, and no rows are recorded."""
 
 
 class CheckpointFolder:
@@ -103,9 +107,12 @@ class CheckpointFolder:
     def load(self, recorder: Recorder) -> Loaded | None:
         """The newest whole checkpoint, None where there is none; nothing is changed.
 
-        Raises: `InputError` that names the first damaged file where no checkpoint is whole.
+        Where a checkpoint is whole, but no rows are up to one, it is `_BEGINNING`: they come again
+        when the run does. Raises: `InputError` that names the first damaged file where no
+        checkpoint is whole.
         """
         damaged: InputError | None = None
+        rows_alone = False
         for name in (_NEWEST, _EARLIER):
             if not (self.path / name).exists():
                 continue
@@ -113,6 +120,7 @@ class CheckpointFolder:
                 found = self._read(name, recorder)
             except InputError as error:
                 damaged = damaged or error
+                rows_alone |= isinstance(error, DamagedSegment)
                 continue
             if damaged is None:
                 return found
@@ -123,19 +131,28 @@ class CheckpointFolder:
             return Loaded(found.checkpoint, found.segments, found.name, found.arrays, warning)
         if damaged is None:
             return None
-        raise InputError(
-            damaged.allowed,
-            where=damaged.where,
-            got=damaged.got,
-            hint="no other checkpoint is whole, --overwrite begins the run again",
-        )
+        if rows_alone:
+            begun = "no checkpoint has all its rows, so the run began at round 1 again"
+            return replace(_BEGINNING, warning=f"{damaged}; {begun}")
+        raise damaged.changed(hint="no other checkpoint is whole, --overwrite begins the run again")
 
     def take_up(self, loaded: Loaded, recorder: Recorder) -> None:
         """Go on from a checkpoint that `load` gave: what is newer than it goes."""
+        if loaded.checkpoint.round == 0:
+            for name in (_EARLIER, _NEWEST):
+                (self.path / name).unlink(missing_ok=True)
+            recorder.restore(None)
+            return
         if loaded.name != _NEWEST:
             os.replace(self.path / loaded.name, self.path / _NEWEST)
         self._arrays = [loaded.arrays]
         recorder.restore(loaded.segments)
+
+    def sweep(self) -> None:
+        """Delete what a killed process left half-written, arrays in the making included."""
+        files.sweep(self.path)
+        for left in self.path.glob(".tmp*"):  # as safetensors calls a file that is not whole yet
+            left.unlink(missing_ok=True)
 
     def damages(self) -> list[InputError]:
         """What is wrong with the states and arrays that are kept of a finished run."""
@@ -162,17 +179,17 @@ class CheckpointFolder:
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
             if state["format"] != FORMAT:
-                raise _damaged(path, f"format {state['format']}, not {FORMAT}")
+                raise _damaged(path, f"it has format {state['format']}, not {FORMAT}")
             digest = state.pop("digest")
             if digest_of(state) != digest:
-                raise _damaged(path, "one whose content is not what its digest says")
+                raise _damaged(path, "its content is not what its digest says")
             if state["run"] != self._run:
-                raise _damaged(path, f"one of run {state['run']}, not {self._run}")
+                raise _damaged(path, f"it is of run {state['run']}, not {self._run}")
             arrays = self.path / state["arrays"]["file"]
             if not arrays.is_file():
-                raise _damaged(arrays, "none")
+                raise _damaged(arrays, "it is missing")
             if file_digest(arrays) != state["arrays"]["digest"]:
-                raise _damaged(arrays, "one whose content is not what its digest says")
+                raise _damaged(arrays, "its content is not what its digest says")
             if recorder is not None:
                 recorder.check(state["segments"])
             checkpoint = Checkpoint(int(state["round"]), state["facts"], load_file(arrays))
@@ -220,4 +237,4 @@ def _sealed(state: Mapping[str, Any]) -> str:
 
 
 def _damaged(path: Path, got: str) -> InputError:
-    return InputError("a whole checkpoint file of this run", where=str(path), got=got)
+    return InputError("a whole checkpoint file of this run", where=str(path), problem=got)

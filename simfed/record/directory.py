@@ -17,12 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from simfed.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.version import VERSION
 from simfed.record import aside, files
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
 from simfed.record.digest import Fingerprint, manifest_digest, scenario_digest, sha256
 from simfed.record.lock import LOCK, held
-from simfed.record.manifest import differences
+from simfed.record.manifest import differences, is_of_this_version
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
 from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES
@@ -91,7 +92,7 @@ class RunDirectory:
             try:
                 made._put_manifest()
                 for name, content in beside.items():
-                    (path / name).parent.mkdir(exist_ok=True)
+                    (path / name).parent.mkdir(parents=True, exist_ok=True)
                     (path / name).write_bytes(content)
                 files.put_text(path / "scenario.yaml", scenario_yaml)  # now the run has begun
             except BaseException:
@@ -115,8 +116,9 @@ class RunDirectory:
         Nothing is changed before `go_on`. `mode` and `device` are the manifest's (`full` or
         `time-only`, where it learns); like the scenario they must be the same as when the run
         began, and so must the further files (`beside`), and the data and the models of `manifest`,
-        what it would say if it began now. Other versions of packages are warned of. Raises:
-        `InputError`, also where no checkpoint is whole.
+        what it would say if it began now. Other versions of packages are warned of; an unfinished
+        run of another version of simfed does not go on. Raises: `InputError`, also where no
+        checkpoint is whole.
         """
         path = Path(path)
         if _look_into(path) == "nothing":
@@ -138,12 +140,19 @@ class RunDirectory:
         for name, content in (beside or {}).items():
             if name in begun.get("files", {}) and sha256(content) != begun["files"][name]:
                 raise InputError(
-                    f"the {Path(name).name} that this run began with, of which this is a copy",
-                    where=str(path / name), got="another one in use now",
-                )  # fmt: skip
+                    where=str(path / name),
+                    problem=f"another {Path(name).name} is in use than this run began with",
+                )
         found = cls(path, begun)
         if found.finished:
             return found
+        if not is_of_this_version(begun):
+            raise InputError(
+                "the version that began it",
+                where=str(path),
+                problem=f"simfed {begun['versions']['simfed']} began this run, this is {VERSION}",
+                hint="--overwrite begins the run again",
+            )
         found.manifest["status"] = "running"
         found.manifest.pop("reason", None)
         found._beside = dict(beside or {})
@@ -163,9 +172,9 @@ class RunDirectory:
         """Say that the run is under way again; what a killed process left half-done goes."""
         with _writing(self.path):
             files.sweep(self.path)
-            files.sweep(self._checkpoints.path)
+            self._checkpoints.sweep()
             for name, content in self._beside.items():  # its copies may be damaged
-                (self.path / name).parent.mkdir(exist_ok=True)
+                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
                 (self.path / name).write_bytes(content)
             self.manifest["warnings"] = [*self.manifest.get("warnings", []), *self.warnings]
             self._put_manifest()
@@ -208,7 +217,7 @@ class RunDirectory:
                 recorder.restore(None)
                 return None
             self._checkpoints.take_up(loaded, recorder)
-        return loaded.checkpoint
+        return loaded.checkpoint if loaded.checkpoint.round else None
 
     def stop(self, status: str, reason: str) -> None:
         """The run ends here for now: `interrupted` or `failed`, with its reason in one sentence."""
@@ -296,7 +305,7 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(
-            "a folder that can be written", where=str(path), got=error.strerror or str(error)
+            where=str(path), problem=f"cannot be written: {error.strerror or error}"
         ) from error
 
 
@@ -308,7 +317,7 @@ def _look_into(path: Path) -> Literal["nothing", "a run"]:
     if not path.exists():
         return "nothing"
     if not path.is_dir():
-        raise InputError("a folder", where=str(path), got="a file")
+        raise InputError("a folder", where=str(path), problem="this is a file")
     if aside.is_there(path):
         return "a run"
     inside = [inner for inner in path.iterdir() if not _is_left_over(inner)]
@@ -316,14 +325,14 @@ def _look_into(path: Path) -> Literal["nothing", "a run"]:
         return "nothing"
     if not (path / "manifest.json").is_file():
         raise InputError(
-            "a new or empty folder", where=str(path), got="a folder with other files in it"
+            "a new or empty folder", where=str(path), problem="a folder with other files in it"
         )
     try:
         begun = read_manifest(path)["status"] == "finished"
     except InputError:
         if not (path / "scenario.yaml").is_file():  # another program's manifest
             raise InputError(
-                "a new or empty folder", where=str(path), got="a folder with other files in it"
+                "a new or empty folder", where=str(path), problem="a folder with other files in it"
             ) from None
         return "a run"
     begun = begun or (path / "scenario.yaml").exists() or (path / "checkpoint").exists()
@@ -335,12 +344,14 @@ def _is_left_over(path: Path) -> bool:
 
 
 def _refuse_others(path: Path, allowed: bool) -> None:
-    """Refuse a folder of something else, and one that holds a run unless that is `allowed`."""
+    """Refuse a folder of something else, and it holds a run unless that is `allowed`."""
     if _look_into(path) != "nothing" and not allowed:
         raise InputError(
-            "a new or empty folder", where=str(path), got="one that holds a run",
+            "a new or empty folder",
+            where=str(path),
+            problem="it holds a run",
             hint="--resume goes on with an unfinished run, --overwrite replaces it",
-        )  # fmt: skip
+        )
 
 
 def _read_whole_manifest(path: Path) -> dict[str, Any]:
@@ -348,11 +359,9 @@ def _read_whole_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = read_manifest(path)
         if manifest.get("digest") != manifest_digest(manifest):
-            raise InputError("a whole manifest", where=str(where), got="one that was changed")
+            raise InputError("a whole manifest", where=str(where), problem="it was changed")
     except InputError as error:
-        raise InputError(
-            error.allowed, where=error.where, got=error.got, hint="--overwrite begins the run again"
-        ) from None
+        raise error.changed(hint="--overwrite begins the run again") from None
     return manifest
 
 
@@ -360,9 +369,11 @@ def _refuse_other_scenario(path: Path, scenario_yaml: str) -> None:
     where = path / "scenario.yaml"
     if not where.is_file():
         raise InputError(
-            "a run directory with scenario.yaml", where=str(path), got="none",
+            "a whole run directory",
+            where=str(path),
+            problem="scenario.yaml is missing",
             hint="--overwrite begins the run again",
-        )  # fmt: skip
+        )
     begun = where.read_bytes()
     if begun != scenario_yaml.encode():
         raise InputError(

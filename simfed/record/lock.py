@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = ["LOCK", "Held", "held", "is_held"]
 

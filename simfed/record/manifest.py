@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
+from typing import Any
 
+from simfed.ground.version import VERSION
 from simfed.native import who_computes_layers
-from simfed.version import VERSION
 
-__all__ = ["differences", "versions"]
+__all__ = ["differences", "is_of_this_version", "oddities", "versions"]
 
 _PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas", "networkx")
+
+_EVERY = {
+    "format", "id", "name", "mode", "device", "seed", "versions", "network", "warnings",
+    "scenario_sha256", "files", "status", "fingerprint", "digest", "wall_s", "workers",
+}  # fmt: skip
+_OF_SCENARIO = _EVERY | {"models", "classes", "data", "profiles", "learning_wall_s"}
+_KEYS = {
+    "full": _OF_SCENARIO,
+    "time-only": _OF_SCENARIO,
+    "deployed": _OF_SCENARIO | {"clocks"},
+    "flower": _EVERY | {"computing", "app", "repeatable"},
+}
+"""Mode → what the manifest of a finished run says."""
+_NOT_ALWAYS = {"opened"}
 
 
 def versions() -> dict[str, str]:
@@ -39,3 +54,76 @@ def differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         for name, version in now.items()
         if begun.get(name, version) != version
     ]
+
+
+def is_of_this_version(manifest: Mapping[str, Any]) -> bool:
+    """Whether a run was made by this version of simfed, or does not say by which."""
+    made_by = manifest.get("versions")
+    return not isinstance(made_by, dict) or made_by.get("simfed", VERSION) == VERSION
+
+
+def oddities(manifest: Mapping[str, Any]) -> list[str]:
+    """What the manifest of a finished run says as none does: a sentence each.
+
+    Of a run of another version keys may be missing, and others be there.
+    """
+    keys = _KEYS.get(mode) if isinstance(mode := manifest.get("mode"), str) else None
+    if keys is None:
+        return [f"mode is {mode!r}, none of {', '.join(_KEYS)}"]
+    odd = [
+        f"{key} is {manifest[key]!r}, which is not {what}"
+        for key, (what, holds) in _FORMS.items()
+        if key in manifest and not holds(manifest[key])
+    ]
+    if is_of_this_version(manifest):
+        odd += [f"{key} is missing" for key in sorted(keys - manifest.keys())]
+        others = manifest.keys() - keys - _NOT_ALWAYS
+        odd += [f"{key} is no key of a {mode} run" for key in sorted(others)]
+    if not odd and mode != "flower" and "learning" in manifest.get("wall_s", ()):
+        total_s, *parts_s = (manifest["wall_s"][k] for k in ("total", "learning", *_PARTS))
+        if sum(parts_s) > total_s:
+            odd.append(f"wall_s says {total_s} s in total, and {sum(parts_s)} s of parts")
+    if not odd and (mode == "time-only") != (manifest.get("workers") == 0) and mode in _LEARNS:
+        odd.append(f"workers is {manifest['workers']} in a {mode} run")
+    return odd
+
+
+_PARTS = ("simulation", "recording")
+_LEARNS = ("full", "time-only", "deployed")
+
+
+def _is_hex(length: int) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, str) and len(value) == length and set(value) <= set("0123456789abcdef")
+    )
+
+
+def _are_seconds(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(seconds, (int, float)) and seconds >= 0 for seconds in value.values()
+    )
+
+
+def _are_texts(value: Any) -> bool:
+    texts = value.values() if isinstance(value, dict) else value
+    return isinstance(value, (dict, list)) and all(isinstance(text, str) for text in texts)
+
+
+_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "id": ("32 hexadecimal digits", _is_hex(32)),
+    "device": ("cpu or cuda", lambda value: value in ("cpu", "cuda")),
+    "versions": (
+        "a mapping of packages to versions",
+        lambda value: isinstance(value, dict) and {"simfed", "python"} <= value.keys()
+        and _are_texts(value),
+    ),
+    "warnings": ("a list of sentences", lambda v: isinstance(v, list) and _are_texts(v)),
+    "files": ("a mapping of files to digests", lambda v: isinstance(v, dict) and _are_texts(v)),
+    "wall_s": (
+        "a mapping of activities to seconds",
+        lambda value: _are_seconds(value) and "total" in value,
+    ),
+    "learning_wall_s": ("a mapping of activities to seconds", _are_seconds),
+    "workers": ("a number of processes", lambda v: isinstance(v, int) and v >= 0),
+}  # fmt: skip
+"""Key → what it is, and whether a value is that."""

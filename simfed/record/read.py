@@ -14,7 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.registry import import_part
 from simfed.record.schema import (
     ADDED_COLUMNS,
     FORMAT,
@@ -24,7 +25,6 @@ from simfed.record.schema import (
     arrow_schema,
     columns,
 )
-from simfed.registry import import_part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ class Run:
     @cached_property
     def scenario(self) -> dict[str, Any]:
         """The resolved scenario as plain values."""
-        from simfed.reading import parse_yaml
+        from simfed.ground.reading import parse_yaml
 
         where = f"{self.path}/scenario.yaml"
         loaded = parse_yaml(self.scenario_yaml, where=where)
@@ -96,13 +96,13 @@ class Run:
             self._tables[name] = self._read_table(name)
         return self._tables[name]
 
-    def columns_in_file(self, name: str) -> list[str]:
-        """The names of all columns of a table's file, known or not."""
+    def schema_in_file(self, name: str) -> pa.Schema:
+        """All columns of a table's file, known or not."""
         import pyarrow.parquet as pq
 
         if self.path is None or not (self.path / f"{name}.parquet").exists():
-            return list(self.table(name).column_names)
-        return list(pq.read_schema(self.path / f"{name}.parquet").names)
+            return self.table(name).schema
+        return pq.read_schema(self.path / f"{name}.parquet")
 
     def frame(self, name: str, rounds: Sequence[int] | None = None) -> pd.DataFrame:
         """A table, or its rows of some rounds, as a data frame."""
@@ -171,7 +171,10 @@ def open_run(path: str | os.PathLike[str]) -> Run:
         if not any("--resume" in sentence for sentence in known):
             known.append("--resume goes on with it")
         raise InputError(
-            "a finished run", where=str(path), got=manifest["status"], hint="; ".join(known)
+            "a finished run",
+            where=str(path),
+            problem=f"its status is {manifest['status']}",
+            hint="; ".join(known),
         )
     if not isinstance(manifest.get("fingerprint"), str):
         raise InputError(
@@ -181,7 +184,12 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     tables = [f"{name}.parquet" for name in TABLES if name not in OPTIONAL_TABLES]
     for file in ("scenario.yaml", "summary.json", *tables):
         if not (path / file).is_file():
-            raise InputError(f"a run directory with {file}", where=str(path), got="none")
+            raise InputError(
+                "a whole run directory",
+                where=str(path),
+                problem=f"{file} is missing",
+                hint="copy it from where the run is whole, or run its scenario.yaml again",
+            )
     return Run(
         path=path,
         manifest=manifest,
@@ -200,14 +208,18 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(path)
     if not path.is_dir():
         raise InputError(
-            "a run directory", where=str(path), got="a file" if path.exists() else "no such folder"
+            "a run directory",
+            where=str(path),
+            problem="a file" if path.exists() else "no such folder",
         )
     if not (path / "manifest.json").is_file():
         study = (path / "study.json").is_file()
         raise InputError(
-            "a run directory", where=str(path), got="a folder without manifest.json",
+            "a run directory",
+            where=str(path),
+            problem="a folder without manifest.json",
             hint="this is a study: simfed study report" if study else None,
-        )  # fmt: skip
+        )
     manifest = _read_json(path / "manifest.json")
     if manifest.get("format") != FORMAT or "status" not in manifest:
         raise InputError(
@@ -232,14 +244,16 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError("a readable text file", where=str(path), got=str(error)) from error
+        raise InputError(where=str(path), problem=f"cannot be read: {error}") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError("a whole JSON file", where=str(path), got=str(error)) from error
+        raise InputError(
+            "a whole JSON file", where=str(path), problem=f"cannot be read: {error}"
+        ) from error
     if not isinstance(value, dict):
         raise InputError("a JSON object", where=str(path), got=value)
     return value
@@ -272,11 +286,13 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
         if added and not missing:
             return _completed(pq.read_table(path), schema)
         if missing:
-            raise InputError(f"a column {missing[0]!r}", where=str(path), got=found.names)
+            raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
         if name == OWN_LOSSES:
             own = [column for column in found.names if column not in schema.names]
             schema = arrow_schema(name, tuple(own))
         return pq.read_table(path, columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException, ValueError) as error:
         first_line = str(error).partition("\n")[0]
-        raise InputError("a whole Parquet file", where=str(path), got=first_line) from error
+        raise InputError(
+            "a whole Parquet file", where=str(path), problem=f"cannot be read: {first_line}"
+        ) from error

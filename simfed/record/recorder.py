@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfed.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.uses import LinkUses
 from simfed.record import files
 from simfed.record.schema import (
     TABLES,
@@ -30,16 +31,19 @@ from simfed.record.schema import (
     Span,
     arrow_schema,
 )
-from simfed.uses import LinkUses
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Recorder"]
+__all__ = ["DamagedSegment", "Recorder"]
 
 _BLOCK = 4096
 """Rows that become columns at once: of 50,000, each is read a column at a time from memory, which
 takes twice as long."""
+
+
+class DamagedSegment(InputError):
+    """Recorded rows that are lost."""
 
 
 class Recorder:
@@ -130,7 +134,8 @@ class Recorder:
     def check(self, state: Mapping[str, Sequence[Any]]) -> None:
         """Read these segments and change nothing.
 
-        Raises: `InputError` that names the first one that is missing or not what was written.
+        Raises: `DamagedSegment` that names the first one that is missing or not what was written,
+        `InputError` where one cannot be read.
         """
         if self._folder is None:
             raise ValueError("segments are restored from a folder")
@@ -212,21 +217,23 @@ class _Chain:
             candidates = paths.get(number, [])
             if not candidates:
                 path = folder / f"{self.table}-{number:06d}-….parquet"
-                raise _damaged(path, "none")
+                raise _damaged(path, "it is missing")
             for path in candidates:
                 try:
                     content = path.read_bytes()
-                except OSError as error:
-                    raise _damaged(path, error.strerror or str(error)) from error
+                except OSError as error:  # what is in it, nobody knows
+                    raise InputError(
+                        where=str(path), problem=f"cannot be read: {error.strerror or error}"
+                    ) from error
                 found = self._hash(before, content)
                 if path.stem.endswith(f"-{found}"):
                     break
             else:
-                raise _damaged(path, "one that was changed, moved, or of another run")
+                raise _damaged(path, "it was changed, moved, or is of another run")
             yield content
             before = found
         if before != self.last:
-            raise _damaged(path, "one of another checkpoint")
+            raise _damaged(path, "it is of another checkpoint")
 
     def _hash(self, before: str, content: Any) -> str:
         found = hashlib.blake2b(f"{self.run} {self.table} {before}".encode(), digest_size=16)
@@ -244,8 +251,8 @@ def _segments(folder: Path, table: str) -> dict[int, list[Path]]:
     return found
 
 
-def _damaged(path: Path, got: str) -> InputError:
-    return InputError("a whole segment of this run", where=str(path), got=got)
+def _damaged(path: Path, got: str) -> DamagedSegment:
+    return DamagedSegment("a whole segment of this run", where=str(path), problem=got)
 
 
 def _columns(schema: pa.Schema, rows: list[Any] | LinkUses) -> pa.Table:

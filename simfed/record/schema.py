@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
-from simfed.vocabulary import CHOICES, OUTCOMES, LinkUse
+from simfed.ground.vocabulary import CHOICES, OUTCOMES, LinkUse
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simfed.contract import mean_over_clients
+from simfed.ground.contract import mean_over_clients
 from simfed.record.schema import OUTCOMES, PHASES
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,24 +19,27 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from simfed.fleet import Fleet
-from simfed.labels import names_in
-from simfed.levels import split_arm
+from simfed.compress.choice import Choice
+from simfed.fleet.columns import Fleet
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
 from simfed.native import who_computes_layers
-from simfed.registry import registry
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
+from simfed.scenario.plugins import opened_files, with_opened_files
 
 __all__ = [
     "code_digest",
     "data_digest",
     "last_round_if_special",
+    "learning_code",
     "learning_key",
     "learning_setup",
     "part_digests",
 ]
+
+_ROOT = Path(__file__).parents[1]
 
 _CLOCK = ("name", "network", "server", "charge", "downlink", "checkpoint", "faults")
 """Keys of a scenario that only the clock side reads."""
@@ -55,18 +59,15 @@ _CHOOSES_KERNELS = (
 )
 """Variables by which users choose among the libraries' kernels, which round differently."""
 
-_LEARNING_CODE = (
-    "learn",
-    "compress",
-    "contract.py",
-    "levels.py",
-    "method.py",
-    "native",
-    "seeding.py",
-    "tasks.py",
-    "scenario/model.py",
-)
-"""Where the code is that decides what is learned."""
+_LEARNING_CODE = ("learn", "compress", "native", "scenario/model.py")
+"""Where the code that decides what is learned begins; what it imports belongs to it, wherever that
+stands."""
+
+_ELSEWHERE = ("policy", "scenario", "__init__.py")
+"""What is not followed: a policy acts through its decisions, a scenario through its values, which
+are in the key."""
+
+_IMPORT = re.compile(r"^\s*(?:from|import)\s+simfed\.([\w.]+)", re.MULTILINE)
 
 
 def learning_key(scenario: Scenario, *, device: str = "cpu") -> str:
@@ -91,12 +92,17 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Any]
     if scenario.compression.index_code == "rice":
         # sizes that depend on data are recorded as they are charged, buffers included
         plain["buffers_charged"] = scenario.charge.buffers
+    data = data_digest(scenario.dataset.name)  # it may open files
+    opened = [
+        one.sha256 for plugin in with_opened_files(scenario).plugins for one in opened_files(plugin)
+    ]
     return {
         "scenario": plain,
         "clients": _clients(scenario),
-        "data": data_digest(scenario.dataset.name),
+        "data": data,
+        **({"opened": sorted(filter(None, opened))} if opened else {}),
         "parts": part_digests(scenario),
-        "code": code_digest(*_LEARNING_CODE),
+        "code": code_digest(*learning_code()),
         "machine": _machine(device),
     }
 
@@ -158,7 +164,7 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
         "compressor": {
             name
             for label in named | set(scenario.compression.strategies)
-            for name in names_in(split_arm(label)[0])
+            for name in Choice.of(label).names
             if name in registry("compressor")
         },
         "policy": {policy.kind for policy in policies},
@@ -172,9 +178,34 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
 
 
 @cache
+def learning_code(root: Path = _ROOT) -> tuple[str, ...]:
+    """The sources that decide what is learned, and all that they import, relative to `root`, where
+    simfed's are."""
+    waiting = [
+        file
+        for place in _LEARNING_CODE
+        for file in (_sources(root / place) if (root / place).is_dir() else [root / place])
+    ]
+    found: set[str] = set()
+    while waiting:
+        file = waiting.pop()
+        place = file.relative_to(root).as_posix()
+        if place in found:
+            continue
+        found.add(place)
+        for name in _IMPORT.findall(file.read_text(encoding="utf-8")):
+            path = root.joinpath(*name.split("."))
+            target = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            top = target.relative_to(root).parts[0]
+            if top not in _ELSEWHERE and target.is_file():
+                waiting.append(target)
+    return tuple(sorted(found))
+
+
+@cache
 def code_digest(*places: str) -> str:
     """A hash over the sources of simfed at these places; an upgrade or an edit changes it."""
-    root = Path(__file__).parents[1]
+    root = _ROOT
     found = hashlib.blake2b(digest_size=16)
     for place in places:
         path = root / place

@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.units import parse_size
 from simfed.record.digest import digest_of
-from simfed.units import parse_size
 
 __all__ = ["Kept", "Trajectory", "TrajectoryStore", "default_folder"]
 

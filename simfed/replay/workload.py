@@ -23,12 +23,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from simfed.contract import Contribution, Outcome, Task, Workload
-from simfed.errors import RunFailed
-from simfed.levels import Level
-from simfed.method import Work
+from simfed.compress.choice import Choice
+from simfed.fleet.tasks import Tasks, k_of
+from simfed.ground.contract import Contribution, Outcome, Task, Workload
+from simfed.ground.errors import RunFailed
+from simfed.ground.method import Work
 from simfed.replay.store import Trajectory
-from simfed.tasks import Tasks
 
 __all__ = ["ReplayingWorkload"]
 
@@ -38,21 +38,19 @@ _OUTCOMES = TypeAdapter(Outcome)
 class ReplayedContribution:
     """A contribution of which perhaps no more is known than what was decided."""
 
-    __slots__ = ("_bytes", "_k", "_owner", "arm", "asked", "node", "real", "task")
+    __slots__ = ("_bytes", "_k", "_owner", "choice", "node", "real", "task")
 
     def __init__(
         self,
         owner: ReplayingWorkload,
         task: Task,
-        arm: str,
-        k: Level,
+        choice: Choice,
         size: float | None,
         node: str,
     ) -> None:
         self.task = task
-        self.arm = arm
-        self.asked = k
-        """K, or the level of energy."""
+        self.choice = choice
+        k = k_of(task.plan, choice)
         self._k = k if isinstance(k, int) else None
         self.node = node
         self.real: Contribution | None = None
@@ -128,12 +126,12 @@ class ReplayingWorkload:
     def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
         return self._tasks.task(round, client, self._version, turn, held)
 
-    def execute(self, task: Task, arm: str, k: Level) -> ReplayedContribution:
+    def execute(self, task: Task, choice: Choice) -> ReplayedContribution:
         self._settle_lost()
-        self._go("execute", *task.name, arm, k)
-        contribution = self._begun(task, arm, k, self._node)
+        self._go("execute", *task.name, choice.label)
+        contribution = self._begun(task, choice, self._node)
         if self._real is not None:
-            contribution.real = self._real.execute(task, arm, k)
+            contribution.real = self._real.execute(task, choice)
         else:
             self._steps.append(_Step("execute", [contribution]))
         return contribution
@@ -237,7 +235,8 @@ class ReplayingWorkload:
 
     def _measured(self, contribution: ReplayedContribution) -> tuple[float, int]:
         """Size and K, of which one depends on the data."""
-        asked = contribution.asked
+        choice = contribution.choice
+        asked = k_of(contribution.task.plan, choice)
         if contribution.real is None:
             known = self._trajectory.known(contribution.node)
             if known is not None:
@@ -245,7 +244,7 @@ class ReplayingWorkload:
                     return float(known), asked
                 k = int(known[1])
                 # with buffers as this scenario charges them
-                size = self._tasks.uplink_bytes(contribution.task, contribution.arm, k)
+                size = self._tasks.uplink_bytes(contribution.task, choice.at(k))
                 assert size is not None  # no code of varying size goes with such levels
                 return size, k
             self._leave()
@@ -258,9 +257,9 @@ class ReplayingWorkload:
         self._trajectory.add(contribution.node, [size, k])
         return size, k
 
-    def _begun(self, task: Task, arm: str, k: Level, node: str) -> ReplayedContribution:
-        size = self._tasks.uplink_bytes(task, arm, k)
-        contribution = ReplayedContribution(self, task, arm, k, size, node)
+    def _begun(self, task: Task, choice: Choice, node: str) -> ReplayedContribution:
+        size = self._tasks.uplink_bytes(task, choice)
+        contribution = ReplayedContribution(self, task, choice, size, node)
         self._open[task.client, task.key] = contribution
         return contribution
 
@@ -314,9 +313,7 @@ class ReplayingWorkload:
     def _repeat(self, real: Workload, step: _Step) -> None:
         if step.kind == "execute":
             (contribution,) = step.contributions
-            contribution.real = real.execute(
-                contribution.task, contribution.arm, contribution.asked
-            )
+            contribution.real = real.execute(contribution.task, contribution.choice)
         elif step.kind == "discard":
             real.discard(_real(step.contributions[0]))
         else:
@@ -342,9 +339,9 @@ class ReplayingWorkload:
         steps: list[_Step] = []
         for kind, *rest in plain:
             if kind == "execute":
-                arguments, arm, k, node = rest
+                arguments, label, node = rest
                 task = self._tasks.task(*arguments)
-                steps.append(_Step(kind, [self._begun(task, arm, k, node)]))
+                steps.append(_Step(kind, [self._begun(task, Choice.of(label), node)]))
             else:
                 round, node, uploads, weights = rest
                 merged = [self._open.pop((client, key)) for client, key in uploads]
@@ -369,7 +366,7 @@ class _Step:
     def plain(self) -> list[Any]:
         if self.kind == "execute":
             (c,) = self.contributions
-            return [self.kind, c.task.arguments, c.arm, c.asked, c.node]
+            return [self.kind, c.task.arguments, c.choice.label, c.node]
         uploads = [[c.task.client, c.task.key] for c in self.contributions]
         return [self.kind, self.round, self.node, uploads, list(self.weights)]
 

@@ -17,7 +17,7 @@ def main() -> None:
     from simfed.record.read import open_run
     from simfed.report.curves import accuracy_figure  # noqa: F401  what drawing loads
     from simfed.report.gantt import gantt_figure  # noqa: F401
-    from simfed.report.pictures import draw_run
+    from simfed.report.run_pictures import draw_run
 
     folder = sys.stdin.readline().rstrip("\n")
     if folder:

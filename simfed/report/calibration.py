@@ -6,30 +6,41 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from simfed.device.check import Comparison, interval_around
+from simfed.calibrate.check import ProfileCheck, interval_around
 from simfed.device.curve import Constant, Fitted, Points
 from simfed.device.profile import ANY, QUANTITIES, Key, Profile
 from simfed.device.table import Table, medians
-from simfed.errors import InputError
-from simfed.report.pictures import picture_style
+from simfed.ground.errors import InputError
+from simfed.ground.units import format_duration
+from simfed.report.pictures import empty_figure, picture_style
 from simfed.report.style import SERIES_COLOURS
-from simfed.units import format_duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["comparison_figure", "profile_figure"]
 
 _COLUMNS = 3
+_LEGEND: Any = {
+    "frameon": False,
+    "fontsize": 6,
+    "loc": "upper left",
+    "borderaxespad": 0.1,
+    "ncols": 2,
+    "columnspacing": 0.8,
+    "handlelength": 1.2,
+    "handletextpad": 0.4,
+    "labelspacing": 0.3,
+}
 _PANEL_IN = (2.35, 1.75)
-_X_LABELS = {"training": "batch", "inference": "samples", "distillation": "samples"}
+_X_LABELS = {"batch": "samples of a batch", "samples": "samples", "k": "entries kept, K"}
+"""By what the size of a kind of work counts."""
 
 
 @picture_style()
@@ -42,29 +53,28 @@ def profile_figure(profile: Profile, table: Table | None = None) -> Figure:
     """
     panels = _panels(profile)
     if not panels:
-        raise InputError("a profile with at least one curve to draw", where=profile.name)
+        raise InputError(
+            "a profile with at least one", where=profile.name, problem="there is no curve to draw"
+        )
     figure, axes = _grid(len(panels))
     for ax, (title, lines) in zip(axes, panels.items(), strict=True):
         for i, (label, key) in enumerate(lines):
             _draw_curve(ax, profile, key, label, SERIES_COLOURS[i % len(SERIES_COLOURS)], table)
         ax.set_title(title, fontsize=7.5, loc="left")
-        ax.set_xlabel(_X_LABELS.get(lines[0][1][0], "K"))
+        ax.set_xlabel(_X_LABELS[QUANTITIES[lines[0][1][0]].size])
+        ax.set_ylabel("time")
         _logarithmic(ax, headroom=len(lines))
-        ax.legend(
-            frameon=False, fontsize=6, handlelength=1.2, loc="upper left", borderaxespad=0.1,
-            ncols=2, columnspacing=0.8, handletextpad=0.4, labelspacing=0.3,
-        )  # fmt: skip
+        ax.legend(**_LEGEND)
     return figure
 
 
 @picture_style()
-def comparison_figure(comparison: Comparison) -> Figure:
+def comparison_figure(comparison: ProfileCheck) -> Figure:
     """The relative error of every prediction against the measured time, with its interval."""
     by_work: dict[str, list[int]] = defaultdict(list)
     for i, point in enumerate(comparison.points):
         by_work[point.key[0]].append(i)
-    figure = Figure(figsize=(5.2, 2.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(figsize=(5.2, 2.9), layout="constrained")
     ax = figure.add_subplot()
     ax.axhspan(-0.1, 0.1, color="black", alpha=0.06, lw=0)
     ax.axhline(0, color="black", lw=0.6)
@@ -109,8 +119,7 @@ def _grid(count: int) -> tuple[Figure, Sequence[Axes]]:
     columns = min(_COLUMNS, count)
     rows = math.ceil(count / columns)
     size = (_PANEL_IN[0] * columns, _PANEL_IN[1] * rows)
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(figsize=size, layout="constrained")
     return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
 
 
@@ -121,7 +130,7 @@ def _draw_curve(
     variable = QUANTITIES[key[0]].variable
     points: Iterable[tuple[float, float]] = ()
     if table is not None:
-        points = [(x, middle) for x, _, middle, _ in medians(table.of(key))]
+        points = [(x, middle) for x, _, middle, _ in medians(table.rows_of(key))]
     elif isinstance(curve, Points):
         points = zip(curve.sizes, curve.seconds, strict=True)
     points = list(points)

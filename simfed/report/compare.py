@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from simfed.ground.units import format_bytes, format_duration, format_rate
+from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.summary import chance_of
 from simfed.report import frames
-from simfed.report.panels import Table, limited, number
-from simfed.units import format_bytes, format_duration, format_rate
-from simfed.vocabulary import RELEVANT_RATIO
+from simfed.report.panels import Columns, PanelTable, Row, limited, number, table_of
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
 __all__ = [
+    "describe_lead",
     "differences",
     "flattened",
     "headline_facts",
@@ -45,20 +46,14 @@ def headline_facts(run: Run) -> list[tuple[str, str, str]]:
     measured = tidy[(tidy["prototype"] == name) & tidy["accuracy"].notna()]
     if len(measured):
         best = measured.loc[measured["accuracy"].idxmax()]
-        facts.append(
-            ("accuracy", f"{100 * measured['accuracy'].iloc[-1]:.1f} %",
-             f"{name}; best {100 * best['accuracy']:.1f} % in round {best['round']:,.0f}")
-        )  # fmt: skip
+        final = f"{100 * measured['accuracy'].iloc[-1]:.1f} %"
+        about = f"{name}; best {100 * best['accuracy']:.1f} % in round {best['round']:,.0f}"
+        facts.append(("accuracy", final, about))
     rounds = run.rounds
     if len(rounds):
         middle = format_duration(rounds["duration_s"].median())
-        facts.append(
-            (
-                "simulated time",
-                format_duration(rounds["finished_at_s"].max()),
-                f"{middle} a round (median)",
-            )
-        )
+        whole = format_duration(rounds["finished_at_s"].max())
+        facts.append(("simulated time", whole, f"{middle} a round (median)"))
         up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
         facts.append(("sent by clients", format_bytes(up), f"and {format_bytes(down)} to them"))
     if len(run.participations):
@@ -69,40 +64,36 @@ def headline_facts(run: Run) -> list[tuple[str, str, str]]:
         facts.append(
             ("most time went to", frames.phase_label(top), f"{share:.0f} % of the clients' time")
         )
-    found = frames.blame(run)
-    if len(found):
-        worst = found.iloc[0]
-        facts.append(
-            ("waited for most", f"client {worst['client']}",
-             f"{100 * worst['share']:.0f} % of rounds, mostly {frames.phase_label(worst['phase'])}")
-        )  # fmt: skip
+    stragglers = frames.blame(run)
+    if len(stragglers):
+        worst = stragglers.iloc[0]
+        phase = frames.phase_label(worst["phase"])
+        about = f"{100 * worst['share']:.0f} % of rounds, mostly {phase}"
+        facts.append(("waited for most", f"client {worst['client']}", about))
     rolled_back = int(rounds["rolled_back"].sum())
     if rolled_back:
         facts.append(("rolled back", f"{rolled_back:,}", f"of {len(rounds):,} rounds"))
     return facts
 
 
-def thresholds_table(found: pd.DataFrame) -> Table:
-    """When accuracies were first reached; `found` is from `frames.thresholds`."""
-    rows = [
-        (
-            str(row["run"]), str(row["prototype"]), f"{100 * row['accuracy']:g} %",
-            *(("not reached", "", "", "") if pd.isna(row["at_s"]) else
-              (format_duration(row["at_s"]), f"{row['round']:,.0f}",
-               format_bytes(row["uplink_bytes"]), format_bytes(row["total_bytes"]))),
-        )
-        for row in found.to_dict("records")
-    ]  # fmt: skip
-    header = (
-        "run",
-        "prototype",
-        "accuracy",
-        "first reached after",
-        "in round",
-        "sent by clients",
-        "moved both ways",
-    )
-    return Table("When accuracies were reached", header, rows, frozenset(range(2, 7)))
+def thresholds_table(reached: pd.DataFrame) -> PanelTable:
+    """When accuracies were first reached; `reached` is from `frames.thresholds`."""
+
+    def at_all(row: Row, text: Callable[[Row], str], otherwise: str = "") -> str:
+        return otherwise if pd.isna(row["at_s"]) else text(row)
+
+    columns: Columns = {
+        "run": lambda row: str(row["run"]),
+        "prototype": lambda row: str(row["prototype"]),
+        "accuracy": lambda row: f"{100 * row['accuracy']:g} %",
+        "first reached after": lambda row: at_all(
+            row, lambda row: format_duration(row["at_s"]), "not reached"
+        ),
+        "in round": lambda row: at_all(row, lambda row: f"{row['round']:,.0f}"),
+        "sent by clients": lambda row: at_all(row, lambda row: format_bytes(row["uplink_bytes"])),
+        "moved both ways": lambda row: at_all(row, lambda row: format_bytes(row["total_bytes"])),
+    }
+    return table_of("When accuracies were reached", reached, columns, range(2, 7))
 
 
 def lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[str, str, str]]:
@@ -114,8 +105,8 @@ def lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[str, s
     facts = []
     lead = _leads(runs, tidy)
     for target in [name for name in lead.columns if isinstance(name, float)]:
-        one, other = lead.loc[a, target], lead.loc[b, target]
-        facts.append((f"to {100 * target:g} %", *_sooner(a, b, one, other, lead["end_s"])))
+        times = lead.loc[a, target], lead.loc[b, target]
+        facts.append((f"to {100 * target:g} %", *describe_lead(a, b, *times, lead["end_s"])))
     if "final" in lead and lead["final"].notna().all():
         gap = 100 * (lead.loc[a, "final"] - lead.loc[b, "final"])
         better = a if gap > 0 else b
@@ -124,11 +115,11 @@ def lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[str, s
         shown = [f"{100 * lead.loc[name, 'final']:.1f} %" for name in (a, b)]
         facts.append(("final accuracy", value, by + " against ".join(shown)))
     ends = lead["end_s"]
-    facts.append(("simulated time", *_sooner(a, b, ends[a], ends[b], ends)))
+    facts.append(("simulated time", *describe_lead(a, b, ends[a], ends[b], ends)))
     return facts
 
 
-def lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> Table:
+def lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
     """Every run's time to the targets and final accuracy, and what that is in points beside the
     first run."""
     lead = _leads(runs, tidy)
@@ -151,7 +142,7 @@ def lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> Table:
         "simfed.compare with several seeds of each, does."
     )
     caption = "Time to target" if targets else "Time"
-    return Table(caption, tuple(header), rows, frozenset(range(1, len(header))), note)
+    return PanelTable(caption, tuple(header), rows, frozenset(range(1, len(header))), note)
 
 
 def _leads(runs: Mapping[str, Run], tidy: pd.DataFrame) -> pd.DataFrame:
@@ -165,9 +156,10 @@ def _leads(runs: Mapping[str, Run], tidy: pd.DataFrame) -> pd.DataFrame:
     mean = frames.headlines(measured)
     lead["final"] = mean.groupby("run")["accuracy"].last()
     targets = frames.targets_for(mean, chance_of(runs.values()))
-    found = frames.thresholds(mean, targets)
+    reached = frames.thresholds(mean, targets)
     for target in targets:
-        lead[target] = found[found["accuracy"] == target].set_index("run")["at_s"].astype(float)
+        rows = reached[reached["accuracy"] == target]
+        lead[target] = rows.set_index("run")["at_s"].astype(float)
     return lead
 
 
@@ -175,19 +167,19 @@ def _reach(at_s: float, end_s: float) -> str:
     return f"> {format_duration(end_s)}" if math.isnan(at_s) else format_duration(at_s)
 
 
-def _sooner(a: str, b: str, a_s: float, b_s: float, ends: pd.Series) -> tuple[str, str]:
+def describe_lead(a: str, b: str, a_s: float, b_s: float, ends: pd.Series) -> tuple[str, str]:
     """(how many times sooner, who and when); NaN is never."""
     against = f"{_reach(a_s, ends[a])} against {_reach(b_s, ends[b])}"
     if math.isnan(a_s) or math.isnan(b_s):
-        found = [label for label, at_s in ((a, a_s), (b, b_s)) if not math.isnan(at_s)]
-        return f"only {found[0]}" if found else "neither", against
+        first = [label for label, at_s in ((a, a_s), (b, b_s)) if not math.isnan(at_s)]
+        return f"only {first[0]}" if first else "neither", against
     if max(a_s, b_s) < RELEVANT_RATIO * min(a_s, b_s) or a_s == b_s:
         return "no relevant difference", against
     ratio = max(a_s, b_s) / min(a_s, b_s) if min(a_s, b_s) > 0 else math.inf
     return f"{ratio:.2f}× sooner".replace("inf", "∞"), f"{a if a_s < b_s else b}: {against}"
 
 
-def results_table(runs: Mapping[str, Run]) -> Table:
+def results_table(runs: Mapping[str, Run]) -> PanelTable:
     """What came out of several runs, side by side; with two, also their difference: shares in
     points, all else in percent. What is the same in all is folded."""
     columns = [_results(run) for run in runs.values()]
@@ -204,7 +196,7 @@ def results_table(runs: Mapping[str, Run]) -> Table:
         rows.append((name, *texts))
     header = ("result", *runs, *(("change",) if len(columns) == 2 else ()))
     numeric = frozenset(range(1, len(header)))
-    return Table("Results, side by side", header, rows, numeric, same=same)
+    return PanelTable("Results, side by side", header, rows, numeric, same=same)
 
 
 _Result = tuple[float, str, bool]
@@ -221,51 +213,50 @@ def _change(a: _Result | None, b: _Result | None) -> str:
 
 def _results(run: Run) -> dict[str, _Result]:
     """Result → (number, text, whether it is a share)."""
-    found: dict[str, _Result] = {}
+    results: dict[str, _Result] = {}
 
-    def share(name: str, value: float, digits: int) -> None:
-        found[name] = (float(value), f"{100 * value:.{digits}f} %", True)
+    def add_share(name: str, value: float, digits: int) -> None:
+        results[name] = (float(value), f"{100 * value:.{digits}f} %", True)
 
-    for name, group in (
-        frames.curves(run).dropna(subset=["accuracy"]).groupby("prototype", sort=False)
-    ):
-        share(f"final accuracy, {name}", group["accuracy"].iloc[-1], 2)
-        share(f"best accuracy, {name}", group["accuracy"].max(), 2)
+    def add(name: str, value: float, text: str) -> None:
+        results[name] = (value, text, False)
+
+    measured = frames.curves(run).dropna(subset=["accuracy"])
+    for name, group in measured.groupby("prototype", sort=False):
+        add_share(f"final accuracy, {name}", group["accuracy"].iloc[-1], 2)
+        add_share(f"best accuracy, {name}", group["accuracy"].max(), 2)
     rounds = run.rounds
     if len(rounds):
-        for name, value in (
+        for name, seconds in (
             ("simulated time", rounds["finished_at_s"].max()),
             ("median round", rounds["duration_s"].median()),
             ("longest round", rounds["duration_s"].max()),
         ):
-            found[name] = (value, format_duration(value), False)
-    for name, column in (
-        ("sent by clients", "uplink_bytes"),
-        ("sent to clients", "downlink_bytes"),
-    ):
-        found[name] = (rounds[column].sum(), format_bytes(rounds[column].sum()), False)
-    found["rounds"] = (len(rounds), f"{len(rounds):,}", False)
+            add(name, seconds, format_duration(seconds))
+    for name, column in (("sent by", "uplink_bytes"), ("sent to", "downlink_bytes")):
+        add(f"{name} clients", rounds[column].sum(), format_bytes(rounds[column].sum()))
+    add("rounds", len(rounds), f"{len(rounds):,}")
     undone = rounds["rolled_back"].sum()
-    found["rounds rolled back"] = (undone, f"{undone:,}", False)
+    add("rounds rolled back", undone, f"{undone:,}")
     if len(run.participations):
-        seconds = run.participations[list(frames.PHASE_OF_COLUMN)].sum()
+        spent = run.participations[list(frames.PHASE_OF_COLUMN)].sum()
         for column, kind in frames.PHASE_OF_COLUMN.items():
-            part = seconds[column] / seconds.sum() if seconds.sum() else 0.0
-            share(f"clients' time in {kind}", part, 1)
+            part = spent[column] / spent.sum() if spent.sum() else 0.0
+            add_share(f"clients' time in {kind}", part, 1)
         counts = run.participations["arm"].value_counts(normalize=True)
         for arm in frames.arms_of(run):
-            share(f"plays of {arm}", counts[arm], 1)
-    return found
+            add_share(f"plays of {arm}", counts[arm], 1)
+    return results
 
 
-def settings_table(runs: Mapping[str, Run]) -> Table:
+def settings_table(runs: Mapping[str, Run]) -> PanelTable:
     """The keys of the scenarios that differ."""
     rows = differences([run.scenario for run in runs.values()])
     note = "" if rows else "The scenarios are the same in every key."
-    return Table("Settings that differ", ("key", *runs), rows, frozenset(), note)
+    return PanelTable("Settings that differ", ("key", *runs), rows, frozenset(), note)
 
 
-def differences(scenarios: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+def differences(scenarios: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
     """(key path, value in each) for every key that is not the same in all; `—` where it is absent.
 
     Quantities are written for people, unless that would hide that they differ.
@@ -289,11 +280,11 @@ def _for_people(values: Sequence[str]) -> list[str]:
 
 def _spoken(value: str) -> str:
     """A resolved scenario's quantity as people write it."""
-    found = _QUANTITY.match(value)
-    return _SPOKEN[found[2]](float(found[1])) if found else value
+    match = _QUANTITY.match(value)
+    return _SPOKEN[match[2]](float(match[1])) if match else value
 
 
-def flattened(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def flattened(value: object, path: str = "") -> Iterator[tuple[str, str]]:
     """(key path, value as text) of every leaf of a scenario."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
@@ -305,69 +296,42 @@ def flattened(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, "null" if value is None else str(value)
 
 
-def stragglers_table(runs: Mapping[str, Run]) -> Table:
+def stragglers_table(runs: Mapping[str, Run]) -> PanelTable:
     """Who was the straggler how often, and for what."""
-    rows = [
-        (
-            label,
-            f"{row.client}",
-            str(row.prototype),
-            f"{row.rounds:,}",
-            f"{100 * row.share:.1f} %",
-            f"{frames.phase_label(row.phase)} ({row.phase_rounds:,})",
-            _text(row.link),
-            format_duration(row.saved_s),
-        )
-        for label, run in runs.items()
-        for row in frames.blame(run).itertuples()
-    ]
-    header = (
-        "run",
-        "client",
-        "prototype",
-        "rounds",
-        "share",
-        "mostly for (rounds)",
-        "link",
-        "rounds shorter without it",
-    )
-    return limited(
-        Table("Who the rounds waited for", header, rows, frozenset({3, 4, 7})),
-        "rounds.parquet",
-        first=True,
-    )
+    columns: Columns = {
+        "run": lambda row: str(row["run"]),
+        "client": lambda row: f"{row['client']}",
+        "prototype": lambda row: str(row["prototype"]),
+        "rounds": lambda row: f"{row['rounds']:,}",
+        "share": lambda row: f"{100 * row['share']:.1f} %",
+        "mostly for (rounds)": lambda row: (
+            f"{frames.phase_label(row['phase'])} ({row['phase_rounds']:,})"
+        ),
+        "link": lambda row: "" if pd.isna(row["link"]) else str(row["link"]),
+        "rounds shorter without it": lambda row: format_duration(row["saved_s"]),
+    }
+    rows = pd.concat([frames.blame(run).assign(run=label) for label, run in runs.items()])
+    table = table_of("Who the rounds waited for", rows, columns, (3, 4, 7))
+    return limited(table, "rounds.parquet", first=True)
 
 
-def _text(value: Any) -> str:
-    return "" if pd.isna(value) else str(value)
-
-
-def links_table(label: str, found: pd.DataFrame) -> Table:
-    """How each link was used; `found` is from `frames.link_table`."""
-    rows = [
-        (
-            str(row["link"]), f"{row['held_up']:,}", format_bytes(row["bytes"]),
-            format_duration(row["busy_s"]),
-            f"{100 * row['busy_share']:.1f} %", f"{number(100 * row['use_when_busy'], 3)} %",
-            f"{row['most_flows']:,}", format_duration(row["full_s"]),
-        )
-        for row in found.head(_MOST_LINKS).to_dict("records")
-    ]  # fmt: skip
-    header = (
-        "link",
-        "rounds held up",
-        "bytes",
-        "busy",
-        "of the run",
-        "use while busy",
-        "most transfers",
-        "full",
-    )
-    caption = f"Links of {label}" if label else "Links"
+def links_table(label: str, use: pd.DataFrame) -> PanelTable:
+    """How each link was used; `use` is from `frames.link_table`."""
+    columns: Columns = {
+        "link": lambda row: str(row["link"]),
+        "rounds held up": lambda row: f"{row['held_up']:,}",
+        "bytes": lambda row: format_bytes(row["bytes"]),
+        "busy": lambda row: format_duration(row["busy_s"]),
+        "of the run": lambda row: f"{100 * row['busy_share']:.1f} %",
+        "use while busy": lambda row: f"{number(100 * row['use_when_busy'], 3)} %",
+        "most transfers": lambda row: f"{row['most_flows']:,}",
+        "full": lambda row: format_duration(row["full_s"]),
+    }
     note = ""
-    if len(found) > _MOST_LINKS:
+    if len(use) > _MOST_LINKS:
         note = (
-            f"The {_MOST_LINKS} of {len(found):,} links that held up most rounds or carried most; "
+            f"The {_MOST_LINKS} of {len(use):,} links that held up most rounds or carried most; "
             "all are in links.parquet."
         )
-    return Table(caption, header, rows, frozenset(range(1, 8)), note)
+    caption = f"Links of {label}" if label else "Links"
+    return table_of(caption, use.head(_MOST_LINKS), columns, range(1, 8), note)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.report import frames
-from simfed.report.pictures import new_figure, picture_style, time_unit
+from simfed.report.pictures import bytes_unit, new_figure, picture_style, time_unit
 from simfed.report.style import SERIES_COLOURS
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ __all__ = ["accuracy_figure", "curve_figure", "draw_curves"]
 
 _DASHES: tuple[object, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)))
 _Y_LABELS = {"accuracy": "test accuracy", "loss": "test loss", "kd_loss": "distillation loss"}
-_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
 def accuracy_figure(
@@ -42,8 +41,8 @@ def accuracy_figure(
     if len(parts) == 1:
         figure = curve_figure(parts[0], x=x, y=y, colour="prototype", width_in=width_in)
     else:
-        means = [part[part["prototype"] == frames.headline(part)] for part in parts]
-        figure = curve_figure(pd.concat(means), x=x, y=y, colour="run", width_in=width_in)
+        means = frames.headlines(pd.concat(parts))
+        figure = curve_figure(means, x=x, y=y, colour="run", width_in=width_in)
     (axes,) = figure.axes
     if all(run.seconds == "measured" for run in chosen):
         axes.set_xlabel(axes.get_xlabel().replace("simulated", "measured"))
@@ -63,10 +62,13 @@ def curve_figure(
 ) -> Figure:
     """A figure of the curves in a tidy frame; see `draw_curves`."""
     if y not in tidy or x not in tidy:
-        asked = y if y not in tidy else x
-        raise InputError(listed(tidy.columns), got=asked, hint=did_you_mean(asked, tidy.columns))
+        name = y if y not in tidy else x
+        raise InputError(listed(tidy.columns), got=name, hint=did_you_mean(name, tidy.columns))
     if tidy[y].notna().sum() == 0:
-        raise InputError(f"a run that recorded {_Y_LABELS.get(y, y)}", got="none")
+        raise InputError(
+            f"a run that recorded {_Y_LABELS.get(y, y)}",
+            problem=f"no {_Y_LABELS.get(y, y)} was recorded",
+        )
     figure, (ax,) = new_figure(width_in, [height_in], left_in=0.48, right_in=0.14)
     draw_curves(ax, tidy, x=x, y=y, colour=colour, dash=dash)
     return figure
@@ -99,18 +101,20 @@ def draw_curves(
     dashes = list(dict.fromkeys(tidy[dash])) if dash else []
     for name, group in tidy.groupby([colour, dash] if dash else [colour], sort=False):
         group = group.sort_values(x)
-        drawn = colours[name[0]]
-        style = _DASHES[(dashes.index(name[1]) if dash else 0) % len(_DASHES)]
         emphasised = name[0] == frames.MEAN
         ax.plot(
-            group[x] / scale, group[y], color="black" if emphasised else drawn, linestyle=style,
-            lw=1.5 if emphasised else 1.0, label=", ".join(map(str, name)),
-            marker="." if len(group) < 15 else None, markersize=3,
-        )  # fmt: skip
+            group[x] / scale,
+            group[y],
+            color="black" if emphasised else colours[name[0]],
+            linestyle=_DASHES[(dashes.index(name[1]) if dash else 0) % len(_DASHES)],
+            lw=1.5 if emphasised else 1.0,
+            label=", ".join(map(str, name)),
+            marker="." if len(group) < 15 else None,
+            markersize=3,
+        )
         if {"low", "high"} <= set(group.columns):
-            ax.fill_between(
-                group[x] / scale, group["low"], group["high"], color=drawn, alpha=0.2, lw=0
-            )
+            band: Any = {"color": colours[name[0]], "alpha": 0.2, "lw": 0}
+            ax.fill_between(group[x] / scale, group["low"], group["high"], **band)
     for target in targets:
         ax.axhline(target, color="black", lw=0.6, ls=(0, (4, 3)), alpha=0.7, zorder=1.5)
     ax.set_xlabel(x_label)
@@ -131,7 +135,7 @@ def _x_axis(values: pd.Series, x: str) -> tuple[float, str]:
         scale, unit = time_unit(last)
         return scale, f"simulated time ({unit})"
     if x.endswith("_bytes"):
-        scale, unit = next((s, u) for s, u in _BYTES if last >= s or s == 1.0)
+        scale, unit = bytes_unit(last)
         kind = {"uplink_bytes": "sent by clients", "total_bytes": "moved"}.get(x, x)
         return scale, f"{kind} ({unit})"
     return 1.0, x

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.writing import writing
 from simfed.report import compare, frames
 
 if TYPE_CHECKING:
@@ -31,6 +32,19 @@ _MOST_VALUES = 1000
 """That MLflow takes at once."""
 _MOST_PARAMS = 100
 _LONGEST_PARAM = 500
+_ROUND_COLUMNS = {
+    "round": "round",
+    "finished_at_s": "at_s",
+    "duration_s": "duration_s",
+    "participants": "participants",
+    "dropped": "lost",
+    "rolled_back": "rolled_back",
+    "critical_client": "critical_client",
+    "critical_phase": "critical_phase",
+    "uplink_bytes": "uplink_bytes",
+    "downlink_bytes": "downlink_bytes",
+}
+"""Columns of `rounds.parquet` as `rows` names them."""
 _LEARNING = {"accuracy": "accuracy", "loss": "loss", "kd_loss": "distillation loss"}
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_\-. /]")
 
@@ -43,31 +57,19 @@ def rows(run: Run, label: str | None = None) -> pd.DataFrame:
     critical_client, critical_phase`, and summed up since the start `uplink_bytes, downlink_bytes,
     energy_j` (empty where a device's profile does not know its power).
     """
-    table = run.rounds
-    facts = pd.DataFrame(
-        {
-            "round": table["round"],
-            "at_s": table["finished_at_s"],
-            "duration_s": table["duration_s"],
-            "participants": table["participants"],
-            "lost": table["dropped"],
-            "rolled_back": table["rolled_back"],
-            "critical_client": table["critical_client"],
-            "critical_phase": table["critical_phase"],
-            "uplink_bytes": table["uplink_bytes"].cumsum(),
-            "downlink_bytes": table["downlink_bytes"].cumsum(),
-        }
-    )
+    facts = run.rounds.rename(columns=_ROUND_COLUMNS)[[*_ROUND_COLUMNS.values()]]
+    for column in ("uplink_bytes", "downlink_bytes"):
+        facts[column] = facts[column].cumsum()
     joules = run.participations.groupby("round")["energy_j"]
-    known = joules.sum(min_count=1) if run.participations["energy_j"].notna().all() else None
-    spent = facts["round"].map(known).fillna(0.0).cumsum() if known is not None else float("nan")
-    facts["energy_j"] = spent
+    facts["energy_j"] = float("nan")
+    if run.participations["energy_j"].notna().all():
+        facts["energy_j"] = facts["round"].map(joules.sum(min_count=1)).fillna(0.0).cumsum()
     learned = frames.curves(run)[["round", "prototype", *_LEARNING]]
-    found = facts.merge(learned, on="round", how="left").sort_values("at_s", kind="stable")
-    found.insert(0, "run", frames.run_name(run) if label is None else label)
+    table = facts.merge(learned, on="round", how="left").sort_values("at_s", kind="stable")
+    table.insert(0, "run", frames.run_name(run) if label is None else label)
     order = ["run", "round", "at_s", "prototype", *_LEARNING]
-    rest = [name for name in found.columns if name not in order]
-    return found[[*order, *rest]].reset_index(drop=True)
+    others = [name for name in table.columns if name not in order]
+    return table[[*order, *others]].reset_index(drop=True)
 
 
 def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
@@ -100,13 +102,9 @@ def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
 
 def write_csv(runs: Mapping[str, Run], path: Path) -> Path:
     """Write `rows` of all runs to one file."""
-    found = pd.concat([rows(run, label) for label, run in runs.items()], ignore_index=True)
-    try:
-        found.to_csv(path, index=False)
-    except OSError as error:
-        raise InputError(
-            "a file that can be written", where=str(path), got=error.strerror
-        ) from error
+    table = pd.concat([rows(run, label) for label, run in runs.items()], ignore_index=True)
+    with writing(path):
+        table.to_csv(path, index=False)
     return path
 
 
@@ -121,19 +119,15 @@ def write_tensorboard(runs: Mapping[str, Run], folder: Path, *, step: str = "ms"
         from tensorboard.summary.writer.record_writer import RecordWriter
     for label, run in runs.items():
         place = folder / _plain(label)
-        try:
+        with writing(place):
             place.mkdir(parents=True, exist_ok=True)
             with open(place / "events.out.tfevents.0.simfed", "wb") as file:
                 writer = RecordWriter(file)
                 writer.write(Event(wall_time=0, file_version="brain.Event:2").SerializeToString())
                 for name, number, at_s, value in scalars(run):
-                    made = Summary(value=[Summary.Value(tag=name, simple_value=value)])
-                    event = Event(wall_time=at_s, step=_step(number, at_s, step), summary=made)
+                    summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
+                    event = Event(wall_time=at_s, step=_step(number, at_s, step), summary=summary)
                     writer.write(event.SerializeToString())
-        except OSError as error:
-            raise InputError(
-                "a folder that can be written", where=str(place), got=error.strerror
-            ) from error
     return folder
 
 
@@ -155,15 +149,15 @@ def write_mlflow(runs: Mapping[str, Run], store: str, *, step: str = "ms") -> st
             client = MlflowClient(tracking_uri=address)
             for label, run in runs.items():
                 name = frames.run_name(run)
-                known = client.get_experiment_by_name(name)
-                place = known.experiment_id if known else client.create_experiment(name)
+                old = client.get_experiment_by_name(name)
+                experiment = old.experiment_id if old else client.create_experiment(name)
                 tags = {
                     "simfed.seed": str(run.manifest.get("seed")),
                     "simfed.fingerprint": run.fingerprint,
                     "simfed.steps": step,
                 }
-                made = client.create_run(place, start_time=1, run_name=label).info.run_id
-                client.log_batch(made, tags=[RunTag(k, v) for k, v in tags.items()])
+                target = client.create_run(experiment, start_time=1, run_name=label).info.run_id
+                client.log_batch(target, tags=[RunTag(k, v) for k, v in tags.items()])
                 params = [
                     Param(_plain(key.replace("[", "/").replace("]", "")), value[:_LONGEST_PARAM])
                     for key, value in compare.flattened(run.scenario)
@@ -173,14 +167,16 @@ def write_mlflow(runs: Mapping[str, Run], store: str, *, step: str = "ms") -> st
                     for n, number, at_s, value in scalars(run)
                 ]
                 for i in range(0, len(params), _MOST_PARAMS):
-                    client.log_batch(made, params=params[i : i + _MOST_PARAMS])
+                    client.log_batch(target, params=params[i : i + _MOST_PARAMS])
                 for i in range(0, len(metrics), _MOST_VALUES):
-                    client.log_batch(made, metrics=metrics[i : i + _MOST_VALUES])
+                    client.log_batch(target, metrics=metrics[i : i + _MOST_VALUES])
                 end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
-                client.set_terminated(made, end_time=1 + round(1e3 * end_s))
+                client.set_terminated(target, end_time=1 + round(1e3 * end_s))
         except (MlflowException, OSError) as error:
-            said = " ".join(str(error).split())[:300]
-            raise InputError("a store that MLflow can write", where=address, got=said) from error
+            reason = " ".join(str(error).split())[:300]
+            raise InputError(
+                where=address, problem=f"MLflow cannot write there: {reason}"
+            ) from error
     return address
 
 
@@ -190,9 +186,10 @@ def _extra(package: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise InputError(
-            f"the package {package}, which writes its files", where=f"--to {package}", got="none",
+            where=f"--to {package}",
+            problem=f"the package {package}, which writes its files, is missing",
             hint=f"pip install 'simfed[{package}]'",
-        ) from error  # fmt: skip
+        ) from error
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from simfed.fleet import FIELDS, Column
+from simfed.fleet.columns import FIELDS, FleetColumn
 from simfed.report.pictures import new_figure, picture_style
 from simfed.report.style import SERIES_COLOURS
 
@@ -45,7 +45,7 @@ _DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 
 @picture_style()
 def fleet_figure(
-    columns: Sequence[Column],
+    columns: Sequence[FleetColumn],
     names: Sequence[str],
     there: Floats | None = None,
     hours: Floats | None = None,
@@ -105,12 +105,12 @@ def fleet_figure(
     return figure
 
 
-def _worth_a_panel(field: str, columns: Sequence[Column]) -> bool:
+def _worth_a_panel(field: str, columns: Sequence[FleetColumn]) -> bool:
     """Whether something is finite and above 0; constant stays are said in the table."""
-    own = [column for column in columns if column.field == field]
-    if field.startswith("availability") and not any(column.drawn for column in own):
+    of_field = [column for column in columns if column.field == field]
+    if field.startswith("availability") and not any(column.drawn for column in of_field):
         return False
-    values = [column.values for column in own]
+    values = [column.values for column in of_field]
     return any((np.isfinite(v) & (v > 0)).any() for v in values)
 
 

@@ -6,6 +6,7 @@ gives a small frame with one fact per row. Nothing here draws; nothing that draw
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from simfed.compress.arms import recorded_arms
+from simfed.compress.choice import recorded_labels
 from simfed.record.schema import CLIENT_KINDS, PHASES
 from simfed.record.summary import straggler_table
 from simfed.report.style import phase as look_of
@@ -25,6 +26,7 @@ __all__ = [
     "MEAN",
     "arm_shares",
     "blame",
+    "bytes_per_s",
     "clients_of",
     "curves",
     "headline",
@@ -41,6 +43,8 @@ __all__ = [
     "thresholds_for",
     "varying_k",
 ]
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 MEAN = "mean of clients"
 """The `prototype` of rows that average the prototypes over the clients that hold them."""
@@ -105,14 +109,14 @@ def curves(run: Run, label: str | None = None) -> pd.DataFrame:
             "total_bytes": (rounds["uplink_bytes"] + rounds["downlink_bytes"]).cumsum(),
         }
     )
-    found = run.prototypes.rename(columns={"test_accuracy": "accuracy", "test_loss": "loss"})
+    results = run.prototypes.rename(columns={"test_accuracy": "accuracy", "test_loss": "loss"})
     weights = prototype_weights(run)
     measures = ["accuracy", "loss", "kd_loss"]
-    weighted = found[measures].mul(found["prototype"].map(weights).astype(float), axis=0)
+    weighted = results[measures].mul(results["prototype"].map(weights).astype(float), axis=0)
     # min_count: a mean over fewer than all prototypes would be of something else
-    mean = weighted.groupby(found["round"]).sum(min_count=found["prototype"].nunique())
+    mean = weighted.groupby(results["round"]).sum(min_count=results["prototype"].nunique())
     mean = mean.reset_index().assign(prototype=MEAN)
-    parts = [found] if len(weights) == 1 else [found, mean]
+    parts = [results] if len(weights) == 1 else [results, mean]
     tidy = pd.concat(parts, ignore_index=True).merge(spent, on="round")
     tidy.insert(0, "run", run_name(run) if label is None else label)
     return tidy.reindex(
@@ -131,8 +135,8 @@ def headlines(tidy: pd.DataFrame) -> pd.DataFrame:
     parts = [
         group[group["prototype"] == headline(group)] for _, group in tidy.groupby("run", sort=False)
     ]
-    found: pd.DataFrame = pd.concat(parts) if parts else tidy
-    return found
+    mean: pd.DataFrame = pd.concat(parts) if parts else tidy
+    return mean
 
 
 _STEPS = (*(n / 10 for n in range(1, 10)), 0.95, 0.97, 0.98, 0.99, 0.995)
@@ -157,8 +161,10 @@ def targets_for(tidy: pd.DataFrame, chance: float = 0.0) -> list[float]:
     [0.8, 0.9]
     """
     best = tidy.groupby("run")["accuracy"].max()
-    found = [[s for s in _STEPS if chance < s <= most][-1:] for most in (best.min(), best.max())]
-    return list(dict.fromkeys(step for steps in found for step in steps))
+    reached = (
+        [step for step in _STEPS if chance < step <= most][-1:] for most in (best.min(), best.max())
+    )
+    return list(dict.fromkeys(itertools.chain.from_iterable(reached)))
 
 
 def thresholds(tidy: pd.DataFrame, accuracies: Sequence[float]) -> pd.DataFrame:
@@ -194,20 +200,20 @@ def blame(run: Run) -> pd.DataFrame:
     `phase` and `link` are those it was blamed for most often, `saved_s` is how much shorter its
     rounds would have been without it, each by itself.
     """
-    held: dict[int, str] = dict(clients_of(run).itertuples(index=False, name=None))
+    prototypes: dict[int, str] = dict(clients_of(run).itertuples(index=False, name=None))
     rows = []
-    for found in straggler_table(run.table, rows=len(held)):
-        phase, phase_rounds = next(iter(found["phases"].items()), (None, 0))
+    for straggler in straggler_table(run.table, rows=len(prototypes)):
+        phase, phase_rounds = next(iter(straggler["phases"].items()), (None, 0))
         rows.append(
             {
-                "client": found["client"],
-                "prototype": held.get(found["client"], ""),
-                "rounds": found["rounds"],
-                "share": found["rounds"] / len(run.rounds),
+                "client": straggler["client"],
+                "prototype": prototypes.get(straggler["client"], ""),
+                "rounds": straggler["rounds"],
+                "share": straggler["rounds"] / len(run.rounds),
                 "phase": phase,
                 "phase_rounds": phase_rounds,
-                "link": next(iter(found["links"]), None),
-                "saved_s": found["saved_s"],
+                "link": next(iter(straggler["links"]), None),
+                "saved_s": straggler["saved_s"],
             }
         )
     columns = ["client", "prototype", "rounds", "share", "phase", "phase_rounds", "link", "saved_s"]
@@ -263,16 +269,16 @@ def link_table(run: Run) -> pd.DataFrame:
             "full_s": lasted_s.where(busy & (links["bytes"] >= 0.999 * possible), 0.0),
         }
     )
-    found = facts.groupby("link", sort=False).agg(
+    table = facts.groupby("link", sort=False).agg(
         {"bytes": "sum", "busy_s": "sum", "possible": "sum", "most_flows": "max", "full_s": "sum"}
     )
     total_s = run.rounds["finished_at_s"].max() if len(run.rounds) else math.nan
-    found.insert(2, "busy_share", found["busy_s"] / total_s)
-    found["possible"] = found["bytes"] / found["possible"].where(found["possible"] > 0)
-    found = found.rename(columns={"possible": "use_when_busy"}).reset_index()
+    table.insert(2, "busy_share", table["busy_s"] / total_s)
+    table["possible"] = table["bytes"] / table["possible"].where(table["possible"] > 0)
+    table = table.rename(columns={"possible": "use_when_busy"}).reset_index()
     held = run.rounds["critical_link"].value_counts()
-    found.insert(1, "held_up", found["link"].map(held).fillna(0).astype(int))
-    return found.sort_values(
+    table.insert(1, "held_up", table["link"].map(held).fillna(0).astype(int))
+    return table.sort_values(
         ["held_up", "bytes"], ascending=False, kind="stable", ignore_index=True
     )
 
@@ -283,7 +289,7 @@ Steps = tuple[Sequence[float], Sequence[float]]
 
 def capacity_steps(
     use: pd.DataFrame, from_s: float, to_s: float, varies: Steps | None = None
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+) -> tuple[Floats, Floats]:
     """Points (s, bytes/s) of the line of a link's capacity from `from_s` to `to_s`.
 
     `varies`: where it changes, if that is known. Else what `use`, the link's rows, says: where the
@@ -338,9 +344,9 @@ def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd
             np.diff(cumulative_at(use, amounts, edges))
             for amounts in (use["bytes"].to_numpy(), lasted_s, possible)
         )
-        known = recorded_s > 1e-9 * np.diff(edges)
+        recorded = recorded_s > 1e-9 * np.diff(edges)
         mean = possible.sum() / lasted_s.sum() if lasted_s.sum() else math.nan
-        capacity = np.where(known, room / np.where(known, recorded_s, 1.0), mean)
+        capacity = np.where(recorded, room / np.where(recorded, recorded_s, 1.0), mean)
         parts.append(
             pd.DataFrame(
                 {
@@ -356,7 +362,15 @@ def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
-def cumulative_at(use: pd.DataFrame, amounts: Any, at_s: Any) -> np.ndarray[Any, Any]:
+def bytes_per_s(use: pd.DataFrame) -> Floats:
+    """The mean rate in each row of a link's use; 0 where it took no time."""
+    lasted_s = (use["to_s"] - use["from_s"]).to_numpy()
+    moved = use["bytes"].to_numpy()
+    rates: Floats = np.divide(moved, lasted_s, out=np.zeros(len(use)), where=lasted_s > 0)
+    return rates
+
+
+def cumulative_at(use: pd.DataFrame, amounts: Floats, at_s: Floats) -> Floats:
     """The sum of `amounts` up to the instants `at_s`, each spread evenly over its row's interval.
 
     `use`: rows of one link, in order of time, that do not overlap.
@@ -406,6 +420,6 @@ def varying_k(run: Run) -> pd.DataFrame:
 
 def arms_of(run: Run) -> list[str]:
     """The arms of a run in the scenario's order; arms that only the record knows come last."""
-    listed = recorded_arms(run.scenario)
+    listed = recorded_labels(run.scenario)
     played = set(run.participations["arm"].unique())
     return [arm for arm in listed if arm in played] + sorted(played - set(listed))

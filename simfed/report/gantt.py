@@ -19,11 +19,12 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from numpy.typing import ArrayLike
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.record.schema import CLIENT_KINDS
 from simfed.record.summary import critical_sentences
-from simfed.report.frames import Steps, capacity_steps
+from simfed.report.frames import Steps, bytes_per_s, capacity_steps
 from simfed.report.pictures import (
     FONT_POINTS,
     legend_height_in,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Capacities = Mapping[str, Steps]
-At = Callable[[Any], Array]
+At = Callable[[ArrayLike], Array]
 """Seconds → the axis' unit, from its origin."""
 
 __all__ = ["MOST_BARS", "MOST_ROWS", "gantt_figure"]
@@ -65,6 +66,8 @@ MOST_WORDS = 6
 """Rounds explained below a chart whose rounds are too narrow for it."""
 _PALE = 0.62
 """How far a transfer's latency is towards white."""
+_BESIDE: Any = {"textcoords": "offset points", "ha": "center", "parse_math": False}
+"""Of text beside what it names."""
 _RATES = ((1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"), (1.0, "bps"))
 
 
@@ -100,9 +103,9 @@ def gantt_figure(
 
     `width_in` is the width in inches; the height follows from the rows, or the rows from
     `height_in`. `points` is the size of letters. `capacities`: link → (instants, bytes/s from then
-    on) of links whose capacity varies, such as `simfed.assembly.capacities_of` gives; without, it
-    is drawn where it was recorded, while the link was in use. Raises: `InputError` for more than
-    `MOST_BARS` bars in rows, and for a height that leaves no room for them.
+    on) of links whose capacity varies, as `simfed.experiment.assembly.capacities_of` gives it;
+    without, it is drawn where it was recorded, while the link was in use. Raises: `InputError` for
+    more than `MOST_BARS` bars in rows, and for a height that leaves no room for them.
     """
     with picture_style(points):
         return _figure(timeline_of(run, rounds, clients), width_in, height_in, points, capacities)
@@ -125,15 +128,11 @@ def _figure(
     shown = timeline.bars["client"].isna() | timeline.bars["client"].isin(rows["client"])
     bars = timeline.bars.assign(latency_s=timeline.latency_s())[shown]
     if len(bars) > MOST_BARS:
-        raise InputError(
-            f"at most {MOST_BARS:,} bars in a picture", got=len(bars),
-            hint="show fewer rounds or clients, or use --format perfetto",
-        )  # fmt: skip
+        hint = "show fewer rounds or clients, or use --format perfetto"
+        raise InputError(f"at most {MOST_BARS:,} bars in a picture", got=len(bars), hint=hint)
     share = points / FONT_POINTS
-    layout = _Layout(
-        row=share * float(np.interp(len(rows), [10, 40, 100], [0.19, 0.12, 0.066])),
-        left=0.62 * share, bottom=0.38 * share, gap=0.08 * share,
-    )  # fmt: skip
+    row = share * float(np.interp(len(rows), [10, 40, 100], [0.19, 0.12, 0.066]))
+    layout = _Layout(row, gap=0.08 * share, left=0.62 * share, bottom=0.38 * share)
     groups = list(timeline.clients.groupby("prototype", sort=False)) if bands else []
     links = timeline.links()
     handles = _legend(timeline, bars, links)
@@ -147,10 +146,11 @@ def _figure(
         room_in = height_in - bottom_in - legend_height_in(handles, inner_in, points)
         room_in -= layout.gap * (len(panels) - 1)
         if room_in < 0.04 * _row_count(rows, bars) + 0.15 * (len(panels) - 1):
-            raise InputError(
-                "a height with room for every row", where="--height", got=f"{height_in:g} in",
-                hint="show fewer clients, or a smaller font",
-            )  # fmt: skip
+            allowed, hint = (
+                "a height with room for every row",
+                "show fewer clients, or a smaller font",
+            )
+            raise InputError(allowed, where="--height", got=f"{height_in:g} in", hint=hint)
         panels = [room_in * panel / sum(panels) for panel in panels]
     row_in = panels[len(groups)] / _row_count(rows, bars)
     figure, axes = new_figure(
@@ -159,7 +159,7 @@ def _figure(
     scale, unit = time_unit(timeline.to_s - timeline.from_s)
     origin = 0.0 if int(timeline.rounds["round"].iloc[0]) == 1 else timeline.from_s
 
-    def at(seconds: Any) -> Array:
+    def at(seconds: ArrayLike) -> Array:
         return (np.asarray(seconds, dtype=float) - origin) / scale
 
     for ax, (prototype, members) in zip(axes, groups, strict=False):
@@ -174,10 +174,8 @@ def _figure(
     axes[-1].set_xlabel(f"{since} ({unit})")
     for i, line in enumerate(below):
         y_in = 0.05 * share + 0.135 * share * (len(below) - 1 - i)
-        figure.text(
-            0.1 / width_in, y_in / figure.get_figheight(), line, va="bottom", ha="left",
-            fontsize=6.5 * share, parse_math=False,
-        )  # fmt: skip
+        style: Any = {"va": "bottom", "ha": "left", "fontsize": 6.5 * share, "parse_math": False}
+        figure.text(0.1 / width_in, y_in / figure.get_figheight(), line, **style)
     return figure
 
 
@@ -203,9 +201,10 @@ def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, 
         ["waiting", "offline"]
     )
     for kind, look in looks([*kinds_of(bars), "server"]).items():
-        of = (on_server if kind == "server" else (bars["kind"] == kind) & ~on_server).to_numpy()
+        at_server = kind == "server"
+        shown = (on_server if at_server else (bars["kind"] == kind) & ~on_server).to_numpy()
         half = 0.17 if kind == "waiting" else 0.41
-        boxes = _boxes(start[of], end[of], y[of].to_numpy(), half)
+        boxes = _boxes(start[shown], end[shown], y[shown].to_numpy(), half)
         _add(ax, boxes, **_filling(look), linewidth=0)
     waits = (bars["latency_s"] > 0).to_numpy()
     begun = at(bars["started_at_s"] + bars["latency_s"])
@@ -238,11 +237,21 @@ def _draw_marks(
     size = float(np.clip(min(row_in * 72 * 0.36, 0.16 * per_round_pt), 1.2, 4.2))
     compressed = (bars["kind"] == "compression").to_numpy()
     for arm, (marker, _, white) in _shapes(bars).items():
-        of = compressed & (bars["arm"] == arm).to_numpy()
-        ax.plot(
-            (start[of] + end[of]) / 2, y[of], linestyle="none", marker=marker, markersize=size,
-            markerfacecolor=f"{white:.2f}", markeredgecolor="black", markeredgewidth=0.4, zorder=4,
-        )  # fmt: skip
+        marked = compressed & (bars["arm"] == arm).to_numpy()
+        look = _mark(marker, white, size=size, edge=0.4)
+        ax.plot((start[marked] + end[marked]) / 2, y[marked], zorder=4, **look)
+
+
+def _mark(marker: str, white: float, *, size: float, edge: float) -> dict[str, Any]:
+    """A strategy's mark in Matplotlib's words."""
+    return {
+        "linestyle": "none",
+        "marker": marker,
+        "markersize": size,
+        "markerfacecolor": f"{white:.2f}",
+        "markeredgecolor": "black",
+        "markeredgewidth": edge,
+    }
 
 
 def _shapes(bars: pd.DataFrame) -> dict[str, tuple[str, str, float]]:
@@ -277,10 +286,15 @@ def _label_rows(
         fits = max(3, int(row_in * (len(ids) + 0.6) / 0.058))
         name = str(prototype)
         ax.annotate(
-            name if len(name) <= fits else name[: fits - 1] + "…", (0, middle),
-            xycoords=("axes fraction", "data"), xytext=(-34, 0), textcoords="offset points",
-            rotation=90, ha="center", va="center", annotation_clip=False, parse_math=False,
-        )  # fmt: skip
+            name if len(name) <= fits else name[: fits - 1] + "…",
+            (0, middle),
+            xycoords=("axes fraction", "data"),
+            xytext=(-34, 0),
+            rotation=90,
+            va="center",
+            annotation_clip=False,
+            **_BESIDE,
+        )
     if server_y is not None:
         ticks.append(server_y)
         labels.append("server")
@@ -294,10 +308,10 @@ def _draw_band(ax: Axes, timeline: Timeline, prototype: str, members: pd.DataFra
     """The shares of a prototype's clients in each phase over time."""
     bars = timeline.bars[timeline.bars["client"].isin(members["client"])]
     at_s = np.linspace(timeline.from_s, timeline.to_s, 1200)
-    own = [kind for kind in kinds_of(timeline.bars) if kind not in CLIENT_KINDS]
-    share = 100 * clients_in_phase(bars, at_s, (*CLIENT_KINDS, *own)) / len(members)
+    further = [kind for kind in kinds_of(timeline.bars) if kind not in CLIENT_KINDS]
+    share = 100 * clients_in_phase(bars, at_s, (*CLIENT_KINDS, *further)) / len(members)
     below = np.zeros(len(at_s))
-    for kind, look in looks([*_STACK[:-2], *reversed(own), *_STACK[-2:]]).items():
+    for kind, look in looks([*_STACK[:-2], *reversed(further), *_STACK[-2:]]).items():
         above = below + share[kind].to_numpy()
         if (above > below).any():
             ax.fill_between(at(at_s), below, above, linewidth=0, **_filling(look))
@@ -313,10 +327,7 @@ def _draw_link(
     ax: Axes, timeline: Timeline, link: str, at: At, varies: Steps | None = None
 ) -> None:
     use = timeline.link_use(link).sort_values("from_s")
-    length_s = (use["to_s"] - use["from_s"]).to_numpy()
-    rate = np.divide(
-        8 * use["bytes"].to_numpy(), length_s, out=np.zeros(len(use)), where=length_s > 0
-    )
+    rate = 8 * bytes_per_s(use)
     steps_s, capacity = capacity_steps(use, timeline.from_s, timeline.to_s, varies)
     capacity = 8 * capacity
     top = np.max(capacity[np.isfinite(capacity)], initial=0) or np.max(rate, initial=1)
@@ -350,10 +361,8 @@ def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At, level: int) -
         width = text_width_in(texts[level]) / inches
         if level == 2 and middle - width / 2 < free_from:
             continue
-        axes[0].annotate(
-            texts[level], (middle, 1), xycoords=("data", "axes fraction"), xytext=(0, 2),
-            textcoords="offset points", ha="center", va="bottom", parse_math=False,
-        )  # fmt: skip
+        place: Any = {"xycoords": ("data", "axes fraction"), "xytext": (0, 2), "va": "bottom"}
+        axes[0].annotate(texts[level], (middle, 1), **place, **_BESIDE)
         free_from = middle + 1.4 * width
 
 
@@ -375,10 +384,10 @@ def _words(timeline: Timeline, inner_in: float, page_in: float) -> tuple[int, li
     if level == 0:
         return level, []
     longest = np.argsort(-length_s, kind="stable")[:MOST_WORDS]
-    said = [levels[i][0] for i in sorted(longest) if levels[i][0] != levels[i][1]]
+    words = [levels[i][0] for i in sorted(longest) if levels[i][0] != levels[i][1]]
     letters = max(20, int(page_in / text_width_in("n", 6.5 / FONT_POINTS * _points())))
-    lines = [line for text in said for line in textwrap.wrap(text, letters)]
-    if len(rounds) > MOST_WORDS and said:
+    lines = [line for text in words for line in textwrap.wrap(text, letters)]
+    if len(rounds) > MOST_WORDS and words:
         lines.insert(0, f"the {MOST_WORDS} longest of {len(rounds)} rounds:")
     return level, lines
 
@@ -393,14 +402,14 @@ def _width_in(ax: Axes) -> float:
 
 def _legend(timeline: Timeline, bars: pd.DataFrame, links: Sequence[str]) -> list[Patch | Line2D]:
     """One handle for each sign that is drawn."""
-    drawn = timeline.bars[timeline.bars["finished_at_s"] > timeline.bars["started_at_s"]]
-    kinds = looks(kinds_of(drawn))
+    visible = timeline.bars[timeline.bars["finished_at_s"] > timeline.bars["started_at_s"]]
+    kinds = looks(kinds_of(visible))
     handles: list[Patch | Line2D] = [_swatch(look) for look in kinds.values()]
     if (bars["latency_s"] > 0).any():
         red, green, blue = to_rgb(PHASES["download"].colour)
         pale = (red + (1 - red) * _PALE, green + (1 - green) * _PALE, blue + (1 - blue) * _PALE)
         handles.append(Patch(facecolor=pale, lw=0, label="latency (paler)"))
-    if drawn["client"].isna().any():
+    if visible["client"].isna().any():
         handles.append(_swatch(PHASES["server"]))
     work = ~bars["kind"].isin(["waiting", "offline"])
     if (work & bars["outcome"].isin(["dropped", "failed"])).any():
@@ -410,11 +419,7 @@ def _legend(timeline: Timeline, bars: pd.DataFrame, links: Sequence[str]) -> lis
             Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length")
         )
     for arm, (marker, _, white) in _shapes(bars).items():
-        handles.append(
-            Line2D([], [], linestyle="none", marker=marker, markersize=4,
-                   markerfacecolor=f"{white:.2f}",
-                   markeredgecolor="black", markeredgewidth=0.5, label=arm)
-        )  # fmt: skip
+        handles.append(Line2D([], [], label=arm, **_mark(marker, white, size=4, edge=0.5)))
     if links:
         handles.append(Line2D([], [], color="black", lw=0.8, ls=(0, (4, 2)), label="link capacity"))
     return handles

@@ -34,7 +34,8 @@ def run_html(run: Run) -> str:
 
 
 def _drawing(run: Run) -> str:
-    drawn = io.StringIO()
+    file = io.StringIO()
     with picture_style():
-        accuracy_figure(run, width_in=5.0).savefig(drawn, format="svg", metadata={"Date": None})
-    return drawn.getvalue().partition("<svg")[1] + drawn.getvalue().partition("<svg")[2]
+        accuracy_figure(run, width_in=5.0).savefig(file, format="svg", metadata={"Date": None})
+    _, start, drawing = file.getvalue().partition("<svg")
+    return start + drawing

@@ -17,22 +17,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pandas as pd
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.units import format_bytes, format_duration
+from simfed.ground.version import VERSION
+from simfed.ground.writing import writing
 from simfed.record.summary import chance_of, critical_sentences
 from simfed.report import compare, frames, panels
 from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
-from simfed.report.panels import Table
-from simfed.units import format_bytes, format_duration
-from simfed.version import VERSION
+from simfed.report.panels import Panel, PanelTable, Spec
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["SECTIONS", "page", "render_page", "write_page", "write_text"]
+__all__ = ["SECTIONS", "PageSection", "page", "render_page", "write_page", "write_text"]
 
 SECTIONS = (
     "overview",
@@ -52,6 +53,21 @@ _WORDS = 30
 """Rounds explained in words in a table."""
 
 
+class PageSection(TypedDict, total=False):
+    """A section of a page, with what there is of these."""
+
+    title: str
+    timelines: Sequence[str]
+    """Labels of the runs whose timelines are charts, each below the other; empty: the page's switch
+    chooses."""
+    facts: Sequence[tuple[str, str, str]]
+    """(what, value, in other words)."""
+    warnings: Sequence[str]
+    panels: Sequence[Panel]
+    tables: Sequence[PanelTable]
+    texts: Sequence[Mapping[str, str]]
+
+
 def write_page(
     runs: Sequence[Run],
     path: str | os.PathLike[str],
@@ -67,12 +83,8 @@ def write_page(
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write a page's text to a file. Raises: `InputError` if that cannot be done."""
     path = Path(path)
-    try:
+    with writing(path):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            "a file that can be written", where=str(path), got=error.strerror
-        ) from error
     return path
 
 
@@ -87,11 +99,13 @@ def page(
 
     `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the timeline shows
     at first (it can be changed in the page); `capacities`: for each run those of its links that
-    vary, see `gantt_figure`. Several runs are drawn over one another and compared.
+    vary, see `gantt_figure`. Several runs are charts over one another and compared.
     Raises: `InputError` without runs or without plotly.
     """
     if not runs:
-        raise InputError("at least one run directory", where="simfed report")
+        raise InputError(
+            "at least one run directory", where="simfed report", problem="no run is named"
+        )
     labels = frames.labels(runs)
     words = [critical_sentences(run.table) for run in runs]
     content = _Content(dict(zip(labels, runs, strict=True)), dict(zip(labels, words, strict=True)))
@@ -108,20 +122,20 @@ def page(
 def render_page(
     title: str,
     subtitle: str,
-    parts: Mapping[str, Mapping[str, Any]],
-    timelines: dict[str, Any] | None = None,
+    parts: Mapping[str, PageSection],
+    timelines: Spec | None = None,
     runs: Sequence[str] = (),
 ) -> str:
-    """A page of these sections: name → `title` and any of `facts, warnings, panels, tables, texts`.
+    """A page of these sections, each by a name for its address.
 
     `runs`: labels among which one switch of the page chooses, for all charts that show one of them.
     Sections without content are left out. Raises: `InputError` without plotly.
     """
-    drawn = {panel.key: panel.spec for part in parts.values() for panel in part.get("panels", ())}
-    payload: dict[str, Any] = {"panels": drawn, "runs": list(runs)}
+    specs = {panel.key: panel.spec for part in parts.values() for panel in part.get("panels", ())}
+    payload: dict[str, Any] = {"panels": specs, "runs": list(runs)}
     if timelines is not None:
         payload["timeline"] = timelines
-    script, library = _script(), _library()
+    script, library = _script(), plotly_script()
     text: str = _template().render(
         title=title,
         subtitle=subtitle,
@@ -149,7 +163,7 @@ class _Content:
         self.learned = bool(self.tidy["accuracy"].notna().any())
         self.arms = list(dict.fromkeys(arm for run in runs.values() for arm in frames.arms_of(run)))
 
-    def overview(self) -> dict[str, Any]:
+    def overview(self) -> PageSection:
         several = len(self.runs) > 1
         if several:
             facts = compare.lead_facts(self.runs, self.tidy)
@@ -167,7 +181,7 @@ class _Content:
         ]
         return {"title": "Overview", "facts": facts, "warnings": warnings, "tables": tables}
 
-    def learning(self) -> dict[str, Any]:
+    def learning(self) -> PageSection:
         y = {"accuracy": "test accuracy", "loss": "test loss", "kd_loss": "distillation loss"}
         y = {name: label for name, label in y.items() if self.tidy[name].notna().any()}
         if not y:
@@ -194,7 +208,7 @@ class _Content:
             tables.append(compare.thresholds_table(reached))
         return {"title": "Learning", "panels": [panel], "tables": tables}
 
-    def time(self) -> dict[str, Any]:
+    def time(self) -> PageSection:
         seconds = {
             label: frames.in_order(
                 frames.phase_seconds(run.participations, ["client", "prototype"]), run
@@ -207,35 +221,26 @@ class _Content:
             for label, run in self.runs.items()
             if run.rounds["critical_client"].notna().any()
         }
-        found = [panels.time_panel(seconds, self.clock)] if seconds else []
-        tables: list[Table] = []
+        charts = [panels.time_panel(seconds, self.clock)] if seconds else []
+        tables: list[PanelTable] = []
         if blamed:
-            found.append(panels.round_length_panel(blamed))
+            charts.append(panels.round_length_panel(blamed))
             tables = [compare.stragglers_table(self.runs), self._explained()]
-        return {"title": "Time", "panels": found, "tables": tables} if found else {}
+        return {"title": "Time", "panels": charts, "tables": tables} if charts else {}
 
-    def strategies(self) -> dict[str, Any]:
+    def strategies(self) -> PageSection:
         runs = {label: run for label, run in self.runs.items() if len(run.participations)}
         levels = {label: k for label, run in runs.items() if len(k := frames.varying_k(run))}
-        kept = (
-            [
-                panels.quantile_panel(
-                    levels,
-                    self.arms,
-                    key="levels",
-                    title="Entries kept",
-                    y_label="K",
-                    about=(
-                        "K of each participation, where it was set anew for each: the median "
-                        "over participations, and the band that holds 80 % of them."
-                    ),
-                )
-            ]
-            if levels
-            else []
-        )
+        charts = []
+        if levels:
+            about = (
+                "K of each participation, where it was set anew for each: the median over "
+                "participations, and the band that holds 80 % of them."
+            )
+            wording = {"title": "Entries kept", "about": about, "y_label": "K"}
+            charts.append(panels.quantile_panel(levels, self.arms, key="levels", **wording))
         if len(self.arms) < 2:  # no strategy was chosen
-            return {"title": "Strategies", "panels": kept} if kept else {}
+            return {"title": "Strategies", "panels": charts} if charts else {}
         shares = {
             label: frames.in_order(frames.arm_shares(run.participations), run)
             for label, run in runs.items()
@@ -250,14 +255,13 @@ class _Content:
             bins = max(4, min(60, panels.MOST_CELLS // min(len(clients), _CLIENT_ROWS)))
             played = frames.arm_shares(some, ["prototype", "client"], bins)
             each[label] = frames.in_order(played, run)
-        found = [
+        chosen = [
             panels.choice_share_panel(shares, self.arms),
             panels.client_choice_panel(each, self.arms, notes),
-            *kept,
         ]
-        return {"title": "Strategies", "panels": found}
+        return {"title": "Strategies", "panels": [*chosen, *charts]}
 
-    def rewards(self) -> dict[str, Any]:
+    def rewards(self) -> PageSection:
         rewards, values = {}, {}
         for label, run in self.runs.items():
             paid = run.participations.dropna(subset=["reward"])
@@ -265,42 +269,29 @@ class _Content:
                 rewards[label] = paid.rename(columns={"reward": "value"})
             if len(run.policies):
                 values[label] = run.policies.merge(frames.clients_of(run), on="client")
-        found = []
+        charts = []
         if rewards:
-            found.append(
-                panels.quantile_panel(
-                    rewards,
-                    self.arms,
-                    key="rewards",
-                    title="Rewards",
-                    y_label="reward",
-                    about=(
-                        "What the policies were told, by the strategy played: the median over "
-                        "participations, and the band that holds 80 % of them."
-                    ),
-                )
+            about = (
+                "What the policies were told, by the strategy played: the median over "
+                "participations, and the band that holds 80 % of them."
             )
+            wording = {"title": "Rewards", "about": about, "y_label": "reward"}
+            charts.append(panels.quantile_panel(rewards, self.arms, key="rewards", **wording))
         if values:
-            believed = dict.fromkeys(arm for found in values.values() for arm in found["arm"])
+            believed = dict.fromkeys(arm for frame in values.values() for arm in frame["arm"])
             order = [arm for arm in self.arms if arm in believed]
             order += [arm for arm in believed if arm not in self.arms]  # codecs and levels apart
-            found.append(
-                panels.quantile_panel(
-                    values,
-                    order,
-                    key="values",
-                    title="What the policies believed",
-                    y_label="utility or probability",
-                    about=(
-                        "Each client's estimate of each strategy before its pull (a "
-                        "probability where the policy works with probabilities): the median "
-                        "over clients, and the band that holds 80 % of them."
-                    ),
-                )
+            about = (
+                "Each client's estimate of each strategy before its pull (a probability where the "
+                "policy works with probabilities): the median over clients, and the band that "
+                "holds 80 % of them."
             )
-        return {"title": "Rewards and utilities", "panels": found} if found else {}
+            wording = {"title": "What the policies believed", "about": about}
+            wording["y_label"] = "utility or probability"
+            charts.append(panels.quantile_panel(values, order, key="values", **wording))
+        return {"title": "Rewards and utilities", "panels": charts} if charts else {}
 
-    def timeline(self) -> dict[str, Any]:
+    def timeline(self) -> PageSection:
         labels = [label for label, run in self.runs.items() if len(run.rounds)]
         if not labels:
             return {}
@@ -308,7 +299,7 @@ class _Content:
         shown = labels if 1 < len(labels) <= _TIMELINES else [""]
         return {"title": "Timeline", "timelines": shown}
 
-    def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
+    def timelines(self, rounds: tuple[int, int] | None) -> Spec:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
         budget = MOST_BARS // len(runs)
         kinds = kinds_on(runs.values())
@@ -323,7 +314,7 @@ class _Content:
             ],
         }
 
-    def links(self) -> dict[str, Any]:
+    def links(self) -> PageSection:
         use, tables = {}, []
         for label, run in self.runs.items():
             if run.links.empty:
@@ -339,7 +330,7 @@ class _Content:
             "tables": tables,
         }
 
-    def scenario(self) -> dict[str, Any]:
+    def scenario(self) -> PageSection:
         texts = [
             {
                 "label": label,
@@ -350,7 +341,7 @@ class _Content:
         ]
         return {"title": "Scenario and manifest", "texts": texts}
 
-    def _explained(self) -> Table:
+    def _explained(self) -> PanelTable:
         rows = []
         for label, run in self.runs.items():
             longest = run.rounds.sort_values("duration_s", ascending=False, kind="stable")
@@ -366,19 +357,22 @@ class _Content:
                     )
                 )
         header = ("run", "round", "length", "shorter without this client")
-        return Table("The longest rounds, in words", header, rows, frozenset({2, 3}))
+        return PanelTable("The longest rounds, in words", header, rows, frozenset({2, 3}))
 
 
-def _without_run_column(part: dict[str, Any]) -> dict[str, Any]:
+def _without_run_column(part: PageSection) -> PageSection:
     """A section's tables without the column that says which run, on a page about one."""
     if not part:
         return part
-    found = [replace(panel, table=_unnamed(panel.table)) for panel in part.get("panels", ())]
-    return {**part, "panels": found, "tables": [_unnamed(t) for t in part.get("tables", ())]}
+    panels = [
+        replace(panel, table=panel.table and _drop_run(panel.table))
+        for panel in part.get("panels", ())
+    ]
+    return {**part, "panels": panels, "tables": [*map(_drop_run, part.get("tables", ()))]}
 
 
-def _unnamed(table: Table | None) -> Table | None:
-    if table is None or table.header[0] != "run":
+def _drop_run(table: PanelTable) -> PanelTable:
+    if table.header[0] != "run":
         return table
     return replace(
         table,
@@ -430,15 +424,17 @@ def _script() -> str:
 
 
 @functools.cache
-def _library() -> str:
+def plotly_script() -> str:
+    """The plotting library's code. Raises: `InputError` without plotly."""
     try:
-        found = resources.files("plotly") / "package_data" / "plotly.min.js"
-        return found.read_text(encoding="utf-8")
+        script = resources.files("plotly") / "package_data" / "plotly.min.js"
+        return script.read_text(encoding="utf-8")
     except (ModuleNotFoundError, FileNotFoundError):
         raise InputError(
-            "the package plotly, which draws the page", where="simfed report", got="none",
+            where="simfed report",
+            problem="the package plotly, which draws the page, is missing",
             hint="pip install plotly",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _template() -> Any:
@@ -446,7 +442,10 @@ def _template() -> Any:
 
     # autoescape: names of scenarios, prototypes and links are whatever somebody wrote
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return environment.get_template("page.html")

@@ -15,7 +15,7 @@ from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES
 from simfed.report import frames
 from simfed.report.panels import packed, plain
 from simfed.report.style import arm_shapes, looks
-from simfed.report.timeline import Timeline, timeline_of_rounds
+from simfed.report.timeline import Timeline, one_per_start, timeline_of_rounds
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -108,8 +108,8 @@ def _grey(white: float) -> str:
 def kinds_on(runs: Iterable[Run]) -> list[str]:
     """Codes of the kinds of bars of a page: places in this list, methods' own kinds last."""
     tracks = [run.spans[run.spans["track"].str.startswith("client ")] for run in runs]
-    own = sorted({kind for spans in tracks for kind in spans["kind"]}.difference(CLIENT_KINDS))
-    return [*CLIENT_KINDS, "server", "dropped", *own]
+    further = {kind for spans in tracks for kind in spans["kind"]}.difference(CLIENT_KINDS)
+    return [*CLIENT_KINDS, "server", "dropped", *sorted(further)]
 
 
 def legend(kinds: Sequence[str]) -> Data:
@@ -162,8 +162,13 @@ def _bars(
     start = bars["started_at_s"].to_numpy() - starts
     length = (bars["finished_at_s"] - bars["started_at_s"]).to_numpy()
     server = bars["client"].isna().to_numpy()
-    part_of = pd.Series(parts.index, index=pd.MultiIndex.from_frame(parts[["round", "client"]]))
-    keys = pd.MultiIndex.from_frame(bars.loc[~server, ["round", "client"]].astype(int))
+    parts = one_per_start(parts)
+    part_of = pd.Series(
+        parts.index, index=pd.MultiIndex.from_frame(parts[["round", "client", "started_at_s"]])
+    )
+    keys = pd.MultiIndex.from_frame(
+        bars.loc[~server, ["round", "client", "began_at_s"]].astype({"round": int, "client": int})
+    )
     kinds = bars["kind"].map({kind: i for i, kind in enumerate(on_page)})
     names = list(dict.fromkeys(bars.loc[server, "kind"]))
     return {
@@ -187,7 +192,6 @@ def _bars(
 def _link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> Data:
     use = timeline.run.links[timeline.run.links["link"] == name].sort_values("from_s")
     rounds = timeline.rounds
-    inside = np.zeros(len(use), dtype=bool)
     starts, ends = rounds["started_at_s"].to_numpy(), rounds["finished_at_s"].to_numpy()
     position = np.searchsorted(starts, use["from_s"].to_numpy(), side="right") - 1
     inside = (position >= 0) & (use["from_s"].to_numpy() < ends[position])
@@ -195,9 +199,6 @@ def _link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> 
     sliced = len(pieces) > MOST_LINK_PIECES
     if sliced:
         pieces = _sliced(use, starts, ends)
-    lasted_s = (pieces["to_s"] - pieces["from_s"]).to_numpy()
-    moved = pieces["bytes"].to_numpy()
-    rate = 8 * np.divide(moved, lasted_s, out=np.zeros(len(pieces)), where=lasted_s > 0)
     at_s, capacity = frames.capacity_steps(use, timeline.from_s, timeline.to_s, varies)
     if len(at_s) > 2 * MOST_LINK_PIECES:
         at_s, capacity = np.empty(0), np.empty(0)
@@ -208,7 +209,7 @@ def _link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> 
         "sliced": sliced,
         "from": packed(pieces["from_s"], "f8"),
         "to": packed(pieces["to_s"], "f8"),
-        "bitsPerS": packed(rate),
+        "bitsPerS": packed(8 * frames.bytes_per_s(pieces)),
         "capacityBitsPerS": packed(8 * pieces["capacity_bytes_per_s"]),
     }
 

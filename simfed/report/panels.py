@@ -8,23 +8,29 @@ drawing; nothing here knows of HTML. A colour "ink" stands for the page's text c
 from __future__ import annotations
 
 import base64
+import functools
 import html
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
+from simfed.ground.units import format_bytes, format_duration
 from simfed.report import frames
-from simfed.report.pictures import time_unit
+from simfed.report.pictures import bytes_unit, time_unit
 from simfed.report.style import PHASES, SERIES_COLOURS, SERIES_DASHES, arm_colours, phase
-from simfed.units import format_bytes, format_duration
 
 __all__ = [
+    "Chart",
+    "Columns",
     "Panel",
-    "Table",
+    "PanelTable",
+    "Row",
+    "Spec",
     "choice_share_panel",
     "client_choice_panel",
     "curves_panel",
@@ -32,8 +38,10 @@ __all__ = [
     "plain",
     "quantile_panel",
     "round_length_panel",
+    "table_of",
     "time_panel",
     "utilisation_panel",
+    "without_empty",
 ]
 
 Spec = dict[str, Any]
@@ -42,18 +50,12 @@ MOST_POINTS = 4_000
 MOST_CLIENT_BARS = 80
 SIMULATED = "simulated time"
 MOST_CELLS = 5_000
-_TYPES = {
-    "f8": np.float64,
-    "f4": np.float32,
-    "i4": np.int32,
-    "u4": np.uint32,
-    "u2": np.uint16,
-    "u1": np.uint8,
-}
+_QUANTILE_BINS = 80
+"""Of rounds, at most."""
 
 
 @dataclass(frozen=True)
-class Table:
+class PanelTable:
     """A table of the page: texts, and which columns are numbers (right-aligned)."""
 
     caption: str
@@ -75,12 +77,44 @@ class Panel:
     spec: Spec
     notes: tuple[str, ...] = ()
     """What the reader must know: a sample, a band, a limit."""
-    table: Table | None = field(default=None)
+    table: PanelTable | None = field(default=None)
 
 
-def packed(values: Any, dtype: str = "f4") -> Spec:
+Row = Mapping[str, Any]
+"""A row of a frame: column → value."""
+Columns = Mapping[str, Callable[[Row], str]]
+"""Heading → what a row says below it."""
+
+
+def table_of(
+    caption: str,
+    frame: pd.DataFrame,
+    columns: Columns,
+    numeric: Iterable[int] = (),
+    note: str = "",
+) -> PanelTable:
+    """A table with a row for each of a frame's. numeric: places of columns that are numbers."""
+    rows = [tuple(cell(row) for cell in columns.values()) for row in frame.to_dict("records")]
+    return PanelTable(caption, tuple(columns), rows, frozenset(numeric), note)
+
+
+def without_empty(table: PanelTable, always: Iterable[int] = ()) -> PanelTable:
+    """A table without the columns in which nothing stands (`setting` where there is but one);
+    always: places of columns that stay."""
+    places = [
+        i for i in range(len(table.header)) if i in always or any(row[i] for row in table.rows)
+    ]
+    return replace(
+        table,
+        header=tuple(table.header[i] for i in places),
+        rows=[tuple(row[i] for i in places) for row in table.rows],
+        numeric=frozenset(n for n, i in enumerate(places) if i in table.numeric),
+    )
+
+
+def packed(values: ArrayLike, dtype: str = "f4") -> Spec:
     """Numbers as Plotly's (and `charts.js`'s) packed array; NaN is a gap."""
-    array = np.ascontiguousarray(np.asarray(values, dtype=_TYPES[dtype]))
+    array = np.ascontiguousarray(np.asarray(values, dtype=dtype))
     return {"dtype": dtype, "bdata": base64.b64encode(array.tobytes()).decode()}
 
 
@@ -93,17 +127,25 @@ def plain(text: object) -> str:
     return html.escape(str(text), quote=False)
 
 
-def choices(options: Mapping[Any, tuple[Any, Any]], of: str = "run") -> Spec:
-    """A chart with a selector: label → (traces, layout).
+Chart = tuple[Sequence[Spec], Spec]
+"""(traces, layout)."""
 
-    With `of="run"`, and where a label is (run, part), the page's one switch of runs chooses among
-    runs and the selector among parts.
+
+def choices(
+    options: Mapping[str, Chart] | Mapping[tuple[str, str], Chart], subject: str = "run"
+) -> Spec:
+    """A chart with a selector: label → what it shows.
+
+    subject: what the labels are, `run`, `clients` or `show`. Of runs, and where a label is (run,
+    part), the page's one switch of runs chooses among runs and the selector among parts.
     """
-    made = []
+    entries = []
     for label, (data, layout) in options.items():
-        run, part = label if isinstance(label, tuple) else (label if of == "run" else None, label)
-        made.append({"label": part, "run": run, "data": data, "layout": layout})
-    return {"kind": "choices", "of": of, "options": made}
+        run, part = (
+            label if isinstance(label, tuple) else (label if subject == "run" else None, label)
+        )
+        entries.append({"label": part, "run": run, "data": data, "layout": layout})
+    return {"kind": "choices", "of": subject, "options": entries}
 
 
 def curves_panel(
@@ -115,7 +157,7 @@ def curves_panel(
     y: Mapping[str, str],
     colour: str = "run",
     dash: str | None = "prototype",
-    band: tuple[str, str] | None = None,
+    band: tuple[str, ...] = (),
     clock: str = SIMULATED,
 ) -> Panel:
     """Curves of a tidy frame (see `frames.curves`) with selectors for both axes; `clock`: the name
@@ -130,30 +172,29 @@ def curves_panel(
     dashes = sorted(kinds, key=lambda name: name != frames.MEAN)
     groups = list(tidy.groupby([colour, dash] if dash else [colour], sort=False))
     # of several runs the mean of each, or its only prototype
-    shown_of = (
-        {name: min(of[dash], key=dashes.index) for name, of in tidy.groupby(colour)} if dash else {}
-    )
+    first = {}
+    if dash:
+        first = {name: min(rows[dash], key=dashes.index) for name, rows in tidy.groupby(colour)}
     most = max(50, MOST_POINTS // max(1, len(groups)))
     series, longest = [], 0
-    for found, group in groups:
+    for key_of_group, group in groups:
         group = group.dropna(subset=list(y), how="all").sort_values("round")
         longest = max(longest, len(group))
         group = group.iloc[_thinned(len(group), most)]
-        columns = {name: packed(group[name] / scale) for name, scale in scales.items()}
-        columns |= {name: packed(group[name].astype(float)) for name in (*y, *(band or ()))}
-        hidden = len(names) > 1 and dash is not None and found[1] != shown_of[found[0]]
+        columns = {axis: packed(group[axis] / scale) for axis, scale in scales.items()}
+        columns |= {measure: packed(group[measure].astype(float)) for measure in (*y, *band)}
+        name, kind = key_of_group if dash else (key_of_group[0], None)
         alone = dash is not None and len(names) == 1
-        label = found[1] if alone else ", ".join(map(str, found))
-        position = dashes.index(found[1]) if dash else 0
+        label = kind if alone else ", ".join(map(str, key_of_group))
+        position = dashes.index(kind) if dash else 0
+        place = kinds.index(kind) if alone else names.index(name)
         series.append(
             {
                 "label": plain(label),
-                "colour": _line_colour(
-                    label, kinds.index(found[1]) if alone else names.index(found[0])
-                ),
+                "colour": _line_colour(label, place),
                 "dash": SERIES_DASHES[0 if alone else position % len(SERIES_DASHES)],
                 "width": 3 if label == frames.MEAN else 2,
-                "hidden": hidden,
+                "hidden": len(names) > 1 and dash is not None and kind != first[name],
                 "columns": columns,
             }
         )
@@ -169,7 +210,7 @@ def curves_panel(
         "x": x,
         "y": [{"key": k, "label": v} for k, v in y.items()],
         "series": series,
-        "band": band,
+        "band": band or None,
     }
     return Panel(key, title, about, spec, tuple(notes), _curve_table(tidy, y, title, clock))
 
@@ -192,16 +233,6 @@ def _x_axes(tidy: pd.DataFrame, clock: str) -> tuple[list[Spec], dict[str, float
     return axes, scales
 
 
-def bytes_unit(most: float) -> tuple[float, str]:
-    """The unit for sizes up to `most`: (bytes per unit, its name).
-
-    >>> bytes_unit(3e6)
-    (1000000.0, 'MB')
-    """
-    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    return next(((scale, unit) for scale, unit in units if most >= scale), (1.0, "B"))
-
-
 def _thinned(length: int, most: int) -> np.ndarray[Any, Any]:
     """Positions of at most `most` of `length` rows, evenly spaced, first and last among them."""
     if length <= most:
@@ -209,42 +240,37 @@ def _thinned(length: int, most: int) -> np.ndarray[Any, Any]:
     return np.unique(np.linspace(0, length - 1, most).round().astype(int))
 
 
-def _curve_table(tidy: pd.DataFrame, y: Mapping[str, str], caption: str, clock: str) -> Table:
+def _curve_table(tidy: pd.DataFrame, y: Mapping[str, str], caption: str, clock: str) -> PanelTable:
     shown = tidy.dropna(subset=list(y), how="all")
     measured = shown.dropna(subset=[next(iter(y))])
+    columns: Columns = {
+        "run": lambda row: str(row["run"]),
+        "prototype": lambda row: str(row["prototype"]),
+        "round": lambda row: f"{row['round']:,}",
+        clock: lambda row: format_duration(row["at_s"]),
+        "sent by clients": lambda row: format_bytes(row["uplink_bytes"]),
+        **{label: functools.partial(_measure, name=name) for name, label in y.items()},
+    }
     shown = measured if len(measured) else shown
-    rows = [
-        (
-            str(row["run"]),
-            str(row["prototype"]),
-            f"{row['round']:,}",
-            format_duration(row["at_s"]),
-            format_bytes(row["uplink_bytes"]),
-            *(number(row[name]) for name in y),
-        )
-        for row in shown.to_dict("records")
-    ]
-    header = ("run", "prototype", "round", clock, "sent by clients", *y.values())
-    return limited(
-        Table(caption, header, rows, frozenset(range(2, len(header)))), "prototypes.parquet"
-    )
+    table = table_of(caption, shown, columns, range(2, len(columns)))
+    return limited(table, "prototypes.parquet")
 
 
-def limited(table: Table, source: str, *, first: bool = False, most: int = 200) -> Table:
+def _measure(row: Row, name: str) -> str:
+    return number(row[name])
+
+
+def limited(table: PanelTable, source: str, *, first: bool = False, most: int = 200) -> PanelTable:
     """At most `most` rows, the first or evenly spaced ones, and a note that says so."""
     if len(table.rows) <= most:
         return table
-    rows = (
-        list(table.rows[:most])
-        if first
-        else [table.rows[i] for i in _thinned(len(table.rows), most)]
-    )
+    places = range(most) if first else _thinned(len(table.rows), most)
     which = "the first" if first else "evenly spaced"
-    note = f"{len(rows):,} of {len(table.rows):,} rows, {which}; all are in {source}."
-    return Table(table.caption, table.header, rows, table.numeric, note)
+    note = f"{len(places):,} of {len(table.rows):,} rows, {which}; all are in {source}."
+    return replace(table, rows=[table.rows[i] for i in places], note=note, same=())
 
 
-def number(value: Any, digits: int = 4) -> str:
+def number(value: float | None, digits: int = 4) -> str:
     """A number for a table's cell; empty for none."""
     if value is None or pd.isna(value):
         return ""
@@ -266,14 +292,13 @@ def time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED) -> P
                 f"{label}: the {MOST_CLIENT_BARS} of {len(frame):,} clients that were busy longest."
             )
         options[label] = _time_bars(shown, most_s, clock)
-        rows += [
-            (label, f"{row['client']}", str(row["prototype"]), f"{row['participations']:,}",
-             *(format_duration(row[kind]) for kind in PHASES if kind in row))
-            for row in shown.to_dict("records")
-        ]  # fmt: skip
+        for row in shown.to_dict("records"):
+            cells = (f"{row['client']}", str(row["prototype"]), f"{row['participations']:,}")
+            lengths = (format_duration(row[kind]) for kind in PHASES if kind in row)
+            rows.append((label, *cells, *lengths))
     kinds = [PHASES[kind].label for kind in PHASES if kind in next(iter(seconds.values()))]
     header = ("run", "client", "prototype", "participations", *kinds)
-    table = Table(
+    table = PanelTable(
         "Seconds in each phase, by client", header, rows, frozenset(range(3, len(header)))
     )
     return Panel(
@@ -307,13 +332,13 @@ def _time_bars(frame: pd.DataFrame, most_s: float, clock: str) -> tuple[list[Spe
         for kind in kinds
     ]
     layout = {
-        "barmode": "stack", "bargap": 0.25, "height": 130 + 17 * len(frame),
-        "xaxis": {
-            "title": {"text": f"{clock} ({unit})"}, "range": [0, 1.02 * most_s / scale],
-        },
+        "barmode": "stack",
+        "bargap": 0.25,
+        "height": 130 + 17 * len(frame),
+        "xaxis": {"title": {"text": f"{clock} ({unit})"}, "range": [0, 1.02 * most_s / scale]},
         "yaxis": {"type": "category", "autorange": "reversed", "dtick": 1, "showgrid": False},
         "legend": {"traceorder": "normal"},
-    }  # fmt: skip
+    }
     return data, layout
 
 
@@ -324,6 +349,7 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
     longest_s = max(float(frame["duration_s"].max()) for frame, _ in rounds.values())
     last = max(int(frame["round"].max()) for frame, _ in rounds.values())
     scale, unit = time_unit(longest_s)
+    top = 1.06 * longest_s / scale or 1
     for label, (frame, words) in rounds.items():
         if len(frame) > most:
             # the longest are what one looks for; the rest shows the level
@@ -336,24 +362,18 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
             )
             frame = frame.iloc[keep]
         data = []
-        phases = (
-            frame["critical_phase"].astype(object).where(frame["critical_phase"].notna(), "nobody")
-        )
+        phases = frame["critical_phase"].astype(object)
+        phases = phases.where(frame["critical_phase"].notna(), "nobody")
         for name, group in frame.groupby(phases, sort=False):
             look = None if name == "nobody" else phase(str(name))
-            texts = [
-                f"{plain(words.get(row.round, f'round {row.round}'))}"
-                f"<br>{format_duration(row.duration_s)}"
-                + (
-                    ""
-                    if pd.isna(row.saved_without_critical_s)
-                    else (
-                        f", {format_duration(row.saved_without_critical_s)} shorter without "
-                        "this client"
-                    )
-                )
-                for row in group.itertuples()
-            ]
+            texts = []
+            for row in group.itertuples():
+                text = plain(words.get(row.round, f"round {row.round}"))
+                text += f"<br>{format_duration(row.duration_s)}"
+                if not pd.isna(row.saved_without_critical_s):
+                    saved = format_duration(row.saved_without_critical_s)
+                    text += f", {saved} shorter without this client"
+                texts.append(text)
             data.append(
                 {
                     "type": "scatter",
@@ -372,10 +392,7 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
             )
         layout = {
             "xaxis": {"title": {"text": "round"}, "range": [0.5 - 0.02 * last, 1.02 * last + 0.5]},
-            "yaxis": {
-                "title": {"text": f"length ({unit})"},
-                "range": [0, 1.06 * longest_s / scale or 1],
-            },
+            "yaxis": {"title": {"text": f"length ({unit})"}, "range": [0, top]},
             "showlegend": True,
         }
         options[label] = (data, layout)
@@ -435,26 +452,17 @@ def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) 
                         ),
                     }
                 )
-            layout[f"xaxis{suffix}"] = {
-                "title": {"text": "round" if i == len(prototypes) - 1 else ""}
-            }
-            layout[f"yaxis{suffix}"] = {
-                "title": {"text": f"{plain(prototype)} (%)"},
-                "range": [0, 100],
-            }
+            below = "round" if i == len(prototypes) - 1 else ""
+            layout[f"xaxis{suffix}"] = {"title": {"text": below}}
+            side = {"text": f"{plain(prototype)} (%)"}
+            layout[f"yaxis{suffix}"] = {"title": side, "range": [0, 100]}
             totals = frame[frame["prototype"] == prototype].groupby("arm")["plays"].sum()
-            rows += [
-                (
-                    label,
-                    str(prototype),
-                    arm,
-                    f"{totals.get(arm, 0):,}",
-                    f"{100 * totals.get(arm, 0) / totals.sum():.1f} %",
-                )
-                for arm in arms
-            ]
+            for arm in arms:
+                plays = totals.get(arm, 0)
+                share = f"{100 * plays / totals.sum():.1f} %"
+                rows.append((label, str(prototype), arm, f"{plays:,}", share))
         options[label] = (data, {**layout, "barmode": "stack", "bargap": 0})
-    table = Table(
+    table = PanelTable(
         "Strategies chosen over the whole run",
         ("run", "prototype", "strategy", "plays", "share"),
         rows,
@@ -517,16 +525,22 @@ def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec],
     bar_px = max(min(40 * len(arms), 120), 26 * len(arms))
     edges = [(i + step) / len(arms) for i in range(len(arms)) for step in (0, 1)]
     scale = [[edge, colours[arms[i // 2]]] for i, edge in enumerate(edges)]
+    ticks = {"tickvals": list(range(len(arms))), "ticktext": [plain(arm) for arm in arms]}
+    place = {"lenmode": "pixels", "len": bar_px, "y": 1, "yanchor": "top", "thickness": 14}
     trace = {
         "type": "heatmap",
         "z": codes,
         "x": [(a + last[a]) / 2 for a in wide.columns],
         "y": [f"{client} · {plain(prototype)}" for prototype, client in wide.index],
-        "text": texts, "hovertemplate": "client %{y}, %{text}<extra></extra>",
-        "zmin": -0.5, "zmax": len(arms) - 0.5, "colorscale": scale, "xgap": 1, "ygap": 1,
-        "colorbar": {"tickvals": list(range(len(arms))), "ticktext": [plain(a) for a in arms],
-                     "lenmode": "pixels", "len": bar_px, "y": 1, "yanchor": "top", "thickness": 14},
-    }  # fmt: skip
+        "text": texts,
+        "hovertemplate": "client %{y}, %{text}<extra></extra>",
+        "zmin": -0.5,
+        "zmax": len(arms) - 0.5,
+        "colorscale": scale,
+        "xgap": 1,
+        "ygap": 1,
+        "colorbar": {**ticks, **place},
+    }
     layout = {
         "height": max(154 + max(9, min(17, 1500 // len(wide))) * len(wide), bar_px + 110),
         "margin": {"l": 60, "r": 16, "t": 36, "b": 48},  # room for the tool bar above the cells
@@ -544,58 +558,44 @@ def quantile_panel(
     title: str,
     about: str,
     y_label: str,
-    most_bins: int = 80,
 ) -> Panel:
     """Median over clients and the band from the 10th to the 90th percentile, per arm, over rounds.
 
     Label → a frame with `round, prototype, arm, value`. One choice per label and prototype.
     """
     colours, rows = arm_colours(arms), []
-    options: dict[tuple[str, str], tuple[list[Spec], Spec]] = {}
+    options: dict[tuple[str, str], Chart] = {}
+    layout = {"xaxis": {"title": {"text": "round"}}, "yaxis": {"title": {"text": y_label}}}
     for label, frame in frames_of.items():
         frame = frame[np.isfinite(frame["value"])]  # a diverged run's are not all numbers
         prototypes = list(dict.fromkeys(frame["prototype"]))
         parts = {"all clients": frame} if len(prototypes) > 1 else {}
         parts |= {str(name): frame[frame["prototype"] == name] for name in prototypes}
-        for part, found in parts.items():
-            options[label, part] = (_quantile_traces(found, arms, colours, most_bins), {
-                "xaxis": {"title": {"text": "round"}}, "yaxis": {"title": {"text": y_label}},
-            })  # fmt: skip
-            for arm, values in found.groupby("arm")["value"]:
-                low, middle, high = values.quantile([0.1, 0.5, 0.9])
-                rows.append(
-                    (
-                        label,
-                        part,
-                        str(arm),
-                        f"{values.count():,}",
-                        number(low),
-                        number(middle),
-                        number(high),
-                    )
-                )
-    header = (
-        "run",
-        "clients",
-        "strategy",
-        "values",
-        "10th percentile",
-        "median",
-        "90th percentile",
-    )
-    table = Table(f"{title}: over the whole run", header, rows, frozenset(range(3, 7)))
+        for part, of_part in parts.items():
+            options[label, part] = _quantile_traces(of_part, arms, colours), layout
+            for arm, values in of_part.groupby("arm")["value"]:
+                cells = map(number, values.quantile([0.1, 0.5, 0.9]))
+                rows.append((label, part, str(arm), f"{values.count():,}", *cells))
+    quantiles = ("10th percentile", "median", "90th percentile")
+    header = ("run", "clients", "strategy", "values", *quantiles)
+    table = PanelTable(f"{title}: over the whole run", header, rows, frozenset(range(3, 7)))
     return Panel(
-        key, title, about, choices(options, of="clients"), (), limited(table, "the run", first=True)
+        key,
+        title,
+        about,
+        choices(options, subject="clients"),
+        (),
+        limited(table, "the run", first=True),
     )
 
 
 def _quantile_traces(
-    frame: pd.DataFrame, arms: Sequence[str], colours: Mapping[str, str], most_bins: int
+    frame: pd.DataFrame, arms: Sequence[str], colours: Mapping[str, str]
 ) -> list[Spec]:
     data: list[Spec] = []
     if frame.empty:
         return data
-    bins = frames.round_bins(int(frame["round"].max()), most_bins)
+    bins = frames.round_bins(int(frame["round"].max()), _QUANTILE_BINS)
     part = bins.get_indexer(pd.Index(frame["round"]))
     for arm in arms:
         mine = (frame["arm"] == arm).to_numpy()
@@ -605,33 +605,23 @@ def _quantile_traces(
         x = (bins.left.to_numpy()[quantiles.index] + 1 + bins.right.to_numpy()[quantiles.index]) / 2
         colour, name = colours[arm], plain(arm)
         line = {"type": "scatter", "mode": "lines", "legendgroup": name, "x": packed(x)}
-        faint = {
-            **line,
-            "line": {"width": 0, "color": colour},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-        data.append({**faint, "y": packed(quantiles[0.1])})
-        data.append(
-            {**faint, "y": packed(quantiles[0.9]), "fill": "tonexty", "fillcolor": _faint(colour)}
-        )
-        data.append(
+        edge: Spec = {**line, "line": {"width": 0, "color": colour}}
+        edge |= {"hoverinfo": "skip", "showlegend": False}
+        filled = {"fill": "tonexty", "fillcolor": _faint(colour)}
+        dash = SERIES_DASHES[arms.index(arm) % len(SERIES_DASHES)]
+        bands = zip(quantiles[0.1], quantiles[0.9], strict=True)
+        data += [
+            {**edge, "y": packed(quantiles[0.1])},
+            {**edge, "y": packed(quantiles[0.9]), **filled},
             {
                 **line,
                 "name": name,
                 "y": packed(quantiles[0.5]),
-                "line": {
-                    "color": colour,
-                    "width": 2,
-                    "dash": SERIES_DASHES[arms.index(arm) % len(SERIES_DASHES)],
-                },
-                "customdata": [
-                    f"{a:.4g} to {b:.4g}"
-                    for a, b in zip(quantiles[0.1], quantiles[0.9], strict=True)
-                ],
+                "line": {"color": colour, "width": 2, "dash": dash},
+                "customdata": [f"{low:.4g} to {high:.4g}" for low, high in bands],
                 "hovertemplate": f"{name}: %{{y:.4g}} (80 % within %{{customdata}})<extra></extra>",
-            }
-        )
+            },
+        ]
     return data
 
 
@@ -675,11 +665,7 @@ def utilisation_panel(
                     "name": plain(name),
                     "x": packed(x),
                     "y": packed(100 * share),
-                    "line": {
-                        "shape": "hv",
-                        "width": 1.6,
-                        "color": colour_of[name],
-                    },
+                    "line": {"shape": "hv", "width": 1.6, "color": colour_of[name]},
                     "customdata": [*spans, *spans[-1:]],
                     "hovertemplate": (
                         f"{plain(name)}: %{{y:.0f}} %, round %{{customdata}}<extra></extra>"

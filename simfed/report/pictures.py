@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.writing import writing
 from simfed.report.style import FONT_FAMILY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from simfed.record.read import Run
 
 __all__ = [
     "FONT_POINTS",
     "FORMATS",
-    "draw_run",
+    "bytes_unit",
+    "empty_figure",
     "legend_above",
     "legend_height_in",
     "new_figure",
@@ -66,6 +68,14 @@ _SIZES = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "
 _WIDTH = re.compile(r"^\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*$")
 _INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 _LEGEND_ROW_IN = 0.15
+_LEGEND_STYLE: Any = {
+    "frameon": False,
+    "borderaxespad": 0,
+    "borderpad": 0,
+    "handlelength": 1.3,
+    "handletextpad": 0.4,
+    "columnspacing": 1.1,
+}
 
 
 @contextmanager
@@ -97,8 +107,8 @@ def parse_width(text: str, side: str = "width") -> float:
 
 def parse_points(text: str) -> float:
     """The size of letters in points, from `8` or `8pt`; 4 to 30."""
-    found = re.fullmatch(r"\s*(\d{1,2}(?:\.\d{1,3})?)\s*(?:pt)?\s*", text)
-    points = float(found[1]) if found else 0.0
+    match = re.fullmatch(r"\s*(\d{1,2}(?:\.\d{1,3})?)\s*(?:pt)?\s*", text)
+    points = float(match[1]) if match else 0.0
     if not 4 <= points <= 30:
         raise InputError("a size of 4 to 30 pt, such as 8pt", where="--font-size", got=text)
     return points
@@ -116,11 +126,28 @@ def time_unit(length_s: float) -> tuple[float, str]:
     return (60.0, "min") if length_s < 3 * 3600 else (3600.0, "h")
 
 
+def bytes_unit(most: float) -> tuple[float, str]:
+    """The unit for sizes up to `most`: (bytes per unit, its name).
+
+    >>> bytes_unit(3e6)
+    (1000000.0, 'MB')
+    """
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return next(((scale, unit) for scale, unit in units if most >= scale), (1.0, "B"))
+
+
+def empty_figure(**options: Any) -> Figure:
+    """A figure that can be drawn without a screen; options: those of Matplotlib's `Figure`."""
+    figure = Figure(**options)
+    FigureCanvasAgg(figure)
+    return figure
+
+
 def new_figure(
     width_in: float,
     panels_in: Sequence[float],
     gap_in: float = 0.08,
-    legend: Sequence[Any] = (),
+    legend: Sequence[Artist] = (),
     left_in: float = 0.5,
     right_in: float = 0.12,
     bottom_in: float = 0.38,
@@ -135,8 +162,7 @@ def new_figure(
         rows = _legend_rows(legend, width_in - left_in - right_in)
         top_in = legend_height_in(legend, width_in - left_in - right_in, points)
         height_in = top_in + sum(panels_in) + gap_in * (len(panels_in) - 1) + bottom_in
-        figure = Figure(figsize=(width_in, height_in))
-        FigureCanvasAgg(figure)
+        figure = empty_figure(figsize=(width_in, height_in))
         axes: list[Axes] = []
         edge_in = height_in - top_in
         for panel_in in panels_in:
@@ -158,7 +184,7 @@ def new_figure(
 
 def legend_above(
     figure: Figure,
-    handles: Sequence[Any],
+    handles: Sequence[Artist],
     width_in: float,
     panels_in: float,
     height_in: float | None = None,
@@ -177,21 +203,25 @@ def legend_above(
 
 
 def _draw_legend(
-    figure: Figure, rows: Sequence[Sequence[Any]], left: float, height_in: float
+    figure: Figure, rows: Sequence[Sequence[Artist]], left: float, height_in: float
 ) -> None:
     """Rows of a legend from the top of a figure downwards."""
     for i, row in enumerate(rows):
         share = float(mpl.rcParams["legend.fontsize"]) / 6.5
         top = 1 - (0.04 + _LEGEND_ROW_IN * i) * share / height_in
         legend = figure.legend(
-            handles=row, loc="upper left", ncols=len(row), frameon=False,
-            bbox_to_anchor=(left, top), borderaxespad=0, borderpad=0,
-            handlelength=1.3, handletextpad=0.4, columnspacing=1.1,
-        )  # fmt: skip
+            handles=row,
+            ncols=len(row),
+            loc="upper left",
+            bbox_to_anchor=(left, top),
+            **_LEGEND_STYLE,
+        )
         legend.set_in_layout(False)
 
 
-def legend_height_in(legend: Sequence[Any], width_in: float, points: float = FONT_POINTS) -> float:
+def legend_height_in(
+    legend: Sequence[Artist], width_in: float, points: float = FONT_POINTS
+) -> float:
     """What `new_figure` needs above its first panel for a legend of this width."""
     with picture_style(points):
         rows = len(_legend_rows(legend, width_in))
@@ -203,9 +233,9 @@ def text_width_in(text: str, points: float | None = None) -> float:
     return 0.0083 * (mpl.rcParams["font.size"] if points is None else points) * len(text)
 
 
-def _legend_rows(handles: Sequence[Any], width_in: float) -> list[list[Any]]:
+def _legend_rows(handles: Sequence[Artist], width_in: float) -> list[list[Artist]]:
     """The handles in order, as many in a row as fit."""
-    rows: list[list[Any]] = []
+    rows: list[list[Artist]] = []
     used_in = width_in
     for handle in handles:
         points = mpl.rcParams["legend.fontsize"]
@@ -229,28 +259,8 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300
     if kind not in FORMATS:
         raise InputError("a file named *.png, *.svg or *.pdf", got=path.name)
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-    try:
-        with picture_style(), warnings.catch_warnings():
-            # A name in a script that the font lacks is drawn as boxes; everything else is readable.
-            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-            figure.savefig(path, dpi=dpi, metadata=undated)
-    except OSError as error:
-        raise InputError(
-            "a file that can be written", where=str(path), got=error.strerror
-        ) from error
+    with writing(path), picture_style(), warnings.catch_warnings():
+        # A name in a script that the font lacks is drawn as boxes; everything else is readable.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        figure.savefig(path, dpi=dpi, metadata=undated)
     return path
-
-
-def draw_run(run: Run, folder: str | os.PathLike[str]) -> list[Path]:
-    """The two pictures of a run at its end: `accuracy.png` (where it learned) and `timeline.png`,
-    its first round as a Gantt chart."""
-    from simfed.report.curves import accuracy_figure
-    from simfed.report.gantt import gantt_figure
-
-    figures = {}
-    if run.prototypes["test_accuracy"].notna().any():
-        figures["accuracy.png"] = accuracy_figure(run, width_in=5.0)
-    if len(run.rounds):
-        first = int(run.rounds["round"].min())
-        figures["timeline.png"] = gantt_figure(run, rounds=(first, first))
-    return [save_picture(figure, Path(folder) / name, dpi=200) for name, figure in figures.items()]

@@ -13,7 +13,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simfed.levels import level_order, split_arm
+from simfed.compress.choice import split_label
+from simfed.ground.levels import level_order
 
 __all__ = [
     "ARM_COLOURS",
@@ -159,16 +160,16 @@ def looks(kinds: Iterable[str]) -> dict[str, Phase]:
     3
     """
     named = list(dict.fromkeys(kinds))
-    known = {**PHASES, **WORK}
+    built_in = {**PHASES, **WORK}
     every = [(colour, *marks) for marks in _OWN_HATCHES for colour in _OWN_COLOURS]
-    own: dict[str, Phase] = {}
-    for name in sorted(set(named) - set(known)):
-        taken = {(look.colour, look.hatch) for look in own.values()}
+    further: dict[str, Phase] = {}
+    for name in sorted(set(named) - set(built_in)):
+        used = {(look.colour, look.hatch) for look in further.values()}
         first = zlib.crc32(name.encode()) % len(every)
         order = [*every[first:], *every[:first]]
-        colour, hatch, pattern = next((e for e in order if e[:2] not in taken), order[0])
-        own[name] = Phase(name, name, colour, hatch, pattern)
-    return {name: known.get(name) or own[name] for name in named}
+        colour, hatch, pattern = next((e for e in order if e[:2] not in used), order[0])
+        further[name] = Phase(name, name, colour, hatch, pattern)
+    return {name: built_in.get(name) or further[name] for name in named}
 
 
 def arm_colours(arms: Iterable[str]) -> dict[str, str]:
@@ -182,9 +183,9 @@ def arm_colours(arms: Iterable[str]) -> dict[str, str]:
     {'top-k@500': '#9797da', 'top-k@1000': '#2F2FB5', 'top-k@5000': '#18185b'}
     """
     named = list(dict.fromkeys(arms))
-    colours = _hues(split_arm(arm)[0] for arm in named)
+    colours = _hues(split_label(arm)[0] for arm in named)
     shades = {arm: rank / last if last else 0.5 for arm, (rank, last) in level_ranks(named).items()}
-    return {arm: _shaded(colours[split_arm(arm)[0]], shades.get(arm, 0.5)) for arm in named}
+    return {arm: _shaded(colours[split_label(arm)[0]], shades.get(arm, 0.5)) for arm in named}
 
 
 def level_ranks(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
@@ -193,9 +194,9 @@ def level_ranks(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
     >>> level_ranks(["top-k@5%", "top-k@1%", "random-k@5%", "dense"])
     {'top-k@5%': (1, 1), 'top-k@1%': (0, 1), 'random-k@5%': (1, 1)}
     """
-    of_arm = {arm: level for arm in arms if (level := split_arm(arm)[1]) is not None}
-    ranks = {of: rank for rank, of in enumerate(sorted(set(of_arm.values()), key=level_order))}
-    return {arm: (ranks[level], len(ranks) - 1) for arm, level in of_arm.items()}
+    levels = {arm: level for arm in arms if (level := split_label(arm)[1]) is not None}
+    ordered = sorted(set(levels.values()), key=level_order)
+    return {arm: (ordered.index(level), len(ordered) - 1) for arm, level in levels.items()}
 
 
 def _shaded(colour: str, depth: float) -> str:
@@ -227,12 +228,12 @@ def arm_shapes(arms: Iterable[str]) -> dict[str, tuple[str, str, float]]:
     order, ranks = {codec: i for i, codec in enumerate(ARM_MARKS)}, level_ranks(played)
 
     def place(arm: str) -> tuple[int, str, int]:
-        codec = split_arm(arm)[0]
+        codec = split_label(arm)[0]
         return order.get(codec, len(order)), codec, ranks.get(arm, (0, 0))[0]
 
     played.sort(key=place)
-    codecs = dict.fromkeys(split_arm(arm)[0] for arm in played)
+    codecs = dict.fromkeys(split_label(arm)[0] for arm in played)
     others = itertools.cycle(_ARM_SHAPES[len(order) :])
     shapes = {c: _ARM_SHAPES[order[c]] if c in order else next(others) for c in codecs}
     depth = {arm: rank / last if last else 0.0 for arm, (rank, last) in ranks.items()}
-    return {arm: (*shapes[split_arm(arm)[0]], 1 - depth.get(arm, 0.0)) for arm in played}
+    return {arm: (*shapes[split_label(arm)[0]], 1 - depth.get(arm, 0.0)) for arm in played}

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simfed.ground.units import counted, format_bytes, format_duration
 from simfed.record.schema import CLIENT_KINDS
 from simfed.record.summary import critical_sentences
 from simfed.report import frames
 from simfed.report.style import PHASES
-from simfed.units import counted, format_bytes, format_duration
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["summary_table"]
+__all__ = ["strategies_table", "summary_table"]
 
 WIDTH = 78
+_STYLE: Any = {"box": None, "width": WIDTH, "padding": (0, 1), "pad_edge": False}
 _BAR = 16
 
 
@@ -36,7 +37,7 @@ def summary_table(run: Run) -> RenderableType:
     if tidy["accuracy"].notna().any():
         parts.append(_accuracy(tidy))
     if len(run.participations):
-        parts += [_time(run), _strategies(run)]
+        parts += [_time(run), strategies_table(run)]
     if run.rounds["critical_client"].notna().any():
         parts.append(_stragglers(run))
     spaced = [piece for part in parts for piece in (part, Text())]
@@ -44,10 +45,7 @@ def summary_table(run: Run) -> RenderableType:
 
 
 def _table(title: str, *headers: str) -> Table:
-    table = Table(
-        box=None, width=WIDTH, padding=(0, 1), pad_edge=False, header_style="dim",
-        caption_justify="left", caption_style="dim",
-    )  # fmt: skip
+    table = Table(**_STYLE, header_style="dim", caption_justify="left", caption_style="dim")
     table.add_column(Text(title, style="bold not dim"), ratio=1, no_wrap=True, overflow="ellipsis")
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True, overflow="ellipsis")
@@ -56,7 +54,7 @@ def _table(title: str, *headers: str) -> Table:
 
 def _facts(run: Run) -> Table:
     rounds = run.rounds
-    table = Table(box=None, width=WIDTH, padding=(0, 1), pad_edge=False, show_header=False)
+    table = Table(**_STYLE, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
     clients = sum(group.get("count", 1) for group in run.scenario.get("clients", []))
@@ -134,11 +132,12 @@ def _time(run: Run) -> Table:
 
 def _bar(share: float, colour: str) -> Text:
     eighths = round(share * _BAR * 8)
-    whole, rest = divmod(eighths, 8)
-    return Text("█" * whole + " ▏▎▍▌▋▊▉"[rest].strip(), style=colour)
+    whole, part = divmod(eighths, 8)
+    return Text("█" * whole + " ▏▎▍▌▋▊▉"[part].strip(), style=colour)
 
 
-def _strategies(run: Run, most: int = 12) -> Table:
+def strategies_table(run: Run, most: int = 12) -> Table:
+    """How often each prototype's clients played each arm; of many arms the `most` played ones."""
     arms = frames.arms_of(run)
     counts = run.participations.groupby(["prototype", "arm"]).size().unstack(fill_value=0)
     shares = counts.div(counts.sum(axis=1), axis=0)
@@ -153,8 +152,8 @@ def _strategies(run: Run, most: int = 12) -> Table:
     else:  # too many side by side
         often = set(counts.sum().sort_values(ascending=False, kind="stable").index[:most])
         shown = [arm for arm in arms if arm in often]
-        of = f" ({most} of {len(arms)})" if len(arms) > most else ""
-        table = _table(f"Strategies chosen{of}", *map(str, counts.index))
+        count = f" ({most} of {len(arms)})" if len(arms) > most else ""
+        table = _table(f"Strategies chosen{count}", *map(str, counts.index))
         for arm in shown:
             table.add_row(Text(arm), *(cell(prototype, arm) for prototype in counts.index))
     varying = frames.varying_k(run)
@@ -171,9 +170,9 @@ def _strategies(run: Run, most: int = 12) -> Table:
 
 
 def _stragglers(run: Run, most: int = 3) -> Table:
-    found = frames.blame(run)
+    stragglers = frames.blame(run)
     table = _table("Who the rounds waited for", "rounds", "mostly", "over link", "saved without")
-    for row in found.head(most).itertuples():
+    for row in stragglers.head(most).itertuples():
         table.add_row(
             Text(f"client {row.client} ({row.prototype})"),
             f"{row.rounds:,} ({100 * row.share:.0f} %)",
@@ -181,7 +180,7 @@ def _stragglers(run: Run, most: int = 3) -> Table:
             Text("" if pd.isna(row.link) else str(row.link)),
             format_duration(row.saved_s),
         )
-    if len(found) > most:
-        rest = int(found["rounds"].iloc[most:].sum())
-        table.caption = Text(f"{len(found) - most} other clients: {rest:,} rounds")
+    if len(stragglers) > most:
+        rounds = int(stragglers["rounds"].iloc[most:].sum())
+        table.caption = Text(f"{len(stragglers) - most} other clients: {rounds:,} rounds")
     return table

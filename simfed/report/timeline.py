@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.record.schema import CLIENT_KINDS
 from simfed.report import frames
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Timeline",
+    "began_at_s",
     "clients_in_phase",
     "kinds_of",
+    "one_per_start",
     "parse_clients",
     "parse_rounds",
     "slowest_clients",
@@ -45,8 +47,9 @@ class Timeline:
     """`client, prototype` of the rows, grouped by prototype, ids in order: those asked for, or all
     that took part in the rounds."""
     bars: pd.DataFrame
-    """`kind, round, client, started_at_s, finished_at_s, arm, outcome, critical`; the server's bars
-    have no client. `critical`: it belongs to the path that set its round's length."""
+    """`kind, round, client, started_at_s, finished_at_s, began_at_s, arm, outcome, critical`; the
+    server's bars have no client. `began_at_s`: its participation's start; `critical`: it belongs to
+    the path that set its round's length."""
 
     @property
     def from_s(self) -> float:
@@ -88,15 +91,15 @@ class Timeline:
             return pd.Series(0.0, self.bars.index)
         first = pd.DataFrame({"link": use["link"].astype(str), "at_s": use["from_s"]})
         first["first_s"] = first["at_s"]
-        found = pd.merge_asof(
+        moves = pd.merge_asof(
             wanted.astype({"link": str}).sort_values("at_s", kind="stable"),
             first.sort_values("at_s", kind="stable"),
             on="at_s",
             by="link",
             direction="forward",
         ).set_index("index")
-        end_s = self.bars.loc[found.index, "finished_at_s"]
-        waits_s = (found["first_s"] - found["at_s"]).where(found["first_s"] < end_s, 0.0)
+        end_s = self.bars.loc[moves.index, "finished_at_s"]
+        waits_s = (moves["first_s"] - moves["at_s"]).where(moves["first_s"] < end_s, 0.0)
         return waits_s.reindex(self.bars.index).fillna(0.0)
 
     def link_use(self, name: str | None = None) -> pd.DataFrame:
@@ -116,8 +119,8 @@ class Timeline:
 
 def _client_of(link: str) -> int | None:
     """The client whose access link this is; None for a link of the network."""
-    found = _ACCESS.fullmatch(link)
-    return int(found[1]) if found else None
+    match = _ACCESS.fullmatch(link)
+    return int(match[1]) if match else None
 
 
 def timeline_of(
@@ -141,6 +144,33 @@ def timeline_of_rounds(
     return Timeline(run, shown.reset_index(drop=True), rows, _bars(run, shown, rows))
 
 
+def began_at_s(spans: pd.DataFrame, participations: pd.DataFrame) -> pd.Series:
+    """The start of the participation to which each span belongs, in step with `spans`; NaN for
+    spans of no client.
+
+    A client may take part several times in a round, one after another: a span belongs to the latest
+    that had begun.
+    """
+    key = ["round", "client"]
+    of_clients = spans.loc[spans["client"].notna(), [*key, "started_at_s"]]
+    of_clients = of_clients.astype(dict.fromkeys(key, "int64")).reset_index()
+    starts = participations[[*key, "started_at_s"]].astype(dict.fromkeys(key, "int64"))
+    matched = pd.merge_asof(
+        of_clients.sort_values("started_at_s", kind="stable"),
+        starts.assign(began_at_s=starts["started_at_s"]).sort_values("started_at_s", kind="stable"),
+        on="started_at_s",
+        by=key,
+    )
+    return matched.set_index("index")["began_at_s"].reindex(spans.index)
+
+
+def one_per_start(participations: pd.DataFrame) -> pd.DataFrame:
+    """These without those that took no time and so have no spans: the client's next one in the
+    round began at the same instant."""
+    by_end = participations.sort_values("finished_at_s", kind="stable")
+    return by_end.drop_duplicates(["round", "client", "started_at_s"], keep="last").sort_index()
+
+
 def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     # only what is drawn becomes a frame: a long run's spans are a hundred times their Arrow columns
     spans = run.frame("spans", rounds["round"].tolist())
@@ -151,12 +181,17 @@ def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         on_client | on_server, ["track", "kind", "round", "client", "started_at_s", "finished_at_s"]
     ]
     facts = run.frame("participations", rounds["round"].tolist())
-    facts = facts[["round", "client", "arm", "outcome"]].drop_duplicates(["round", "client"])
-    bars = bars.astype({"round": "Int64"}).merge(
-        facts.astype({"round": "Int64", "client": "Int64"}), on=["round", "client"], how="left"
+    bars.loc[bars["track"] == "server", "client"] = None
+    facts = one_per_start(facts)[["round", "client", "started_at_s", "arm", "outcome"]]
+    bars = bars.assign(began_at_s=began_at_s(bars, facts)).astype({"round": "Int64"})
+    bars = bars.merge(
+        facts.rename(columns={"started_at_s": "began_at_s"}).astype(
+            {"round": "Int64", "client": "Int64"}
+        ),
+        on=["round", "client", "began_at_s"],
+        how="left",
     )
     server = (bars["track"] == "server").to_numpy()
-    bars.loc[server, ["client", "arm", "outcome"]] = None
     culprit = rounds.set_index("round")["critical_client"].reindex(bars["round"])
     blamed = culprit.reset_index(drop=True)
     of_culprit = (bars["client"] == blamed).fillna(False).to_numpy(dtype=bool)
@@ -169,10 +204,10 @@ def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 def kinds_of(bars: pd.DataFrame) -> list[str]:
     """The kinds of clients' bars: the record's own in their order, with a method's further kinds of
     work beside training."""
-    found = set(bars.loc[bars["client"].notna(), "kind"])
-    own = sorted(found.difference(CLIENT_KINDS))
+    kinds = set(bars.loc[bars["client"].notna(), "kind"])
+    further = sorted(kinds.difference(CLIENT_KINDS))
     before, after = CLIENT_KINDS[:2], CLIENT_KINDS[2:]
-    return [kind for kind in (*before, *own, *after) if kind in found]
+    return [kind for kind in (*before, *further, *after) if kind in kinds]
 
 
 def clients_in_phase(
@@ -184,9 +219,11 @@ def clients_in_phase(
     """
     counts = {}
     for kind in kinds:
-        of = bars[bars["kind"] == kind]
-        begun = np.searchsorted(np.sort(of["started_at_s"].to_numpy()), at_s, side="right")
-        ended = np.searchsorted(np.sort(of["finished_at_s"].to_numpy()), at_s, side="right")
+        phase = bars[bars["kind"] == kind]
+        begun, ended = (
+            np.searchsorted(np.sort(phase[column].to_numpy()), at_s, side="right")
+            for column in ("started_at_s", "finished_at_s")
+        )
         counts[kind] = begun - ended
     return pd.DataFrame(counts)
 
@@ -225,25 +262,19 @@ def parse_clients(text: str, clients: pd.DataFrame) -> list[int]:
     >>> parse_clients("large, 0-1", pd.DataFrame(clients))
     [0, 1, 2]
     """
-    known, found = set(clients["client"]), set()
+    every, chosen = set(clients["client"]), set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _CLIENTS.match(part)
         if match:
             first, last = int(match[1]), int(match[2] or match[1])
-            chosen = {client for client in known if first <= client <= last}
+            matching = {client for client in every if first <= client <= last}
         else:
-            chosen = set(clients.loc[clients["prototype"] == part, "client"])
-        if not chosen:
+            matching = set(clients.loc[clients["prototype"] == part, "client"])
+        if not matching:
+            ids = f"clients such as 0,3,7-9 (there are {min(every)} to {max(every)})"
             names = ", ".join(clients["prototype"].unique())
-            raise InputError(
-                (
-                    f"clients such as 0,3,7-9 (there are {min(known)} to {max(known)}) or a "
-                    f"prototype ({names})"
-                ),
-                where="--clients",
-                got=part,
-            )
-        found |= chosen
-    if not found:
+            raise InputError(f"{ids} or a prototype ({names})", where="--clients", got=part)
+        chosen |= matching
+    if not chosen:
         raise InputError("at least one client", where="--clients", got=text)
-    return sorted(int(client) for client in found)
+    return sorted(int(client) for client in chosen)

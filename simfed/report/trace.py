@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from simfed.errors import InputError
+from simfed.ground.writing import writing
 from simfed.record.summary import critical_sentences
 from simfed.report import frames
+from simfed.report.timeline import began_at_s, one_per_start
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -56,25 +57,21 @@ def write_trace(
 ) -> Path:
     """Write the trace of some rounds (first and last, both included; None: all) as `*.json.gz`."""
     path = Path(path)
-    try:
-        # mtime 0: the same run gives the same bytes
-        with (
-            path.open("wb") as raw,
-            gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="", compresslevel=6) as file,
-        ):
-            file.write(b'{"displayTimeUnit":"ms","otherData":')
-            file.write(_json(_provenance(run)))
-            file.write(b',"traceEvents":[\n')
-            lines = map(_json, trace_events(run, rounds))
-            separator = b""
-            while block := list(itertools.islice(lines, 4096)):  # gzip is slow on small writes
-                file.write(separator + b",\n".join(block))
-                separator = b",\n"
-            file.write(b"\n]}\n")
-    except OSError as error:
-        raise InputError(
-            "a file that can be written", where=str(path), got=error.strerror
-        ) from error
+    # mtime 0: the same run gives the same bytes
+    with (
+        writing(path),
+        path.open("wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="", compresslevel=6) as file,
+    ):
+        file.write(b'{"displayTimeUnit":"ms","otherData":')
+        file.write(_json(_provenance(run)))
+        file.write(b',"traceEvents":[\n')
+        lines = map(_json, trace_events(run, rounds))
+        separator = b""
+        while block := list(itertools.islice(lines, 4096)):  # gzip is slow on small writes
+            file.write(separator + b",\n".join(block))
+            separator = b",\n"
+        file.write(b"\n]}\n")
     return path
 
 
@@ -105,10 +102,9 @@ def _ns(seconds: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _slice(name: str, pid: int, lane: int, start_ns: int, end_ns: int, args: Event) -> Event:
-    return {
-        "ph": "X", "name": name, "cat": "simfed", "pid": pid, "tid": _tid(pid, lane),
-        "ts": int(start_ns) / 1000, "dur": int(end_ns - start_ns) / 1000, "args": args,
-    }  # fmt: skip
+    where = {"cat": "simfed", "pid": pid, "tid": _tid(pid, lane)}
+    when = {"ts": int(start_ns) / 1000, "dur": int(end_ns - start_ns) / 1000}
+    return {"ph": "X", "name": name, **where, **when, "args": args}
 
 
 def _counter(name: str, pid: int, at_ns: int, unit: str, value: float) -> Event:
@@ -133,21 +129,9 @@ def _names(run: Run) -> Iterator[Event]:
         yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
         yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": order}}
         for lane, title in enumerate(lanes):
-            tid = _tid(pid, lane)
-            yield {
-                "ph": "M",
-                "name": "thread_name",
-                "pid": pid,
-                "tid": tid,
-                "args": {"name": title},
-            }
-            yield {
-                "ph": "M",
-                "name": "thread_sort_index",
-                "pid": pid,
-                "tid": tid,
-                "args": {"sort_index": lane},
-            }
+            thread = {"pid": pid, "tid": _tid(pid, lane)}
+            yield {"ph": "M", "name": "thread_name", **thread, "args": {"name": title}}
+            yield {"ph": "M", "name": "thread_sort_index", **thread, "args": {"sort_index": lane}}
 
 
 def _merges(rounds: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -183,40 +167,37 @@ def _clients(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> It
     spans = run.spans[run.spans["track"].str.startswith("client ")]
     spans = spans[spans["round"].isin(rounds["round"])]
     facts = _participation_facts(run, rounds)
+    began = began_at_s(spans, run.participations)
     starts, ends = _ns(spans["started_at_s"]), _ns(spans["finished_at_s"])
     # 1 µs: the last upload ends when the merge begins, up to rounding
     merge_of = np.searchsorted(merges[:, 0], ends - 1000)
     flow = 0
-    keys = zip(spans["kind"], spans["round"], spans["client"], starts, ends, merge_of, strict=True)
-    for kind, number, client, start, end, merge in keys:
+    keys = zip(
+        spans["kind"], spans["round"], spans["client"], began, starts, ends, merge_of, strict=True
+    )
+    for kind, number, client, began_s, start, end, merge in keys:
         pid, lane = _CLIENTS + int(client), _LANE.get(kind, 0)
-        known = facts.get((int(number), int(client)), {})
+        row = facts.get((int(number), int(client), began_s), {})
         args = {"round": int(number)} | {
-            name: known[name] for name in _FACTS.get(kind, ()) if name in known
+            name: row[name] for name in _FACTS.get(kind, ()) if name in row
         }
         yield _slice(kind, pid, lane, start, end, args)
-        merged = known.get("outcome") in ("aggregated", "late") and merge < len(merges)
+        merged = row.get("outcome") in ("aggregated", "late") and merge < len(merges)
         if kind == "upload" and merged and end > start:
             flow += 1
             into = int(merges[merge, 0])
             arrow = {"name": "upload", "cat": "merge", "id": flow}
             leaves = max(int(start), min(int(end) - 1, into))
             yield {"ph": "s", **arrow, "pid": pid, "tid": _tid(pid, lane), "ts": leaves / 1000}
-            yield {
-                "ph": "f",
-                "bp": "e",
-                **arrow,
-                "pid": _SERVER,
-                "tid": _tid(_SERVER, 1),
-                "ts": into / 1000,
-            }
+            arrives = {"pid": _SERVER, "tid": _tid(_SERVER, 1), "ts": into / 1000}
+            yield {"ph": "f", "bp": "e", **arrow, **arrives}
 
 
-def _participation_facts(run: Run, rounds: pd.DataFrame) -> dict[tuple[int, int], Event]:
-    """(round, client) → what its slices may say; empty cells left out."""
+def _participation_facts(run: Run, rounds: pd.DataFrame) -> dict[tuple[int, int, float], Event]:
+    """(round, client, start) → what its slices may say; empty cells left out."""
     names = sorted({name for columns in _FACTS.values() for name in columns})
-    rows = run.participations[run.participations["round"].isin(rounds["round"])]
-    keys = zip(rows["round"].tolist(), rows["client"].tolist(), strict=True)
+    rows = one_per_start(run.participations[run.participations["round"].isin(rounds["round"])])
+    keys = zip(*(rows[name].tolist() for name in ("round", "client", "started_at_s")), strict=True)
     return dict(zip(keys, map(_args, rows[names].to_dict("records")), strict=True))
 
 
@@ -243,9 +224,7 @@ def _network(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
 
 def _link(link: str, rows: pd.DataFrame) -> Iterator[Event]:
     starts, ends = _ns(rows["from_s"]), _ns(rows["to_s"])
-    lasted_s = (rows["to_s"] - rows["from_s"]).to_numpy()
-    moved = rows["bytes"].to_numpy()
-    mbps = 8e-6 * np.divide(moved, lasted_s, out=np.zeros(len(rows)), where=lasted_s > 0)
+    mbps = 8e-6 * frames.bytes_per_s(rows)
     capacity = 8e-6 * rows["capacity_bytes_per_s"].to_numpy()
     for i, flows in enumerate(rows["flows"].tolist()):
         yield _counter(f"{link} use", _NETWORK, starts[i], "Mbps", float(mbps[i]))
@@ -271,13 +250,13 @@ def _learning(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
 
 def _args(row: Event) -> Event:
     """Only what is there, as JSON knows it."""
-    found = {}
+    args = {}
     for name, value in row.items():
         if pd.isna(value):
             continue
         plain = value.item() if isinstance(value, np.generic) else value
-        found[str(name)] = str(plain) if isinstance(plain, float) and math.isinf(plain) else plain
-    return found
+        args[str(name)] = str(plain) if isinstance(plain, float) and math.isinf(plain) else plain
+    return args
 
 
 def _json(value: object) -> bytes:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from simfed.errors import InputError
-from simfed.registry import Only
+from simfed.ground.errors import InputError
+from simfed.ground.registry import Only
 from simfed.scenario.fields import (
     Int,
     NonNegative,
@@ -51,7 +51,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class Aggregation(Section):
-    """When the server merges, and what becomes of the late.
+    """When the server merges, and what happens to late uploads.
 
     `synchronous`: when everybody who takes part has ended. `deadline`: at the latest so long after
     the start. `first`: when `clients_per_round` of (1 + over_selection) times as many have arrived.

@@ -16,8 +16,9 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.errors import InputError
-from simfed.registry import Only
+from simfed.ground.errors import InputError
+from simfed.ground.registry import Only
+from simfed.ground.units import parse_duration
 from simfed.scenario.distribution import Distribution, DrawnNumber
 from simfed.scenario.fields import (
     BelowOne,
@@ -29,18 +30,17 @@ from simfed.scenario.fields import (
     PositiveInt,
 )
 from simfed.scenario.section import Section
-from simfed.units import parse_duration
 
 __all__ = [
     "AnyDevice",
     "Assumed",
     "Background",
     "ClockStep",
-    "Cores",
-    "Device",
+    "CoresSpec",
+    "DeviceSpec",
     "Dvfs",
     "Noise",
-    "Thermal",
+    "ThermalSpec",
 ]
 
 
@@ -71,7 +71,7 @@ class Noise(Section):
         return self
 
 
-class Cores(Section):
+class CoresSpec(Section):
     """Cores in use: n cores do 1 + efficiency·(n − 1) times the work of one."""
 
     count: PositiveInt = Field(description="in use")
@@ -116,7 +116,7 @@ class Dvfs(Section):
     reset_after: Duration = Field(default=1.0, description="rest after which the steps start over")
 
 
-class Thermal(Section):
+class ThermalSpec(Section):
     """First-order heating and cooling; heat 0 is cold, 1 is where it settles when busy for ever."""
 
     heating: PositiveDuration = Field(description="time constant when busy")
@@ -168,8 +168,8 @@ class Scale(Section):
 _SHORT = "short for the same key of `assume`"
 
 
-class Device(Section):
-    """A client's processor: a calibration profile, or times that are said, and what scales it.
+class DeviceSpec(Section):
+    """A client's processor: a calibration profile, or stated times, and what scales it.
 
     `profile` alone may be written as its name. Times may stand without a profile: then they are all
     that is known, and work whose time is not said is an error.
@@ -181,14 +181,14 @@ class Device(Section):
     speed: DrawnNumber = Field(
         default=1.0, description="factor on the profile's speed; 0.5 is half as fast"
     )
-    cores: Cores | None = Field(
+    cores: CoresSpec | None = Field(
         default=None, description="in use, when the profile was measured with others"
     )
     background: Background | None = Field(
         default=None, description="share of the processor that others take"
     )
     dvfs: Dvfs | None = Field(default=None, description="clock by how long it has been busy")
-    thermal: Thermal | None = Field(default=None, description="throttling by heat")
+    thermal: ThermalSpec | None = Field(default=None, description="throttling by heat")
     noise: Noise | None = Field(default=None, description="scatter of every duration")
     assume: Assumed | None = Field(
         default=None, description="times of what the profile lacks, such as inference: 0 s"
@@ -221,7 +221,14 @@ class Device(Section):
         if isinstance(assumed, Mapping):
             twice = [key for key in said if assumed.get(key) is not None]
             if twice:
-                raise ValueError(InputError("each time once", where=twice[0], got=value[twice[0]]))
+                raise ValueError(
+                    InputError(
+                        "each time once",
+                        where=twice[0],
+                        got=value[twice[0]],
+                        problem=f"{value[twice[0]]} stands twice",
+                    )
+                )
         if not said or not (assumed is None or isinstance(assumed, Mapping)):
             return value
         for key, text in said.items():
@@ -233,15 +240,15 @@ class Device(Section):
         return {**rest, "assume": {**(assumed or {}), **said}}
 
     @model_validator(mode="after")
-    def _something_is_known(self) -> Device:
+    def _something_is_known(self) -> DeviceSpec:
         if self.profile is None and self.assume is None:
             allowed = "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
             raise ValueError(InputError(allowed))
         if self.profile is None and self.scale is not None:
-            allowed = "null without a profile: times that are said are not scaled"
+            allowed = "null without a profile: stated times are not scaled"
             raise ValueError(InputError(allowed, where="scale"))
         if self.profile is None and self.uncertainty:
-            allowed = "false without a profile: times that are said have none"
+            allowed = "false without a profile: stated times have none"
             raise ValueError(InputError(allowed, where="uncertainty"))
         return self
 
@@ -271,7 +278,9 @@ def _name_alone(value: Any) -> Any:
     return {"profile": value} if isinstance(value, str) else value
 
 
-AnyDevice = Annotated[Device, BeforeValidator(_name_alone, json_schema_input_type=Device | str)]
+AnyDevice = Annotated[
+    DeviceSpec, BeforeValidator(_name_alone, json_schema_input_type=DeviceSpec | str)
+]
 """A device, or the name of its profile alone."""
 
 

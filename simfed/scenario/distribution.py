@@ -23,11 +23,11 @@ from pydantic import (
     model_validator,
 )
 
-from simfed import distributions as laws
-from simfed import units
-from simfed.distributions import Law
-from simfed.errors import InputError, listed
-from simfed.registry import Only
+from simfed.ground import distributions as laws
+from simfed.ground import units
+from simfed.ground.distributions import Law
+from simfed.ground.errors import InputError, listed
+from simfed.ground.registry import Only
 from simfed.scenario.fields import (
     BelowOne,
     Duration,
@@ -49,7 +49,7 @@ __all__ = [
     "DrawnLoss",
     "DrawnNumber",
     "DrawnStay",
-    "Quantity",
+    "FieldQuantity",
     "drawn_as",
     "drawn_in",
 ]
@@ -58,7 +58,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
-class Quantity:
+class FieldQuantity:
     """What a field's values must be, and how they are written."""
 
     allowed: str
@@ -85,7 +85,9 @@ class Quantity:
                 raise InputError("no unit: this is a plain number", where="unit", got=text)
             return 1.0
         if text is None:
-            raise InputError("the key 'unit' beside column, such as unit: Mbps")
+            raise InputError(
+                "one such as unit: Mbps", problem="the key 'unit' is missing beside column"
+            )
         try:
             return self.parse(f"1 {text}")
         except InputError:
@@ -110,30 +112,31 @@ class Quantity:
 
 
 def _plain_number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    number = units.plain_number(value)
+    if math.isnan(number):
         raise InputError("a number without a unit", got=value)
-    return float(value)
+    return number
 
 
-QUANTITIES: dict[str, Quantity] = {
-    "number": Quantity("a number above 0", _plain_number),
-    "loss": Quantity("a number from 0 to below 1", _plain_number, strict=False, below=1.0),
-    "entries": Quantity(
+QUANTITIES: dict[str, FieldQuantity] = {
+    "number": FieldQuantity("a number above 0", _plain_number),
+    "loss": FieldQuantity("a number from 0 to below 1", _plain_number, strict=False, below=1.0),
+    "entries": FieldQuantity(
         "a number of entries, at least 1", _plain_number, whole=True, format="{:,.0f}".format
     ),
-    "rate": Quantity(
+    "rate": FieldQuantity(
         "a rate above 0 such as 20 Mbps",
         units.parse_rate,
         format=units.format_rate,
         has_unit=True,
     ),
-    "stay": Quantity(
+    "stay": FieldQuantity(
         "a duration above 0 such as 2 h",
         units.parse_duration,
         format=units.format_duration,
         has_unit=True,
     ),
-    "duration": Quantity(
+    "duration": FieldQuantity(
         "a duration with its unit such as 20 ms",
         units.parse_duration,
         strict=False,
@@ -166,7 +169,7 @@ class _Brief(Section):
         return {key: value for key, value in dump(self).items() if value is not None}
 
 
-class Lognormal(_Brief):
+class LognormalSpec(_Brief):
     """Log-normal; `low` and `high` truncate it."""
 
     median: Amount | None = Field(default=None, description="half of the values are below")
@@ -176,9 +179,11 @@ class Lognormal(_Brief):
     high: Amount | None = Field(default=None, description=_HIGH)
 
     @model_validator(mode="after")
-    def _one_place(self) -> Lognormal:
+    def _one_place(self) -> LognormalSpec:
         if (self.median is None) == (self.mean is None):
-            raise ValueError(InputError("either median or mean beside cv"))
+            raise ValueError(
+                InputError("one of them", problem="none or both of median and mean stand beside cv")
+            )
         return self
 
 
@@ -189,7 +194,7 @@ class UniformBetween(_Brief):
     high: Amount = Field(description="the largest value")
 
 
-class Normal(_Brief):
+class NormalSpec(_Brief):
     """Normal under the condition that the value is above `low`, or 0, and below `high`.
 
     `mean` and `sd` are those before this truncation.
@@ -201,7 +206,7 @@ class Normal(_Brief):
     high: Amount | None = Field(default=None, description=_HIGH)
 
 
-class Pareto(_Brief):
+class ParetoSpec(_Brief):
     """P(X > x) = (minimum/x)^shape."""
 
     minimum: Amount = Field(description="the smallest value")
@@ -209,7 +214,7 @@ class Pareto(_Brief):
     high: Amount | None = Field(default=None, description=_HIGH)
 
 
-class Choice(_Brief):
+class ChoiceSpec(_Brief):
     """One of a few values."""
 
     values: tuple[Amount, ...] = Field(description="what there is to choose from")
@@ -226,11 +231,11 @@ class Distribution(_Brief):
     the row of the group's table `devices` that was drawn for it. See fleets.
     """
 
-    lognormal: Lognormal | None = Field(default=None, description="median or mean, and cv")
+    lognormal: LognormalSpec | None = Field(default=None, description="median or mean, and cv")
     uniform: UniformBetween | None = Field(default=None, description="low and high")
-    normal: Normal | None = Field(default=None, description="mean and sd, truncated at 0")
-    pareto: Pareto | None = Field(default=None, description="minimum and shape")
-    choice: Choice | None = Field(default=None, description="values and their weights")
+    normal: NormalSpec | None = Field(default=None, description="mean and sd, truncated at 0")
+    pareto: ParetoSpec | None = Field(default=None, description="minimum and shape")
+    choice: ChoiceSpec | None = Field(default=None, description="values and their weights")
     column: str | None = Field(default=None, description="of `table`, or of the group's `devices`")
     table: Annotated[FoundFile | None, Only("column")] = Field(
         default=None, description="CSV with a header line, or Parquet"
@@ -249,7 +254,7 @@ class Distribution(_Brief):
             raise ValueError(InputError(f"one of {listed(KINDS)}", got=given))
         return self
 
-    def law(self, quantity: Quantity) -> Law | None:
+    def law(self, quantity: FieldQuantity) -> Law | None:
         """The law in base units; None for a column.
 
         Raises: `InputError` for parameters that make no distribution of this quantity.
@@ -263,40 +268,40 @@ class Distribution(_Brief):
             quantity.check(law)
         except InputError as error:
             where = ".".join(filter(None, (kind, error.where)))
-            raise InputError(error.allowed, where=where, got=error.got, hint=error.hint) from None
+            raise error.changed(where=where) from None
         return law
 
 
 KINDS = ("lognormal", "uniform", "normal", "pareto", "choice", "column")
 
 
-def _lognormal(part: Lognormal, quantity: Quantity) -> Law:
+def _lognormal(part: LognormalSpec, quantity: FieldQuantity) -> Law:
     low, high = _bounds(part, quantity)
     if part.mean is not None:
         return laws.Lognormal.of_mean(_value(part, "mean", quantity), part.cv, low, high)
     return laws.Lognormal(_value(part, "median", quantity), part.cv, low, high)
 
 
-def _uniform(part: UniformBetween, quantity: Quantity) -> Law:
-    return laws.Uniform(*_bounds(part, quantity))
+def _uniform(part: UniformBetween, quantity: FieldQuantity) -> Law:
+    return laws.UniformLaw(*_bounds(part, quantity))
 
 
-def _normal(part: Normal, quantity: Quantity) -> Law:
+def _normal(part: NormalSpec, quantity: FieldQuantity) -> Law:
     mean, sd = _value(part, "mean", quantity), _value(part, "sd", quantity)
     return laws.Normal(mean, sd, *_bounds(part, quantity))
 
 
-def _pareto(part: Pareto, quantity: Quantity) -> Law:
+def _pareto(part: ParetoSpec, quantity: FieldQuantity) -> Law:
     high = math.inf if part.high is None else _value(part, "high", quantity)
     return laws.Pareto(_value(part, "minimum", quantity), part.shape, high)
 
 
-def _choice(part: Choice, quantity: Quantity) -> Law:
+def _choice(part: ChoiceSpec, quantity: FieldQuantity) -> Law:
     values = tuple(_parsed(value, "values", quantity) for value in part.values)
-    return laws.Choice(values, part.weights or ())
+    return laws.Discrete(values, part.weights or ())
 
 
-_LAWS: dict[str, Callable[[Any, Quantity], Law]] = {
+_LAWS: dict[str, Callable[[Any, FieldQuantity], Law]] = {
     "lognormal": _lognormal,
     "uniform": _uniform,
     "normal": _normal,
@@ -305,20 +310,20 @@ _LAWS: dict[str, Callable[[Any, Quantity], Law]] = {
 }
 
 
-def _bounds(part: Any, quantity: Quantity) -> tuple[float, float]:
+def _bounds(part: Any, quantity: FieldQuantity) -> tuple[float, float]:
     low = 0.0 if part.low is None else _value(part, "low", quantity)
     return low, math.inf if part.high is None else _value(part, "high", quantity)
 
 
-def _value(part: Any, key: str, quantity: Quantity) -> float:
+def _value(part: Any, key: str, quantity: FieldQuantity) -> float:
     return _parsed(getattr(part, key), key, quantity)
 
 
-def _parsed(written: object, key: str, quantity: Quantity) -> float:
+def _parsed(written: object, key: str, quantity: FieldQuantity) -> float:
     try:
         value = quantity.parse(written)
     except InputError as error:
-        raise InputError(error.allowed, where=key, got=error.got, hint=error.hint) from None
+        raise error.changed(where=key) from None
     if value < 0:
         raise InputError(quantity.allowed, where=key, got=written)
     return value

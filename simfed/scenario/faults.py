@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.scenario.distribution import Distribution, DrawnStay
 from simfed.scenario.fields import Fraction, PositiveDuration, PositiveInt
 from simfed.scenario.section import Section
 
-__all__ = ["Faults", "Messages", "Stalls", "Strike"]
+__all__ = ["FaultsSpec", "MessagesSpec", "Stalls", "Strike"]
 
 
 class Strike(Section):
@@ -42,7 +42,7 @@ class Stalls(Strike):
     )
 
 
-class Messages(Section):
+class MessagesSpec(Section):
     """Transfers whose payload is lost, or leaves twice at once.
 
     The sender of a lost one waits `timeout` after its last byte and sends it again, `tries` times
@@ -65,27 +65,29 @@ class Messages(Section):
         return value
 
     @model_validator(mode="after")
-    def _some(self) -> Messages:
+    def _some(self) -> MessagesSpec:
         if not self.lost and not self.doubled:
-            raise ValueError(InputError("lost or doubled above 0"))
+            raise ValueError(
+                InputError("lost or doubled above 0", problem="no message is ever lost or doubled")
+            )
         for key in ("timeout", "tries"):
             if not self.lost and getattr(self, key) is not None:
-                raise ValueError(InputError(f"the key {key!r} only beside lost"))
+                raise ValueError(InputError(problem=f"without lost, {key} says nothing"))
         return self
 
 
-class Faults(Section):
+class FaultsSpec(Section):
     """What goes wrong in the simulated world, see faults."""
 
     stalls: Stalls | None = Field(default=None, description="links that carry nothing for a while")
     freezes: Strike | None = Field(default=None, description="devices that stand still meanwhile")
-    messages: Messages | None = Field(default=None, description="lost, or sent twice")
+    messages: MessagesSpec | None = Field(default=None, description="lost, or sent twice")
     restarts: Strike | None = Field(
         default=None, description="the server loses what it got since its last merge"
     )
 
     @model_validator(mode="after")
-    def _some(self) -> Faults:
+    def _some(self) -> FaultsSpec:
         if not self.model_fields_set or all(
             getattr(self, name) is None for name in type(self).model_fields
         ):

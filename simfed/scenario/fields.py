@@ -23,11 +23,11 @@ from pydantic import (
     ValidationInfo,
 )
 
-from simfed import units
-from simfed.compress.codec import check_level, codec_from_spec
-from simfed.errors import InputError
-from simfed.levels import LEVELS, arm_of, checked_level, energy_of, split_arm
-from simfed.registry import registry
+from simfed.compress.choice import Choice
+from simfed.ground import units
+from simfed.ground.errors import InputError
+from simfed.ground.levels import LEVELS, checked_level, energy_of
+from simfed.ground.registry import registry
 
 __all__ = [
     "BelowOne",
@@ -41,12 +41,12 @@ __all__ = [
     "Named",
     "NonNegative",
     "Number",
-    "Plugins",
     "Positive",
     "PositiveDuration",
     "PositiveInt",
     "Power",
     "Rate",
+    "Seed",
     "Size",
     "Strategy",
     "WholeNumber",
@@ -57,12 +57,8 @@ __all__ = [
 
 def _number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:
     def validate(value: Any) -> float:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        try:
-            number = float(value) if is_number else math.nan
-        except OverflowError:  # an integer of more than 308 digits
-            number = math.inf
-        if not math.isfinite(number) or not check(number):
+        number = units.plain_number(value)
+        if math.isnan(number) or not check(number):
             raise ValueError(InputError(allowed, got=value))
         return number
 
@@ -107,7 +103,8 @@ Number = Annotated[float, BeforeValidator(_number("a number", lambda x: True))]
 Positive = Annotated[float, BeforeValidator(_number("a number above 0", lambda x: x > 0))]
 NonNegative = Annotated[float, BeforeValidator(_number("a number of at least 0", lambda x: x >= 0))]
 Fraction = Annotated[float, BeforeValidator(_number("a number from 0 to 1", lambda x: 0 <= x <= 1))]
-Int = Annotated[int, BeforeValidator(_integer("a whole number of at least 0", lambda n: n >= 0))]
+Seed = Annotated[int, BeforeValidator(_integer("a whole number of at least 0", lambda n: n >= 0))]
+Int = Annotated[Seed, AfterValidator(_countable)]
 PositiveInt = Annotated[
     int,
     BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1)),
@@ -178,16 +175,6 @@ def _absolute(path: str) -> str:
 FoundFile = Annotated[File, AfterValidator(_absolute)]
 
 
-Plugins = Annotated[
-    tuple[FoundFile, ...],
-    BeforeValidator(
-        lambda value: (value,) if isinstance(value, str) else () if value is None else value,
-        json_schema_input_type=list[str] | str,
-    ),
-]
-"""Python files that register parts; see `simfed.scenario.load.import_plugins`."""
-
-
 def _above_zero(seconds: float) -> float:
     if seconds <= 0:
         raise ValueError(InputError("a duration above 0 such as 1 s", got=f"{seconds:g} s"))
@@ -248,18 +235,10 @@ def Named(kind: str) -> Any:
 
 
 def _label(value: Any) -> str:
-    known = registry("compressor")
-    if isinstance(value, str) and value in known and known.origin(value) != "built in":
-        return value  # the name that it was registered under
     try:
-        label, level = split_arm(value) if isinstance(value, str) else (value, None)
-        codec = codec_from_spec(label)
-        if level is not None:
-            level = checked_level(level)
-            check_level(codec, level)
+        return Choice.read(value).label
     except InputError as error:
         raise ValueError(error) from None
-    return arm_of(codec.label, level)
 
 
 def _list_codecs(schema: dict[str, Any]) -> None:
@@ -277,6 +256,7 @@ Strategy = Annotated[
     BeforeValidator(_label, json_schema_input_type=str | dict[str, Any]),
     Field(json_schema_extra=_list_codecs),
 ]
-"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`;
+"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`, or one
+for each of the layers or fields;
 inside and in dumps it is its label, of which the same codec is made again. Text may name a level
 of its own behind an `@`: `top-k@500`."""

@@ -21,16 +21,16 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.arithmetic import read_arithmetic
-from simfed.errors import InputError
-from simfed.registry import Only
+from simfed.ground.arithmetic import read_arithmetic
+from simfed.ground.errors import InputError
+from simfed.ground.registry import Only
 from simfed.scenario.device import AnyDevice
 from simfed.scenario.distribution import Devices, Distribution
-from simfed.scenario.faults import Faults
-from simfed.scenario.fields import FoundFile, Int, Positive, PositiveInt, renamed
+from simfed.scenario.faults import FaultsSpec
+from simfed.scenario.fields import FoundFile, Positive, PositiveInt, Seed, renamed
 from simfed.scenario.load import apply_overrides, read_yaml, validate_as
 from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
-from simfed.scenario.network import Link, Network
+from simfed.scenario.network import LinkSpec, NetworkSpec
 from simfed.scenario.presence import AvailabilityOf, Failure
 from simfed.scenario.section import Section
 
@@ -101,7 +101,7 @@ class FleetGroup(ClientGroup):
     count: PositiveInt = Field(default=1, description="nodes of this kind")
     prototype: Literal["app"] = Field(default=APP, description="nodes run the app")
     device: AnyDevice = Field(description="processor; a name alone is its `profile`")
-    link: Link = Field(default=Link(), description="access link; omitted: unlimited")
+    link: LinkSpec = Field(default=LinkSpec(), description="access link; omitted: unlimited")
     devices: Devices | None = Field(default=None, description="a table whose rows are devices")
     availability: AvailabilityOf = Field(default="always", description="when nodes are there")
     failure: Failure = Field(default=Failure(), description="of participations, per phase")
@@ -110,7 +110,12 @@ class FleetGroup(ClientGroup):
     def _learns_nothing(self) -> FleetGroup:
         for key in ("k", "policy"):
             if getattr(self, key) is not None:
-                raise ValueError(InputError(f"no {key}: the app decides what it sends", where=key))
+                raise ValueError(
+                    InputError(
+                        where=key,
+                        problem=f"no {key} in a fleet for an app, which decides what it sends",
+                    )
+                )
         return self
 
 
@@ -127,7 +132,11 @@ class FleetServer(Section):
     @model_validator(mode="after")
     def _hangs_together(self) -> FleetServer:
         if self.device is not None and isinstance(self.device.speed, Distribution):
-            raise ValueError(InputError("a number: there is one server", where="device.speed"))
+            raise ValueError(
+                InputError(
+                    "a number: there is one server", where="device.speed", problem="a distribution"
+                )
+            )
         if self.computing is not None and self.computing.kind == "metered" and not self.device:
             allowed = "a device beside metered computing, by whose laws it is priced"
             raise ValueError(InputError(allowed, where="device"))
@@ -173,7 +182,7 @@ class FleetFile(Section):
     """A validated, frozen world for an app."""
 
     name: str = Field(description="of runs/NAME, and in reports")
-    seed: Int = Field(default=0, description="of everything random")
+    seed: Seed = Field(default=0, description="of everything random")
     client_order: Literal["grouped", "round-robin"] = Field(
         default="grouped", description="ids group by group, or taking turns"
     )
@@ -181,9 +190,9 @@ class FleetFile(Section):
     computing: AnyComputing = Field(
         default=Computing(), description="how the time of the app's work on nodes is charged"
     )
-    network: Network = Field(default=Network(), description="what links share")
+    network: NetworkSpec = Field(default=NetworkSpec(), description="what links share")
     server: FleetServer = Field(default=FleetServer(), description="the server's own time")
-    faults: Faults | None = Field(default=None, description="what goes wrong; null: nothing")
+    faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
     metrics: AppMetrics = Field(default=AppMetrics(), description="which of the app's are shown")
     app: Annotated[
         App | None, BeforeValidator(_by_folder, json_schema_input_type=App | str | None)

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from simfed.errors import InputError
-from simfed.reading import compose_yaml, read_text
+from simfed.ground.errors import InputError
+from simfed.ground.reading import compose_yaml, read_text
 
 __all__ = ["with_line"]
 
@@ -25,15 +25,15 @@ def with_line(error: InputError, *, overridden: bool = False) -> InputError:
     than the error: that one came from the command line.
     """
     parts = (error.where or "").split(": ")
-    for at in range(len(parts) - 2, -1, -1):
-        file = Path(parts[at])
-        if file.suffix not in (".yaml", ".yml") or parts[at + 1].startswith("line "):
+    for at in range(len(parts) - 1, -1, -1):
+        file, path = Path(parts[at]), "".join(parts[at + 1 : at + 2])
+        if file.suffix not in (".yaml", ".yml") or path.startswith("line "):
             continue
-        place = _place_of(file, parts[at + 1], error, overridden)
+        place = _place_of(file, path, error, overridden)
         if place is None:
             return error
         where = ": ".join([*parts[: at + 1], place, *parts[at + 1 :]])
-        return InputError(error.allowed, where=where, got=error.got, hint=error.hint)
+        return error.changed(where=where)
     return error
 
 
@@ -63,6 +63,8 @@ def _place_of(
         for key, _ in node.value:  # an unknown key is named by its value
             if key.value == error.got:
                 return f"line {key.start_mark.line + 1}"
+    if not path:  # the file as a whole
+        return None
     if overridden and (rest or not _says(node, error.got)):
         return None
     return f"line {line}"
@@ -92,7 +94,9 @@ def _walk(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] | Non
             break
         length, line, node = step
         rest = rest[length:].removeprefix(".")
-    return None if line is None or node is None else (int(line) + 1, node, rest)
+    if node is None or (path and line is None):
+        return None
+    return (line or 0) + 1, node, rest
 
 
 def _says(node: yaml.Node, got: Any) -> bool:

@@ -4,6 +4,7 @@ once."""
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import Any, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from simfed.errors import InputError, InputErrors, did_you_mean, listed
-from simfed.reading import parse_yaml, read_text
-from simfed.registry import import_file, is_consented
+from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.reading import parse_yaml, read_text
+from simfed.ground.registry import import_file, is_consented
 from simfed.scenario.fields import renamed
-from simfed.scenario.model import Scenario
-from simfed.scenario.options import OfKind
+from simfed.scenario.model import MethodChoice, Scenario, SelectionChoice
+from simfed.scenario.options import OfKind, kinds_that_take
+from simfed.scenario.plugins import check_opened
+from simfed.scenario.policy import PolicySpec
 
 __all__ = [
     "apply_overrides",
@@ -59,10 +62,14 @@ def load_scenario(
     path = Path(path)
     data = read_yaml(path, allow_outside=allow_outside)
     if "base" in data and "clients" not in data:
-        raise InputError("a scenario; this is a study", where=str(path), hint="simfed study run")
+        raise InputError(
+            "a scenario", where=str(path), problem="this is a study", hint="simfed study run"
+        )
     if is_fleet(data):
         hint = "simfed flower run APP_DIR --fleet FILE"
-        raise InputError("a scenario; this is a fleet for an app", where=str(path), hint=hint)
+        raise InputError(
+            "a scenario", where=str(path), problem="this is a fleet for an app", hint=hint
+        )
     pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
     data = apply_overrides(data, pairs, Scenario)
     import_plugins(
@@ -106,27 +113,35 @@ def import_plugins(
     Files are data and plug-ins are code: nothing is run that nobody has asked for, by `allow`, by
     `--import` of the same file, or before in this process.
 
-    Raises: `InputError` where consent is missing, or for a file that does not run; what is no list
-    of names is left to validation.
+    Raises: `InputError` where consent is missing, for a file that does not run, and for one that
+    they open which is missing or was changed since the run began; what is no list of files is left
+    to validation.
     """
     named = data.get("plugins")
     where = f"{source}: plugins"
-    for name in named if isinstance(named, (list, tuple)) else [named]:
+    for entry in named if isinstance(named, (list, tuple)) else [named]:
+        plugin = entry if isinstance(entry, Mapping) else {"file": entry}
+        name, place = plugin.get("file"), plugin.get("place")
         if not isinstance(name, str) or not name:
             continue
         file = folder / name
-        if not allow_outside and not _is_within(file, folder.resolve()):
-            raise InputError(
-                "a file in the file's own folder or below", where=where, got=name,
-                hint="--allow-outside lets it be used",
-            )  # fmt: skip
+        for path in (file, *check_opened(plugin, folder, where)):
+            if not allow_outside and not _is_within(path, folder.resolve()):
+                raise InputError(
+                    "a file in the file's own folder or below",
+                    where=where,
+                    got=name,
+                    problem=f"{os.path.relpath(path, folder)!r} lies outside",
+                    hint="--allow-outside lets it be used",
+                )
         if not allow and not is_consented(file):
             raise InputError(
-                "consent to run plug-ins, which are code",
-                where=where, got=name,
+                where=where,
+                got=name,
+                problem=f"{name} is code, and nobody has asked to run it",
                 hint=f"--allow-plugins, or --import {file}; in Python allow_plugins=True",
-            )  # fmt: skip
-        import_file(file, where=f"{where}: {name}")
+            )
+        import_file(file, where=f"{where}: {name}", place=place if isinstance(place, str) else None)
 
 
 def dump_scenario(
@@ -157,13 +172,15 @@ def read_yaml(
     one's folder or below (links followed), or with `allow_outside` anywhere."""
     path = Path(path)
     if path.resolve() in _seen:
-        raise InputError("a file that does not extend itself", where=str(path))
+        raise InputError("another file", where=str(path), problem="it extends itself")
     if len(_seen) > MOST_EXTENDED:
         allowed = f"at most {MOST_EXTENDED} files that extend one another"
-        raise InputError(allowed, where=str(_seen[0]))
+        raise InputError(allowed, where=str(_seen[0]), problem="too many")
     data = parse_yaml(read_text(path), where=str(path))
     if data is None:
-        raise InputError("a scenario, but the file is empty", where=str(path))
+        raise InputError(
+            "a scenario", where=str(path), problem="the file is empty", hint="simfed new quickstart"
+        )
     if not isinstance(data, dict):
         raise InputError("a mapping of keys to values", where=str(path), got=data)
     base = data.pop("extends", None)
@@ -174,9 +191,12 @@ def read_yaml(
     seen = (*_seen, path.resolve())
     if not allow_outside and not _is_within(path.parent / base, seen[0].parent):
         raise InputError(
-            "a file in the scenario's folder or below", where=f"{path}: extends", got=base,
+            "a file in the scenario's folder or below",
+            where=f"{path}: extends",
+            got=base,
+            problem=f"{base!r} lies outside",
             hint="--allow-outside lets it be read",
-        )  # fmt: skip
+        )
     below = read_yaml(path.parent / base, allow_outside=allow_outside, _seen=seen)
     return _merged(below, data)
 
@@ -276,7 +296,9 @@ def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
         raise InputError("a key path that exists", where=where, got=step)
     if step == "*":
         if not node:
-            raise InputError("at least one key for *", where=where)
+            raise InputError(
+                "at least one key", where=where, problem="there is nothing for * to stand for"
+            )
         targets = list(node)
     else:
         targets = [step]
@@ -317,9 +339,10 @@ def _check_path(model: type[BaseModel], steps: list[str | int], path: str) -> No
                 return  # its keys hang on its kind, which may be set as well
             if isinstance(step, str) and step != "*" and step not in inner.model_fields:
                 raise InputError(
-                    f"one of the keys {listed(inner.model_fields)}",
+                    listed(inner.model_fields),
                     where=f"override {path}",
                     got=step,
+                    problem=f"there is no key {step!r} here",
                     hint=_longer_path(model, steps) or did_you_mean(step, inner.model_fields),
                 )
             if not isinstance(step, str):
@@ -338,13 +361,52 @@ def _longer_path(model: type[BaseModel], steps: Sequence[str | int]) -> str | No
     'did you mean clients[*].link.up?'
     """
     asked = [step for step in steps if isinstance(step, str) and step != "*"]
-    found: dict[str, int] = {}
+    near = _shortest_ends(model, asked)
+    return f"did you mean {listed(map(_written, near[:3]))}?" if near else None
+
+
+def _place_of_key(model: type[BaseModel], loc: Sequence[str | int], key: str) -> str | None:
+    """The hint for a key that stands at the wrong place: where it belongs, nearest to `loc` first.
+
+    >>> _place_of_key(Scenario, ["clients", 0], "latency")
+    'it belongs to clients[*].link.latency'
+    """
+    here = ["*" if isinstance(step, int) else step for step in loc]
+
+    def shared(path: tuple[str, ...]) -> int:
+        """How many steps a path has in common with where the key stands."""
+        return next((i for i, (a, b) in enumerate(zip(path, here, strict=False)) if a != b),
+                    min(len(path), len(here)))  # fmt: skip
+
+    ends = [path for path in _paths(model) if path[-1] == key and list(path[:-1]) != here]
+    nearest = max(map(shared, ends), default=0)
+    near = [path for path in ends if shared(path) == nearest]
+    if not nearest:
+        near = _shortest_ends(model, [key])
+    return f"it belongs to {listed(map(_written, near[:3]))}" if near else None
+
+
+def _shortest_ends(model: type[BaseModel], asked: Sequence[str]) -> list[tuple[str, ...]]:
+    """The shortest of the key paths that end in these keys."""
+    lengths: dict[tuple[str, ...], int] = {}
     for path in _paths(model):
         names = [step for step in path if step != "*"]
-        if asked and names[-len(asked) :] == asked:
-            found[".".join(path).replace(".*", "[*]")] = len(names)
-    near = [path for path, length in found.items() if length == min(found.values())]
-    return f"did you mean {listed(near[:3])}?" if near else None
+        if asked and names[-len(asked) :] == list(asked):
+            lengths[path] = len(names)
+    return [path for path, length in lengths.items() if length == min(lengths.values())]
+
+
+def _written(path: Sequence[str]) -> str:
+    return ".".join(path).replace(".*", "[*]")
+
+
+def _kind_that_takes(key: str) -> str | None:
+    """The hint for a key that is an option of some method, policy or selection."""
+    for choice in (MethodChoice, PolicySpec, SelectionChoice):
+        takers = kinds_that_take(choice, key)
+        if takers:
+            return f"{key} is an option of {choice.registry_kind} {listed(takers[:3])}"
+    return None
 
 
 @functools.cache
@@ -377,7 +439,7 @@ def _sentence(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
         error = cause.args[0]
         where = ".".join(filter(None, (_key_path(model, loc), error.where)))
         hint = _of_a_word(error.got) or error.hint
-        return InputError(error.allowed, where=where or None, got=error.got, hint=hint)
+        return error.changed(where=where or None, hint=hint)
     where = _key_path(model, loc)
     if kind == "extra_forbidden":
         keys, key = _keys_at(model, loc[:-1]), str(loc[-1])
@@ -387,13 +449,17 @@ def _sentence(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
         if colon and glued in keys:
             nested = f"a space follows a colon: {glued}: {rest}"
         return InputError(
-            f"one of the keys {listed(keys)}" if keys else "no such key",
+            listed(keys),
             where=_key_path(model, loc[:-1]) or None,
             got=loc[-1],
-            hint=nested or did_you_mean(key, keys),
+            problem=f"there is no key {key!r} here",
+            hint=nested
+            or _place_of_key(model, loc[:-1], key)
+            or did_you_mean(key, keys)
+            or _kind_that_takes(key),
         )
     if kind == "missing":
-        return InputError("this key is required", where=where)
+        return InputError(where=where, problem="this key is missing")
     allowed = {
         "string_type": "text",
         "bool_type": "true or false",

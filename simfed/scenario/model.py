@@ -23,17 +23,18 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.compress.arms import arms_of
+from simfed.compress.choice import Choice, all_pairs, choices_of
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.levels import Level, all_pairs, energy_of, split_arm
-from simfed.method import Method
-from simfed.registry import Only, registry
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.levels import Level, energy_of
+from simfed.ground.method import Method
+from simfed.ground.registry import Only, registry
+from simfed.ground.vocabulary import IndexCode
 from simfed.scenario.aggregation import Aggregation
-from simfed.scenario.device import AnyDevice, Device
+from simfed.scenario.device import AnyDevice, DeviceSpec
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
-from simfed.scenario.faults import Faults
+from simfed.scenario.faults import FaultsSpec
 from simfed.scenario.fields import (
     BelowOne,
     ChosenLevel,
@@ -41,27 +42,27 @@ from simfed.scenario.fields import (
     Int,
     Named,
     NonNegative,
-    Plugins,
     Positive,
     PositiveInt,
+    Seed,
     Strategy,
 )
-from simfed.scenario.network import Link, Network
+from simfed.scenario.network import LinkSpec, NetworkSpec
 from simfed.scenario.options import OfKind
-from simfed.scenario.policy import AnyPolicy, Policy, Reward
+from simfed.scenario.plugins import Plugins
+from simfed.scenario.policy import AnyPolicy, PolicySpec, Reward
 from simfed.scenario.presence import AvailabilityOf, Failure
 from simfed.scenario.section import OnlyWith, Section, misplaced, said, without_unused
-from simfed.vocabulary import IndexCode
 
 __all__ = [
     "Aggregation",
     "ClientGroup",
     "Compression",
-    "Dataset",
+    "DatasetSpec",
     "Distillation",
     "Partition",
-    "Policy",
-    "Prototype",
+    "PolicySpec",
+    "PrototypeSpec",
     "Reward",
     "Rollback",
     "Scenario",
@@ -91,7 +92,7 @@ class Partition(Section):
 _PUBLIC = OnlyWith("method", "needs_public", nothing=0)
 
 
-class Dataset(Section):
+class DatasetSpec(Section):
     """The data: what the clients own, the server's unlabelled public set, the test set."""
 
     name: Named("dataset") = Field(description="see `simfed list datasets`")  # type: ignore[valid-type]
@@ -104,7 +105,7 @@ class Dataset(Section):
     partition: Partition = Field(default=Partition(), description="who owns which training samples")
 
 
-class Prototype(Section):
+class PrototypeSpec(Section):
     """A model architecture and the clients that share its weights."""
 
     model: Named("model") = Field(description="see `simfed list models`")  # type: ignore[valid-type]
@@ -224,27 +225,26 @@ class Compression(Section):
 
     @model_validator(mode="after")
     def _levels_suit(self) -> Compression:
-        for arm in self.arms:
-            codec, level = split_arm(arm)
-            if level is None:
+        for choice in self.choices:
+            if choice.level is None:
                 continue
             try:
-                check_level(codec_from_spec(codec), level)
+                check_level(choice.codec, choice.level)
             except InputError as error:
                 raise ValueError(error.within("k_choices")) from None
         return self
 
     @model_validator(mode="after")
     def _factors(self) -> Compression:
-        if self.pairs == "factored" and not all_pairs(self.arms):
+        if self.pairs == "factored" and not all_pairs(self.choices):
             allowed = "full, or k_choices beside strategies that go by K and name no level"
             raise ValueError(InputError(allowed, where="pairs", got=self.pairs))
         return self
 
     @cached_property
-    def arms(self) -> tuple[str, ...]:
+    def choices(self) -> tuple[Choice, ...]:
         """What policies choose from: strategies, with their levels where these are chosen too."""
-        return arms_of(self.strategies, self.k_choices)
+        return choices_of(self.strategies, self.k_choices)
 
 
 class Distillation(Section):
@@ -290,7 +290,7 @@ def _one_of_many(value: Any) -> Any:
     return value
 
 
-class Residuals(Section):
+class ResidualsSpec(Section):
     """What becomes of residuals when a round is undone."""
 
     kind: Literal["restored", "as-sent", "damped"] = Field(
@@ -323,13 +323,13 @@ class Safeguard(Section):
         _DISTILS,
     ] = Field(default=None, description="null or off: none; omitted: on with ascend alone")
     residuals: Annotated[
-        SerializeAsAny[Residuals],
+        SerializeAsAny[ResidualsSpec],
         BeforeValidator(
-            _one_of_many, json_schema_input_type=Residuals | Literal["restored", "as-sent"]
+            _one_of_many, json_schema_input_type=ResidualsSpec | Literal["restored", "as-sent"]
         ),
         Only("rollback"),
     ] = Field(
-        default=Residuals(), description="`restored`, `as-sent` (models alone), `{damped: 0.5}`"
+        default=ResidualsSpec(), description="`restored`, `as-sent` (models alone), `{damped: 0.5}`"
     )
     reference: Annotated[
         SerializeAsAny[Reference],
@@ -339,6 +339,11 @@ class Safeguard(Section):
     forces: Annotated[Literal["top-k", "dense", "none"], Only("rollback")] = Field(
         default="top-k", description="what everybody plays in the round after"
     )
+
+    @property
+    def forced(self) -> str | None:
+        """The codec that everybody plays in the round after one that was undone."""
+        return None if self.rollback is None or self.forces == "none" else self.forces
 
 
 class SelectionChoice(OfKind):
@@ -361,7 +366,7 @@ AnySelection = Annotated[
 ]
 
 
-class Participation(Section):
+class ParticipationSpec(Section):
     """Who takes part in a round: everybody, or some of those who are there."""
 
     clients_per_round: Annotated[
@@ -380,13 +385,15 @@ class Server(Section):
 
     @field_validator("device")
     @classmethod
-    def _nothing_drawn(cls, value: Device | None) -> Device | None:
+    def _nothing_drawn(cls, value: DeviceSpec | None) -> DeviceSpec | None:
         if value is not None and isinstance(value.speed, Distribution):
-            raise ValueError(InputError("a number: there is one server", where="speed"))
+            raise ValueError(
+                InputError("a number: there is one server", where="speed", problem="a distribution")
+            )
         return value
 
 
-class Charge(Section):
+class ChargeSpec(Section):
     """Which transfers take simulated time."""
 
     downlink: bool = Field(default=True, description="models on their way to clients")
@@ -425,7 +432,7 @@ class Downlink(Section):
     )
 
 
-class Evaluation(Section):
+class EvaluationSpec(Section):
     """Accuracy and loss on the test set, every so many rounds and after the last."""
 
     every: PositiveInt = Field(default=10, description="rounds")
@@ -450,7 +457,7 @@ class Precision(Section):
     )
 
 
-class Checkpoint(Section):
+class CheckpointSpec(Section):
     """Save a state to resume from every so many rounds; 0: only when interrupted."""
 
     every: Int = Field(default=50, description="rounds; 0: only when interrupted")
@@ -462,8 +469,8 @@ class ClientGroup(Section):
     count: PositiveInt = Field(default=1, description="clients of this kind")
     prototype: str = Field(description="a key of `prototypes`")
     device: AnyDevice = Field(description="processor; a name alone is its `profile`")
-    link: Link = Field(
-        default=Link(), description="access link; omitted: unlimited, with a warning"
+    link: LinkSpec = Field(
+        default=LinkSpec(), description="access link; omitted: unlimited, with a warning"
     )
     k: DrawnEntries | None = Field(default=None, description="in place of compression.k")
     devices: Devices | None = Field(
@@ -498,14 +505,14 @@ class Scenario(Section):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
     name: str = Field(description="of runs/NAME, and in reports")
-    seed: Int = Field(default=0, description="of everything random")
+    seed: Seed = Field(default=0, description="of everything random")
     method: AnyMethod = Field(
         default=MethodChoice.model_validate({"kind": "fedkd"}),
         description="what clients and server do, see methods",
     )
     rounds: PositiveInt = Field(description="communication rounds")
-    dataset: Dataset = Field(description="what is learned, and who owns what")
-    prototypes: dict[str, Prototype] = Field(description="name → model architecture")
+    dataset: DatasetSpec = Field(description="what is learned, and who owns what")
+    prototypes: dict[str, PrototypeSpec] = Field(description="name → model architecture")
     client_order: Literal["grouped", "round-robin"] = Field(
         default="grouped", description="ids group by group, or taking turns"
     )
@@ -513,22 +520,26 @@ class Scenario(Section):
     training: Training = Field(default=Training(), description="local work")
     compression: Compression = Field(default=Compression(), description="of uploads")
     policy: AnyPolicy = Field(
-        default=Policy.model_validate({}), description="who chooses the strategy"
+        default=PolicySpec.model_validate({}), description="who chooses the strategy"
     )
     distillation: Annotated[Distillation, _DISTILS] = Field(
         default=Distillation(), description="on the server"
     )
     safeguard: Safeguard = Field(default=Safeguard(), description="against bad rounds")
-    network: Network = Field(default=Network(), description="what links share")
+    network: NetworkSpec = Field(default=NetworkSpec(), description="what links share")
     aggregation: Aggregation = Field(default=Aggregation(), description="when the server merges")
-    participation: Participation = Field(default=Participation(), description="who takes part")
+    participation: ParticipationSpec = Field(
+        default=ParticipationSpec(), description="who takes part"
+    )
     server: Server = Field(default=Server(), description="the server's own time")
-    charge: Charge = Field(default=Charge(), description="which transfers take time")
+    charge: ChargeSpec = Field(default=ChargeSpec(), description="which transfers take time")
     downlink: Downlink = Field(default=Downlink(), description="how models are sent")
-    evaluation: Evaluation = Field(default=Evaluation(), description="on the test set")
+    evaluation: EvaluationSpec = Field(default=EvaluationSpec(), description="on the test set")
     precision: Precision = Field(default=Precision(), description="of passes over the public set")
-    faults: Faults | None = Field(default=None, description="what goes wrong; null: nothing")
-    checkpoint: Checkpoint = Field(default=Checkpoint(), description="states to resume from")
+    faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
+    checkpoint: CheckpointSpec = Field(
+        default=CheckpointSpec(), description="states to resume from"
+    )
     plugins: Plugins = Field(
         default=(), description="Python files that register parts of yours; run only on consent"
     )
@@ -616,21 +627,21 @@ class Scenario(Section):
         """K of a group's clients as it is written: a number, a share, or a distribution."""
         return group.k if group.k is not None else self.compression.k
 
-    def policy_of_group(self, group: ClientGroup) -> Policy:
+    def policy_of_group(self, group: ClientGroup) -> PolicySpec:
         """The policy of a group's clients."""
         return group.policy if group.policy is not None else self.policy
 
     @property
-    def forced_arms(self) -> tuple[str, ...]:
+    def forced_arms(self) -> tuple[Choice, ...]:
         """What everybody plays in the round after a rollback; empty where policies go on
         choosing, or nothing is rolled back."""
-        forced = self.safeguard.forces
-        return () if self.safeguard.rollback is None or forced == "none" else (forced,)
+        forced = self.safeguard.forced
+        return () if forced is None else (Choice(forced),)
 
-    def arms_of_group(self, group: ClientGroup) -> tuple[str, ...]:
+    def arms_of_group(self, group: ClientGroup) -> tuple[Choice, ...]:
         """What a group's clients may play by choice; what a recorded run played is not known
         here."""
-        return self.policy_of_group(group).arms(self.compression.arms)
+        return self.policy_of_group(group).arms(self.compression.choices)
 
     def measures_losses(self, group: ClientGroup) -> bool:
         """Whether clients of this group are asked for their own loss before and after a round:
@@ -667,18 +678,18 @@ def _contradictions(of: Scenario) -> Iterator[InputError]:
         yield InputError("either local_steps or local_epochs", where="training", got=got)
     code = of.compression.index_code
     for i, group in enumerate(of.clients):
-        levels = [split_arm(arm)[1] for arm in of.arms_of_group(group)]
+        levels = [arm.level for arm in of.arms_of_group(group)]
         if code == "rice" and any(energy_of(level) is not None for level in levels):
             allowed = "an index code whose length tells K, beside a level of energy"
             yield InputError(allowed, where="compression.index_code", got=code)
         for arm in () if method.moves_point else of.arms_of_group(group):
-            if codec_from_spec(split_arm(arm)[0]).moves_point:
+            if any(choice.codec.moves_point for choice in arm.pairs):
                 own = f"clients[{i}].policy" if group.policy else "policy"
                 yield InputError(
                     "a codec whose gradient is taken at the weights themselves with method "
                     f"{kind}, whose clients train there",
-                    where="compression.strategies" if arm in of.compression.arms else own,
-                    got=arm,
+                    where="compression.strategies" if arm in of.compression.choices else own,
+                    got=arm.label,
                     hint="fedkd and fedavg move them; with weight 0 it is plain error feedback",
                 )
         if group.prototype not in of.prototypes:
@@ -689,10 +700,13 @@ def _contradictions(of: Scenario) -> Iterator[InputError]:
                 hint=did_you_mean(group.prototype, of.prototypes),
             )
     unused = [p for p in of.prototypes if p not in {g.prototype for g in of.clients}]
-    if unused and of.clients:
-        allowed = "at most as many prototypes as clients have"
-        hint = "no client has this prototype"
-        yield InputError(allowed, where="prototypes", got=unused[0], hint=hint)
+    if unused and of.clients and all(group.prototype in of.prototypes for group in of.clients):
+        yield InputError(
+            "each prototype with clients",
+            where=f"prototypes.{unused[0]}",
+            problem="no client has this prototype",
+            hint=f"clients: - {{prototype: {unused[0]}, …}}, or leave it out",
+        )
     data = of.dataset
     if method.needs_public and data.public < 1:
         allowed = f"at least 1 public image with method {kind}"

@@ -15,8 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.errors import InputError
-from simfed.registry import Only
+from simfed.ground.errors import InputError
+from simfed.ground.registry import Only
 from simfed.scenario.distribution import Distribution, DrawnDuration, DrawnLoss, drawn_as
 from simfed.scenario.fields import (
     BelowOne,
@@ -31,7 +31,16 @@ from simfed.scenario.fields import (
 )
 from simfed.scenario.section import Section
 
-__all__ = ["Edge", "Generator", "Link", "Network", "ServerLink", "TcpOptions", "Tier", "Trace"]
+__all__ = [
+    "Edge",
+    "Generator",
+    "LinkSpec",
+    "NetworkSpec",
+    "ServerLink",
+    "TcpOptions",
+    "TierSpec",
+    "TraceSpec",
+]
 
 
 def _some_rate(rate: float) -> float:
@@ -93,7 +102,7 @@ Offset = Annotated[
 _CSV = Only("format", "csv")
 
 
-class Trace(Section):
+class TraceSpec(Section):
     """A capacity that varies: read from a file of the user's, or generated.
 
     Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s Mbit/s`, a
@@ -132,9 +141,11 @@ class Trace(Section):
         return value
 
     @model_validator(mode="after")
-    def _one_source(self) -> Trace:
+    def _one_source(self) -> TraceSpec:
         if (self.file is None) == (self.generate is None):
-            raise ValueError(InputError("either file or generate"))
+            raise ValueError(
+                InputError("one of them", problem="neither or both of file and generate")
+            )
         if self.format == "csv" and self.time_column == self.rate_column:
             raise ValueError(
                 InputError("another column than time_column", where="rate_column",
@@ -144,12 +155,12 @@ class Trace(Section):
 
 
 def _rate_or_trace(value: Any) -> str:
-    return "trace[]" if isinstance(value, (Mapping, Trace)) else "rate[]"
+    return "trace[]" if isinstance(value, (Mapping, TraceSpec)) else "rate[]"
 
 
 # The brackets keep a tag out of the key paths in error messages.
 LinkRate = Annotated[
-    Annotated[SomeRate, Tag("rate[]")] | Annotated[Trace, Tag("trace[]")],
+    Annotated[SomeRate, Tag("rate[]")] | Annotated[TraceSpec, Tag("trace[]")],
     Discriminator(_rate_or_trace),
 ]
 
@@ -160,14 +171,14 @@ _DOWN_LATENCY = "one-way delay of the way down, where it differs from `latency`"
 def _rate_trace_or_drawn(value: Any) -> str:
     if isinstance(value, Distribution):
         return "distribution[]"
-    if isinstance(value, Mapping) and not value.keys() & Trace.model_fields.keys():
+    if isinstance(value, Mapping) and not value.keys() & TraceSpec.model_fields.keys():
         return "distribution[]"
     return _rate_or_trace(value)
 
 
 AccessRate = Annotated[
     Annotated[SomeRate, Tag("rate[]")]
-    | Annotated[Trace, Tag("trace[]")]
+    | Annotated[TraceSpec, Tag("trace[]")]
     | Annotated[Distribution, drawn_as("rate"), Tag("distribution[]")],
     Discriminator(_rate_trace_or_drawn),
 ]
@@ -176,7 +187,7 @@ AccessRate = Annotated[
 _TCP = Only("network.model", "tcp")
 
 
-class Link(Section):
+class LinkSpec(Section):
     """A client's access link. Rates omitted are unlimited."""
 
     up: AccessRate | None = Field(default=None, description="uplink capacity, client to server")
@@ -208,7 +219,7 @@ class ServerLink(Section):
     )
 
 
-class Tier(Section):
+class TierSpec(Section):
     """`count` nodes of a tree that are alike, each with a link towards the server."""
 
     name: str = Field(description="of its links in records")
@@ -253,7 +264,7 @@ class TcpOptions(Section):
 _GRAPH = Only("topology", "graph")
 
 
-class Network(Section):
+class NetworkSpec(Section):
     """How clients reach the server, and how a transfer behaves on the way.
 
     `star`: every client straight at the server's link. `tree`: clients, then `tiers` from their
@@ -269,7 +280,7 @@ class Network(Section):
         default=None, description="its options"
     )
     server: ServerLink = Field(default=ServerLink(), description="the link that all share")
-    tiers: Annotated[tuple[Tier, ...], Only("topology", "tree")] = Field(
+    tiers: Annotated[tuple[TierSpec, ...], Only("topology", "tree")] = Field(
         default=(), description="from the clients' side to the server's"
     )
     edges: Annotated[tuple[Edge, ...], _GRAPH] = Field(default=(), description="its links")
@@ -286,11 +297,19 @@ class Network(Section):
         return value
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> Network:
+    def _hangs_together(self) -> NetworkSpec:
         if self.topology == "tree" and not self.tiers:
-            raise ValueError(InputError("at least one tier with topology tree", where="tiers"))
+            raise ValueError(
+                InputError(
+                    "at least one tier with topology tree", where="tiers", problem="there is none"
+                )
+            )
         if self.topology == "graph" and bool(self.edges) == bool(self.file):
-            raise ValueError(InputError("either edges or file with topology graph"))
+            raise ValueError(
+                InputError(
+                    "one of them with topology graph", problem="neither or both of edges and file"
+                )
+            )
         return self
 
     def plain(self) -> dict[str, Any]:

@@ -38,8 +38,8 @@ from pydantic import (
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import InitErrorDetails
 
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.registry import NameOf, Only, registry
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.registry import NameOf, Only, registry
 from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
 from simfed.scenario.section import Section, said
 
@@ -276,23 +276,29 @@ def _stranger(model: type[OfKind], kind: str, key: str, value: Any) -> InitError
     if model.model_config.get("extra") == "allow":
         return None
     what = model.registry_kind
-    takers = []
-    for name in registry(what).names():
-        with suppress(ImportError):  # a package that is broken is not what the user asked about
-            if key in _declared(model).of(name).own_keys():
-                takers.append(name)
+    takers = kinds_that_take(_declared(model), key)
     if takers and value is None:
         return None  # null is no value: older resolved scenarios name every kind's options
     keys = [key for key in model.model_fields if key != "kind"]
     hint = f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
-    allowed = f"a key of {what} {kind}: {listed(keys) or 'it has none'}"
-    return said(InputError(allowed, got=key, hint=hint), (), value)
+    problem = f"{what} {kind} has no key {key!r}"
+    return said(InputError(listed(keys), got=key, problem=problem, hint=hint), (), value)
+
+
+def kinds_that_take(model: type[OfKind], key: str) -> list[str]:
+    """The kinds that have this option."""
+    takers = []
+    for name in registry(model.registry_kind).names():
+        with suppress(ImportError):  # a package that is broken is not what the user asked about
+            if key in model.of(name).own_keys():
+                takers.append(name)
+    return takers
 
 
 def _detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
     """An error of pydantic's, to be raised again."""
     if error["type"] == "missing" and len(error["loc"]) == 1:
-        missing = InputError(f"this key is required with kind {kind}")
+        missing = InputError(problem=f"this key is missing with kind {kind}")
         return said(missing, error["loc"], error["input"])
     return InitErrorDetails(
         type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {})

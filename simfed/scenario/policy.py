@@ -8,13 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from simfed.errors import InputError
-from simfed.registry import Only, registry
+from simfed.compress.choice import Choice, arms_for
+from simfed.ground.errors import InputError
+from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt
 from simfed.scenario.options import OfKind
 from simfed.scenario.section import OnlyWith, Section
 
-__all__ = ["AnyPolicy", "LocalLoss", "Policy", "Reward"]
+__all__ = ["AnyPolicy", "LocalLoss", "PolicySpec", "Reward"]
 
 
 class LocalLoss(Section):
@@ -62,7 +63,7 @@ class Reward(Section):
         return self.clip or (-math.inf, math.inf)
 
 
-class Policy(OfKind):
+class PolicySpec(OfKind):
     """Who picks the strategy: a kind, and the options of that kind beside it."""
 
     registry_kind: ClassVar[str] = "policy"
@@ -93,15 +94,15 @@ class Policy(OfKind):
         """Whether clients of this policy set K themselves, within bounds."""
         return self.arms_from is None and hasattr(registry("policy").get(self.kind), "ends")
 
-    def arms(self, offered: tuple[str, ...]) -> tuple[str, ...]:
+    def arms(self, offered: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """What its clients may play when the scenario offers these arms.
 
         A policy that does not learn and names its strategy plays that one alone; one that sets K
         itself, the arms at the ends of its range and whatever lies between them.
         """
         if self.sets_k:
-            return tuple(registry("policy").get(self.kind).ends(**self.options))
-        named = self.names("compressor")
+            return tuple(map(Choice.of, registry("policy").get(self.kind).ends(**self.options)))
+        named = tuple(map(Choice.of, self.names("compressor")))
         return named if named and not self.learns else tuple(dict.fromkeys((*offered, *named)))
 
     def check_options(self) -> None:
@@ -110,12 +111,16 @@ class Policy(OfKind):
         The arms are stand-ins, so only what the constructor says about an option counts here.
         """
         kind = registry("policy").get(self.kind)
-        arms = tuple(registry("compressor").names())
+        arms = arms_for(kind, list(map(Choice, registry("compressor").names())))
         try:
             kind(arms, reward_range=self.reward.bounds, **self.options)
         except InputError as error:
             if error.where == "reward_range":
-                raise InputError(f"[low, high] with {self.kind}", where="reward.clip") from None
+                raise InputError(
+                    "[low, high]",
+                    where="reward.clip",
+                    problem=f"{self.kind} needs rewards between two bounds",
+                ) from None
             if error.where is not None and error.where in self.options:
                 raise
         except (TypeError, ValueError):
@@ -131,4 +136,4 @@ class Policy(OfKind):
         return plain
 
 
-AnyPolicy = SerializeAsAny[Policy]
+AnyPolicy = SerializeAsAny[PolicySpec]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 
-from simfed.errors import InputError
-from simfed.registry import Only
+from simfed.ground.errors import InputError
+from simfed.ground.registry import Only
 from simfed.scenario.distribution import DrawnStay
 from simfed.scenario.fields import FoundFile, Fraction, Number, PositiveDuration
 from simfed.scenario.section import Section
 
-__all__ = ["AvailabilityOf", "Daily", "Failure", "Markov", "Presence", "time_of_day_s"]
+__all__ = ["AvailabilityOf", "Daily", "Failure", "MarkovSpec", "PresenceSpec", "time_of_day_s"]
 
 _TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
 
@@ -51,7 +51,7 @@ TimeOfDay = Annotated[
 Zone = Annotated[Number, BeforeValidator(_hours)]
 
 
-class Markov(Section):
+class MarkovSpec(Section):
     """There and away in turn, for exponentially distributed times; at 0 s as at any other
     instant."""
 
@@ -92,7 +92,7 @@ Daily = create_model(
 )
 
 
-class Presence(Section):
+class PresenceSpec(Section):
     """When clients are there: a recorded `trace`, `markov` or `daily`.
 
     A trace is a CSV or Parquet table with the columns `client, from_s, to_s`: intervals in seconds,
@@ -110,11 +110,11 @@ class Presence(Section):
             "client is one of the trace's at random"
         ),
     )
-    markov: Markov | None = Field(default=None, description="mean stays on and off")
+    markov: MarkovSpec | None = Field(default=None, description="mean stays on and off")
     daily: Daily | None = Field(default=None, description="by the time of day")  # type: ignore[valid-type]
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Presence:
+    def _one_kind(self) -> PresenceSpec:
         given = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(InputError("one of trace, markov or daily", got=given))
@@ -125,10 +125,18 @@ def _written(value: Any) -> str:
     return "always[]" if isinstance(value, str) else "presence[]"
 
 
+def _known(value: Any) -> Any:
+    if isinstance(value, str) and value != "always":
+        allowed = "always, {trace: FILE}, {markov: {on: 2 h, off: 8 h}} or {daily: {…}}"
+        raise ValueError(InputError(allowed, got=value))
+    return value
+
+
 # The brackets keep a tag out of the key paths in error messages.
 AvailabilityOf = Annotated[
-    Annotated[Literal["always"], Tag("always[]")] | Annotated[Presence, Tag("presence[]")],
+    Annotated[Literal["always"], Tag("always[]")] | Annotated[PresenceSpec, Tag("presence[]")],
     Discriminator(_written),
+    BeforeValidator(_known),
 ]
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from simfed.registry import registry
+from simfed.ground.registry import registry
 from simfed.scenario.model import Scenario
 from simfed.scenario.options import OfKind
 

@@ -25,8 +25,8 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from simfed.errors import InputError, listed
-from simfed.registry import Only, registry, written
+from simfed.ground.errors import InputError, listed
+from simfed.ground.registry import Only, registry, written
 
 __all__ = ["OnlyWith", "Section", "misplaced", "said", "without_unused"]
 
@@ -180,7 +180,7 @@ def _wrong(
     if only.holds(decides):
         if isinstance(only, Only) and only.needed and not given:
             beside = f"{only.key} {written(only.chosen(decides))}" if only.values else only.key
-            return InputError(f"the key {name!r} beside {beside}")
+            return InputError(problem=f"the key {name!r} is missing beside {beside}")
         return None
     if not given or (context or {}).get("recorded"):
         return None
@@ -193,18 +193,18 @@ def _refusal(name: str, only: Mark, decides: Any, mapping: type[Section]) -> Inp
     """What is said about a key where it says nothing."""
     belongs = f"{name} belongs to {only}"
     if isinstance(only, OnlyWith):
-        allowed = f"no {name} with {only.part} {only.kind(decides)}, which does not use it"
-        return InputError(allowed, hint=belongs)
+        problem = f"{only.part} {only.kind(decides)} does not use {name}"
+        return InputError(problem=problem, hint=belongs)
     chosen = only.chosen(decides)
     if not only.values or chosen is None:
-        return InputError(f"the key {name!r} only beside {str(only).rpartition('.')[2]}")
+        return InputError(problem=f"without {str(only).rpartition('.')[2]}, {name} says nothing")
     own = [
         key
         for key, mark in marked(mapping)
         if isinstance(mark, Only) and mark.key == only.key and chosen in mark.values
     ]
-    allowed = f"a key of {only.key} {written(chosen)}: {listed(own) or 'it has none'}"
-    return InputError(allowed, got=name, hint=belongs)
+    problem = f"{only.key} {written(chosen)} has no key {name!r}"
+    return InputError(listed(own), got=name, problem=problem, hint=belongs)
 
 
 def _from_the_top(

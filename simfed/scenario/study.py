@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from simfed.errors import InputError
-from simfed.scenario.fields import File, Fraction, Int, Plugins
+from simfed.ground.errors import InputError
+from simfed.ground.vocabulary import RELEVANT_RATIO
+from simfed.scenario.fields import File, Fraction, Seed
 from simfed.scenario.load import apply_overrides, import_plugins, read_yaml, validate_as
+from simfed.scenario.plugins import Plugins
 from simfed.scenario.section import Section
-from simfed.vocabulary import RELEVANT_RATIO
 
 __all__ = ["Compare", "Study", "load_study_file", "study_from"]
 
@@ -100,7 +101,7 @@ class Study(Section):
     name: str
     base: File = Field(description="the scenario that every run starts from")
     set: dict[str, Any] = Field(default={}, description="key path → value, the same in every run")
-    seeds: tuple[Int, ...] | None = Field(
+    seeds: tuple[Seed, ...] | None = Field(
         default=None, description="the base scenario's own seed if omitted"
     )
     grid: Axes | None = None
@@ -123,7 +124,13 @@ class Study(Section):
                 InputError("as many values for every key", where="zip", got=lengths)
             )  # fmt: skip
         if any(isinstance(values, dict) for values in list_of(self.zip)[1:]):
-            raise ValueError(InputError("labels on the first key alone", where="zip"))
+            raise ValueError(
+                InputError(
+                    "labels on the first key alone",
+                    where="zip",
+                    problem="another key has labels as well",
+                )
+            )
         return self
 
 
@@ -149,7 +156,9 @@ def load_study_file(
     path = Path(path)
     data = read_yaml(path, allow_outside=allow_outside)
     if "clients" in data and "base" not in data:
-        raise InputError("a study; this is a scenario", where=str(path), hint="simfed run")
+        raise InputError(
+            "a study", where=str(path), problem="this is a scenario", hint="simfed run"
+        )
     data = apply_overrides(data, overrides, Study)
     import_plugins(
         data, source=str(path), folder=path.parent, allow=allow_plugins,

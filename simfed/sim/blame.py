@@ -20,7 +20,7 @@ from simfed.net import Network, Send
 from simfed.net.following import DeadLink
 from simfed.net.playing import durations
 from simfed.sim.flight import Flight
-from simfed.sim.server_work import Done
+from simfed.sim.server_work import PlayedWork
 
 __all__ = [
     "Blame",
@@ -47,7 +47,7 @@ class Blame:
     """How much shorter the round would be without the client; None: there would be no round."""
 
 
-def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network | None) -> Blame:
+def blame(flights: Sequence[Flight], work: Sequence[PlayedWork], network: Network | None) -> Blame:
     """The blame for one round in which the server waited for all of `flights`, over `network`.
 
     Nothing is played again where it could not differ: where no other transfer was ever limited by a
@@ -75,14 +75,16 @@ def blame(flights: Sequence[Flight], work: Sequence[Done], network: Network | No
     return Blame(critical.client, phase, link, _saved_s(critical, waited_s, work))
 
 
-def _saved_s(critical: Flight, waited_s: float | None, work: Sequence[Done]) -> float | None:
+def _saved_s(critical: Flight, waited_s: float | None, work: Sequence[PlayedWork]) -> float | None:
     if waited_s is None:
         return None
     own = [piece.duration_s for piece in work if piece.client == critical.client]
     return critical.elapsed_s - waited_s + sum(own)
 
 
-def blame_last(last: Flight | None, work: Sequence[Done], otherwise: str = "deadline") -> Blame:
+def blame_last(
+    last: Flight | None, work: Sequence[PlayedWork], otherwise: str = "deadline"
+) -> Blame:
     """The blame where the merge did not wait for all: on the last arrival that it waited for, or
     (None) on what ended the wait `otherwise`. What it would be without that client is not asked:
     another one would have been the last."""

@@ -14,11 +14,11 @@ from typing import Any
 import simpy
 
 from simfed.device import Device
-from simfed.errors import InputError, RunFailed
-from simfed.faults import Faults
-from simfed.method import Work
+from simfed.fleet.faults import Faults
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.method import Work
 from simfed.net import Network, Transfer
-from simfed.net.instants import at
+from simfed.net.instants import at, cancel
 from simfed.net.topology import Direction
 from simfed.sim.flight import Flight, Leg, Unit
 
@@ -54,6 +54,7 @@ def participation(
     outcome, and what it has spent so far stays spent.
     """
     steps = flight.steps()
+    pause: simpy.Event | None = None
     messages = None if faults is None else faults.messages
     if messages is not None and flight.legs is None:
         flight.legs = []
@@ -70,7 +71,8 @@ def participation(
                         duration_s = stretched_by_freezes(flight, faults, env.now, duration_s)
                     flight.begin_unit(Unit(phase, work.name or phase, duration_s, work.quantity))
                     flight.phase_ends_at_s = env.now + duration_s
-                    yield env.timeout(duration_s)
+                    pause = env.timeout(duration_s)
+                    yield pause
                 elif faults is not None and messages is not None:
                     flight.transfer = transmit(flight, network, size_of, faults)
                 elif phase == "download":
@@ -80,7 +82,8 @@ def participation(
                 else:
                     flight.transfer = network.send(flight.client, size_of(flight), "up")
             elif flight.phase_ends_at_s is not None:
-                yield at(env, flight.phase_ends_at_s)
+                pause = at(env, flight.phase_ends_at_s)
+                yield pause
                 if work is None and faults is not None and messages is not None:
                     end_pause(flight, env.now, messages.timeout_s)
                     flight.order = next(numbers)
@@ -100,6 +103,7 @@ def participation(
             if fails is not None and not flight.lost and fails(flight, phase):
                 flight.lose("failed")
     except simpy.Interrupt as cut:
+        cancel(env, pause)
         cut_short(env, flight, str(cut.cause))
     flight.phase = "over"
     flight.ended_at_s = env.now

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from simfed.contract import Contribution, Task
-from simfed.method import Work
+from simfed.fleet.tasks import codec_work
+from simfed.ground.contract import Contribution, Task
+from simfed.ground.method import Work
 from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
@@ -152,14 +153,22 @@ class Flight:
             found.append((HANDLING, Work("handling", self.task.model, 1)))
         for work in self.task.work:
             found.append((work.kind or work.quantity, work))
-        for of_plan in plan.up.values():
-            if of_plan.compressed:
-                k = min(self.contribution.k, of_plan.entries)
-                work = Work("compression", self.task.model, k, name=self.pull.arm)
-                found.append(("compression", work))
+        for work in self.codec_work("compression"):
+            found.append(("compression", work))
         if plan.up:
             found.append(("upload", None))
         return tuple(found)
+
+    def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
+        """The work on each compressed field of its upload, named as the tables name the choice."""
+        task, choice, label = self.task, self.contribution.choice, self.pull.arm.label
+        for name, of_plan in task.plan.up.items():
+            if of_plan.compressed:
+                of_field = choice.of_field(name)
+                k = of_field.level if choice.fields else self.contribution.k
+                assert isinstance(k, int)
+                size = min(k, of_plan.entries)
+                yield codec_work(quantity, task.who, of_plan, of_field, size, label, client)
 
     def begin_unit(self, unit: Unit) -> None:
         """Count a unit of work as a whole; `cut_unit` takes back what is not done of it."""

@@ -1,4 +1,4 @@
-"""Server modes: how many clients are in flight, when the server merges, what becomes of the late.
+"""Server modes: how many clients work at once, when it merges, what happens to late uploads.
 
 The names of scenarios (`synchronous`, `deadline`, `first`, `buffered`, `asynchronous`) are choices
 among these; nothing here knows of methods or tensors.
@@ -40,6 +40,10 @@ class Mode:
     def filled(self) -> bool:
         """Clients are kept in flight, not started in cohorts."""
         return self.concurrency is not None
+
+    def at_once(self, clients: int) -> int:
+        """The most clients that take part at a time, of so many."""
+        return self.concurrency or self.cohort or clients
 
     @property
     def waits_for_all(self) -> bool:

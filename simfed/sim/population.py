@@ -12,20 +12,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from simfed.compress.choice import Choice
 from simfed.device import Device
-from simfed.fleet import Fleet
-from simfed.levels import Level
+from simfed.fleet.columns import Fleet
+from simfed.fleet.selection import Selecting
+from simfed.ground.method import Plan
+from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
-from simfed.seeding import Streams
-from simfed.selection import Selecting
 from simfed.sim.modes import Mode
 
-__all__ = ["Population", "Presence"]
+__all__ = ["Population", "WhoIsThere"]
 
 
-class Presence(Protocol):
+class WhoIsThere(Protocol):
     """Who is there, when."""
 
     def available(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -60,7 +61,7 @@ class Population:
         make_policy: Callable[[int], Policy],
         make_device: Callable[[int], Device],
         streams: Streams,
-        presence: Presence | None = None,
+        presence: WhoIsThere | None = None,
         samples_of: Callable[[int], int] = lambda client: 1,
     ) -> None:
         """`make_policy(client)` and `make_device(client)` are called once per client that takes
@@ -140,10 +141,9 @@ class Population:
         left = [c for c in (range(len(self)) if free is None else free.tolist()) if c not in chosen]
         return int(rng.choice(left)) if left else None
 
-    def compression(self, client: int, pull: Pull, longest: int) -> tuple[str, Level]:
-        """(codec, K) of a client's pull, for a field of so many entries; see
-        `Fleet.compression`."""
-        return self._fleet.compression(client, pull, longest)
+    def compression(self, client: int, pull: Pull, plan: Plan) -> Choice:
+        """By what the fields of a client's plan travel; see `Fleet.compression`."""
+        return self._fleet.compression(client, pull, plan)
 
     def reward_rule(self, client: int) -> Reward:
         """How this client's policy is paid."""

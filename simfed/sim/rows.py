@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simfed.contract import Outcome
 from simfed.device import Device
+from simfed.ground.contract import Outcome
 from simfed.net import LinkUses
 from simfed.policy import Spent
 from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
-from simfed.sim.server_work import Done
+from simfed.sim.server_work import PlayedWork
 
 __all__ = [
     "End",
@@ -117,7 +117,7 @@ def participation_row(
         client=task.client,
         prototype=task.prototype,
         model_version=task.model_version,
-        arm=flight.pull.arm,
+        arm=flight.pull.arm.label,
         k=flight.contribution.k,
         choice=flight.pull.choice,
         outcome=flight.outcome,
@@ -197,7 +197,7 @@ def _energy_phases(flight: Flight, end: End) -> dict[str, float]:
     return spent_s
 
 
-def server_spans(work: Iterable[Done], played: Played) -> Iterable[Span]:
+def server_spans(work: Iterable[PlayedWork], played: Played) -> Iterable[Span]:
     """The server's work, one piece after another, up to the round's end."""
     at_s = played.finished_at_s - played.server_s
     for piece in work:

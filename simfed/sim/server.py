@@ -19,26 +19,27 @@ from typing import Any
 
 import simpy
 
-from simfed.contract import Outcome, Workload, mean_over_clients
+from simfed.compress.choice import Choice
 from simfed.device import Device
-from simfed.errors import Interrupted, RunFailed
-from simfed.faults import Faults
+from simfed.fleet.faults import Faults
+from simfed.fleet.tasks import pull_for
+from simfed.ground.contract import Outcome, Workload, mean_over_clients
+from simfed.ground.errors import Interrupted, RunFailed
+from simfed.ground.seeding import Streams
 from simfed.net import LinkUses, Network
-from simfed.net.instants import at, end_of_instant
+from simfed.net.instants import at, cancel, end_of_instant
 from simfed.policy import Policy, gain, reward, watches
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 from simfed.sim import rows
 from simfed.sim.blame import blame, blame_last
 from simfed.sim.client import CUT, participation
 from simfed.sim.flight import Flight
 from simfed.sim.modes import mode_of
-from simfed.sim.population import Population, Presence
+from simfed.sim.population import Population, WhoIsThere
 from simfed.sim.rows import Played, Verdict
-from simfed.sim.server_work import Done, play_work
-from simfed.tasks import pull_for
+from simfed.sim.server_work import PlayedWork, play_work
 
 __all__ = ["MakeNetwork", "Progress", "Simulation"]
 
@@ -74,7 +75,7 @@ class Simulation:
         recorder: Recorder,
         streams: Streams,
         server_device: Device | None = None,
-        presence: Presence | None = None,
+        presence: WhoIsThere | None = None,
         samples_of: Callable[[int], int] = lambda client: 1,
         faults: Faults | None = None,
     ) -> None:
@@ -107,12 +108,17 @@ class Simulation:
         self._lost_in_a_row = 0
         self._in_flight: dict[int, Flight] = {}
         self._stories: dict[int, simpy.Process] = {}
+        self._departures: dict[int, simpy.Process] = {}
+        """Of those in flight that will go away at some time."""
         self._ended: list[Flight] = []
         self._turns: dict[int, int] = {}
         self._cohort = 0
         self._cohort_ended = 0
         self._arrived = 0
         self._deadline_at_s = math.inf
+        self._deadline: simpy.Event | None = None
+        self._instants: dict[float, simpy.Event] = {}
+        """Those to come at which the server will look up: returns of clients, its own restart."""
         self._wake: simpy.Event | None = None
         self._uses = LinkUses()
         self._env: simpy.Environment = None  # type: ignore[assignment]  # made by `run` or `restore`
@@ -138,7 +144,7 @@ class Simulation:
             self._set_out()
         self._progress, self._stop_requested = progress, stop_requested
         self._save, self._save_every = save, save_every
-        at_once = self._mode.concurrency or self._mode.cohort or len(self._population)
+        at_once = self._mode.at_once(len(self._population))
         try:
             with self._total, _fewer_collections(at_once):
                 self._env.run(until=self._env.process(self._serve()))
@@ -293,7 +299,9 @@ class Simulation:
             self._arrived = 0
         self._deadline_at_s = self._env.now + self._mode.deadline_s
         if self._deadline_at_s < math.inf:
-            self._alarm(self._env.timeout(self._mode.deadline_s))
+            cancel(self._env, self._deadline)
+            self._deadline = self._env.timeout(self._mode.deadline_s)
+            self._alarm(self._deadline)
         for flight in flights:
             self._send_off(flight)
         return delay_s
@@ -302,7 +310,7 @@ class Simulation:
         """Until the mode says: merge, or a restart strikes."""
         strikes_at_s = self._next_restart_s()
         if strikes_at_s < math.inf:
-            self._alarm(at(self._env, strikes_at_s))
+            self._alarm(self._instant(strikes_at_s))
         while not self._due() and self._env.now < strikes_at_s:
             self._wake = self._env.event()
             if self._mode.filled and len(self._in_flight) < (self._mode.concurrency or 0):
@@ -342,13 +350,13 @@ class Simulation:
             return math.inf
         return max(restarts.border_s(2 * self._restarts), self._env.now)
 
-    def _restart(self) -> Done:
+    def _restart(self) -> PlayedWork:
         """The server is down and comes back with what it had after its last merge."""
         assert self._faults is not None
         assert self._faults.restarts is not None
         begins_s, ends_s = (self._faults.restarts.border_s(2 * self._restarts + k) for k in (0, 1))
         self._restarts += 1
-        return Done("restart", "restart", None, ends_s - begins_s)
+        return PlayedWork("restart", "restart", None, ends_s - begins_s)
 
     def _cut_off(self) -> Story:
         """Nobody is waited for any longer."""
@@ -393,7 +401,8 @@ class Simulation:
         if self._population.may_leave:
             leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
             if leaves_at_s < math.inf:
-                self._env.process(self._leave(flight, leaves_at_s))
+                departure = self._env.process(self._leave(flight, leaves_at_s))
+                self._departures[flight.client] = departure
 
     def _story_of(self, flight: Flight) -> Story:
         """The client's part."""
@@ -415,6 +424,9 @@ class Simulation:
         """A participation is over, this very moment."""
         del self._stories[flight.client]
         del self._in_flight[flight.client]
+        departure = self._departures.pop(flight.client, None)
+        if departure is not None:
+            cancel(self._env, departure.target)
         if self._mode.filled:
             self._population.busy.discard(flight.client)
         self._ended.append(flight)
@@ -443,7 +455,21 @@ class Simulation:
     def _alarm(self, event: simpy.Event) -> None:
         """Wake the server when this event comes."""
         assert event.callbacks is not None
-        event.callbacks.append(self._ring)
+        if self._ring not in event.callbacks:
+            event.callbacks.append(self._ring)
+
+    def _instant(self, at_s: float) -> simpy.Event:
+        """The event of an instant, one for all that ask before it has come."""
+
+        def forget(_: simpy.Event) -> None:
+            del self._instants[at_s]
+
+        event = self._instants.get(at_s)
+        if event is None:
+            event = self._instants[at_s] = at(self._env, at_s)
+            assert event.callbacks is not None
+            event.callbacks.append(forget)
+        return event
 
     def _somebody_back(self, *, patient: bool = False) -> simpy.Event:
         """When the next client comes back. Raises: `RunFailed` if nobody ever does, unless
@@ -456,7 +482,7 @@ class Simulation:
                 f"round {self._round + 1}: from {self._env.now:g} s on no client is ever "
                 "available again"
             )
-        return at(self._env, back_at_s)
+        return self._instant(back_at_s)
 
     def _fails(self, flight: Flight, phase: str) -> bool:
         if phase not in ("download", "upload"):
@@ -488,22 +514,23 @@ class Simulation:
                 known = None if held is None else held.get(client)
                 tasks.append(self._workload.task(round, client, turn, known))
         asked = []
+        forced = None if self._forced_arm is None else Choice(self._forced_arm)
         for task, policy in zip(tasks, policies, strict=True):
             if policy.learns:
                 self._recorder.policies.extend(_policy_rows(round, task.client, policy))
-            pull = pull_for(task, policy, self._forced_arm, self._streams)
-            asked.append((task, pull, *people.compression(task.client, pull, task.plan.longest)))
+            pull = pull_for(task, policy, forced, self._streams)
+            asked.append((task, pull, people.compression(task.client, pull, task.plan)))
         flights = []
         with self._learning:
-            for task, pull, codec, k in asked:
-                contribution = self._workload.execute(task, codec, k)
+            for task, pull, choice in asked:
+                contribution = self._workload.execute(task, choice)
                 flights.append(
                     Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
                 )
         self._starts += len(flights)
         return flights
 
-    def _server_work(self, taken: Sequence[Flight]) -> list[Done]:
+    def _server_work(self, taken: Sequence[Flight]) -> list[PlayedWork]:
         arrived = [flight for flight in taken if not flight.lost]
         if self._server_device is None or not arrived:
             return []
@@ -571,7 +598,7 @@ class Simulation:
         self,
         played: Played,
         taken: Sequence[Flight],
-        work: Sequence[Done],
+        work: Sequence[PlayedWork],
         outcome: Outcome,
         last: Flight | None,
         otherwise: str,
@@ -660,4 +687,4 @@ def _as_raised(error: Exception) -> Exception:
 
 def _policy_rows(round: int, client: int, policy: Policy) -> Iterable[PolicyValue]:
     for arm, value in zip(policy.arms, policy.values(), strict=True):
-        yield PolicyValue(round, client, arm, None if math.isnan(value) else value)
+        yield PolicyValue(round, client, arm.label, None if math.isnan(value) else value)

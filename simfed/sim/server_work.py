@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simfed.device import Device
-from simfed.method import Work
+from simfed.ground.method import Work
 from simfed.sim.flight import Flight
 
-__all__ = ["Done", "decompressions", "play_work"]
+__all__ = ["PlayedWork", "decompressions", "play_work"]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class PlayedWork:
     """One piece of server work that was played: `kind` is that of its span."""
 
     kind: str
@@ -33,17 +33,7 @@ class Done:
 def decompressions(flights: Sequence[Flight]) -> Iterator[Work]:
     """The compressed fields of what arrived; the name of each is the arm that was played."""
     for flight in flights:
-        k = flight.contribution.k
-        for field in flight.task.plan.up.values():
-            if field.compressed:
-                size = min(k, field.entries)
-                yield Work(
-                    "decompression",
-                    flight.task.model,
-                    size,
-                    name=flight.pull.arm,
-                    client=flight.client,
-                )
+        yield from flight.codec_work("decompression", flight.client)
 
 
 def play_work(
@@ -52,7 +42,7 @@ def play_work(
     work: Sequence[Work],
     start_at_s: float,
     round: int,
-) -> list[Done]:
+) -> list[PlayedWork]:
     """Decompression of what arrived, then `work`, with the time that each takes from `start_at_s`.
 
     The processor's noise and load are applied to each kind of work as a whole and spread over its
@@ -61,13 +51,13 @@ def play_work(
     every = (*decompressions(flights), *work)
     pieces = [piece for piece in every if device.charges(piece.quantity, piece.model)]
     nominal = [(piece, piece.times * device.work_s(piece)) for piece in pieces]
-    done: list[Done] = []
+    done: list[PlayedWork] = []
     for kind in dict.fromkeys(piece.kind or piece.quantity for piece, _ in nominal):
         of_kind = [(p, s) for p, s in nominal if (p.kind or p.quantity) == kind]
         nominal_s = sum(seconds for _, seconds in of_kind)
         quantity = of_kind[0][0].quantity
         total_s = device.duration_s(nominal_s, start_at_s, round=round, phase=quantity)
         factor = total_s / nominal_s if nominal_s > 0 else 0.0
-        done += [Done(kind, p.name or kind, p.client, s * factor) for p, s in of_kind]
+        done += [PlayedWork(kind, p.name or kind, p.client, s * factor) for p, s in of_kind]
         start_at_s += total_s
     return done

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simfed.contract import Contribution, Outcome, Task
-from simfed.errors import InputError, listed
-from simfed.levels import Level, arm_of, energy_of, split_arm
-from simfed.method import Work
+from simfed.compress.choice import Choice
+from simfed.fleet.tasks import Tasks, k_of
+from simfed.ground.contract import Contribution, Outcome, Task
+from simfed.ground.errors import InputError, listed
+from simfed.ground.levels import Level, energy_of
+from simfed.ground.method import Work
+from simfed.ground.registry import registry
 from simfed.record import Run
 from simfed.record.read import with_turns
-from simfed.registry import registry
-from simfed.tasks import Tasks
 
 __all__ = ["Recorded", "TimeOnlyWorkload"]
 
@@ -24,11 +25,11 @@ __all__ = ["Recorded", "TimeOnlyWorkload"]
 class SizedContribution:
     """A contribution of which only the size is known."""
 
-    __slots__ = ("_size_bytes", "arm", "k", "task")
+    __slots__ = ("_size_bytes", "choice", "k", "task")
 
-    def __init__(self, task: Task, arm: str, k: int, size_bytes: float) -> None:
+    def __init__(self, task: Task, choice: Choice, k: int, size_bytes: float) -> None:
         self.task = task
-        self.arm = arm
+        self.choice = choice
         self.k = k
         self._size_bytes = size_bytes
 
@@ -46,7 +47,8 @@ class Recorded:
         self._index_code = scenario["compression"]["index_code"]
         self._models = {name: of["model"] for name, of in scenario["prototypes"].items()}
         self._sent: dict[tuple[int, int, int], Any] = {}
-        self._arms: dict[int, list[str]] = {}
+        self._arms: dict[int, list[Choice]] = {}
+        choices: dict[str, Choice] = {}
         self._levels: dict[int, list[Level | None]] = {}
         self._changes = _downlink_of(scenario)
         self._changes_are_same = False  # until compared with a scenario's
@@ -60,17 +62,25 @@ class Recorded:
         columns = (table.column(name).to_pylist() for name in names)
         for turn, (round, client, arm, *sent) in with_turns(zip(*columns, strict=True)):
             self._sent[round, client, turn] = sent
-            self._arms.setdefault(client, []).append(arm)
-            of_data = energy_of(split_arm(arm)[1]) is not None
+            choice = choices.setdefault(arm, Choice.of(arm))
+            self._arms.setdefault(client, []).append(choice)
+            of_data = energy_of(choice.level) is not None
             self._levels.setdefault(client, []).append(sent[1] if sets_k or of_data else None)
 
-    def arms(self, client: int) -> list[str]:
+    def arms(self, client: int) -> list[Choice]:
         """What this client played, round after round in which it took part."""
         return self._arms.get(client, [])
 
     def levels(self, client: int) -> list[Level | None]:
         """K of each of them, where policies set it; else None."""
         return self._levels.get(client, [])
+
+    def k(self, task: Task) -> int:
+        """How many entries this client kept in this round.
+
+        Raises: `InputError` where it took no part.
+        """
+        return int(self._participation(task)[1])
 
     def uplink_bytes(self, task: Task, k: int, index_code: str) -> float:
         """What this client sent in this round.
@@ -95,13 +105,7 @@ class Recorded:
 
     def _bytes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
         where = f"policy.arms_from: {self._where}"
-        participation = task.round, task.client, task.who.turn
-        if participation not in self._sent:
-            raise InputError(
-                f"a recorded run in which client {task.client} takes part in round {task.round}",
-                where=where,
-            )
-        prototype, recorded_k, up_bytes, down_bytes = self._sent[participation]
+        prototype, recorded_k, up_bytes, down_bytes = self._participation(task)
         wanted = task.model, min(k, task.plan.longest), index_code
         got = self._models[prototype], recorded_k, self._index_code
         if wanted != got:
@@ -113,6 +117,18 @@ class Recorded:
                 where=where, got=listed([str(got[i]) for i in differ]),
             )  # fmt: skip
         return float(up_bytes), float(down_bytes)
+
+    def _participation(self, task: Task) -> Any:
+        """Prototype, K, and the bytes each way."""
+        participation = task.round, task.client, task.who.turn
+        if participation not in self._sent:
+            raise InputError(
+                "one in which it does",
+                where=f"policy.arms_from: {self._where}",
+                problem=f"in the recorded run client {task.client} takes no part in round "
+                f"{task.round}",
+            )
+        return self._sent[participation]
 
 
 def _downlink_of(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -147,7 +163,7 @@ class TimeOnlyWorkload:
     >>> known = {"small": facts("lenet5-half", "mnist-mini")}
     >>> workload = TimeOnlyWorkload(Tasks(scenario, known, samples_of=lambda client: 600))
     >>> task = workload.task(1, 0)
-    >>> workload.execute(task, "top-k", 500).uplink_bytes()
+    >>> workload.execute(task, Choice("top-k", 500)).uplink_bytes()
     2875.0
     """
 
@@ -166,19 +182,21 @@ class TimeOnlyWorkload:
         """The work of one client in one round."""
         return self.tasks.task(round, client, self._merges, turn, held)
 
-    def execute(self, task: Task, arm: str, k: Level) -> Contribution:
+    def execute(self, task: Task, choice: Choice) -> Contribution:
         """A contribution with the size that the full run's would have."""
-        k = self.known_k(arm, k)
+        k = self.known_k(task, choice)
         if self._recorded is None:
-            size_bytes = self.size_bytes(task, arm, k)
+            size_bytes = self.size_bytes(task, choice)
         else:
-            task, size_bytes = self._as_recorded(self._recorded, task, arm, k)
-        made = SizedContribution(task, arm, k, size_bytes)
+            task, size_bytes = self._as_recorded(self._recorded, task, choice, k)
+        made = SizedContribution(task, choice, k, size_bytes)
         self._open[task.client, task.key] = made
         return made
 
-    def _as_recorded(self, recorded: Recorded, task: Task, arm: str, k: int) -> tuple[Task, float]:
-        size_bytes = self.tasks.uplink_bytes(task, arm, k)
+    def _as_recorded(
+        self, recorded: Recorded, task: Task, choice: Choice, k: int
+    ) -> tuple[Task, float]:
+        size_bytes = self.tasks.uplink_bytes(task, choice)
         if size_bytes is None:
             size_bytes = recorded.uplink_bytes(task, k, self.tasks.index_code)
         if self.tasks.downlink_varies(task):
@@ -210,16 +228,17 @@ class TimeOnlyWorkload:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         under_way = [
-            [c.task.arguments, c.arm, c.k, c.uplink_bytes(), c.task.downlink_bytes]
+            [c.task.arguments, c.choice.label, c.k, c.uplink_bytes(), c.task.downlink_bytes]
             for c in self._open.values()
         ]
         return {"merges": self._merges, "open": under_way}, {}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         self._merges = int(facts["merges"])
-        for arguments, arm, k, size_bytes, down_bytes in facts.get("open", ()):
+        for arguments, label, k, size_bytes, down_bytes in facts.get("open", ()):
+            choice = Choice.of(label)
             task = self.tasks.as_recorded(self.tasks.task(*arguments), down_bytes)
-            self._open[task.client, task.key] = SizedContribution(task, arm, k, size_bytes)
+            self._open[task.client, task.key] = SizedContribution(task, choice, k, size_bytes)
 
     def timings(self) -> Mapping[str, float]:
         return {}
@@ -228,25 +247,26 @@ class TimeOnlyWorkload:
         pass
 
     @staticmethod
-    def known_k(arm: str, k: Level) -> int:
-        """`k`, where it is a number. Raises: `InputError` for a level that depends on the data."""
+    def known_k(task: Task, choice: Choice) -> int:
+        """K, where it is a number. Raises: `InputError` for a level that depends on the data."""
+        k = k_of(task.plan, choice)
         if isinstance(k, str):
             raise InputError(
                 "a number of entries that does not depend on the data",
                 where="compression",
-                got=arm_of(arm, k),
+                got=choice.label,
                 hint="in a time-only run use policy.arms_from: RUN to replay recorded ones",
             )
         return k
 
-    def size_bytes(self, task: Task, arm: str, k: int) -> float:
+    def size_bytes(self, task: Task, choice: Choice) -> float:
         """What an upload comes to. Raises: `InputError` where that depends on the data."""
-        known = self.tasks.uplink_bytes(task, arm, k)
+        known = self.tasks.uplink_bytes(task, choice)
         if self.tasks.changes_vary(task):
             raise InputError(
                 "a size of changes on their way down that does not depend on the data",
                 where="downlink.compression",
-                got=f"{self.tasks.change_code} with {self.tasks.change_strategy}",
+                got=f"{self.tasks.change_code} with {self.tasks.change_choice.strategy}",
                 hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
             )
         for way in (task.plan.up, task.plan.down):
@@ -257,7 +277,7 @@ class TimeOnlyWorkload:
             raise InputError(
                 "a size on the wire that does not depend on the data",
                 where="compression.index_code",
-                got=f"{self.tasks.index_code} with {arm}",
+                got=f"{self.tasks.index_code} with {choice.strategy}",
                 hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
             )
         return known
@@ -267,8 +287,8 @@ def _varying(task: Task) -> InputError:
     fields = [*task.plan.up.items(), *task.plan.down.items()]
     names = dict.fromkeys(name for name, field in fields if field.bounded)
     return InputError(
-        "sizes on the wire that do not depend on what is learned, as that of "
-        f"{' and of '.join(names)} does",
         where="method",
+        problem="sizes on the wire depend on what is learned, as that of "
+        f"{' and of '.join(names)} does",
         hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
     )

@@ -7,37 +7,31 @@ the code. Not: its name, when it saves checkpoints, who runs it where.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from simfed.assembly import Parts
+from simfed.experiment.assembly import Parts
 from simfed.record.manifest import versions
 from simfed.record.read import read_manifest
 from simfed.replay.digest import digest_of, digest_of_text, file_digest, folder_digest
-from simfed.replay.key import (
-    code_digest,
-    data_digest,
-    learning_key,
-    part_digests,
-)
+from simfed.replay.key import code_digest, data_digest, learning_key, part_digests
 from simfed.scenario import Scenario
 from simfed.scenario.fields import files_in, renamed
 from simfed.scenario.fleet_file import FleetFile
 
-__all__ = ["address", "addresses_under", "facts_of", "facts_of_app", "own_code", "path_key"]
+__all__ = [
+    "AddressedRun",
+    "address",
+    "addresses_under",
+    "facts_of",
+    "facts_of_app",
+    "own_code",
+    "path_key",
+]
 
-_CODE = (
-    "learn",
-    "compress",
-    "policy",
-    "sim",
-    "net",
-    "device",
-    "contract.py",
-    "seeding.py",
-    "scenario/model.py",
-)
+_ROOMS = ("learn", "compress", "policy", "sim", "net", "device", "fleet", "ground")
+_CODE = (*_ROOMS, "scenario/model.py")
 """Where the code is that decides what a run comes to."""
 
 
@@ -50,7 +44,19 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
     return addresses_under(facts, [scenario.seed])[0]
 
 
-def addresses_under(facts: Mapping[str, Any], seeds: Sequence[int]) -> list[str]:
+class AddressedRun(TypedDict, total=False):
+    """All that an address is a digest of."""
+
+    scenario: dict[str, object]
+    data: object
+    parts: object
+    versions: dict[str, str]
+    code: str
+    mode: str
+    """`time-only`, the device, or `flower`."""
+
+
+def addresses_under(facts: AddressedRun, seeds: Sequence[int]) -> list[str]:
     """The addresses of a scenario with these facts under seeds."""
     here = "the seed of one run"  # the text is long, and all but its seed the same
     text = json.dumps({**facts, "scenario": {**facts["scenario"], "seed": here}})
@@ -60,17 +66,15 @@ def addresses_under(facts: Mapping[str, Any], seeds: Sequence[int]) -> list[str]
 
 def facts_of(
     scenario: Scenario, *, source: str | Path, device: str, time_only: bool
-) -> dict[str, Any]:
-    """All that an address is a digest of; under other seeds nothing but the seed differs."""
+) -> AddressedRun:
+    """All that a run's results depend on; under other seeds nothing but the seed differs."""
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
-    profiles = Parts(scenario, source).profile_files
-    stands_for = {name: file_digest(file) for name, file in profiles.items()}
-    stands_for |= {f: file_digest(Path(f)) for f in files_in(scenario) if Path(f).is_file()}
+    digests = _file_digests(scenario, source)
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
-    stands_for |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
+    digests |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
     return {
-        "scenario": renamed(plain, stands_for),
+        "scenario": renamed(plain, digests),
         "data": data_digest(scenario.dataset.name),
         "parts": part_digests(scenario),
         "code": own_code(),
@@ -78,22 +82,28 @@ def facts_of(
     }
 
 
-def facts_of_app(fleet: FleetFile, *, source: str | Path) -> dict[str, Any]:
+def facts_of_app(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     """The same of an app on a fleet: the fleet, the app's folder, the versions under both."""
     if fleet.app is None:
         raise ValueError("a fleet without its app")
     plain = fleet.model_dump(mode="json", exclude={"name"})
-    world = fleet.world()
-    profiles = Parts(world, source).profile_files
-    stands_for = {name: file_digest(file) for name, file in profiles.items()}
-    stands_for |= {f: file_digest(Path(f)) for f in files_in(world) if Path(f).is_file()}
-    stands_for[fleet.app.folder] = folder_digest(Path(fleet.app.folder))
+    digests = _file_digests(fleet.world(), source)
+    digests[fleet.app.folder] = folder_digest(Path(fleet.app.folder))
+    numbers = {name: number for name, number in versions().items() if name != "platform"}
     return {
-        "scenario": renamed(plain, stands_for),
-        "versions": {name: of for name, of in versions().items() if name != "platform"},
+        "scenario": renamed(plain, digests),
+        "versions": numbers,
         "code": code_digest(*_CODE, "flower", "scenario/fleet_file.py"),
         "mode": "flower",
     }
+
+
+def _file_digests(scenario: Scenario, source: str | Path) -> dict[str, str]:
+    """Profile or file that a scenario names → digest of its content, which stands for it."""
+    profiles = Parts(scenario, source).profile_files
+    digests = {name: file_digest(file) for name, file in profiles.items()}
+    files = (file for file in files_in(scenario) if Path(file).is_file())
+    return digests | {file: file_digest(Path(file)) for file in files}
 
 
 def path_key(scenario: Scenario, *, device: str) -> str | None:

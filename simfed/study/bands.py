@@ -12,24 +12,23 @@ import pandas as pd
 from simfed.study.statistics import mean_interval
 
 if TYPE_CHECKING:
-    from simfed.study.results import StudyResult
+    from simfed.study.outcomes import StudyRuns
 
 __all__ = ["band_rows"]
 
 _MOST_POINTS = 200
 
 
-def band_rows(study: StudyResult) -> pd.DataFrame:
-    """See `StudyResult.bands`."""
-    curves = {address: curve for address, curve in study.curves.groupby("address", sort=False)}  # noqa: C416
+def band_rows(study: StudyRuns) -> pd.DataFrame:
+    """Accuracy over simulated time by setting and arm; the columns are those of
+    `StudyResult.bands`."""
     parts = []
-    for setting, of_arm in study.settings():
-        for arm, entries in of_arm.items():
-            seeds = {e["seed"]: curves[e["address"]] for e in entries if e["address"] in curves}
-            band = _band(list(seeds.values()), study.compare["confidence"])
-            band.insert(0, "setting", study.setting_text(setting))
-            band.insert(1, "arm", arm)
-            parts.append(band)
+    for setting, arm, entries in study.groups():
+        curves = [study.curve_of(entry["address"]) for entry in entries]
+        band = _band(curves, study.confidence)
+        band.insert(0, "setting", study.setting_text(setting))
+        band.insert(1, "arm", arm)
+        parts.append(band)
     bands: pd.DataFrame = pd.concat(parts, ignore_index=True)
     return bands
 
@@ -55,10 +54,10 @@ def _band(curves: Sequence[pd.DataFrame], confidence: float) -> pd.DataFrame:
     values = np.array([np.interp(grid, at_s, accuracy) for at_s, accuracy in lines])
     rows = []
     for i, at_s in enumerate(grid):
-        found = mean_interval(values[:, i].tolist(), confidence)
-        low, high = found.low, found.high
+        mean = mean_interval(values[:, i].tolist(), confidence)
+        low, high = mean.low, mean.high
         if not math.isnan(low):  # an accuracy beyond 0 and 1 would say nothing
             low, high = max(0.0, low), min(1.0, high)
-        rows.append((at_s, found.least, low, high, len(lines)))
+        rows.append((at_s, mean.least, low, high, len(lines)))
     band: pd.DataFrame = pd.DataFrame(rows, columns=columns)
     return band

@@ -5,23 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.interrupt import CtrlC
-from simfed.study.plan import Plan, each_once, plan_study
+from simfed.experiment.interrupt import CtrlC
+from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.ground.units import counted
+from simfed.study.plan import StudyPlan, each_once, plan_study
 from simfed.study.standing import RunState, Standing
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result
-from simfed.units import counted
 
 if TYPE_CHECKING:
     from simfed.replay import TrajectoryStore
     from simfed.study.executors import Executor
     from simfed.study.results import StudyResult
+    from simfed.study.show import Display
 
-__all__ = ["Display", "default_out", "run_study"]
+__all__ = ["default_out", "run_study"]
 
 RUNNER: str | None = None
 """What does one run, where it is not what its kind says; tests put in theirs."""
@@ -31,16 +33,6 @@ _MANY = 500
 """Runs: to check the scenarios of so many takes seconds."""
 _GRACE_WALL_S = 30.0
 """How long runs have to save their state after Ctrl-C."""
-
-
-class Display(Protocol):
-    """Shows a study while it runs."""
-
-    def begin(self, standing: Standing, slots: int) -> None: ...
-    def update(self, standing: Standing, slots: int) -> None: ...
-    def ended(self, standing: Standing, state: RunState) -> None: ...
-    def say(self, text: str) -> None: ...
-    def close(self) -> None: ...
 
 
 def default_out(study: str | Path) -> Path:
@@ -61,14 +53,15 @@ def run_study(
     progress: bool | Display = True,
     allow_outside: bool = False,
     allow_plugins: bool = False,
-    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
+    overrides: Mapping[str, object] | Sequence[tuple[str, object]] = (),
 ) -> StudyResult:
     """Run what is not yet done of the study in the file `path`; its folder is `out`.
 
     Args:
         out: `studies/NAME` if omitted.
         executor: `local`, `dask=ADDRESS` of an existing cluster, or an executor of your own.
-        jobs: runs at once on this machine; if omitted one per core, or one on a GPU.
+        jobs: runs at once on this machine, at most `simfed.ground.cores.most_processes`; if
+            omitted one per core, or one on a GPU.
         retry_failed: try again what failed before; otherwise it is left as it is.
         device, time_only: as in `simfed.run`, for every run.
         trajectories: where learning is kept for replay; True is the user's cache, False or None
@@ -86,17 +79,21 @@ def run_study(
     from simfed.study.results import load_study
     from simfed.study.show import make_display
 
-    store = _store(trajectories) if not time_only else None
+    store = _open_store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else default_out(path))
     with CtrlC().heard() as ctrl_c:
         plan = plan_study(
-            path, allow_outside=allow_outside, allow_plugins=allow_plugins,
+            path,
+            allow_outside=allow_outside,
+            allow_plugins=allow_plugins,
             overrides=[*overrides.items()] if isinstance(overrides, Mapping) else overrides,
-        )  # fmt: skip
-        shown = make_display(plan, progress)
+        )
+        display = make_display(plan, progress)
         if len(plan.runs) >= _MANY:
-            shown.say(f"{plan.study.name}: checking {counted(len(plan.runs), 'run')}")
-        states, addresses = _states(plan, str(path), device, time_only, replays=store is not None)
+            display.say(f"{plan.study.name}: checking {counted(len(plan.runs), 'run')}")
+        states, addresses = run_states(
+            plan, str(path), device, time_only, replays=store is not None
+        )
         ctrl_c.check()
         folder.make(plan.study.name)
         with folder.locked():
@@ -104,14 +101,14 @@ def run_study(
             folder.put_plan(plan, addresses, Path(path).read_text(encoding="utf-8"))
             if retry_failed:
                 folder.forgive(states)
-            _find_done(states, folder)
-            job = _job_maker(plan, folder, device, time_only, store)
+            _mark_done(states, folder)
+            make_job = _job_maker(plan, folder, device, time_only, store)
             standing = Standing(states.values())
             if standing.waiting:
                 if isinstance(executor, str):
                     executor = make_executor(executor, jobs=jobs, device=device)
                 try:
-                    _work(standing, folder, executor, job, shown, ctrl_c)
+                    _Work(standing, folder, executor, make_job, display, ctrl_c).do_waiting()
                 finally:
                     with suppress(OSError):  # a disk that refuses is already what went wrong
                         folder.sweep()
@@ -127,7 +124,7 @@ def run_study(
     return load_study(folder.path)
 
 
-def _store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore | None:
+def _open_store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore | None:
     from simfed.replay import TrajectoryStore
 
     if trajectories is True:
@@ -135,8 +132,8 @@ def _store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore | Non
     return trajectories or None
 
 
-def _states(
-    plan: Plan, study_file: str, device: str, time_only: bool, *, replays: bool
+def run_states(
+    plan: StudyPlan, study_file: str, device: str, time_only: bool, *, replays: bool
 ) -> tuple[dict[str, RunState], list[str]]:
     """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
     from simfed.study.address import addresses_under
@@ -148,8 +145,8 @@ def _states(
             kind.check(setting.scenario, source=source, time_only=time_only)
         except InputErrors as several:
             errors += [(setting.point, error) for error in several.errors]
-        except InputError as one:
-            errors.append((setting.point, one))
+        except InputError as error:
+            errors.append((setting.point, error))
     if errors:
         raise InputErrors(each_once(errors, len(plan.settings), study_file))
     addresses = [""] * len(plan.runs)
@@ -157,16 +154,15 @@ def _states(
         facts = kind.facts(setting.scenario, source=source, device=device, time_only=time_only)
         addresses[first :: len(plan.settings)] = addresses_under(facts, plan.seeds)
     states: dict[str, RunState] = {}
-    for run, found in zip(plan.runs, addresses, strict=True):
-        if found not in states:
-            states[found] = RunState(run, found)
+    for run, address in zip(plan.runs, addresses, strict=True):
+        if address not in states:
+            state = states[address] = RunState(run, address)
             if replays:
-                learning = kind.learning(run.scenario, device=device)
-                states[found].path_key, states[found].family = learning
+                state.path_key, state.family = kind.learning(run.scenario, device=device)
     return states, addresses
 
 
-def _find_done(states: dict[str, RunState], folder: StudyFolder) -> None:
+def _mark_done(states: dict[str, RunState], folder: StudyFolder) -> None:
     for address in folder.finished():
         if address in states:
             states[address].status = "finished"
@@ -176,7 +172,11 @@ def _find_done(states: dict[str, RunState], folder: StudyFolder) -> None:
 
 
 def _job_maker(
-    plan: Plan, folder: StudyFolder, device: str, time_only: bool, store: TrajectoryStore | None
+    plan: StudyPlan,
+    folder: StudyFolder,
+    device: str,
+    time_only: bool,
+    store: TrajectoryStore | None,
 ) -> Callable[[RunState], Job]:
     from simfed.study.address import own_code
 
@@ -200,97 +200,90 @@ def _job_maker(
     return make
 
 
-def _work(
-    standing: Standing,
-    folder: StudyFolder,
-    executor: Executor,
-    job: Callable[[RunState], Job],
-    shown: Display,
-    ctrl_c: CtrlC,
-) -> None:
-    """Do everything that waits. Raises: `RunFailed` when it makes no sense to go on."""
-    from simfed.study.executors import ExecutorLost
+@dataclass(frozen=True)
+class _Work:
+    """A study being worked off."""
 
-    try:
-        with ctrl_c.patient():
-            shown.begin(standing, executor.slots())
-            _loop(standing, folder, executor, job, shown, ctrl_c)
-    except ExecutorLost as error:
-        raise _refused(folder, str(error)) from error
-    except KeyboardInterrupt:
-        _stop(standing, folder, executor, shown)
-        raise Interrupted(
-            f"interrupted with {standing.ended['finished']} of {standing.count} runs finished, "
-            f"which are kept in {folder.path}; the same command goes on"
-        ) from None
-    finally:
-        shown.close()
-        executor.close()
+    standing: Standing
+    folder: StudyFolder
+    executor: Executor
+    make_job: Callable[[RunState], Job]
+    display: Display
+    ctrl_c: CtrlC
 
+    def do_waiting(self) -> None:
+        """Do everything that waits. Raises: `RunFailed` when it makes no sense to go on."""
+        from simfed.study.executors import ExecutorLost
 
-def _loop(
-    standing: Standing,
-    folder: StudyFolder,
-    executor: Executor,
-    job: Callable[[RunState], Job],
-    shown: Display,
-    ctrl_c: CtrlC,
-) -> None:
-    looked = 0.0
-    while standing.waiting or standing.running:
-        slots = executor.slots()
-        ctrl_c.check()
-        while (state := standing.next(slots)) is not None:
-            standing.begin(state)
-            executor.submit(job(state))
-            ctrl_c.check()
-        for result in executor.ended(_LOOK_EVERY_WALL_S):
-            state = standing.running[result.address]
-            _take(standing, state, result, folder)
-            shown.ended(standing, state)
-        now = time.monotonic()
-        if now - looked >= _LOOK_EVERY_WALL_S:
-            looked = now
-            _look(standing, folder)
-            shown.update(standing, slots)
-
-
-def _take(standing: Standing, state: RunState, result: Result, folder: StudyFolder) -> None:
-    if result.status in ("finished", "failed"):
-        standing.end(state, result.status, result.wall_s)
-    if result.status == "failed":
-        state.reason = result.reason
         try:
-            folder.fail(state.address, result.reason, result.detail)
-        except OSError as error:
-            raise _refused(folder, f"{folder.failed}: {error.strerror}") from error
-    elif result.status != "finished":
-        # refused, or stopped by a signal that was not for the whole study
-        standing.end(state, "waiting", result.wall_s)
-        raise _refused(folder, result.reason)
+            with self.ctrl_c.patient():
+                self.display.begin(self.standing, self.executor.slots())
+                self._loop()
+        except ExecutorLost as error:
+            raise self._stopped_by(str(error)) from error
+        except KeyboardInterrupt:
+            self._interrupt_runs()
+            finished = self.standing.ended["finished"]
+            raise Interrupted(
+                f"interrupted with {finished} of {self.standing.count} runs finished, "
+                f"which are kept in {self.folder.path}; the same command goes on"
+            ) from None
+        finally:
+            self.display.close()
+            self.executor.close()
 
+    def _loop(self) -> None:
+        standing, looked = self.standing, 0.0
+        while standing.waiting or standing.running:
+            slots = self.executor.slots()
+            self.ctrl_c.check()
+            while (state := standing.next(slots)) is not None:
+                standing.begin(state)
+                self.executor.submit(self.make_job(state))
+                self.ctrl_c.check()
+            for result in self.executor.ended(_LOOK_EVERY_WALL_S):
+                state = standing.running[result.address]
+                self._end_run(state, result)
+                self.display.ended(standing, state)
+            now = time.monotonic()
+            if now - looked >= _LOOK_EVERY_WALL_S:
+                looked = now
+                progress = self.folder.progress()
+                for address, state in standing.running.items():
+                    state.progress = progress.get(address, state.progress)
+                self.display.update(standing, slots)
 
-def _refused(folder: StudyFolder, reason: str) -> RunFailed:
-    return RunFailed(f"{reason}; finished runs are kept in {folder.path}, the same command goes on")
+    def _end_run(self, state: RunState, result: Result) -> None:
+        if result.status in ("finished", "failed"):
+            self.standing.end(state, result.status, result.wall_s)
+        if result.status == "failed":
+            state.reason = result.reason
+            try:
+                self.folder.fail(state.address, result.reason, result.detail)
+            except OSError as error:
+                raise self._stopped_by(
+                    f"{self.folder.failed}: {error.strerror or error}"
+                ) from error
+        elif result.status != "finished":
+            # refused, or stopped by a signal that was not for the whole study
+            self.standing.end(state, "waiting", result.wall_s)
+            raise self._stopped_by(result.reason)
 
+    def _stopped_by(self, reason: str) -> RunFailed:
+        return RunFailed(
+            f"{reason}; finished runs are kept in {self.folder.path}, the same command goes on"
+        )
 
-def _look(standing: Standing, folder: StudyFolder) -> None:
-    """Fetch how far the runs under way are."""
-    told = folder.progress()
-    for address, state in standing.running.items():
-        state.progress = told.get(address, state.progress)
-
-
-def _stop(standing: Standing, folder: StudyFolder, executor: Executor, shown: Display) -> None:
-    """Let runs save their state; a second Ctrl-C does not wait for them."""
-    try:
-        shown.say("stopping after the rounds under way; Ctrl-C again stops at once")
-        executor.interrupt()
-        deadline = time.monotonic() + _GRACE_WALL_S
-        while executor.under_way() and time.monotonic() < deadline:
-            executor.ended(_LOOK_EVERY_WALL_S)
-    except (KeyboardInterrupt, RunFailed):
-        pass  # asked twice, or nobody is left to wait for
-    for state in list(standing.running.values()):
-        done = folder.is_finished(state.address)
-        standing.end(state, "finished" if done else "waiting", None)
+    def _interrupt_runs(self) -> None:
+        """Let runs save their state; a second Ctrl-C does not wait for them."""
+        try:
+            self.display.say("stopping after the rounds under way; Ctrl-C again stops at once")
+            self.executor.interrupt()
+            deadline = time.monotonic() + _GRACE_WALL_S
+            while self.executor.under_way() and time.monotonic() < deadline:
+                self.executor.ended(_LOOK_EVERY_WALL_S)
+        except (KeyboardInterrupt, RunFailed):
+            pass  # asked twice, or nobody is left to wait for
+        for state in list(self.standing.running.values()):
+            done = self.folder.is_finished(state.address)
+            self.standing.end(state, "finished" if done else "waiting", None)

@@ -15,12 +15,12 @@ import os
 import queue
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from simfed.cores import available_cores
-from simfed.errors import InputError, RunFailed
+from simfed.ground.cores import available_cores, most_processes
+from simfed.ground.errors import InputError, RunFailed
 from simfed.study.work import Job, Result, do
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ __all__ = [
     "LocalExecutor",
     "make_executor",
 ]
+
+_T = TypeVar("_T")
 
 _ATTEMPTS = 2
 """How often a run is begun before the death of its worker counts against it."""
@@ -54,33 +56,27 @@ class Executor(Protocol):
 
     def slots(self) -> int:
         """How many runs can be under way at once, now."""
-        ...
 
     def submit(self, job: Job) -> None:
         """Begin a run."""
-        ...
 
     def ended(self, timeout_s: float) -> list[Result]:
         """Runs that ended; waits for one for at most `timeout_s`."""
-        ...
 
     def under_way(self) -> int:
         """How many runs have begun and not ended."""
-        ...
 
     def interrupt(self) -> None:
         """Ask every run to save its state and stop."""
-        ...
 
     def close(self) -> None:
         """End what is still under way; safe to call twice."""
-        ...
 
 
 def make_executor(name: str, *, jobs: int | None, device: str = "cpu") -> Executor:
     """`local`, or `dask=ADDRESS`. Raises: `InputError`."""
     if name == "local":
-        return LocalExecutor(jobs if jobs is not None else default_jobs(device))
+        return LocalExecutor(default_jobs(device) if jobs is None else jobs)
     kind, equals, address = name.partition("=")
     if kind != "dask" or not equals or not address:
         raise InputError("local or dask=ADDRESS", where="--executor", got=name)
@@ -106,7 +102,7 @@ class LocalExecutor:
     """
 
     def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
+        self._jobs = min(jobs, most_processes())
         self._crew: list[_Worker] = []
         self._attempts: dict[str, int] = {}
         self._lost: list[Result] = []
@@ -115,29 +111,32 @@ class LocalExecutor:
         return self._jobs
 
     def submit(self, job: Job) -> None:
-        idle = next((worker for worker in self._crew if worker.job is None), None)
-        if idle is None:
-            idle = _Worker()
-            self._crew.append(idle)
         self._attempts[job.address] = self._attempts.get(job.address, 0) + 1
-        idle.job = job
-        try:
-            idle.pipe.send(job)
-        except OSError:
-            self._bury(idle)  # it died while it had nothing to do
+        for idle in [worker for worker in self._crew if worker.job is None]:
+            if idle.begin(job):
+                return
+            self._crew.remove(idle)  # it died while it had nothing to do
+            idle.end()
+        worker = _Worker()
+        self._crew.append(worker)
+        if not worker.begin(job):
+            self._replace(worker)
 
     def ended(self, timeout_s: float) -> list[Result]:
-        results, self._lost = self._lost, []
-        of_pipe = {worker.pipe: worker for worker in self._crew}
-        ready: Sequence[Any] = wait([*of_pipe], 0 if results else timeout_s)
-        for pipe in ready:
-            worker = of_pipe[pipe]
+        results = []
+        workers: dict[object, _Worker] = {worker.pipe: worker for worker in self._crew}
+        for pipe in wait([worker.pipe for worker in self._crew], 0 if self._lost else timeout_s):
+            worker = workers[pipe]
+            if worker not in self._crew:
+                continue  # dead, as another's run was to begin again on it
             try:
-                results.append(pipe.recv())
+                results.append(worker.pipe.recv())
                 worker.job = None
             except (EOFError, OSError):
-                self._bury(worker)
-        return results + self._take_lost()
+                self._replace(worker)
+        results += self._lost
+        self._lost.clear()
+        return results
 
     def under_way(self) -> int:
         return sum(worker.job is not None for worker in self._crew)
@@ -152,11 +151,7 @@ class LocalExecutor:
             worker.end()
         self._crew.clear()
 
-    def _take_lost(self) -> list[Result]:
-        lost, self._lost = self._lost, []
-        return lost
-
-    def _bury(self, worker: _Worker) -> None:
+    def _replace(self, worker: _Worker) -> None:
         """A worker died: its run begins again on another, a few times."""
         self._crew.remove(worker)
         job, cause = worker.job, worker.end()
@@ -177,17 +172,24 @@ class _Worker:
         self.job: Job | None = None
         self.pipe, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(target=_serve, args=(theirs,), daemon=False)
-        before = {name: os.environ.get(name) for name in _ONE_THREAD}
+        before = {name: os.environ[name] for name in _ONE_THREAD if name in os.environ}
         os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         try:
             self._process.start()
         finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+            for name in _ONE_THREAD:
+                del os.environ[name]
+            os.environ.update(before)
         theirs.close()  # so that its death ends our pipe, and ours ends its
+
+    def begin(self, job: Job) -> bool:
+        """Hand it a job; False where it is dead."""
+        self.job = job
+        try:
+            self.pipe.send(job)
+        except OSError:
+            return False
+        return True
 
     def signal(self, number: int) -> None:
         if self._process.pid is not None and self._process.is_alive():
@@ -255,7 +257,8 @@ class DaskExecutor:
             distributed: Any = importlib.import_module("distributed")
         except ModuleNotFoundError:
             raise InputError(
-                "the package distributed for --executor dask", hint="pip install 'simfed[dask]'"
+                problem="the package distributed, for --executor dask, is missing",
+                hint="pip install 'simfed[dask]'",
             ) from None
         self._timeout: type[Exception] = distributed.TimeoutError
         self._address = address
@@ -312,15 +315,14 @@ class DaskExecutor:
         self._futures.clear()
         self._client.close(timeout=2)
 
-    def _answer(self, ask: Any) -> Any:
+    def _answer(self, ask: Callable[[], _T]) -> _T:
+        text = f"the Dask cluster at {self._address} no longer answers"
         if self._client.status in ("closed", "closing"):
-            raise ExecutorLost(f"the Dask cluster at {self._address} no longer answers")
+            raise ExecutorLost(text)
         try:
             return ask()
         except (OSError, self._timeout) as error:
-            raise ExecutorLost(
-                f"the Dask cluster at {self._address} no longer answers ({error})"
-            ) from error
+            raise ExecutorLost(f"{text} ({error})") from error
 
     def _result(self, future: Any, job: Job) -> Result:
         if future.status == "finished":

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from simfed.errors import InputError
-from simfed.registry import import_part
+from simfed.ground.errors import InputError
+from simfed.ground.registry import import_part
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.fleet_file import FleetFile, dump_fleet, fleet_of
 from simfed.scenario.load import is_fleet, validated
 from simfed.scenario.section import Section
 
-__all__ = ["Kind", "OfApps", "OfScenarios", "Studied", "kind_of"]
+if TYPE_CHECKING:
+    from simfed.study.address import AddressedRun
+
+__all__ = ["AppRuns", "Kind", "ScenarioRuns", "Studied", "kind_of"]
 
 Studied: TypeAlias = Scenario | FleetFile
 """All that one run is made from; both have a `seed` and a `name`."""
 
 
-class Kind(Protocol):
+_R = TypeVar("_R", Scenario, FleetFile)
+
+
+class Kind(Protocol[_R]):
     """What is done differently for runs of one kind."""
 
     keys: type[Section]
@@ -27,43 +33,43 @@ class Kind(Protocol):
     runner: str
     """`module:function` that does one run; see `simfed.study.work.Job`."""
 
-    def made(self, data: Mapping[str, Any], *, source: str, folder: Path) -> Any:
+    def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> _R:
         """A run from a mapping. Raises: `InputError`, `InputErrors`."""
 
-    def check(self, run: Any, *, source: str, time_only: bool) -> None:
+    def check(self, run: _R, *, source: str, time_only: bool) -> None:
         """Raises: `InputErrors` for what is wrong beyond the form."""
 
-    def facts(self, run: Any, *, source: str, device: str, time_only: bool) -> dict[str, Any]:
+    def facts(self, run: _R, *, source: str, device: str, time_only: bool) -> AddressedRun:
         """All that a run's results depend on: its `scenario`, with a seed, and more."""
 
-    def code(self, run: Any) -> list[str]:
+    def code(self, run: _R) -> list[str]:
         """Folders whose code it runs, for which somebody has to consent."""
 
-    def dump(self, run: Any) -> str:
+    def dump(self, run: _R) -> str:
         """As YAML, for another process."""
 
-    def rounds(self, run: Any) -> int | None:
+    def rounds(self, run: _R) -> int | None:
         """How many there will be; None: that is not known."""
 
-    def learning(self, run: Any, *, device: str) -> tuple[str | None, str | None]:
+    def learning(self, run: _R, *, device: str) -> tuple[str | None, str | None]:
         """(equal for runs that learn the same, equal for those that may for a while)."""
 
 
-class OfScenarios:
+class ScenarioRuns:
     """Runs of `simfed run`."""
 
     keys: type[Section] = Scenario
     runner = "simfed.study.work:run_scenario"
 
-    def made(self, data: Mapping[str, Any], *, source: str, folder: Path) -> Scenario:
+    def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> Scenario:
         return validated(data, source=source, folder=folder)
 
     def check(self, run: Scenario, *, source: str, time_only: bool) -> None:
-        from simfed.assembly import check
+        from simfed.experiment.assembly import check
 
         check(run, source=source, time_only=time_only)
 
-    def facts(self, run: Scenario, *, source: str, device: str, time_only: bool) -> dict[str, Any]:
+    def facts(self, run: Scenario, *, source: str, device: str, time_only: bool) -> AddressedRun:
         from simfed.study.address import facts_of
 
         return facts_of(run, source=source, device=device, time_only=time_only)
@@ -84,33 +90,37 @@ class OfScenarios:
         return path_key(run, device=device), learning_key(run, device=device)
 
 
-class OfApps:
+class AppRuns:
     """Runs of `simfed flower run`: the fleet file says which app."""
 
     keys: type[Section] = FleetFile
     runner = "simfed.flower.running:run_studied"
 
-    def made(self, data: Mapping[str, Any], *, source: str, folder: Path) -> FleetFile:
+    def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> FleetFile:
         fleet = fleet_of(data, source=source, folder=folder)
         if fleet.app is None:
             raise InputError(
-                "an app beside the fleet of a study", where=f"{source}: app",
+                "one",
+                where=f"{source}: app",
+                problem="the fleet of a study has no app",
                 hint="in the study: set: {app: FOLDER}",
-            )  # fmt: skip
+            )
         if not Path(fleet.app.folder, "pyproject.toml").is_file():
             allowed = "the folder of a Flower app, with its pyproject.toml"
             raise InputError(allowed, where=f"{source}: app.folder", got=fleet.app.folder)
         return fleet
 
     def check(self, run: FleetFile, *, source: str, time_only: bool) -> None:
-        from simfed.assembly import checked_world
+        from simfed.experiment.assembly import checked_world
 
         import_part("simfed.flower.versions:flower_version")()
         if time_only:
-            raise InputError("no --time-only: what an app sends is known when it has run")
+            raise InputError(
+                problem="--time-only is not for apps: what an app sends is known when it has run"
+            )
         checked_world(run.world(), source)
 
-    def facts(self, run: FleetFile, *, source: str, device: str, time_only: bool) -> dict[str, Any]:
+    def facts(self, run: FleetFile, *, source: str, device: str, time_only: bool) -> AddressedRun:
         from simfed.study.address import facts_of_app
 
         return facts_of_app(run, source=source)
@@ -128,6 +138,6 @@ class OfApps:
         return None, None
 
 
-def kind_of(base: Mapping[str, Any]) -> Kind:
+def kind_of(base: Mapping[str, object]) -> Kind[Any]:
     """What runs from the mapping in a study's base file."""
-    return OfApps() if is_fleet(base) else OfScenarios()
+    return AppRuns() if is_fleet(base) else ScenarioRuns()

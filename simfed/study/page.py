@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from simfed.errors import InputError
-from simfed.report.page import render_page, write_text
-from simfed.report.panels import Panel, Table, packed, plain
-from simfed.report.pictures import FORMATS, time_unit
+from simfed.ground.errors import InputError
+from simfed.ground.units import format_bytes, format_duration
+from simfed.report.page import PageSection, render_page, write_text
+from simfed.report.panels import (
+    Columns,
+    Panel,
+    PanelTable,
+    Row,
+    packed,
+    plain,
+    table_of,
+    without_empty,
+)
+from simfed.report.pictures import time_unit
 from simfed.report.style import arm_colours
-from simfed.study.comparison import ratio_text, time_text
+from simfed.study.comparison import estimate_text, ratio_text, threshold_text, time_text
 from simfed.study.plan import short_names
 from simfed.study.statistics import Estimate
-from simfed.study.target_figure import target_figure, target_panels
+from simfed.study.target_figure import target_panels
 from simfed.study.targets import targets_of
-from simfed.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,24 +36,18 @@ if TYPE_CHECKING:
 __all__ = ["study_figure", "study_page", "write_page"]
 
 
-def write_page(study: StudyResult, out: Path | None = None, **options: Any) -> Path:
-    """Write the page to `out` (`report.html` in the study's folder if omitted), or, where its
-    suffix says png, svg or pdf, the figure of `target_figure`, with its options."""
-    out = out if out is not None else study.path / "report.html"
-    if out.suffix[1:].lower() in FORMATS:
-        from simfed.report.pictures import save_picture
-
-        return save_picture(target_figure(study, **options), out)
-    return write_text(out, study_page(study))
+def write_page(study: StudyResult, out: Path | None = None) -> Path:
+    """Write the page to `out`, `report.html` in the study's folder if omitted."""
+    return write_text(out if out is not None else study.path / "report.html", study_page(study))
 
 
 def study_page(study: StudyResult) -> str:
     """The study as one self-contained page: verdicts, what each arm spent to reach the targets,
     curves with bands, tables."""
-    parts: dict[str, dict[str, Any]] = {"verdicts": _verdicts(study)}
-    found = target_panels(study)
-    if found:
-        parts["targets"] = {"title": "To the target", "panels": found}
+    parts: dict[str, PageSection] = {"verdicts": _verdicts(study)}
+    charts = target_panels(study)
+    if charts:
+        parts["targets"] = {"title": "To the target", "panels": charts}
     if len(study.curves):
         panels = [_curves(study, setting) for setting in _settings(study)]
         parts["curves"] = {"title": "Accuracy over simulated time", "panels": panels}
@@ -69,21 +70,19 @@ def study_figure(
 ) -> Figure:
     """Accuracy against simulated time: one panel per setting, one curve with its band per arm, a
     dashed line at each target (the study's thresholds if omitted)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     from simfed.report.curves import draw_curves
-    from simfed.report.pictures import legend_above, picture_style
+    from simfed.report.pictures import empty_figure, legend_above, picture_style
 
     if not len(study.curves):
-        raise InputError("a study with accuracies to draw", where=str(study.path))
+        raise InputError(
+            "a study that learned", where=str(study.path), problem="there is no accuracy to draw"
+        )
     settings, colours = _settings(study), arm_colours(study.bands["arm"])
     goals = [goal for goal in targets_of(study, targets) if not math.isnan(goal)]
     columns = min(3, len(settings))
     rows = math.ceil(len(settings) / columns)
     with picture_style():
-        figure = Figure()
-        FigureCanvasAgg(figure)
+        figure = empty_figure()
         arms: dict[str, Any] = {}
         ends_s = study.bands.groupby("setting")["at_s"].max()
         comparable = ends_s.max() <= 4 * ends_s.min()  # else the fastest would be a stroke
@@ -98,9 +97,9 @@ def study_figure(
             if i % columns:
                 ax.set_ylabel("")
             handles = ax.get_legend_handles_labels()[0]
-            drawn = ax.get_legend()
-            if drawn is not None:
-                drawn.remove()
+            legend = ax.get_legend()
+            if legend is not None:
+                legend.remove()
             arms |= {str(handle.get_label()): handle for handle in handles}
         legend_above(figure, list(arms.values()), width_in, 2.1 * rows, height_in)
     return figure
@@ -113,8 +112,8 @@ def _settings(study: StudyResult) -> list[str]:
 # --- sections ----------------------------------------------------------------------------------
 
 
-def _verdicts(study: StudyResult) -> dict[str, Any]:
-    confidence = study.compare["confidence"]
+def _verdicts(study: StudyResult) -> PageSection:
+    confidence = study.confidence
     note = (
         f"Intervals of {100 * confidence:g} % confidence over seeds, except where it is said that "
         "one covers less: the seeds are too few. Arms are compared seed by seed: both see the "
@@ -132,7 +131,7 @@ def _verdicts(study: StudyResult) -> dict[str, Any]:
     warnings += [
         f"{study.named(entries[i])}: failed: {row['reason']}" for i, row in failed.iterrows()
     ]
-    table = Table("In plain words", ("verdict",), rows, frozenset(), note)
+    table = PanelTable("In plain words", ("verdict",), rows, frozenset(), note)
     return {"title": "Verdicts", "warnings": warnings, "tables": [table]}
 
 
@@ -142,16 +141,10 @@ def _curves(study: StudyResult, setting: str) -> Panel:
     series = []
     colours = arm_colours(study.bands["arm"])
     for arm, band in bands.groupby("arm", sort=False):
-        columns = {"at_s": packed(band["at_s"] / scale)}
-        columns |= {name: packed(band[name]) for name in ("accuracy", "low", "high")}
-        line = {
-            "label": plain(arm),
-            "colour": colours[arm],
-            "dash": "solid",
-            "width": 2,
-            "hidden": False,
-        }
-        series.append({**line, "columns": columns})
+        points = {"at_s": packed(band["at_s"] / scale)}
+        points |= {name: packed(band[name]) for name in ("accuracy", "low", "high")}
+        line = {"label": plain(arm), "colour": colours[arm], "dash": "solid", "width": 2}
+        series.append({**line, "hidden": False, "columns": points})
     spec = {
         "kind": "curves",
         "x": [{"key": "at_s", "label": f"simulated time ({unit})"}],
@@ -160,132 +153,75 @@ def _curves(study: StudyResult, setting: str) -> Panel:
         "band": ["low", "high"] if bands["low"].notna().any() else None,
         "targets": study.thresholds,
     }
-    rows = [
-        (str(row["arm"]), format_duration(row["at_s"]), _accuracy(row, "accuracy", "low", "high"))
-        for row in bands.to_dict("records")
-    ]
-    header = ("arm", "simulated time", "accuracy")
+    shown = bands.rename(columns={"low": "accuracy_low", "high": "accuracy_high"})
+    columns: Columns = {
+        "arm": lambda row: str(row["arm"]),
+        "simulated time": lambda row: format_duration(row["at_s"]),
+        "accuracy": lambda row: estimate_text(row, "accuracy"),
+    }
     about = "The mean over seeds at equal simulated times, and the band in which it lies."
     key = f"curves-{_settings(study).index(setting)}"
-    table = Table(setting or study.name, header, rows, frozenset({1, 2}))
+    table = table_of(setting or study.name, shown, columns, (1, 2))
     return Panel(key, setting or "All runs", about, spec, (), table)
 
 
-def _arms(study: StudyResult) -> Table:
-    rows = [
-        (
-            str(row["setting"]), str(row["arm"]), f"{row['seeds']}", _goal(row["threshold"]),
-            "" if math.isnan(row["threshold"]) else f"{row['reached']}",
-            time_text(row, study.compare["confidence"]),
-            _accuracy(row, "final_accuracy", "final_accuracy_low", "final_accuracy_high"),
-        )
-        for row in study.arms.to_dict("records")
-    ]  # fmt: skip
-    header = ("setting", "arm", "seeds", "accuracy", "reached by", "median time", "final accuracy")
-    return _without_empty(Table("How every arm did", header, rows, frozenset(range(2, 7))))
+def _arms(study: StudyResult) -> PanelTable:
+    columns: Columns = {
+        "setting": lambda row: str(row["setting"]),
+        "arm": lambda row: str(row["arm"]),
+        "seeds": lambda row: f"{row['seeds']}",
+        "accuracy": lambda row: threshold_text(row["threshold"], "whole run"),
+        "reached by": lambda row: "" if math.isnan(row["threshold"]) else f"{row['reached']}",
+        "median time": lambda row: time_text(row, study.confidence),
+        "final accuracy": lambda row: estimate_text(row, "final_accuracy"),
+    }
+    return without_empty(table_of("How every arm did", study.arms, columns, range(2, 7)))
 
 
-def _comparisons(study: StudyResult) -> Table:
-    confidence = study.compare["confidence"]
-    words = {1: "first arm", -1: "second arm", 0: "no clear difference"}
-    rows = []
-    for row in study.comparisons.to_dict("records"):
-        ratio = Estimate(
-            row["ratio_at_least"],
-            row["ratio_at_most"],
-            row["ratio_low"],
-            row["ratio_high"],
-            row["coverage"],
-        )
-        known = row["seeds"] and row["wins"] + row["losses"]
-        gap = _accuracy(
-            row, "accuracy_difference", "accuracy_difference_low", "accuracy_difference_high", "+"
-        )
-        rows.append(
-            (
-                str(row["setting"]),
-                str(row["a"]),
-                str(row["b"]),
-                _goal(row["threshold"]),
-                f"{row['wins']}",
-                f"{row['losses']}",
-                f"{row['seeds']}",
-                ratio_text(ratio, confidence) if known else "",
-                words[row["verdict"]] if known else "undecided",
-                f"{row['p_value']:.3g}",
-                gap,
-            )
-        )
-    header = (
-        "setting",
-        "first",
-        "second",
-        "accuracy",
-        "first sooner",
-        "second sooner",
-        "of seeds",
-        "time of second / first",
-        "sooner",
-        "p (sign test)",
-        "final accuracy, first − second",
-    )
-    return _without_empty(Table("Arms seed by seed", header, rows, frozenset(range(4, 11))))
+def _comparisons(study: StudyResult) -> PanelTable:
+    verdicts = {1: "first arm", -1: "second arm", 0: "no clear difference"}
+
+    def ratio(row: Row) -> str:
+        bounds = (row["ratio_at_least"], row["ratio_at_most"], row["ratio_low"], row["ratio_high"])
+        return ratio_text(Estimate(*bounds, row["coverage"]), study.confidence)
+
+    def decided(row: Row) -> bool:
+        return bool(row["seeds"] and row["wins"] + row["losses"])
+
+    columns: Columns = {
+        "setting": lambda row: str(row["setting"]),
+        "first": lambda row: str(row["a"]),
+        "second": lambda row: str(row["b"]),
+        "accuracy": lambda row: threshold_text(row["threshold"], "whole run"),
+        "first sooner": lambda row: f"{row['wins']}",
+        "second sooner": lambda row: f"{row['losses']}",
+        "of seeds": lambda row: f"{row['seeds']}",
+        "time of second / first": lambda row: ratio(row) if decided(row) else "",
+        "sooner": lambda row: verdicts[row["verdict"]] if decided(row) else "undecided",
+        "p (sign test)": lambda row: f"{row['p_value']:.3g}",
+        "final accuracy, first − second": lambda row: estimate_text(
+            row, "accuracy_difference", "+"
+        ),
+    }
+    return without_empty(table_of("Arms seed by seed", study.comparisons, columns, range(4, 11)))
 
 
-def _runs(study: StudyResult) -> Table:
+def _runs(study: StudyResult) -> PanelTable:
     names = short_names(study.axes)
     rows = []
     for entry, row in zip(study.plan["runs"], study.summary.to_dict("records"), strict=True):
-        done = row["status"] == "finished"
-        cells = [entry["point"][axis] for axis in study.axes]
-        cells += [str(row["seed"]), str(row["status"])]
-        cells += [
-            _number(row["final_accuracy"]), format_duration(row["simulated_s"]),
-            format_bytes(row["uplink_bytes"]), str(row["fingerprint"])[:12],
-        ] if done else [""] * 4  # fmt: skip
-        rows.append(tuple(map(str, cells)))
-    header = (
-        *(names[axis] for axis in study.axes),
-        "seed",
-        "status",
-        "final accuracy",
-        "simulated time",
-        "sent by clients",
-        "fingerprint",
-    )
-    count = len(study.axes)
-    return Table("Every run", header, rows, frozenset({count, *range(count + 2, count + 5)}))
-
-
-# --- cells -------------------------------------------------------------------------------------
-
-
-def _goal(threshold: float) -> str:
-    return "whole run" if math.isnan(threshold) else f"{100 * threshold:g} %"
-
-
-def _number(value: float, sign: str = "") -> str:
-    return "" if value is None or pd.isna(value) else f"{value:{sign}.3f}"
-
-
-def _accuracy(row: Any, value: str, low: str, high: str, sign: str = "") -> str:
-    text = _number(row[value], sign)
-    if not text or pd.isna(row[low]):
-        return text
-    return f"{text} [{_number(row[low], sign)}, {_number(row[high], sign)}]"
-
-
-def _without_empty(table: Table) -> Table:
-    """A table without the columns in which nothing stands (`setting` where there is but one)."""
-    kept = [i for i in range(len(table.header)) if any(row[i] for row in table.rows)]
-    return Table(
-        table.caption,
-        tuple(table.header[i] for i in kept),
-        [_chosen(row, kept) for row in table.rows],
-        frozenset(n for n, i in enumerate(kept) if i in table.numeric),
-        table.note,
-    )
-
-
-def _chosen(row: tuple[str, ...], kept: Iterable[int]) -> tuple[str, ...]:
-    return tuple(row[i] for i in kept)
+        cells = [*(entry["point"][axis] for axis in study.axes), str(row["seed"]), row["status"]]
+        results = [""] * 4
+        if row["status"] == "finished":
+            results = [
+                estimate_text(row, "final_accuracy"),
+                format_duration(row["simulated_s"]),
+                format_bytes(row["uplink_bytes"]),
+                str(row["fingerprint"])[:12],
+            ]
+        rows.append((*cells, *results))
+    axes = tuple(names[axis] for axis in study.axes)
+    results = ["final accuracy", "simulated time", "sent by clients", "fingerprint"]
+    header = (*axes, "seed", "status", *results)
+    numeric = frozenset({len(axes), *range(len(axes) + 2, len(axes) + 5)})
+    return PanelTable("Every run", header, rows, numeric)

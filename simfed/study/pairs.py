@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.read import Run, open_run
 from simfed.record.summary import chance_of
-from simfed.study.comparison import WHOLE_RUN, comparison_row, sentence
-from simfed.study.reach import common_thresholds, first_time, mean_curve
-from simfed.study.statistics import Estimate, Paired, paired_difference, paired_times
-from simfed.vocabulary import RELEVANT_RATIO
+from simfed.study.comparison import ComparedPair, compare_sides, sentence
+from simfed.study.reach import WHOLE_RUN, common_thresholds, mean_curve, outcome_of
+from simfed.study.statistics import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +35,8 @@ class Comparison:
     thresholds: tuple[float, ...]
     """Accuracies; empty where nothing was learned and whole runs are compared."""
     confidence: float
-    found: tuple[tuple[float, str, str, Paired, Estimate], ...]
-    """(threshold, a, b, times, final accuracies) of every pair."""
+    pairs: tuple[ComparedPair, ...]
+    """Every two sides at every threshold."""
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -44,19 +44,18 @@ class Comparison:
         setting."""
         import pandas as pd
 
-        frame: pd.DataFrame = pd.DataFrame([comparison_row(*found) for found in self.found])
+        frame: pd.DataFrame = pd.DataFrame([pair.row() for pair in self.pairs])
         return frame
 
     @cached_property
     def sentences(self) -> list[str]:
         """One per threshold and pair, and what the final accuracies differ by."""
-        said = []
-        for threshold, a, b, paired, gap in self.found:
-            said.append(sentence(a, b, threshold, [("", paired, gap)], self.confidence))
-        for a, b, gap in dict.fromkeys((a, b, gap) for _, a, b, _, gap in self.found):
-            if not math.isnan(gap.least):
-                said.append(_gap_sentence(a, b, gap))
-        return said
+        texts = [
+            sentence(pair.a, pair.b, pair.threshold, [("", pair.paired)], self.confidence)
+            for pair in self.pairs
+        ]
+        gaps = dict.fromkeys((pair.a, pair.b, pair.gap) for pair in self.pairs)
+        return texts + [_gap_sentence(a, b, gap) for a, b, gap in gaps if not math.isnan(gap.least)]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
@@ -97,95 +96,70 @@ def compare(
     for threshold in thresholds or ():
         if not 0 < threshold <= 1:
             raise InputError("an accuracy above 0, at most 1", where="thresholds", got=threshold)
-    of_side = [_by_seed(side) for side in sides]
-    called = _names(of_side, names)
-    curves = {id(run): mean_curve(run) for runs in of_side for run in runs.values()}
+    sides_by_seed = [_runs_by_seed(side) for side in sides]
+    runs = [run for side in sides_by_seed for run in side.values()]
+    called = list(zip(_name_sides(sides_by_seed, names), sides_by_seed, strict=True))
+    curves = {id(run): mean_curve(run) for run in runs}
     learned = all(len(curve) for curve in curves.values())
     if thresholds is None:
         best = (curve["accuracy"].max() for curve in curves.values())
-        chance = chance_of(run for runs in of_side for run in runs.values())
-        chosen = common_thresholds(best, chance) if learned else []
+        chosen = common_thresholds(best, chance_of(runs)) if learned else []
     elif not learned:
         raise InputError("runs that learned", where="thresholds", got="a time-only run")
     else:
         chosen = list(thresholds)
-    found = []
-    for (a, ours), (b, others) in itertools.combinations(zip(called, of_side, strict=True), 2):
-        both = [(ours[seed], others[seed]) for seed in ours if seed in others]
-        if not both:
-            raise InputError(
-                f"{a} and {b} with a seed in common", where="compare",
-                got=f"{sorted(ours)} and {sorted(others)}",
-            )  # fmt: skip
-        first, second = [run for run, _ in both], [run for _, run in both]
-        gap = paired_difference(
-            [_final(run) for run in first], [_final(run) for run in second], confidence
-        )
-        for threshold in chosen or [WHOLE_RUN]:
-            paired = paired_times(
-                *_times(first, curves, threshold),
-                *_times(second, curves, threshold),
-                confidence,
-                relevant_ratio,
-            )
-            found.append((threshold, a, b, paired, gap))
-    return Comparison(tuple(called), tuple(chosen), confidence, tuple(found))
+    for (a, first), (b, second) in itertools.combinations(called, 2):
+        if not first.keys() & second.keys():
+            got = f"{sorted(first)} and {sorted(second)}"
+            raise InputError(f"{a} and {b} with a seed in common", where="compare", got=got)
+    outcomes = [
+        (name, {seed: outcome_of(run, curves[id(run)], chosen) for seed, run in side.items()})
+        for name, side in called
+    ]
+    pairs = compare_sides(outcomes, chosen or [WHOLE_RUN], confidence, relevant_ratio)
+    return Comparison(tuple(name for name, _ in called), tuple(chosen), confidence, tuple(pairs))
 
 
-def _by_seed(side: Side) -> dict[int, Run]:
-    given = side if isinstance(side, Sequence) and not isinstance(side, str) else [side]
-    found: dict[int, Run] = {}
-    for one in given:
-        run = one if isinstance(one, Run) else open_run(one)
+def _runs_by_seed(side: Side) -> dict[int, Run]:
+    entries = side if isinstance(side, Sequence) and not isinstance(side, str) else [side]
+    runs: dict[int, Run] = {}
+    for entry in entries:
+        run = entry if isinstance(entry, Run) else open_run(entry)
         seed = int(run.manifest["seed"])
-        if seed in found:
-            raise InputError(
-                "one run of a side per seed", where="compare",
-                got=f"two of {run.manifest.get('name')} with seed {seed}",
-            )  # fmt: skip
-        found[seed] = run
-    if not found:
-        raise InputError("a run or more for each side", where="compare", got="none")
-    return found
+        if seed in runs:
+            got = f"two of {run.manifest.get('name')} with seed {seed}"
+            raise InputError("one run of a side per seed", where="compare", got=got)
+        runs[seed] = run
+    if not runs:
+        problem = "a side has no run"
+        raise InputError("a run or more for each side", where="compare", problem=problem)
+    return runs
 
 
-def _names(sides: Sequence[dict[int, Run]], names: Sequence[str] | None) -> list[str]:
+def _name_sides(sides: Sequence[dict[int, Run]], names: Sequence[str] | None) -> list[str]:
     if names is not None:
         if len(names) != len(sides) or len(set(names)) != len(sides):
             raise InputError("one name of its own for each side", where="names", got=list(names))
         return list(names)
-    called = [str(next(iter(runs.values())).manifest.get("name")) for runs in sides]
-    if len(set(called)) == len(called):
-        return called
+    firsts = [next(iter(side.values())) for side in sides]
+    scenarios = [str(run.manifest.get("name")) for run in firsts]
+    if len(set(scenarios)) == len(scenarios):
+        return scenarios
     return [
-        f"{name} ({next(iter(runs.values())).path or number})"
-        for number, (name, runs) in enumerate(zip(called, sides, strict=True), 1)
+        f"{name} ({run.path or number})"
+        for number, (name, run) in enumerate(zip(scenarios, firsts, strict=True), 1)
     ]
-
-
-def _final(run: Run) -> float:
-    final = run.summary["accuracy"].get("mean", {}).get("final")
-    return float("nan") if final is None else float(final)
-
-
-def _times(
-    runs: Sequence[Run], curves: Mapping[int, pd.DataFrame], threshold: float
-) -> tuple[list[float], list[bool]]:
-    if math.isnan(threshold):
-        return [float(run.summary["simulated_s"]) for run in runs], [True] * len(runs)
-    found = [first_time(curves[id(run)], threshold, run) for run in runs]
-    return [at_s for at_s, _ in found], [reached for _, reached in found]
 
 
 def _gap_sentence(a: str, b: str, gap: Estimate) -> str:
     better, worse, points = (a, b, gap) if gap.least >= 0 else (b, a, _negative(gap))
-    said = f"{better} ends {100 * points.least:.1f} points above {worse}"
+    text = f"{better} ends {100 * points.least:.1f} points above {worse}"
     if gap.coverage == 0:
-        return f"{said} in the one seed, which decides nothing."
+        return f"{text} in the one seed, which decides nothing."
     interval = f"[{100 * points.low:.1f}, {100 * points.high:.1f}]"
     if points.low <= 0:
-        return f"No clear difference in final accuracy: {said} {interval}."
-    return f"{said} {interval}."
+        return f"No clear difference in final accuracy: {text} {interval}."
+    return f"{text} {interval}."
 
 
 def _negative(gap: Estimate) -> Estimate:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from simfed.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.scenario.load import (
     apply_overrides,
     import_plugins,
@@ -25,11 +26,11 @@ from simfed.study.kinds import Kind, Studied, kind_of
 
 __all__ = [
     "Axis",
-    "Plan",
+    "AxisPoint",
     "PlannedRun",
-    "Point",
     "SeedBySeed",
-    "Setting",
+    "StudyPlan",
+    "StudySetting",
     "each_once",
     "in_words",
     "label_of",
@@ -42,7 +43,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class AxisPoint:
     """One value of an axis."""
 
     label: str
@@ -57,11 +58,11 @@ class Axis:
     name: str
     """The key path of a grid axis; `zip`; `list`."""
     keys: tuple[str, ...]
-    points: tuple[Point, ...]
+    points: tuple[AxisPoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class StudySetting:
     """One point of all axes together: what its runs have in common, under whatever seed."""
 
     point: Mapping[str, str]
@@ -76,7 +77,7 @@ class Setting:
 class PlannedRun:
     """One run of a study."""
 
-    setting: Setting
+    setting: StudySetting
     seed: int
 
     @property
@@ -85,7 +86,7 @@ class PlannedRun:
         return self.setting.point
 
     @property
-    def values(self) -> Mapping[str, Any]:
+    def values(self) -> Mapping[str, object]:
         """Key path → value as written in the study file."""
         return self.setting.values
 
@@ -128,14 +129,14 @@ class SeedBySeed(Sequence[_T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StudyPlan:
     """A study, expanded."""
 
     study: Study
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
-    settings: tuple[Setting, ...]
-    kind: Kind
+    settings: tuple[StudySetting, ...]
+    kind: Kind[Any]
 
     @property
     def runs(self) -> SeedBySeed[PlannedRun]:
@@ -157,8 +158,8 @@ def plan_study(
     *,
     allow_outside: bool = False,
     allow_plugins: bool = False,
-    overrides: Sequence[tuple[str, Any]] = (),
-) -> Plan:
+    overrides: Sequence[tuple[str, object]] = (),
+) -> StudyPlan:
     """Expand the study file at `path`.
 
     Args:
@@ -171,9 +172,10 @@ def plan_study(
         InputError, InputErrors: what is wrong in the study file, in the base scenario, or in one
             of the scenarios that an axis makes of it; one sentence each.
     """
-    own = [pair for pair in overrides if split_key_path(pair[0])[0] in _OF_STUDIES]
-    study = load_study_file(path, own, allow_outside=allow_outside, allow_plugins=allow_plugins)
-    of_runs = [pair for pair in overrides if pair not in own]
+    of_study = [pair for pair in overrides if split_key_path(pair[0])[0] in _STUDY_KEYS]
+    of_runs = [pair for pair in overrides if pair not in of_study]
+    consent = {"allow_outside": allow_outside, "allow_plugins": allow_plugins}
+    study = load_study_file(path, of_study, **consent)
     source = str(path)
     axes = tuple(_axes(study))
     _check_keys(axes, source)
@@ -184,34 +186,37 @@ def plan_study(
         base = read_yaml(study.base, allow_outside=allow_outside)
     except InputError as error:
         raise error.within(f"{source}: base") from None
+    folder = Path(study.base).parent
     import_plugins(
-        base, source=study.base, folder=Path(study.base).parent, allow=allow_plugins,
-        allow_outside=allow_outside,
-    )  # fmt: skip
+        base, source=study.base, folder=folder, allow=allow_plugins, allow_outside=allow_outside
+    )
     if study.plugins:  # each run says all that it needs
-        base["plugins"] = [*_as_list(base.get("plugins")), *study.plugins]
+        own_plugins = [plugin.model_dump(mode="json") for plugin in study.plugins]
+        base["plugins"] = [*_as_list(base.get("plugins")), *own_plugins]
     kind = kind_of(base)
     points = list(itertools.product(*(axis.points for axis in axes)))
     scenarios = _scenarios(study, kind, axes, points, base, source, of_runs)
-    for app in dict.fromkeys(found for made in scenarios for found in kind.code(made)):
-        if not allow_plugins:
-            raise InputError(
-                "consent to run an app, which is code", where=source, got=app,
-                hint="--allow-plugins; in Python allow_plugins=True",
-            )  # fmt: skip
+    apps = dict.fromkeys(app for scenario in scenarios for app in kind.code(scenario))
+    if apps and not allow_plugins:
+        raise InputError(
+            "consent to run an app, which is code",
+            where=source,
+            got=next(iter(apps)),
+            hint="--allow-plugins; in Python allow_plugins=True",
+        )
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
     settings = [
-        Setting(
+        StudySetting(
             point={axis.name: p.label for axis, p in zip(axes, point, strict=True)},
             values={key: value for p in point for key, value in p.assignments},
             scenario=scenario,
         )
         for point, scenario in zip(points, scenarios, strict=True)
     ]
-    return Plan(study, axes, tuple(seeds), tuple(settings), kind)
+    return StudyPlan(study, axes, tuple(seeds), tuple(settings), kind)
 
 
-_OF_STUDIES = ("seeds", "grid", "zip", "list", "compare")
+_STUDY_KEYS = ("seeds", "grid", "zip", "list", "compare")
 """Keys of a study that no scenario has."""
 
 
@@ -243,32 +248,29 @@ def find_axis(axes: Sequence[Axis], name: str | None) -> Axis | None:
 def _axes(study: Study) -> Iterable[Axis]:
     for key, values in (study.grid or {}).items():
         labels, plain = _labelled(values)
-        yield Axis(
-            key,
-            (key,),
-            tuple(Point(a, ((key, v),)) for a, v in zip(labels, plain, strict=True)),
-        )
+        points = (AxisPoint(a, ((key, v),)) for a, v in zip(labels, plain, strict=True))
+        yield Axis(key, (key,), tuple(points))
     if study.zip:
         keys = tuple(study.zip)
-        labels, _ = _labelled(study.zip[keys[0]])
         columns = [_labelled(values)[1] for values in study.zip.values()]
         rows = [tuple(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
-        if not isinstance(study.zip[keys[0]], dict):
-            labels = _distinct([", ".join(label_of(value) for _, value in row) for row in rows])
-        yield Axis("zip", keys, tuple(map(Point, labels, rows)))
+        yield _axis_of_rows("zip", keys, rows, study.zip[keys[0]])
     if study.list:
-        entries = study.list
-        rows = [
-            tuple(row.items())
-            for row in (entries.values() if isinstance(entries, dict) else entries)
-        ]
+        entries = study.list.values() if isinstance(study.list, dict) else study.list
+        rows = [tuple(entry.items()) for entry in entries]
         keys = tuple(dict.fromkeys(key for row in rows for key, _ in row))
-        labels = (
-            [*entries]
-            if isinstance(entries, dict)
-            else _distinct([", ".join(label_of(value) for _, value in row) for row in rows])
-        )
-        yield Axis("list", keys, tuple(map(Point, labels, rows)))
+        yield _axis_of_rows("list", keys, rows, study.list)
+
+
+def _axis_of_rows(
+    name: str, keys: tuple[str, ...], rows: Sequence[tuple[tuple[str, Any], ...]], named: object
+) -> Axis:
+    """An axis that sets several keys at once; the labels are those of `named`, if it has any."""
+    if isinstance(named, dict):
+        labels = [*named]
+    else:
+        labels = _distinct([", ".join(label_of(value) for _, value in row) for row in rows])
+    return Axis(name, keys, tuple(map(AxisPoint, labels, rows)))
 
 
 def _labelled(values: Sequence[Any] | Mapping[str, Any]) -> tuple[list[str], list[Any]]:
@@ -277,7 +279,7 @@ def _labelled(values: Sequence[Any] | Mapping[str, Any]) -> tuple[list[str], lis
     return _distinct([label_of(value) for value in values]), [*values]
 
 
-def label_of(value: Any) -> str:
+def label_of(value: object) -> str:
     """A short name for a value of an axis.
 
     >>> [label_of(v) for v in ("5 Mbps", 0.5, 1000, None, {"kind": "uniform", "strategy": "top-k"})]
@@ -292,11 +294,11 @@ def label_of(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        rest = dict(_flattened(value))
-        words = [str(rest.pop("kind"))] if "kind" in rest else []
-        if words == ["uniform"] and "strategy" in rest:
-            words = [str(rest.pop("strategy"))]
-        return " ".join([*words, *(f"{key}={label_of(v)}" for key, v in rest.items())])
+        settings = dict(_flattened(value))
+        words = [str(settings.pop("kind"))] if "kind" in settings else []
+        if words == ["uniform"] and "strategy" in settings:
+            words = [str(settings.pop("strategy"))]
+        return " ".join([*words, *(f"{key}={label_of(v)}" for key, v in settings.items())])
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(label_of(inner) for inner in value) + "]"
     return str(value)
@@ -345,8 +347,10 @@ def in_words(point: Mapping[str, str], axes: Iterable[str], seed: int | None = N
     'up 5 Mbps, old phones, seed 3'
     """
     names = short_names(axes)
-    own = ("zip", "list")
-    words = [label if axis in own else f"{names[axis]} {label}" for axis, label in point.items()]
+    words = [
+        label if axis in ("zip", "list") else f"{names[axis]} {label}"
+        for axis, label in point.items()
+    ]
     return ", ".join(words if seed is None else [*words, f"seed {seed}"])
 
 
@@ -364,7 +368,9 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
     for i, (axis, key, steps) in enumerate(used):
         where = f"{source}: {_place(axis, key)}"
         if steps == ["seed"]:
-            errors.append(InputError("seeds under the study's own key: seeds", where=where))
+            errors.append(
+                InputError(where=where, problem="seeds stand under the study's own key seeds")
+            )
         for other_axis, other, other_steps in used[:i]:
             # points of a list are written out: what stands later in one of them counts there
             if _same(steps, other_steps) and not axis.name == other_axis.name == "list":
@@ -374,29 +380,21 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
                 errors.append(InputError(beside, where=where, got=key))
         for other_axis, other, other_steps in used:
             inside = len(other_steps) < len(steps) and other_axis is not axis
-            if inside and _same(steps[: len(other_steps)], other_steps):
-                rest = steps[len(other_steps) :]
-                if any(
-                    _sets(v, rest)
-                    for p in other_axis.points
-                    for k, v in p.assignments
-                    if k == other
-                ):
-                    beside = (
-                        f"one axis for each key (a value of {_place(other_axis, other)} sets this "
-                        "one too)"
-                    )
-                    errors.append(InputError(beside, where=where, got=key))
+            if not inside or not _same(steps[: len(other_steps)], other_steps):
+                continue
+            values = [v for p in other_axis.points for k, v in p.assignments if k == other]
+            if any(_sets(value, steps[len(other_steps) :]) for value in values):
+                other_place = _place(other_axis, other)
+                beside = f"one axis for each key (a value of {other_place} sets this one too)"
+                errors.append(InputError(beside, where=where, got=key))
     for axis in axes:
         seen = [json.dumps(p.assignments, sort_keys=True, default=str) for p in axis.points]
         twice = [p for p, text in zip(axis.points, seen, strict=True) if seen.count(text) > 1]
         if twice:
-            where = (
-                f"{source}: {axis.name if axis.name in ('zip', 'list') else 'grid.' + axis.name}"
-            )
+            place = axis.name if axis.name in ("zip", "list") else f"grid.{axis.name}"
             values = [value for _, value in twice[0].assignments]
             got = values[0] if len(values) == 1 else values
-            errors.append(InputError("each value once", where=where, got=got))
+            errors.append(InputError("each value once", where=f"{source}: {place}", got=got))
     if errors:
         raise InputErrors(errors)
 
@@ -425,7 +423,7 @@ def _steps(key: str, axis: Axis, source: str) -> list[str | int]:
         return split_key_path(key)
     except InputError as error:
         where = f"{source}: {_place(axis, key)}"
-        raise InputError(error.allowed, where=where, got=key) from None
+        raise error.changed(where=where, got=key) from None
 
 
 def _same(a: Sequence[str | int], b: Sequence[str | int]) -> bool:
@@ -451,7 +449,9 @@ def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
     names = [name for axis in axes for name in dict.fromkeys((axis.name, *axis.keys))]
     if compare.arms is None:
         if compare.baseline is not None:
-            raise InputError("the key arms beside baseline", where=f"{source}: compare")
+            raise InputError(
+                where=f"{source}: compare", problem="the key arms is missing beside baseline"
+            )
         return
     axis = find_axis(axes, compare.arms)
     if axis is None:
@@ -476,9 +476,9 @@ def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
 
 def _scenarios(
     study: Study,
-    kind: Kind,
+    kind: Kind[Any],
     axes: Sequence[Axis],
-    points: Sequence[tuple[Point, ...]],
+    points: Sequence[tuple[AxisPoint, ...]],
     base: dict[str, Any],
     source: str,
     overrides: Sequence[tuple[str, Any]],
@@ -487,7 +487,7 @@ def _scenarios(
     places = {f"override {key}": f"{source}: {_place(a, key)}" for a in axes for key in a.keys}
     places |= {f"override {key}": f"{source}: set.{key}" for key in study.set}
     folder = Path(study.base).resolve().parent
-    found: list[Studied] = []
+    scenarios: list[Studied] = []
     errors: list[tuple[Mapping[str, str], InputError]] = []
     for point in points:
         pairs = [pair for p in point for pair in p.assignments]
@@ -495,18 +495,18 @@ def _scenarios(
         pairs.sort(key=lambda pair: len(split_key_path(pair[0])))
         try:
             data = apply_overrides(base, [*study.set.items(), *overrides, *pairs], kind.keys)
-            found.append(kind.made(data, source=study.base, folder=folder))
+            scenarios.append(kind.validate(data, source=study.base, folder=folder))
             continue
         except InputErrors as several:
-            those = several.errors
-        except InputError as one:
-            where = places.get(one.where or "", one.where)
-            those = [InputError(one.allowed, where=where, got=one.got, hint=one.hint)]
+            at_point = several.errors
+        except InputError as error:
+            where = places.get(error.where or "", error.where)
+            at_point = [error.changed(where=where)]
         at = {axis.name: p.label for axis, p in zip(axes, point, strict=True)}
-        errors += [(at, error) for error in those]
+        errors += [(at, error) for error in at_point]
     if errors:
         raise InputErrors(each_once(errors, len(points), source))
-    return found
+    return scenarios
 
 
 def each_once(
@@ -514,15 +514,13 @@ def each_once(
 ) -> list[InputError]:
     """What is wrong at some of the points of a study file, each error with the first of its
     points."""
-    found: dict[str, tuple[Mapping[str, str], InputError]] = {}
-    counts: dict[str, int] = {}
-    for at, error in errors:
-        found.setdefault(str(error), (at, error))
-        counts[str(error)] = counts.get(str(error), 0) + 1
+    errors = list(errors)
+    counts = Counter(str(error) for _, error in errors)
+    firsts = {str(error): (at, error) for at, error in reversed(errors)}
     return [
         # true of every point, or already at the axis: no need to say for which
         error
         if counts[text] == points or (error.where or "").startswith(source)
         else error.within(f"{source}: with {in_words(at, at)}")
-        for text, (at, error) in found.items()
+        for text, (at, error) in ((text, firsts[text]) for text in counts)
     ]

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from simfed.record.read import Run
 
-__all__ = ["common_thresholds", "first_amount", "first_time", "mean_curve"]
+__all__ = [
+    "WHOLE_RUN",
+    "RunOutcome",
+    "common_thresholds",
+    "first_amount",
+    "mean_curve",
+    "outcome_of",
+]
+
+WHOLE_RUN = math.nan
+"""The threshold of a comparison of whole runs' simulated time, where nothing was learned. It finds
+itself in a dictionary, as dictionaries ask for identity first."""
 
 _COLUMNS = ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
+
+
+class RunOutcome(NamedTuple):
+    """What a run came to, as far as comparisons ask."""
+
+    times: Mapping[float, tuple[float, bool]]
+    """Threshold → (simulated seconds, whether it was reached by then). A run that did not reach it
+    has its end there: it took longer than the whole run."""
+    final_accuracy: float
+    """Mean of clients; NaN where nothing was learned."""
 
 
 def mean_curve(run: Run) -> pd.DataFrame:
@@ -26,16 +48,21 @@ def mean_curve(run: Run) -> pd.DataFrame:
     return measured
 
 
-def first_time(curve: pd.DataFrame, threshold: float, run: Run) -> tuple[float, bool]:
-    """(when `curve` first reached `threshold`, whether it did); else the time is the run's end: it
-    took longer than the whole run."""
-    return first_amount(curve, threshold, "at_s", float(run.summary["simulated_s"]))
+def outcome_of(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> RunOutcome:
+    """What a run came to; `curve` is its `mean_curve`."""
+    end_s = float(run.summary["simulated_s"])
+    times = {t: first_amount(curve, t, "at_s", end_s) for t in thresholds}
+    final = run.summary["accuracy"].get("mean", {}).get("final")
+    return RunOutcome(
+        {**times, WHOLE_RUN: (end_s, True)}, math.nan if final is None else float(final)
+    )
 
 
 def first_amount(
     curve: pd.DataFrame, threshold: float, column: str, end: float
 ) -> tuple[float, bool]:
-    """The same of any column that only grows; `end` is what it came to in the end."""
+    """(what a column that only grows had come to when `curve` first reached `threshold`, whether it
+    did); else what it came to in the `end`."""
     above = curve.loc[curve["accuracy"] >= threshold, column]
     return (float(above.min()), True) if len(above) else (end, False)
 

@@ -5,52 +5,51 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from simfed.study.plan import Plan, short_names
-from simfed.units import format_duration
+from simfed.ground.units import format_duration
+from simfed.study.plan import StudyPlan, short_names
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from simfed.study.drive import Display
     from simfed.study.standing import RunState, Standing
 
-__all__ = ["LiveTable", "PlainLines", "make_display"]
+__all__ = ["Display", "LiveTable", "PlainLines", "make_display"]
 
 _MOST_ROWS = 12
 
 
-def make_display(plan: Plan, progress: bool | Display) -> Display:
+class Display:
+    """Shows a study while it runs; this one shows nothing."""
+
+    def begin(self, standing: Standing, slots: int) -> None:
+        """The study begins with so many runs at once."""
+
+    def update(self, standing: Standing, slots: int) -> None:
+        """Some time has passed."""
+
+    def ended(self, standing: Standing, state: RunState) -> None:
+        """A run has ended, well or not."""
+
+    def say(self, text: str) -> None:
+        """Show a line of text."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
+
+
+def make_display(plan: StudyPlan, progress: bool | Display) -> Display:
     """The display asked for: True is the live table on a terminal, plain lines elsewhere."""
     if progress is False:
-        return Silent()
+        return Display()
     if progress is not True:
         return progress
     return LiveTable(plan) if sys.stderr.isatty() else PlainLines(plan)
 
 
-class Silent:
-    """Shows nothing."""
-
-    def begin(self, standing: Standing, slots: int) -> None:
-        pass
-
-    def update(self, standing: Standing, slots: int) -> None:
-        pass
-
-    def ended(self, standing: Standing, state: RunState) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class PlainLines:
+class PlainLines(Display):
     """One line for every run that ends, on standard error."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StudyPlan) -> None:
         self._plan = plan
         self._slots = 1
 
@@ -72,14 +71,11 @@ class PlainLines:
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    def close(self) -> None:
-        pass
 
-
-class LiveTable:
+class LiveTable(Display):
     """Runs under way with their progress, the last that ended, and the time left."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StudyPlan) -> None:
         from rich.console import Console
         from rich.live import Live
 
@@ -92,7 +88,7 @@ class LiveTable:
         self.update(standing, slots)
 
     def update(self, standing: Standing, slots: int) -> None:
-        self._live.update(self._table(standing, slots))
+        self._live.update(self.table(standing, slots))
 
     def ended(self, standing: Standing, state: RunState) -> None:
         self._ended.append(state)
@@ -103,7 +99,7 @@ class LiveTable:
     def close(self) -> None:
         self._live.stop()
 
-    def _table(self, standing: Standing, slots: int) -> Table:
+    def table(self, standing: Standing, slots: int) -> Table:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -118,27 +114,24 @@ class LiveTable:
             table.add_column(name, no_wrap=True)
         table.add_column("seed", justify="right")
         table.add_column("", width=16)
-        table.add_column("round", justify="right")
-        table.add_column("simulated", justify="right")
-        table.add_column("accuracy", justify="right")
-        table.add_column("took", justify="right")
+        for heading in ("round", "simulated", "accuracy", "took"):
+            table.add_column(heading, justify="right")
         running = [*standing.running.values()]
-        rest = max(3, _MOST_ROWS - len(running))
-        for state in [*self._ended[-rest:], *running[:_MOST_ROWS]]:
+        ended = max(3, _MOST_ROWS - len(running))
+        for state in [*self._ended[-ended:], *running[:_MOST_ROWS]]:
             labels = [*state.run.point.values(), str(state.run.seed)]
             if state.status == "failed":
                 table.add_row(*labels, "failed", "", "", "", state.reason, style="red")
                 continue
-            told = state.progress
+            progress = state.progress
             rounds = self._plan.kind.rounds(state.run.scenario)
-            done = rounds if state.status == "finished" else int(told.get("round", 0))
-            of = f"{'' if done is None else done}{'' if rounds is None else f'/{rounds}'}"
-            accuracy = told.get("accuracy")
+            done = rounds if state.status == "finished" else int(progress.get("round", 0))
+            simulated_s, accuracy = progress.get("simulated_s"), progress.get("accuracy")
             table.add_row(
                 *labels,
                 ProgressBar(rounds, done or 0, width=16) if state.status == "running" else "done",
-                of,
-                format_duration(told["simulated_s"]) if told.get("simulated_s") else "",
+                f"{'' if done is None else done}{'' if rounds is None else f'/{rounds}'}",
+                format_duration(simulated_s) if simulated_s else "",
                 f"{accuracy:.1%}" if accuracy is not None else "",
                 format_duration(state.wall_s) if state.wall_s is not None else "",
                 style="dim" if state.status == "finished" else "",

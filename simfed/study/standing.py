@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from simfed.study.plan import PlannedRun
+from simfed.study.store import StoredProgress
 
 __all__ = ["RunState", "Standing"]
 
 _REPLAY_SHARE = 0.05
 """What a replay is taken to cost of a run that learns, before one was seen."""
-_NOTHING: Mapping[str, Any] = {}
+_NOTHING: StoredProgress = {}
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class RunState:
     """How long it took, of those finished now."""
     replayed: bool = False
     """Whether its learning was known when it began."""
-    progress: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    progress: StoredProgress = field(default_factory=lambda: _NOTHING)
 
 
 class Standing:
@@ -45,7 +45,7 @@ class Standing:
 
     def __init__(self, states: Iterable[RunState]) -> None:
         self.count = 0
-        """Of all runs."""
+        """How many runs there are."""
         self.waiting: dict[str, RunState] = {}
         """By address, in the order of the plan."""
         self.running: dict[str, RunState] = {}
@@ -55,21 +55,18 @@ class Standing:
         self._waiting_keys: Counter[str | None] = Counter()
         self._to_learn: set[str] = set()
         """Path keys of waiting runs that no run has learned or is learning."""
-        self._took: dict[bool, list[float]] = {False: [0.0, 0.0], True: [0.0, 0.0]}
-        """Replayed → runs, and their host seconds together."""
-        waiting = []
+        self._spent: dict[bool, list[float]] = {False: [0.0, 0.0], True: [0.0, 0.0]}
+        """Replayed → runs that ended, and their host seconds together."""
         for state in states:
             self.count += 1
             if state.status == "waiting":
-                waiting.append(state)
+                self._wait(state)
             elif state.status == "running":
                 self.running[state.address] = state
             else:
-                self._count(state)
-        for state in waiting:
-            self.waiting[state.address] = state
-            self._waiting_keys[state.path_key] += 1
-            self._want(state.path_key)
+                self._count_end(state)
+        for key in self._waiting_keys:
+            self._note_learning(key)
 
     def next(self, slots: int) -> RunState | None:
         """The next run to begin, if there is a slot for it.
@@ -105,11 +102,10 @@ class Standing:
         del self.running[state.address]
         state.status, state.wall_s, state.progress = status, wall_s, _NOTHING
         if status == "waiting":
-            self.waiting[state.address] = state
-            self._waiting_keys[state.path_key] += 1
+            self._wait(state)
         else:
-            self._count(state)
-        self._want(state.path_key)
+            self._count_end(state)
+        self._note_learning(state.path_key)
 
     def is_learned(self, state: RunState) -> bool:
         """Whether a run that learns the same has finished."""
@@ -123,19 +119,15 @@ class Standing:
         """
         now = time.time()
         whole_s = {address: _whole_s(s.progress, now) for address, s in self.running.items()}
-        computed, computed_s = self._took[False]
+        computed, computed_s = self._spent[False]
         for address, state in self.running.items():
             if not state.replayed and (seconds := whole_s[address]):
                 computed, computed_s = computed + 1, computed_s + seconds
-        replayed, replayed_s = self._took[True]
+        replayed, replayed_s = self._spent[True]
         if not computed and not replayed:
             return None
-        if replayed:
-            replay = replayed_s / replayed
-            typical = computed_s / computed if computed else replay
-        else:
-            typical = computed_s / computed
-            replay = _REPLAY_SHARE * typical
+        typical = computed_s / computed if computed else replayed_s / replayed
+        replay = replayed_s / replayed if replayed else _REPLAY_SHARE * typical
         learning = len(self._to_learn) + self._waiting_keys[None]
         left_s = learning * typical + (len(self.waiting) - learning) * replay
         for address, state in self.running.items():
@@ -144,16 +136,20 @@ class Standing:
             left_s += max(0.0, (whole_s[address] or usual) - (now - begun))
         return left_s / max(1, slots)
 
-    def _count(self, state: RunState) -> None:
+    def _wait(self, state: RunState) -> None:
+        self.waiting[state.address] = state
+        self._waiting_keys[state.path_key] += 1
+
+    def _count_end(self, state: RunState) -> None:
         self.ended[state.status] += 1
         if state.status == "finished":
             self._learned.add(state.path_key)
         if state.wall_s is not None:
-            took = self._took[state.replayed]
-            took[0] += 1
-            took[1] += state.wall_s
+            spent = self._spent[state.replayed]
+            spent[0] += 1
+            spent[1] += state.wall_s
 
-    def _want(self, key: str | None) -> None:
+    def _note_learning(self, key: str | None) -> None:
         """Note whether somebody has yet to learn what is behind this key."""
         if key is None or not self._waiting_keys[key] or key in self._learned:
             return
@@ -161,8 +157,9 @@ class Standing:
             self._to_learn.add(key)
 
 
-def _whole_s(told: Mapping[str, Any], now: float) -> float | None:
+def _whole_s(progress: StoredProgress, now: float) -> float | None:
     """How long a run under way will take in all, if it goes on as it did."""
-    if not told.get("round") or told["rounds"] is None:
+    number, rounds = progress.get("round"), progress.get("rounds")
+    if not number or rounds is None:
         return None
-    return float((told["told_at_wall"] - told["begun_at_wall"]) * told["rounds"] / told["round"])
+    return (progress["told_at_wall"] - progress["begun_at_wall"]) * rounds / number

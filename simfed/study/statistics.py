@@ -32,6 +32,7 @@ from scipy import stats
 __all__ = [
     "Estimate",
     "Paired",
+    "half_width",
     "holm",
     "mean_interval",
     "median_time",
@@ -58,7 +59,13 @@ class Estimate:
 
     @property
     def is_exact(self) -> bool:
+        """Whether nothing is left open by censoring."""
         return self.least == self.most
+
+    @property
+    def exact(self) -> float:
+        """The typical value; NaN where censoring leaves it open."""
+        return self.least if self.is_exact else math.nan
 
     def decides(self, confidence: float = 0.95) -> bool:
         """Whether the interval covers enough for a verdict at this confidence.
@@ -82,15 +89,23 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate
     >>> mean_interval([1.0, 2.0, 3.0])
     Estimate(least=2.0, most=2.0, low=-0.484..., high=4.484..., coverage=0.95)
     """
-    known = np.asarray(values, dtype=float)
-    if not len(known):
+    if not len(values):
         return _NOTHING
-    mean = float(known.mean())
-    if len(known) == 1:
-        return Estimate(mean, mean, math.nan, math.nan, 0.0)
-    half = stats.t.ppf(0.5 + confidence / 2, len(known) - 1) * known.std(ddof=1)
-    half /= math.sqrt(len(known))
-    return Estimate(mean, mean, float(mean - half), float(mean + half), confidence)
+    mean = float(np.mean(np.asarray(values, dtype=float)))
+    half = half_width(values, confidence)
+    if math.isnan(half):
+        return Estimate(mean, mean, half, half, 0.0)
+    return Estimate(mean, mean, mean - half, mean + half, confidence)
+
+
+def half_width(values: Sequence[float], confidence: float = 0.95) -> float:
+    """Of Student's t interval of the mean; NaN for a single value."""
+    if len(values) < 2:
+        return math.nan
+    quantile = stats.t.ppf(0.5 + confidence / 2, len(values) - 1)
+    return float(
+        quantile * np.std(np.asarray(values, dtype=float), ddof=1) / math.sqrt(len(values))
+    )
 
 
 def median_time(
@@ -124,6 +139,11 @@ class Paired:
     """Asked for; an interval that covers clearly less decides nothing."""
     relevant_ratio: float = 1.0
     """A difference below this many times is no verdict, however clear."""
+
+    @property
+    def decided(self) -> int:
+        """Seeds that say which arm was sooner."""
+        return self.wins + self.losses
 
     @property
     def clear(self) -> int:
@@ -161,16 +181,16 @@ def paired_times(
     (3, 4.95, inf, 3.3)
     """
     a, b = np.asarray(a_s, dtype=float), np.asarray(b_s, dtype=float)
-    known_a, known_b = np.asarray(a_reached, dtype=bool), np.asarray(b_reached, dtype=bool)
+    exact_a, exact_b = np.asarray(a_reached, dtype=bool), np.asarray(b_reached, dtype=bool)
     if not len(a):
         return Paired(0, 0, 0, _NOTHING, 1.0, confidence, relevant_ratio)
-    low = np.where(known_a, b / a, 0.0)
-    high = np.where(known_b, b / a, np.inf)
+    low = np.where(exact_a, b / a, 0.0)
+    high = np.where(exact_b, b / a, np.inf)
     # a censored time is longer than where it was cut, so a bound of exactly 1 decides too
-    wins = int(np.sum(np.where(known_b, low > 1, low >= 1)))
-    losses = int(np.sum(np.where(known_a, high < 1, high <= 1)))
+    wins = int(np.sum(np.where(exact_b, low > 1, low >= 1)))
+    losses = int(np.sum(np.where(exact_a, high < 1, high <= 1)))
     p_value = float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
-    if not bool((known_a & known_b).all()):
+    if not bool((exact_a & exact_b).all()):
         ratio = _median(low, high, confidence, _geometric)
         return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
     logs = mean_interval(np.log(b / a).tolist(), confidence)
@@ -188,11 +208,11 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
     >>> holm([0.04, 0.03])  # 0.03 is not below 0.05/2, so nothing is
     [False, False]
     """
-    found, still = [False] * len(p_values), True
+    decided, still = [False] * len(p_values), True
     for rank, (p, i) in enumerate(sorted((p, i) for i, p in enumerate(p_values))):
         still = still and p <= level / (len(p_values) - rank)
-        found[i] = still
-    return found
+        decided[i] = still
+    return decided
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Estimate:

@@ -16,20 +16,85 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.writing import writing
 from simfed.record import files
 from simfed.record.lock import held, is_held
-from simfed.study.plan import Plan, SeedBySeed
+from simfed.study.plan import SeedBySeed, StudyPlan
 
-__all__ = ["FORMAT", "StudyFolder", "disk_refuses"]
+__all__ = [
+    "FORMAT",
+    "PlanEntry",
+    "StoredAxis",
+    "StoredCompare",
+    "StoredPlan",
+    "StoredProgress",
+    "StudyFolder",
+    "disk_refuses",
+]
 
 FORMAT = 2
 """Of `study.json`; the first listed every run for itself."""
+
+
+class StoredAxis(TypedDict):
+    """An axis of a stored plan."""
+
+    name: str
+    keys: list[str]
+    labels: list[str]
+
+
+class StoredCompare(TypedDict):
+    """What a study asks to compare."""
+
+    arms: str | None
+    """The name of the axis."""
+    baseline: str | None
+    thresholds: list[float]
+    confidence: float
+    relevant_ratio: float
+    """Missing in the oldest plans."""
+
+
+class PlanEntry(TypedDict):
+    """One run of a stored plan."""
+
+    address: str
+    seed: int
+    point: dict[str, str]
+    """Axis name → label."""
+    values: dict[str, object]
+    """Key path → value as written in the study file."""
+    rounds: int | None
+
+
+class StoredPlan(TypedDict):
+    """`study.json`, with a row per run."""
+
+    format: int
+    name: str
+    seeds: list[int]
+    axes: list[StoredAxis]
+    compare: StoredCompare
+    runs: Sequence[PlanEntry]
+
+
+class StoredProgress(TypedDict, total=False):
+    """What a run under way last told of itself."""
+
+    round: int
+    rounds: int | None
+    simulated_s: float
+    accuracy: float | None
+    begun_at_wall: float
+    told_at_wall: float
+
 
 _DISK = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EIO)
 
@@ -67,59 +132,57 @@ class StudyFolder:
                 )
         elif self.path.exists():
             if not self.path.is_dir():
-                raise InputError("a folder", where=str(self.path), got="a file")
+                raise InputError("a folder", where=str(self.path), problem="this is a file")
             if any(self.path.iterdir()) and not self.runs.is_dir():
                 raise InputError(
-                    "a new or empty folder, or a study's", where=str(self.path),
-                    got="a folder with other files in it",
-                )  # fmt: skip
-        with self._writing():
+                    "a new or empty folder, or a study's",
+                    where=str(self.path),
+                    problem="a folder with other files in it",
+                )
+        with writing(self.path):
             for folder in (self.runs, self.partial, self.failed):
                 folder.mkdir(parents=True, exist_ok=True)
 
-    def put_plan(self, plan: Plan, addresses: list[str], study_yaml: str) -> None:
+    def put_plan(self, plan: StudyPlan, addresses: list[str], study_yaml: str) -> None:
         """Write down what is to be done; it may have grown since last time."""
-        with self._writing():
+        with writing(self.path):
             files.put_text(self.path / "study.yaml", study_yaml)
             files.put_json(self.path / "study.json", _plain(plan, addresses))
 
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> StoredPlan:
         """`study.json`. Raises: `InputError` for a folder that is no study's."""
         path = self.path / "study.json"
         if not self.path.is_dir() or not path.is_file():
             got = "a folder without study.json" if self.path.is_dir() else "no such folder"
-            raise InputError("a study's folder", where=str(self.path), got=got)
+            raise InputError("a study's folder", where=str(self.path), problem=got)
         try:
-            plan = json.loads(path.read_text(encoding="utf-8"))
+            plan: Any = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError("a whole JSON file", where=str(path), got=str(error)) from None
+            raise InputError(
+                "a whole JSON file", where=str(path), problem=f"cannot be read: {error}"
+            ) from None
         if not isinstance(plan, dict) or plan.get("format") not in (1, FORMAT):
-            raise InputError(f"a study's plan of format {FORMAT}", where=str(path))
+            raise InputError(
+                f"a study's plan of format {FORMAT}",
+                where=str(path),
+                problem="of another version, or no study's plan",
+            )
         try:
             if plan["format"] == FORMAT:
                 plan["runs"] = _entries(plan["settings"], plan["seeds"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("a study's whole plan", where=str(path), got=repr(error)) from None
-        return plan
+        return cast(StoredPlan, plan)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Held while a study runs, so that two processes do not do the same work."""
         with ExitStack() as stack:
-            with self._writing():
+            with writing(self.path):
                 stack.enter_context(
                     held(self.path, "study", "simfed study status shows how far it is")
                 )
             yield
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise InputError(
-                "a folder that can be written", where=str(self.path), got=error.strerror
-            ) from error
 
     def is_running(self) -> bool:
         """Whether a process is running this study now, as far as locks tell."""
@@ -159,13 +222,13 @@ class StudyFolder:
 
     def failures(self) -> dict[str, str]:
         """Address → why it failed."""
-        found = {}
+        reasons = {}
         for path in sorted(self.failed.glob("*.json")):
             try:
-                found[path.stem] = str(json.loads(path.read_text(encoding="utf-8"))["reason"])
+                reasons[path.stem] = str(json.loads(path.read_text(encoding="utf-8"))["reason"])
             except (OSError, ValueError, KeyError):
-                found[path.stem] = "unknown: its record is damaged"
-        return found
+                reasons[path.stem] = "unknown: its record is damaged"
+        return reasons
 
     def forgive(self, addresses: Iterable[str]) -> None:
         """Forget failures, so that the runs are tried again."""
@@ -185,31 +248,29 @@ class StudyFolder:
 
     # --- progress ------------------------------------------------------------------------------
 
-    def tell_progress(self, address: str, facts: Mapping[str, Any]) -> None:
-        """How far a run is; a missing or late word harms nothing."""
+    def tell_progress(self, address: str, facts: StoredProgress) -> None:
+        """Write down how far a run is; a missing or late word harms nothing."""
         path = self.partial / f"{address}.json"
         with suppress(OSError):
             temporary = path.with_name(f".partial-{path.name}")
             temporary.write_text(json.dumps(facts), encoding="utf-8")
             os.replace(temporary, path)
 
-    def progress(self) -> dict[str, dict[str, Any]]:
+    def progress(self) -> dict[str, StoredProgress]:
         """Address → what was last told of a run under way."""
-        found = {}
+        progress: dict[str, StoredProgress] = {}
         for path in self.partial.glob("*.json"):
             with suppress(OSError, ValueError):
-                found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+                progress[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+        return progress
 
     def forget_progress(self, address: str) -> None:
         with suppress(OSError):
             (self.partial / f"{address}.json").unlink(missing_ok=True)
 
 
-def _entries(
-    settings: Sequence[Mapping[str, Any]], seeds: Sequence[int]
-) -> SeedBySeed[dict[str, Any]]:
-    """Of each run of a stored plan its `address`, `seed`, `point`, `values` and `rounds`.
+def _entries(settings: Sequence[Any], seeds: Sequence[int]) -> SeedBySeed[PlanEntry]:
+    """The runs of a stored plan's settings.
 
     Raises: `KeyError`, `TypeError`, `ValueError` for what is no whole plan.
     """
@@ -218,14 +279,20 @@ def _entries(
             raise ValueError("a setting without an address for every seed")
         setting["point"], setting["values"], setting["rounds"]
 
-    def entry(number: int, seed: int) -> dict[str, Any]:
-        made = dict(settings[number])
-        return {"address": made.pop("addresses")[seed], "seed": seeds[seed], **made}
+    def make_entry(number: int, seed: int) -> PlanEntry:
+        setting = settings[number]
+        return PlanEntry(
+            address=setting["addresses"][seed],
+            seed=seeds[seed],
+            point=setting["point"],
+            values=setting["values"],
+            rounds=setting["rounds"],
+        )
 
-    return SeedBySeed(len(settings), len(seeds), entry)
+    return SeedBySeed(len(settings), len(seeds), make_entry)
 
 
-def _plain(plan: Plan, addresses: list[str]) -> dict[str, Any]:
+def _plain(plan: StudyPlan, addresses: list[str]) -> dict[str, Any]:
     arms = plan.arms_axis
     return {
         "format": FORMAT,

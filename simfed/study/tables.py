@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simfed.study.comparison import time_text
+from simfed.ground.units import format_duration
+from simfed.study.comparison import estimate_text, threshold_text, time_text
 from simfed.study.plan import short_names
-from simfed.units import format_duration
+from simfed.study.reach import WHOLE_RUN
 
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
@@ -47,9 +47,9 @@ def _arms(study: StudyResult) -> Table:
     table.add_column("seeds", justify="right")
     if learned:
         table.add_column("final accuracy", justify="right")
-    for threshold in study.thresholds or [math.nan]:
-        goal = "simulated time" if math.isnan(threshold) else f"to {100 * threshold:g} %"
-        table.add_column(goal, justify="right")
+    for threshold in study.thresholds or [WHOLE_RUN]:
+        target = threshold_text(threshold, "")
+        table.add_column(f"to {target}" if target else "simulated time", justify="right")
         if learned:
             table.add_column("reached", justify="right")
     for (setting, arm), group in rows.groupby(["setting", "arm"], sort=False):
@@ -57,9 +57,9 @@ def _arms(study: StudyResult) -> Table:
         cells = [str(setting)] if several else []
         cells += [str(arm), f"{first['seeds']}"]
         if learned:
-            cells.append(_accuracy(first))
+            cells.append(estimate_text(first, "final_accuracy"))
         for _, row in group.iterrows():
-            cells.append(time_text(row, study.compare["confidence"]))
+            cells.append(time_text(row, study.confidence))
             if learned:
                 cells.append(f"{row['reached']} of {row['seeds']}")
         table.add_row(*cells)
@@ -78,8 +78,7 @@ def runs_table(study: StudyResult) -> RenderableType:
         status = row["status"] if row["status"] != "failed" else f"failed: {row['reason']}"
         cells = [*(entry["point"][axis] for axis in study.axes), str(row["seed"]), status]
         if row["status"] == "finished":
-            final = row["final_accuracy"]
-            cells.append("" if final is None or math.isnan(final) else f"{final:.3f}")
+            cells.append(estimate_text(row, "final_accuracy"))
             cells += [format_duration(row["simulated_s"]), format_duration(row["wall_s"])]
         table.add_row(*cells, style="red" if row["status"] == "failed" else "")
     return table
@@ -90,30 +89,21 @@ def status_lines(study: StudyResult) -> list[str]:
     entries = {entry["address"]: entry for entry in study.plan["runs"]}
     failures = {a: why for a, why in study.folder.failures().items() if a in entries}
     done = sum(study.folder.is_finished(address) for address in entries)
-    told = study.folder.progress() if study.folder.is_running() else {}
-    told = {a: facts for a, facts in told.items() if a in entries}
-    left = len(entries) - done - len(failures) - len(told)
+    progress = study.folder.progress() if study.folder.is_running() else {}
+    progress = {address: run for address, run in progress.items() if address in entries}
+    left = len(entries) - done - len(failures) - len(progress)
     words = [f"{done} of {len(entries)} runs finished"]
-    words += [f"{len(told)} under way"] * bool(told) + [f"{len(failures)} failed"] * bool(failures)
-    words += [f"{left} waiting"] * bool(left)
+    counts = {"under way": len(progress), "failed": len(failures), "waiting": left}
+    words += [f"{count} {status}" for status, count in counts.items() if count]
     lines = [f"{study.name}: {', '.join(words)}"]
     now = time.time()
-    for address, facts in told.items():
-        heard = max(0.0, now - facts["told_at_wall"])
-        of = "" if facts["rounds"] is None else f"/{facts['rounds']}"
-        silent = f", last heard of {format_duration(heard)} ago" if heard > 60 else ""
-        lines.append(f"  {study.named(entries[address])}: round {facts['round']}{of}{silent}")
+    for address, run in progress.items():
+        silent_s = max(0.0, now - run["told_at_wall"])
+        rounds = "" if run["rounds"] is None else f"/{run['rounds']}"
+        silent = f", last heard of {format_duration(silent_s)} ago" if silent_s > 60 else ""
+        lines.append(f"  {study.named(entries[address])}: round {run['round']}{rounds}{silent}")
     lines += [f"  {study.named(entries[a])}: failed: {why}" for a, why in failures.items()]
     return lines
-
-
-def _accuracy(row: Any) -> str:
-    if math.isnan(row["final_accuracy"]):
-        return ""
-    text = f"{row['final_accuracy']:.3f}"
-    if math.isnan(row["final_accuracy_low"]):
-        return text
-    return f"{text} [{row['final_accuracy_low']:.3f}, {row['final_accuracy_high']:.3f}]"
 
 
 def _table() -> Table:

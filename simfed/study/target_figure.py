@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from simfed.errors import InputError
-from simfed.report.panels import Panel, Table, bytes_unit, choices, plain
-from simfed.report.pictures import legend_above, picture_style, time_unit
+from simfed.ground.errors import InputError
+from simfed.ground.units import format_bytes, format_duration
+from simfed.report.panels import Chart, Panel, PanelTable, Row, Spec, choices, plain
+from simfed.report.pictures import bytes_unit, empty_figure, legend_above, picture_style, time_unit
 from simfed.report.style import arm_colours
 from simfed.study.targets import (
     QUANTITIES,
     Places,
-    Quantity,
+    SpentQuantity,
     panels_of,
     places_of,
     quantity_of,
@@ -25,7 +26,6 @@ from simfed.study.targets import (
     target_rows,
     targets_of,
 )
-from simfed.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +37,10 @@ __all__ = ["target_caption", "target_figure", "target_panels"]
 
 _MARKERS = "osD^vPX*<>hd"
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
+_MARK: Any = {"ms": 4, "mew": 0.9}
+_COUNT: Any = {"fontsize": 5, "textcoords": "offset points", "zorder": 6}
+_BELOW: Any = {**_COUNT, "xytext": (0, -4), "ha": "center", "va": "top"}
+_LEFT: Any = {**_COUNT, "xytext": (-4, 0), "ha": "right", "va": "center"}
 _MOST_PANELS = 24
 _LOG_FROM = 8.0
 """How many times the least value the greatest is from which on the axis is logarithmic."""
@@ -67,24 +71,20 @@ def target_figure(
 
     Raises: `InputError` for more than 24 panels, and where `StudyResult.targets` does.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    of, axis = quantity_of(quantity), swept_axis(study, over)
+    axis = swept_axis(study, over)
     rows = target_rows(study, quantity, targets)
     if not (rows["seeds"] > 0).any():
-        raise InputError("a study with finished runs", where=str(study.path), got="none")
+        raise InputError(
+            "a study with finished runs", where=str(study.path), problem="no run has finished"
+        )
     panels, goals = panels_of(study, rows, axis), targets_of(study, targets)
     if len(panels) * len(goals) > _MOST_PANELS:
-        raise InputError(
-            f"at most {_MOST_PANELS} panels", where="--target", got=len(panels) * len(goals),
-            hint="draw fewer targets",
-        )  # fmt: skip
+        got, hint = len(panels) * len(goals), "draw fewer targets"
+        raise InputError(f"at most {_MOST_PANELS} panels", where="--target", got=got, hint=hint)
     arms = list(dict.fromkeys(rows["arm"]))
     handles = _handles(rows, arms) if axis is not None else []
-    figure = Figure()
-    FigureCanvasAgg(figure)
-    draw = _Drawing(of, arms, places_of(study, axis))
+    figure = empty_figure()
+    draw = _Drawing(quantity_of(quantity), arms, places_of(study, axis))
     columns = min(len(panels), 1 if width_in < 3 else 2 if width_in < 5 else 3)
     shown = [(goal, title) for goal in goals for title in panels]
     lines = math.ceil(len(shown) / columns)
@@ -106,8 +106,9 @@ def target_figure(
 class _Drawing:
     """How panels of one figure are drawn: the same colours, places and unit in each."""
 
-    def __init__(self, of: Quantity, arms: Sequence[str], places: Places) -> None:
-        self.of, self.arms, self.colours, self.places = of, arms, arm_colours(arms), places
+    def __init__(self, quantity: SpentQuantity, arms: Sequence[str], places: Places) -> None:
+        self.quantity, self.arms, self.places = quantity, arms, places
+        self.colours = arm_colours(arms)
         step = min(0.025, 0.5 * places.least_gap / max(1, len(arms)))
         middle = (len(arms) - 1) / 2
         self.aside = {arm: (i - middle) * step for i, arm in enumerate(arms)}
@@ -115,44 +116,42 @@ class _Drawing:
 
     def lines(self, ax: Axes, rows: pd.DataFrame, in_row: pd.DataFrame, goal: float) -> None:
         """A line per arm over the swept axis."""
-        scale, unit, low, high, is_log = _extent(in_row, self.of)
+        scale, unit, low, high, is_log = _extent(in_row, self.quantity)
         if is_log:
             _set_log(ax.yaxis)
         ax.set_ylim(low / scale, high / scale)
         at = dict(zip(self.places.labels, self.places.at, strict=True))
         for arm in self.arms:
-            found = rows[(rows["arm"] == arm) & (rows["seeds"] > 0)]
-            x = found[self.places.axis].map(at).to_numpy(float) + self.aside[arm]
-            y = found["at_least"].to_numpy(float) / scale
-            known = found["median"].notna().to_numpy()
+            of_arm = rows[(rows["arm"] == arm) & (rows["seeds"] > 0)]
+            x = of_arm[self.places.axis].map(at).to_numpy(float) + self.aside[arm]
+            y = of_arm["at_least"].to_numpy(float) / scale
+            exact = of_arm["median"].notna().to_numpy()
             for i in range(len(x) - 1):
-                certain = known[i] and known[i + 1]
-                ax.plot(
-                    x[i : i + 2], y[i : i + 2], color=self.colours[arm], lw=1.0,
-                    ls="-" if certain else (0, (1, 1.5)), zorder=2,
-                )  # fmt: skip
-            self._points(ax, arm, x, y, found, scale, upright=True)
+                dash: Any = "-" if exact[i] and exact[i + 1] else (0, (1, 1.5))
+                pair = slice(i, i + 2)
+                ax.plot(x[pair], y[pair], color=self.colours[arm], lw=1.0, ls=dash, zorder=2)
+            self._points(ax, arm, x, y, of_arm, scale, upright=True)
         ax.set_xticks(self.places.at, self.places.labels, parse_math=False)
         room = max(0.06, 1.5 * max(self.aside.values(), default=0))
         ax.set_xlim(-room, 1 + room)
         ax.set_xlabel(self.places.label, parse_math=False)
-        ax.set_ylabel(f"{self.of.label}\n{_to(goal)} ({unit})")
+        ax.set_ylabel(f"{self.quantity.label}\n{_to(goal)} ({unit})")
         ax.grid(axis="y", color="black", alpha=0.12, lw=0.4)
 
     def dots(self, ax: Axes, rows: pd.DataFrame, in_row: pd.DataFrame, goal: float) -> None:
         """A row per arm, where nothing else is swept."""
-        scale, unit, low, high, is_log = _extent(in_row, self.of)
+        scale, unit, low, high, is_log = _extent(in_row, self.quantity)
         if is_log:
             _set_log(ax.xaxis)
         ax.set_xlim(low / scale, high / scale)
         for i, arm in enumerate(self.arms):
-            found = rows[(rows["arm"] == arm) & (rows["seeds"] > 0)]
-            x = found["at_least"].to_numpy(float) / scale
-            self._points(ax, arm, x, np.full(len(x), float(i)), found, scale, upright=False)
+            of_arm = rows[(rows["arm"] == arm) & (rows["seeds"] > 0)]
+            x = of_arm["at_least"].to_numpy(float) / scale
+            self._points(ax, arm, x, np.full(len(x), float(i)), of_arm, scale, upright=False)
         ax.set_yticks(range(len(self.arms)), self.arms, parse_math=False)
         ax.set_ylim(len(self.arms) - 0.4, -0.6)
         ax.tick_params(axis="y", length=0)
-        ax.set_xlabel(f"{self.of.label} {_to(goal)} ({unit})")
+        ax.set_xlabel(f"{self.quantity.label} {_to(goal)} ({unit})")
         ax.grid(axis="x", color="black", alpha=0.12, lw=0.4)
 
     def _points(
@@ -164,24 +163,20 @@ class _Drawing:
 
         colour, end = self.colours[arm], (ax.get_ylim() if upright else ax.get_xlim())[1]
         for px, py, (_, row) in zip(x, y, rows.iterrows(), strict=True):
-            open_ = math.isnan(row["median"])
+            bound = math.isnan(row["median"])
             low, high = row["low"] / scale, row["high"] / scale
             if row["coverage"] > 0 and row["reached"]:
                 _segment(ax, px, py, low, min(high, end), upright, colour)
-            if math.isinf(row["high"]) or open_:
-                tip = _further(ax, upright, py if upright else px) if open_ else end
+            if math.isinf(row["high"]) or bound:
+                tip = _further(ax, upright, py if upright else px) if bound else end
                 _arrow(ax, px, py, tip, upright, colour)
-            ax.plot(
-                px, py, marker=self.marker[arm], ls="none", ms=4, mew=0.9, zorder=4,
-                mec=colour, mfc="white" if open_ else colour,
-            )  # fmt: skip
+            look: Any = {**_MARK, "mec": colour, "mfc": "white" if bound else colour}
+            ax.plot(px, py, marker=self.marker[arm], ls="none", zorder=4, **look)
             if 0 < row["reached"] < row["seeds"]:
-                ax.annotate(
-                    f"{row['reached']}/{row['seeds']}", (px, py), fontsize=5, color=colour,
-                    xytext=(0, -4) if upright else (-4, 0), textcoords="offset points",
-                    ha="center" if upright else "right", va="top" if upright else "center",
-                    zorder=6, path_effects=[withStroke(linewidth=1.5, foreground="white")],
-                )  # fmt: skip
+                count = f"{row['reached']}/{row['seeds']}"
+                place = _BELOW if upright else _LEFT
+                halo = [withStroke(linewidth=1.5, foreground="white")]
+                ax.annotate(count, (px, py), color=colour, path_effects=halo, **place)
 
 
 def _further(ax: Axes, upright: bool, start: float) -> float:
@@ -200,28 +195,21 @@ def _segment(
 
 
 def _arrow(ax: Axes, x: float, y: float, tip: float, upright: bool, colour: str) -> None:
-    ax.annotate(
-        "", (x, tip) if upright else (tip, y), xytext=(x, y), zorder=3,
-        arrowprops={"arrowstyle": "-|>,head_width=0.12,head_length=0.25", "color": colour,
-                    "lw": 0.8, "shrinkA": 2.5, "shrinkB": 0},
-    )  # fmt: skip
+    style = "-|>,head_width=0.12,head_length=0.25"
+    arrow = {"arrowstyle": style, "color": colour, "lw": 0.8, "shrinkA": 2.5, "shrinkB": 0}
+    ax.annotate("", (x, tip) if upright else (tip, y), xytext=(x, y), zorder=3, arrowprops=arrow)
 
 
 def _handles(rows: pd.DataFrame, arms: Sequence[str]) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    colours = arm_colours(arms)
-
-    handles = [
-        Line2D([], [], color=colours[arm], lw=1.0, marker=_MARKERS[i % len(_MARKERS)], ms=4,
-               mew=0.9, label=arm)
-        for i, arm in enumerate(arms)
-    ]  # fmt: skip
+    handles = []
+    for i, (arm, colour) in enumerate(arm_colours(arms).items()):
+        marker = _MARKERS[i % len(_MARKERS)]
+        handles.append(Line2D([], [], color=colour, lw=1.0, marker=marker, label=arm, **_MARK))
     if (rows["median"].isna() & (rows["seeds"] > 0)).any():
-        handles.append(
-            Line2D([], [], color="black", ls="none", marker="o", mfc="white", ms=4, mew=0.9,
-                   label="later than this, or never")
-        )  # fmt: skip
+        hollow: Any = {"color": "black", "ls": "none", "marker": "o", "mfc": "white", **_MARK}
+        handles.append(Line2D([], [], label="later than this, or never", **hollow))
     some = rows[(rows["reached"] > 0) & (rows["reached"] < rows["seeds"])]
     if len(some):
         first = f"{some['reached'].iloc[0]}/{some['seeds'].iloc[0]}"
@@ -229,23 +217,23 @@ def _handles(rows: pd.DataFrame, arms: Sequence[str]) -> list[Any]:
     return handles
 
 
-def _extent(rows: pd.DataFrame, of: Quantity) -> tuple[float, str, float, float, bool]:
+def _extent(rows: pd.DataFrame, quantity: SpentQuantity) -> tuple[float, str, float, float, bool]:
     """(the axis' unit, its name, its ends, whether it is logarithmic) for all rows of a target."""
     done = rows[rows["seeds"] > 0]
     values = done[["at_least", "low", "high"]].to_numpy(float).ravel()
     values = values[np.isfinite(values)]
     most = float(values.max(initial=0.0)) or 1.0
-    scale, unit = _unit(of, most)
+    scale, unit = _unit(quantity, most)
     least = float(values[values > 0].min(initial=most))
     if most >= _LOG_FROM * least:
         return scale, unit, least / 1.25, most * 1.7, True
     return scale, unit, 0.0, 1.15 * most, False
 
 
-def _unit(of: Quantity, most: float) -> tuple[float, str]:
-    if of.column == "at_s":
+def _unit(quantity: SpentQuantity, most: float) -> tuple[float, str]:
+    if quantity.column == "at_s":
         return time_unit(most)
-    if of.column == "energy_j":
+    if quantity.column == "energy_j":
         return next(((s, u) for s, u in _ENERGIES if most >= s), _ENERGIES[-1])
     return bytes_unit(most)
 
@@ -276,21 +264,21 @@ def target_caption(
 
 
 def _caption(study: StudyResult, rows: pd.DataFrame) -> str:
-    seeds, wanted = int(rows["seeds"].max()), study.compare["confidence"]
+    seeds, wanted = int(rows["seeds"].max()), study.confidence
     covers = [c for c in rows["coverage"].unique() if c > 0]
     interval = "" if not covers else f", with an interval that covers {100 * min(covers):.0f} %"
     if covers and min(covers) >= wanted:
         interval = f", with its {100 * wanted:g} % interval"
-    said = f"the median over {seeds} seeds{interval}." if seeds > 1 else "one seed."
+    text = f"the median over {seeds} seeds{interval}." if seeds > 1 else "one seed."
     done = rows[rows["seeds"] > 0]
     if done["median"].isna().any():
-        said += (
+        text += (
             " Hollow marks are bounds: so many seeds ended before they got there that the median "
             "is only known to be later."
         )
     if ((done["reached"] > 0) & (done["reached"] < done["seeds"])).any():
-        said += " Numbers such as 3/5: three of five seeds got there."
-    return said
+        text += " Numbers such as 3/5: three of five seeds got there."
+    return text
 
 
 # --- for the page ------------------------------------------------------------------------------
@@ -318,21 +306,21 @@ def target_panels(study: StudyResult) -> list[Panel]:
     for number, title in enumerate(panels_of(study, every["time"], axis)):
         options, cells = {}, []
         for name, rows in every.items():
-            of, shown = QUANTITIES[name], panels_of(study, rows, axis)[title]
+            spent, shown = QUANTITIES[name], panels_of(study, rows, axis)[title]
             for goal in goals:
-                found = shown[_is_target(shown, goal) & (shown["seeds"] > 0)]
-                label = f"{of.label} {_to(goal)}"
-                options[label] = _chart(found, of, label, places, colours)
-                cells += [_cells(row, of, label, places) for row in found.to_dict("records")]
+                done = shown[_is_target(shown, goal) & (shown["seeds"] > 0)]
+                label = f"{spent.label} {_to(goal)}"
+                options[label] = _chart(done, spent, label, places, colours)
+                cells += [_cells(row, spent, label, places) for row in done.to_dict("records")]
         header = ("what", places.label or "setting", "arm", "seeds", "got there", "median")
-        table = Table(title or "To the target", header, cells, frozenset({3, 4, 5}))
+        table = PanelTable(title or "To the target", header, cells, frozenset({3, 4, 5}))
         against = f" against {places.label}" if places.label else ""
         panels.append(
             Panel(
                 f"targets-{number}",
                 title or f"Spent to reach the target{against}",
                 about,
-                choices(options, of="show"),
+                choices(options, subject="show"),
                 (),
                 table,
             )
@@ -341,9 +329,13 @@ def target_panels(study: StudyResult) -> list[Panel]:
 
 
 def _chart(
-    rows: pd.DataFrame, of: Quantity, label: str, places: Places, colours: dict[str, str]
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    scale, unit, low, high, is_log = _extent(rows, of)
+    rows: pd.DataFrame,
+    quantity: SpentQuantity,
+    label: str,
+    places: Places,
+    colours: dict[str, str],
+) -> Chart:
+    scale, unit, low, high, is_log = _extent(rows, quantity)
     arms = list(colours)
     if places.axis:
         ticks, texts = list(places.at), list(places.labels)
@@ -355,23 +347,26 @@ def _chart(
     at = dict(zip(places.labels, places.at, strict=True))
     data = []
     for i, arm in enumerate(arms):
-        found = rows[rows["arm"] == arm]
-        across = found[places.axis].map(at) if places.axis else pd.Series(0.5, index=found.index)
+        of_arm = rows[rows["arm"] == arm]
+        across = of_arm[places.axis].map(at) if places.axis else pd.Series(0.5, index=of_arm.index)
         x = (across.astype(float) + aside[arm]).to_numpy()
-        data += _arm_traces(arm, i, colours[arm], x, found, of, scale, high)
+        data += _arm_traces(arm, i, colours[arm], x, of_arm, quantity, scale, high)
     values = _log_ticks(low / scale, high / scale) if is_log else None
     log = {"type": "log", "tickvals": values, "ticktext": [f"{v:g}" for v in values or ()]}
     ends = [math.log10(low / scale), math.log10(high / scale)] if is_log else [0, high / scale]
+    upwards = {"title": {"text": f"{label} ({unit})"}, "range": ends, **(log if is_log else {})}
     layout = {
         "xaxis": {
-            "title": {"text": plain(places.label)}, "tickvals": ticks, "zeroline": False,
-            "ticktext": [plain(text) for text in texts], "range": [-0.1, 1.1], "showgrid": False,
+            "title": {"text": plain(places.label)},
+            "tickvals": ticks,
+            "zeroline": False,
+            "ticktext": [plain(text) for text in texts],
+            "range": [-0.1, 1.1],
+            "showgrid": False,
         },
-        "yaxis": {
-            "title": {"text": f"{label} ({unit})"}, "range": ends, **(log if is_log else {}),
-        },
+        "yaxis": upwards,
         "showlegend": bool(places.axis),
-    }  # fmt: skip
+    }
     return data, layout
 
 
@@ -381,51 +376,50 @@ def _arm_traces(
     colour: str,
     x: Any,
     rows: pd.DataFrame,
-    of: Quantity,
+    quantity: SpentQuantity,
     scale: float,
     high: float,
-) -> list[dict[str, Any]]:
+) -> list[Spec]:
     """Lines between the marks, dotted where one is only a bound, and the marks with intervals."""
     y = rows["at_least"].to_numpy(float) / scale
-    known = rows["median"].notna().to_numpy()
+    exact = rows["median"].notna().to_numpy()
     symbol = _SYMBOLS[number % len(_SYMBOLS)]
     has_interval = ((rows["coverage"] > 0) & (rows["reached"] > 0)).to_numpy()
     above = np.minimum(rows["high"].to_numpy(float), high) / scale - y
     below = y - rows["low"].to_numpy(float) / scale
     group = {"type": "scatter", "legendgroup": plain(arm), "x": [float(v) for v in x]}
-    made: list[dict[str, Any]] = []
+    traces: list[Spec] = []
     for certain, dash in ((True, "solid"), (False, "dot")):
-        pairs = [i for i in range(len(y) - 1) if (known[i] and known[i + 1]) == certain]
+        pairs = [i for i in range(len(y) - 1) if (exact[i] and exact[i + 1]) == certain]
         ends = [(float(v[i]), float(v[i + 1]), None) for i in pairs for v in (x, y)]
         if pairs:
-            made.append(
-                {
-                    **group, "mode": "lines", "showlegend": False, "hoverinfo": "skip",
-                    "x": [v for pair in ends[::2] for v in pair],
-                    "y": [v for pair in ends[1::2] for v in pair],
-                    "line": {"color": colour, "width": 1.6, "dash": dash},
-                }
-            )  # fmt: skip
-    made.append(
-        {
-            **group, "mode": "markers+text", "name": plain(arm),
-            "y": [float(v) for v in y],
-            "error_y": {
-                "type": "data", "symmetric": False, "width": 0, "thickness": 1.2, "color": colour,
-                "array": [float(v) for v in np.where(has_interval, above, 0.0)],
-                "arrayminus": [float(v) for v in np.where(has_interval, below, 0.0)],
-            },
-            "marker": {
-                "size": 9, "color": colour,
-                "symbol": [symbol if k else f"{symbol}-open" for k in known],
-            },
-            "text": ["" if k else "↑" for k in known], "textposition": "top center",
-            "textfont": {"color": colour, "size": 14}, "cliponaxis": False,
-            "hovertext": [f"{plain(arm)}<br>{_words(r, of)}" for r in rows.to_dict("records")],
-            "hovertemplate": "%{hovertext}<extra></extra>",
-        }
-    )  # fmt: skip
-    return made
+            line: Spec = {**group, "mode": "lines", "showlegend": False, "hoverinfo": "skip"}
+            line["x"] = [v for pair in ends[::2] for v in pair]
+            line["y"] = [v for pair in ends[1::2] for v in pair]
+            line["line"] = {"color": colour, "width": 1.6, "dash": dash}
+            traces.append(line)
+    symbols = [symbol if is_exact else f"{symbol}-open" for is_exact in exact]
+    bars = {"type": "data", "symmetric": False, "width": 0, "thickness": 1.2, "color": colour}
+    texts = [_words(row, quantity) for row in rows.to_dict("records")]
+    marks = {
+        **group,
+        "mode": "markers+text",
+        "name": plain(arm),
+        "y": [float(v) for v in y],
+        "error_y": {
+            **bars,
+            "array": [float(v) for v in np.where(has_interval, above, 0.0)],
+            "arrayminus": [float(v) for v in np.where(has_interval, below, 0.0)],
+        },
+        "marker": {"size": 9, "color": colour, "symbol": symbols},
+        "text": ["" if is_exact else "↑" for is_exact in exact],
+        "textposition": "top center",
+        "textfont": {"color": colour, "size": 14},
+        "cliponaxis": False,
+        "hovertext": [f"{plain(arm)}<br>{text}" for text in texts],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }
+    return [*traces, marks]
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
@@ -436,34 +430,32 @@ def _log_ticks(low: float, high: float) -> list[float]:
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if high / low < 1e3 else (1,)
-    found = [float(f"{step}e{power}") for power in powers for step in steps]
-    return [value for value in found if low <= value <= high]
+    values = (float(f"{step}e{power}") for power in powers for step in steps)
+    return [value for value in values if low <= value <= high]
 
 
-def _words(row: dict[str, Any], of: Quantity) -> str:
-    if math.isnan(row["median"]):
-        said = f"later than {_amount(row['at_least'], of)}"
-    else:
-        said = _amount(row["at_least"], of)
+def _words(row: Row, quantity: SpentQuantity) -> str:
+    text = "later than " if math.isnan(row["median"]) else ""
+    text += _amount(row["at_least"], quantity)
     if row["coverage"] > 0 and row["reached"]:
-        said += f" [{_amount(row['low'], of)}, {_amount(row['high'], of)}]"
+        text += f" [{_amount(row['low'], quantity)}, {_amount(row['high'], quantity)}]"
     if not math.isnan(row["target"]):
-        said += f"<br>{row['reached']} of {row['seeds']} seeds got there"
-    return said
+        text += f"<br>{row['reached']} of {row['seeds']} seeds got there"
+    return text
 
 
-def _cells(row: dict[str, Any], of: Quantity, label: str, places: Places) -> tuple[str, ...]:
+def _cells(row: Row, quantity: SpentQuantity, label: str, places: Places) -> tuple[str, ...]:
     where = str(row[places.axis]) if places.axis else str(row["setting"])
-    words = _words(row, of).partition("<br>")[0]
+    words = _words(row, quantity).partition("<br>")[0]
     return label, where, str(row["arm"]), f"{row['seeds']}", f"{row['reached']}", words
 
 
-def _amount(value: float, of: Quantity) -> str:
+def _amount(value: float, quantity: SpentQuantity) -> str:
     if math.isinf(value):
         return "∞"
-    if of.column == "at_s":
+    if quantity.column == "at_s":
         return format_duration(value)
-    if of.column == "energy_j":
-        scale, unit = _unit(of, value)
+    if quantity.column == "energy_j":
+        scale, unit = _unit(quantity, value)
         return f"{value / scale:.3g} {unit}"
     return format_bytes(value)

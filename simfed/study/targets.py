@@ -6,26 +6,26 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.units import parse_duration, parse_rate, parse_size
 from simfed.study.plan import in_words, short_names
-from simfed.study.reach import first_amount
+from simfed.study.reach import WHOLE_RUN, first_amount
 from simfed.study.statistics import median_time
-from simfed.units import parse_duration, parse_rate, parse_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from simfed.record.read import Run
-    from simfed.study.results import StudyResult
+    from simfed.study.outcomes import StudyRuns
 
 __all__ = [
     "QUANTITIES",
     "Places",
-    "Quantity",
+    "SpentQuantity",
     "panels_of",
     "parse_target",
     "places_of",
@@ -40,7 +40,7 @@ _NEAR = 0.07
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class SpentQuantity:
     """Something that a run spends until it reaches an accuracy."""
 
     name: str
@@ -51,15 +51,15 @@ class Quantity:
 QUANTITIES = {
     q.name: q
     for q in (
-        Quantity("time", "at_s", "simulated time"),
-        Quantity("sent", "uplink_bytes", "sent by clients"),
-        Quantity("moved", "total_bytes", "moved both ways"),
-        Quantity("energy", "energy_j", "energy of the clients"),
+        SpentQuantity("time", "at_s", "simulated time"),
+        SpentQuantity("sent", "uplink_bytes", "sent by clients"),
+        SpentQuantity("moved", "total_bytes", "moved both ways"),
+        SpentQuantity("energy", "energy_j", "energy of the clients"),
     )
 }
 
 
-def quantity_of(name: str, *, where: str | None = None) -> Quantity:
+def quantity_of(name: str, *, where: str | None = None) -> SpentQuantity:
     """A quantity by its name. Raises: `InputError` for another."""
     if name not in QUANTITIES:
         hint = did_you_mean(name, QUANTITIES)
@@ -73,77 +73,76 @@ def parse_target(text: str) -> float:
     >>> parse_target("85 %"), parse_target("0.85")
     (0.85, 0.85)
     """
-    found = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)\s*", text)
-    value = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    match = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)\s*", text)
+    value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < value < 1:
         raise InputError("an accuracy such as 85% or 0.85", where="--target", got=text)
     return value
 
 
-def targets_of(study: StudyResult, asked: Sequence[float] = ()) -> list[float]:
-    """The accuracies asked for, else the study's; NaN stands for whole runs, where nothing was
+def targets_of(study: StudyRuns, wanted: Sequence[float] = ()) -> list[float]:
+    """The accuracies `wanted`, else the study's; NaN stands for whole runs, where nothing was
     learned. Raises: `InputError` for an accuracy of a study that learned nothing."""
-    if asked and study.time_only:
+    if wanted and study.time_only:
         raise InputError("a study that learned", where="--target", got="a time-only study")
-    return list(dict.fromkeys(asked)) or study.thresholds or [math.nan]
+    return list(dict.fromkeys(wanted)) or study.thresholds or [WHOLE_RUN]
 
 
 def target_rows(
-    study: StudyResult, quantity: str = "time", targets: Sequence[float] = ()
+    study: StudyRuns, quantity: str = "time", targets: Sequence[float] = ()
 ) -> pd.DataFrame:
-    """See `StudyResult.targets`."""
+    """What each arm spent until it reached each target; the columns are those of
+    `StudyResult.targets`."""
     import pandas as pd
 
-    of = quantity_of(quantity)
+    spent = quantity_of(quantity)
     chosen = targets_of(study, targets)
-    curves = dict(iter(study.curves.groupby("address")))
-    never = study.curves.iloc[:0]  # a run that diverged before its first evaluation
-    spent = {
-        address: _spent(run, curves.get(address, never), of, chosen)
-        for address, run in ((entry["address"], run) for entry, run in study.finished)
+    amounts = {
+        entry["address"]: _amounts(run, study.curve_of(entry["address"]), spent, chosen)
+        for entry, run in study.finished
     }
     rows = []
-    for setting, of_arm in study.settings():
-        for arm, entries in of_arm.items():
-            for target in chosen:
-                found = [spent[e["address"]][target] for e in entries if e["address"] in spent]
-                amounts, reached = [a for a, _ in found], [r for _, r in found]
-                middle = median_time(amounts, reached, study.compare["confidence"])
-                rows.append(
-                    {
-                        **setting,
-                        "setting": study.setting_text(setting),
-                        "arm": arm,
-                        "target": target,
-                        "seeds": len(found),
-                        "reached": sum(reached),
-                        "median": middle.least if middle.is_exact else math.nan,
-                        "at_least": middle.least,
-                        "low": middle.low,
-                        "high": middle.high,
-                        "coverage": middle.coverage,
-                    }
-                )
+    for setting, arm, entries in study.groups():
+        for target in chosen:
+            pairs = [amounts[entry["address"]][target] for entry in entries]
+            reached = [is_reached for _, is_reached in pairs]
+            middle = median_time([amount for amount, _ in pairs], reached, study.confidence)
+            rows.append(
+                {
+                    **setting,
+                    "setting": study.setting_text(setting),
+                    "arm": arm,
+                    "target": target,
+                    "seeds": len(pairs),
+                    "reached": sum(reached),
+                    "median": middle.exact,
+                    "at_least": middle.least,
+                    "low": middle.low,
+                    "high": middle.high,
+                    "coverage": middle.coverage,
+                }
+            )
     frame: pd.DataFrame = pd.DataFrame(rows)
     return frame
 
 
-def _spent(
-    run: Run, curve: pd.DataFrame, of: Quantity, targets: Sequence[float]
+def _amounts(
+    run: Run, curve: pd.DataFrame, quantity: SpentQuantity, targets: Sequence[float]
 ) -> dict[float, tuple[float, bool]]:
     """Target → (what had been spent when it was first reached, whether it was), else by the end."""
+    column = quantity.column
     ends = {
         "at_s": lambda: run.summary["simulated_s"],
         "uplink_bytes": lambda: run.summary["uplink_bytes"],
         "total_bytes": lambda: run.summary["uplink_bytes"] + run.summary["downlink_bytes"],
         "energy_j": lambda: _energy(run)["energy_j"].max(),
     }
-    end = float(ends[of.column]())
+    end = float(ends[column]())
     if all(math.isnan(target) for target in targets):
         return dict.fromkeys(targets, (end, True))
-    if of.column == "energy_j":
+    if column == "energy_j":
         curve = curve.merge(_energy(run), on="round")
-    return {target: first_amount(curve, target, of.column, end) for target in targets}
+    return {target: first_amount(curve, target, column, end) for target in targets}
 
 
 def _energy(run: Run) -> pd.DataFrame:
@@ -154,9 +153,10 @@ def _energy(run: Run) -> pd.DataFrame:
     rounds = run.table("participations").select(["round", "energy_j"])
     if rounds.column("energy_j").null_count or not rounds.num_rows:
         raise InputError(
-            "runs that know the energy of every participation", got="devices without power",
+            "runs that know the energy of every participation",
+            got="devices without power",
             hint="give the devices' profiles their power",
-        )  # fmt: skip
+        )
     sums = rounds.group_by("round").aggregate([("energy_j", "sum")]).to_pandas()
     sums = sums.sort_values("round", ignore_index=True)
     energy: pd.DataFrame = sums.assign(energy_j=sums["energy_j_sum"].cumsum())
@@ -181,7 +181,7 @@ class Places:
         return min(np.diff(sorted(self.at)), default=1.0) if len(self.at) > 1 else 1.0
 
 
-def swept_axis(study: StudyResult, over: str | None = None) -> str | None:
+def swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
     """The axis against which arms are drawn: the one asked for by its name or the end of it, else
     the one with most values, numbers before names; None where nothing but the arms varies.
 
@@ -194,18 +194,18 @@ def swept_axis(study: StudyResult, over: str | None = None) -> str | None:
     }
     if over is not None:
         names = short_names(study.axes)
-        found = [axis for axis in swept if over in (axis, names[axis])]
-        if not found:
+        chosen = [axis for axis in swept if over in (axis, names[axis])]
+        if not chosen:
             hint = did_you_mean(over, names.values())
-            known = listed(names[axis] for axis in swept) if swept else "a study that sweeps one"
-            raise InputError(known, where="--over", got=over, hint=hint)
-        return str(found[0])
+            allowed = listed(names[axis] for axis in swept) if swept else "a study that sweeps one"
+            raise InputError(allowed, where="--over", got=over, hint=hint)
+        return chosen[0]
     several = [axis for axis, labels in swept.items() if len(labels) > 1]
     ranked: list[str] = sorted(several, key=lambda a: (_numbers(swept[a]) is None, -len(swept[a])))
     return ranked[0] if ranked else None
 
 
-def places_of(study: StudyResult, axis: str | None) -> Places:
+def places_of(study: StudyRuns, axis: str | None) -> Places:
     """Numbers at their distances (of logarithms, where they span five times or more), all else at
     equal steps."""
     if axis is None:
@@ -258,17 +258,13 @@ def _plain(label: str) -> float:
     return value
 
 
-def _other_axes(study: StudyResult, axis: str | None) -> list[str]:
-    """The axes that are neither the arms nor drawn against: a panel for each combination."""
-    return [name for name in study.axes if name not in (study.arms_axis, axis)]
-
-
-def panels_of(study: StudyResult, rows: pd.DataFrame, axis: str | None) -> dict[str, pd.DataFrame]:
-    """Rows of `target_rows` by the setting of all other axes, in words; their order stays."""
-    others = _other_axes(study, axis)
+def panels_of(study: StudyRuns, rows: pd.DataFrame, axis: str | None) -> dict[str, pd.DataFrame]:
+    """Rows of `target_rows` by the setting, in words, of the axes that are neither the arms nor
+    drawn against (`axis`): a panel for each; their order stays."""
+    others = [name for name in study.axes if name not in (study.arms_axis, axis)]
     if not others:
         return {"": rows}
-    found: dict[str, Any] = {}
-    for labels, group in rows.groupby(others, sort=False):
-        found[in_words(dict(zip(others, map(str, labels), strict=True)), study.axes)] = group
-    return found
+    return {
+        in_words(dict(zip(others, map(str, labels), strict=True)), study.axes): group
+        for labels, group in rows.groupby(others, sort=False)
+    }

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.record.summary import chance_of
 from simfed.report.compare import settings_table
-from simfed.report.page import render_page
-from simfed.report.panels import Panel, Table, choices, plain
-from simfed.study.comparison import inverse, ratio_text
+from simfed.report.page import PageSection, render_page
+from simfed.report.panels import Panel, PanelTable, choices, plain, without_empty
+from simfed.study.comparison import inverse, ratio_text, threshold_text
 from simfed.study.pairs import Comparison, compare
 from simfed.study.reach import common_thresholds
 from simfed.study.statistics import Estimate
-from simfed.vocabulary import RELEVANT_RATIO
+from simfed.study.store import PlanEntry
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -36,12 +36,13 @@ class Match:
     first: Run
     second: Run
     """A run of each under the same seed."""
-    found: Comparison
+    comparison: Comparison
     is_same: bool
     """All runs of both have the same fingerprints."""
 
     @property
-    def named(self) -> str:
+    def name(self) -> str:
+        """Setting and arm in words; empty where neither study has several."""
         return ", ".join(filter(None, (self.setting, self.arm)))
 
 
@@ -51,33 +52,27 @@ def matches(a: StudyResult, b: StudyResult) -> Iterator[Match]:
     Targets are the thresholds that both studies name or find, else the highest round number that at
     least half of all runs reach; where a study learned nothing, whole runs are compared.
     """
-    names, targets = _names(a, b), _targets(a, b)
-    theirs = {
-        (b.setting_text(setting), arm): entries
-        for setting, of_arm in b.settings()
-        for arm, entries in of_arm.items()
-    }
-    for setting, of_arm in a.settings():
+    names, targets = _name_studies(a, b), _choose_targets(a, b)
+    theirs = {(b.setting_text(setting), arm): entries for setting, arm, entries in b.groups()}
+    for setting, arm, entries in a.groups():
         text = a.setting_text(setting)
-        for arm, entries in of_arm.items():
-            # a study without arms calls its only one by its own name
-            key = (text, arm if a.arms_axis is not None else b.name)
-            one, other = _finished(a, entries), _finished(b, theirs.get(key, []))
-            seeds = [seed for seed in one if seed in other]
-            if not seeds:
-                continue
-            found = compare(
-                [one[seed] for seed in seeds],
-                [other[seed] for seed in seeds],
-                names=names,
-                thresholds=targets,
-                confidence=a.compare["confidence"],
-                relevant_ratio=a.compare.get("relevant_ratio", RELEVANT_RATIO),
-            )
-            first, second = one[seeds[0]], other[seeds[0]]
-            same = all(one[seed].fingerprint == other[seed].fingerprint for seed in seeds)
-            shown = arm if a.arms_axis is not None else ""
-            yield Match(text, shown, first, second, found, same)
+        # a study without arms calls its only one by its own name
+        key = (text, arm if a.arms_axis is not None else b.name)
+        first, second = _runs_by_seed(a, entries), _runs_by_seed(b, theirs.get(key, []))
+        pairs = [(first[seed], second[seed]) for seed in first if seed in second]
+        if not pairs:
+            continue
+        comparison = compare(
+            [run for run, _ in pairs],
+            [run for _, run in pairs],
+            names=names,
+            thresholds=targets,
+            confidence=a.confidence,
+            relevant_ratio=a.relevant_ratio,
+        )
+        same = all(run.fingerprint == other.fingerprint for run, other in pairs)
+        shown = arm if a.arms_axis is not None else ""
+        yield Match(text, shown, *pairs[0], comparison, same)
 
 
 def versus_page(a: StudyResult, b: StudyResult) -> str:
@@ -85,29 +80,28 @@ def versus_page(a: StudyResult, b: StudyResult) -> str:
 
     Raises: `InputError` where the studies have no setting, arm and seed in common.
     """
-    found = list(matches(a, b))
-    first, second = _names(a, b)
-    if not found:
-        raise InputError(
-            f"{first} and {second} with a setting, arm and finished seed in common",
-            where="simfed study report", got="none",
-        )  # fmt: skip
-    changed = [match for match in found if not match.is_same] or found
-    parts: dict[str, dict[str, Any]] = {
-        "verdicts": {"title": "Verdicts", "tables": [_times(found, first, second)]},
+    shared = list(matches(a, b))
+    first, second = _name_studies(a, b)
+    if not shared:
+        allowed = f"{first} and {second} with a setting, arm and finished seed in common"
+        problem = "nothing can be paired"
+        raise InputError(allowed, where="simfed study report", problem=problem)
+    changed = [match for match in shared if not match.is_same] or shared
+    parts: dict[str, PageSection] = {
+        "verdicts": {"title": "Verdicts", "tables": [_times(shared, first, second)]},
         "times": {"title": "How many times sooner", "panels": [_chart(changed, first, second)]},
         "settings": {"title": "Settings", "tables": [_settings(changed[0], first, second)]},
     }
-    return render_page(f"{first} against {second}", f"{len(found)} settings and arms", parts)
+    return render_page(f"{first} against {second}", f"{len(shared)} settings and arms", parts)
 
 
-def _settings(match: Match, first: str, second: str) -> Table:
+def _settings(match: Match, first: str, second: str) -> PanelTable:
     table = settings_table({first: match.first, second: match.second})
-    where = f" (those of {match.named})" if match.named else ""
+    where = f" (those of {match.name})" if match.name else ""
     return replace(table, caption=table.caption + where)
 
 
-def _names(a: StudyResult, b: StudyResult) -> list[str]:
+def _name_studies(a: StudyResult, b: StudyResult) -> list[str]:
     if a.name != b.name:
         return [a.name, b.name]
     if a.path.name != b.path.name:
@@ -115,7 +109,7 @@ def _names(a: StudyResult, b: StudyResult) -> list[str]:
     return [f"{a.name} (1)", f"{b.name} (2)"]
 
 
-def _targets(a: StudyResult, b: StudyResult) -> list[float] | None:
+def _choose_targets(a: StudyResult, b: StudyResult) -> list[float] | None:
     if a.time_only or b.time_only:
         return None
     shared = [target for target in a.thresholds if target in b.thresholds]
@@ -124,57 +118,43 @@ def _targets(a: StudyResult, b: StudyResult) -> list[float] | None:
     return shared or common_thresholds(best, chance) or None
 
 
-def _finished(study: StudyResult, entries: Sequence[dict[str, Any]]) -> dict[int, Run]:
-    done = study.folder.is_finished
-    return {e["seed"]: study.run(e["address"]) for e in entries if done(e["address"])}
+def _runs_by_seed(study: StudyResult, entries: Sequence[PlanEntry]) -> dict[int, Run]:
+    return {entry["seed"]: study.run(entry["address"]) for entry in entries}
 
 
-def _times(found: Sequence[Match], first: str, second: str) -> Table:
+def _times(shared: Sequence[Match], first: str, second: str) -> PanelTable:
+    verdicts = {1: first, -1: second, 0: "no clear or relevant difference"}
     rows, same = [], []
-    for match in found:
+    for match in shared:
         if match.is_same:
-            same.append((match.named or "all", "the same runs"))
+            same.append((match.name or "all", "the same runs"))
             continue
-        for threshold, _, _, paired, gap in match.found.found:
-            sooner = {1: first, -1: second, 0: "no clear or relevant difference"}[paired.verdict]
-            ratio = paired.ratio if paired.ratio.least >= 1 else inverse(paired.ratio)
-            ahead = first if paired.ratio.least >= 1 else second
-            known = paired.wins + paired.losses
-            text = f"{ahead} {ratio_text(ratio, match.found.confidence)}" if known else "undecided"
+        for pair in match.comparison.pairs:
+            paired, ratio = pair.paired, pair.paired.ratio
+            ahead = first if ratio.least >= 1 else second
+            ratio = ratio if ratio.least >= 1 else inverse(ratio)
+            text = f"{ahead} {ratio_text(ratio, match.comparison.confidence)}"
             rows.append(
                 (
                     match.setting,
                     match.arm,
-                    "whole run" if math.isnan(threshold) else f"{100 * threshold:g} %",
-                    sooner if known else "undecided",
-                    text,
+                    threshold_text(pair.threshold, "whole run"),
+                    verdicts[paired.verdict] if paired.decided else "undecided",
+                    text if paired.decided else "undecided",
                     f"{paired.wins} : {paired.losses} of {paired.seeds}",
-                    _points(gap),
+                    _points(pair.gap),
                 )
             )
-    header = (
-        "setting",
-        "arm",
-        "to",
-        "sooner",
-        "how many times",
-        "seeds",
-        f"final accuracy, {first} − {second}",
-    )
+    gap = f"final accuracy, {first} − {second}"
+    header = ("setting", "arm", "to", "sooner", "how many times", "seeds", gap)
     note = (
         "Compared seed by seed, with intervals over seeds. A verdict needs an interval that leaves "
         "out 1 and a difference that matters; one seed decides nothing. Nothing is corrected for "
         "the number of comparisons."
     )
-    kept = [i for i in range(len(header)) if i > 1 or any(row[i] for row in rows)]
-    return Table(
-        "Time to target, and final accuracy in points",
-        tuple(header[i] for i in kept),
-        [tuple(row[i] for i in kept) for row in rows],
-        frozenset(n for n, i in enumerate(kept) if i > 3),
-        note,
-        same,
-    )
+    caption = "Time to target, and final accuracy in points"
+    table = PanelTable(caption, header, rows, frozenset(range(4, 7)), note, same)
+    return without_empty(table, always=range(2, len(header)))
 
 
 def _points(gap: Estimate) -> str:
@@ -186,48 +166,51 @@ def _points(gap: Estimate) -> str:
     return f"{text} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
 
 
-def _chart(found: Sequence[Match], first: str, second: str) -> Panel:
+def _chart(shared: Sequence[Match], first: str, second: str) -> Panel:
     """A row per setting and arm: how many times sooner the first study was, with its interval."""
     options = {}
-    for i, (threshold, *_) in enumerate(found[0].found.found):
-        rows = [(match.named or "all", match.found.found[i][3]) for match in found]
-        known = [(name, p) for name, p in rows if p.wins + p.losses and p.ratio.is_exact]
-        label = "whole runs" if math.isnan(threshold) else f"to {100 * threshold:g} %"
-        x = [p.ratio.least for _, p in known]
-        ends = [(p.ratio.low, p.ratio.high) if p.ratio.coverage else (v, v) for v, (_, p) in zip(
-            x, known, strict=True)]  # fmt: skip
-        data = [
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": x,
-                "y": [plain(name) for name, _ in known],
-                "error_x": {
-                    "type": "data", "symmetric": False, "thickness": 1.2, "width": 0,
-                    "array": [min(high, 1e3) - v for v, (_, high) in zip(x, ends, strict=True)],
-                    "arrayminus": [v - low for v, (low, _) in zip(x, ends, strict=True)],
-                },
-                "marker": {
-                    "size": 9, "color": _INK,
-                    "symbol": ["circle" if p.verdict else "circle-open" for _, p in known],
-                },
-                "hovertemplate": "%{y}: %{x:.3g}×<extra></extra>",
-            }
-        ]  # fmt: skip
-        layout = {
-            "height": 150 + 24 * len(known),
-            "xaxis": {
-                "type": "log", "title": {"text": plain(f"how many times sooner {first} was")},
+    for i, (threshold, *_) in enumerate(shared[0].comparison.pairs):
+        pairs = [(match.name or "all", match.comparison.pairs[i].paired) for match in shared]
+        exact = [(name, p) for name, p in pairs if p.decided and p.ratio.is_exact]
+        target = threshold_text(threshold, "")
+        label = f"to {target}" if target else "whole runs"
+        x = [p.ratio.least for _, p in exact]
+        low = [p.ratio.low if p.ratio.coverage else p.ratio.least for _, p in exact]
+        high = [p.ratio.high if p.ratio.coverage else p.ratio.least for _, p in exact]
+        trace = {
+            "type": "scatter",
+            "mode": "markers",
+            "x": x,
+            "y": [plain(name) for name, _ in exact],
+            "error_x": {
+                "type": "data",
+                "symmetric": False,
+                "thickness": 1.2,
+                "width": 0,
+                "array": [min(end, 1e3) - v for v, end in zip(x, high, strict=True)],
+                "arrayminus": [v - end for v, end in zip(x, low, strict=True)],
             },
+            "marker": {
+                "size": 9,
+                "color": _INK,
+                "symbol": ["circle" if p.verdict else "circle-open" for _, p in exact],
+            },
+            "hovertemplate": "%{y}: %{x:.3g}×<extra></extra>",
+        }
+        title = plain(f"how many times sooner {first} was")
+        line = {"width": 1, "dash": "dash", "color": "#7F7F7F"}
+        level = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+        layout = {
+            "height": 150 + 24 * len(exact),
+            "xaxis": {"type": "log", "title": {"text": title}},
             "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
-            "shapes": [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1,
-                        "line": {"width": 1, "dash": "dash", "color": "#7F7F7F"}}],
-        }  # fmt: skip
-        options[label] = (data, layout)
+            "shapes": [level],
+        }
+        options[label] = ([trace], layout)
     return Panel(
         "times-sooner",
         "Setting by setting",
         f"Right of 1 {first} is sooner, left of it {second}; bars are intervals over seeds, filled "
         "marks are verdicts. What censoring leaves open is in the table alone.",
-        choices(options, of="show"),
+        choices(options, subject="show"),
     )

@@ -14,14 +14,14 @@ from typing import Any
 
 import yaml
 
-from simfed.errors import InputError, InputErrors, Interrupted, SimfedError
+from simfed.ground.errors import InputError, InputErrors, Interrupted, SimfedError
+from simfed.ground.registry import import_part
 from simfed.record.lock import Held
-from simfed.registry import import_part
 from simfed.study.store import StudyFolder, disk_refuses
 
 __all__ = ["Job", "Result", "do"]
 
-_TELL_EVERY_WALL_S = 0.5
+_WRITE_EVERY_WALL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def do(job: Job) -> Result:
             status = "refused"
             reason = f"{refusal.filename or job.study}: {os.strerror(refusal.errno or 0)}"
         else:
-            status, reason = "failed", _sentence(error)
+            status, reason = "failed", _describe(error)
             detail = "" if isinstance(error, SimfedError) else traceback.format_exc()
     return Result(job.address, status, reason, detail, time.perf_counter() - begun)
 
@@ -99,17 +99,17 @@ def _do(job: Job) -> None:
     if folder.is_finished(job.address):
         return
     runner: Callable[..., None] = import_part(job.runner)
-    mine = f"{job.address}-{uuid.uuid4().hex[:8]}" if job.contested else job.address
-    out = folder.partial / mine
+    name = f"{job.address}-{uuid.uuid4().hex[:8]}" if job.contested else job.address
+    out = folder.partial / name
     if not (out / "checkpoint" / "state.json").exists():
         shutil.rmtree(out, ignore_errors=True)  # of a run that was killed early
-    runner(job, out, _Teller(folder, job))
+    runner(job, out, _ProgressWriter(folder, job))
     folder.commit(job.address, out)
 
 
 def run_scenario(job: Job, out: Path, tell: Callable[[int, float, float | None], None]) -> None:
     """Play the scenario into `out`, from its checkpoint if there is one."""
-    from simfed import experiment
+    from simfed.experiment import running as experiment
     from simfed.replay import TrajectoryStore
     from simfed.scenario.load import validated
 
@@ -142,13 +142,13 @@ def run_scenario(job: Job, out: Path, tell: Callable[[int, float, float | None],
     experiment.run(scenario, out, **options)
 
 
-class _Teller:
-    """Tells the study how far a run is, now and then."""
+class _ProgressWriter:
+    """Writes down for the study how far a run is, at most every half second."""
 
     def __init__(self, folder: StudyFolder, job: Job) -> None:
         self._folder = folder
         self._job = job
-        self._told = 0.0
+        self._written_at = 0.0
         self._begun_at_wall = time.time()
         self._accuracy: float | None = None
         self(0, 0.0, None)
@@ -157,9 +157,9 @@ class _Teller:
         if accuracy is not None:
             self._accuracy = accuracy
         now = time.monotonic()
-        if self._told and now - self._told < _TELL_EVERY_WALL_S:
+        if self._written_at and now - self._written_at < _WRITE_EVERY_WALL_S:
             return
-        self._told = now
+        self._written_at = now
         self._folder.tell_progress(
             self._job.address,
             {
@@ -173,9 +173,9 @@ class _Teller:
         )
 
 
-def _sentence(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, InputErrors):
-        return "; ".join(str(one) for one in error.errors)
+        return "; ".join(map(str, error.errors))
     if isinstance(error, SimfedError):
         return str(error)
     if isinstance(error, MemoryError):

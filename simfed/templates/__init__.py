@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from simfed.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed
 
 __all__ = ["Template", "templates", "write_template"]
 
@@ -60,14 +60,18 @@ def write_template(name: str, out: Path) -> list[Path]:
     for _, target in targets:
         if target.exists():
             hint = "another folder: simfed new TEMPLATE DIR"
-            raise InputError("a file that is not there yet", where=str(target), hint=hint)
+            raise InputError(
+                "a new one", where=str(target), problem="there is a file of this name", hint=hint
+            )
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         for file, target in targets:
             target.write_bytes(file.read_bytes())
     except OSError as error:
         where = error.filename or str(out)
-        raise InputError("a file that can be written", where=where, got=error.strerror) from None
+        raise InputError(
+            where=where, problem=f"cannot be written: {error.strerror or error}"
+        ) from None
     return [target for _, target in targets]
 
 

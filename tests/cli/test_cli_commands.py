@@ -40,6 +40,26 @@ def test_run_and_verify(tiny, capsys):
     assert "all invariants hold" in capsys.readouterr().out
 
 
+def test_more_processes_than_have_something_to_do_are_not_started(tiny, capsys, monkeypatch):
+    monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: 1)
+    assert main(["run", tiny, "--workers", "30", "--out", "r", "--no-figures"]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "--workers: 30 processes are too many, 2 do the work (at most one for each client that "
+        "takes part at a time and a few for each core)\n"
+    )
+    assert json.loads(Path("r/manifest.json").read_text())["workers"] == 2
+    assert main(["verify", "r", "--recompute", "1", "--workers", "30"]) == 0
+    said = capsys.readouterr().err
+    assert said == (
+        "--workers: 30 processes are too many, 4 do the work (at most a few for each core)\n"
+    )
+    for quiet in (["--quiet"], ["--time-only", "--quiet"]):
+        words = ["run", tiny, "--workers", "30", "--out", "r", "--overwrite", "--no-figures"]
+        assert main([*words, *quiet]) == 0
+        assert capsys.readouterr().err == ""
+
+
 def test_the_default_folder_is_the_next_free_one(tiny, tmp_path):
     for _ in range(2):
         assert main(["run", tiny, "--time-only", "--quiet", "--no-figures"]) == 0
@@ -93,24 +113,31 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["run", "none.yaml"], "none.yaml: a file that exists"),
-        (["run", "tiny.yaml", "--set", "rounds"], "--set: key.path=value, got 'rounds'"),
+        (["run", "none.yaml"], "none.yaml: no such file"),
+        (["run", "tiny.yaml", "--set", "rounds"], "--set: got 'rounds', expected key.path=value"),
         (["run", "tiny.yaml", "--set", "clients[*].link.upp=1"], "did you mean 'up'?"),
         (
             ["run", "tiny.yaml", "--rounds", "0"],
-            "tiny.yaml: rounds: a whole number of at least 1, got 0",
+            "tiny.yaml: rounds: got 0, expected a whole number of at least 1",
         ),
-        (["run", "tiny.yaml", "--workers", "0"], "--workers: a whole number of at least 1, got 0"),
-        (["run", "tiny.yaml", "--device", "tpu"], "--device: cpu or cuda, got 'tpu'"),
-        (["run", "tiny.yaml", "--resume"], "--resume: --out DIR"),
+        (
+            ["run", "tiny.yaml", "--workers", "0"],
+            "--workers: got 0, expected a whole number of at least 1",
+        ),
+        (["run", "tiny.yaml", "--device", "tpu"], "--device: got 'tpu', expected cpu or cuda"),
+        (
+            ["run", "tiny.yaml", "--resume"],
+            "--resume: no run is named, expected --out DIR of the run to go on with",
+        ),
         (["verify", "."], "a run directory"),
         (["verify", "nowhere"], "nowhere"),
         (["list", "compressor"], ""),
         (
             ["list", "modles"],
             (
-                "list: compressors, policies, models, datasets, selections, methods, devices, "
-                "profiles or scenarios, got 'modles' (did you mean 'models'?)"
+                "list: got 'modles', expected compressors, policies, models, "
+                "datasets, selections, methods, devices, profiles or scenarios (did "
+                "you mean 'models'?)"
             ),
         ),
     ],
@@ -154,7 +181,7 @@ def test_validate_resolved_is_a_scenario_again(tiny, tmp_path, capsys):
 
 
 def test_debug_shows_the_traceback(tiny):
-    from simfed.errors import InputError
+    from simfed.ground.errors import InputError
 
     with pytest.raises(InputError):
         main(["--debug", "run", "none.yaml"])
@@ -234,7 +261,7 @@ def test_the_folder_one_is_in_and_a_folder_without_a_name(tiny, tmp_path, monkey
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert main(["run", "../tiny.yaml", *CLOCK, "--out", ""]) == 2
-    assert "simfed: --out: a folder's name, got ''" in capsys.readouterr().err
+    assert "simfed: --out: got '', expected a folder's name\n" in capsys.readouterr().err
     assert main(["run", "../tiny.yaml", *CLOCK, "--out", "."]) == 0
     assert main(["verify", "."]) == 0
 

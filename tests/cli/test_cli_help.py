@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simfed.cli import main
-from simfed.version import VERSION
+from simfed.ground.version import VERSION
 
 
 def test_version(capsys):
@@ -38,7 +38,10 @@ def test_every_command_that_reads_scenarios_may_be_let_outside(capsys, tmp_path)
         more = ["--out", out] if words[0] in ("run", "study") else []
         assert main([*words, str(read), *more]) == 2
         said = capsys.readouterr().err
-        assert "extends: a file in the scenario's folder or below" in said
+        assert (
+            "extends: '../secret.yaml' lies outside, expected a file in the "
+            "scenario's folder or below (--allow-outside"
+        ) in said
         assert "yours" not in said
         assert main([*words, str(read), *more, "--allow-outside"]) == 2
         assert "yours" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import yaml
 
 import simfed
 from simfed.cli import main
-from simfed.registry import IMPORTS, registry
+from simfed.ground.registry import IMPORTS, registry
 
 PARTS = """
 import simfed
@@ -69,9 +69,9 @@ def test_a_study_s_processes_know_it_as_well(parts, capsys):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "--import {path}: a Python file, got 'none'"),
-        ("x = 1\nraise KeyError('k')", "a Python file that runs, got \"KeyError: 'k' (line 2)\""),
-        ("def f(:", "a Python file that runs, got 'SyntaxError: "),
+        (None, "--import {path}: no file '{path}', expected a Python file"),
+        ("x = 1\nraise KeyError('k')", "bad.py fails with KeyError: 'k' (line 2)\n"),
+        ("def f(:", "bad.py fails with SyntaxError: invalid syntax (bad.py, line 1)\n"),
     ],
 )
 def test_a_file_that_does_not_run_is_one_sentence(parts, tmp_path, capsys, text, said):
@@ -130,11 +130,14 @@ def test_a_file_alone_runs_no_code(scenario, tmp_path, capsys):
         assert main(words) == 2
         said = capsys.readouterr().err
         assert len(said.splitlines()) == 1
-        assert "plugins: consent to run plug-ins, which are code, got 'parts.py'" in said
+        assert (
+            "plugins: parts.py is code, and nobody has asked to run it "
+            "(--allow-plugins, or --import"
+        ) in said
         assert "--allow-plugins, or --import " in said
-    with pytest.raises(simfed.InputError, match="consent"):
+    with pytest.raises(simfed.InputError, match="nobody has asked to run it"):
         simfed.run({**SCENARIO, "plugins": ["parts.py"]}, source=scenario)
-    with pytest.raises(simfed.InputError, match="consent"):
+    with pytest.raises(simfed.InputError, match="nobody has asked to run it"):
         simfed.load_scenario(scenario)
     assert not (tmp_path / "was-run").exists()
     assert simfed.load_scenario(scenario, allow_plugins=True).policy.kind == "always-second"
@@ -154,8 +157,8 @@ def test_a_run_keeps_its_plug_ins_and_finds_them_again(scenario, tmp_path, capsy
     forget()
     assert main([*words, "--resume"]) == 2
     assert main(["verify", out]) == 2  # a stranger's run is data as well
-    assert "got 'plugins/parts.py'" in capsys.readouterr().err
-    assert main(["verify", out, "--allow-plugins", "--replay-draws"]) == 0
+    assert "plugins/parts.py is code, and nobody has asked to run it" in capsys.readouterr().err
+    assert main(["verify", out, "--allow-plugins"]) == 0
     forget()
     assert main(["verify", out, "--import", str(tmp_path / "parts.py")]) == 0  # the same content
     forget()
@@ -181,7 +184,10 @@ def test_plug_ins_lie_beside_the_file_or_below(scenario, parts, tmp_path, capsys
     moved.write_text(yaml.safe_dump({**SCENARIO, "plugins": ["../parts.py"]}))
     assert main(["validate", str(moved), "--allow-plugins"]) == 2
     said = capsys.readouterr().err
-    assert "plugins: a file in the file's own folder or below, got '../parts.py'" in said
+    assert (
+        "plugins: '../parts.py' lies outside, expected a file in the file's "
+        "own folder or below (--allow-outside lets"
+    ) in said
     assert not (tmp_path / "was-run").exists()
     assert main(["validate", str(moved), "--allow-plugins", "--allow-outside"]) == 0
 

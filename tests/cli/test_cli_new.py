@@ -70,10 +70,16 @@ def test_the_listed_are_those_that_can_be_written(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["new", "quickstat"], "new: a template: quickstart, fleet"),
+        (["new", "quickstat"], "new: got 'quickstat', expected a template: quickstart, fleet"),
         (["new", "quickstat"], "did you mean 'quickstart'?"),
-        (["new", "own-model"], "model.py: a file that is not there yet (another folder"),
-        (["new", "fleet", "model.py"], "model.py: a file that can be written"),
+        (
+            ["new", "own-model"],
+            (
+                "model.py: there is a file of this name, expected a new one (another "
+                "folder: simfed new TEMPLATE DIR)\n"
+            ),
+        ),
+        (["new", "fleet", "model.py"], "model.py: cannot be written: File exists\n"),
         (["help", "fleet"], "did you mean 'fleets'?"),
     ],
 )
@@ -157,7 +163,7 @@ def test_a_study_takes_values_from_the_command_line(empty, capsys):
     words = ["study", "run", "study.yaml", "--out", "out", "--time-only", "--quiet", "--jobs", "1"]
     words += ["--set", "grid.policy=[{kind: uniform, strategy: top-k}]"]
     assert main([*words, "--set", "rounds=0"]) == 2
-    assert "rounds: a whole number of at least 1, got 0" in capsys.readouterr().err
+    assert "rounds: got 0, expected a whole number of at least 1" in capsys.readouterr().err
     assert main([*words, "--set", "clients[0].link.up=5 Mbps"]) == 2
     said = capsys.readouterr().err
     assert "a key that is on no axis; values of this one: clients[*].link.up" in said

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.compress import Dense, PeriodicK, RandomK, TopK, undo, with_error_feedback
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 STRATEGIES = [TopK, RandomK, PeriodicK, Dense]
 
@@ -56,7 +56,7 @@ def test_a_strategy_that_chooses_fewer_than_k_is_refused():
             return super().select(update, k // 2)
 
     update = gradient(40, 0)
-    with pytest.raises(InputError, match="10 indices chosen by strategy few, got 5"):
+    with pytest.raises(InputError, match="got 5, expected 10 indices chosen by strategy few"):
         with_error_feedback(Few()).encode(update, np.zeros_like(update), 10)
 
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.compress.arms import arms_of
+from simfed.compress.choice import Choice, choices_of
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.selection import energy_entries, entries_for
-from simfed.errors import InputError
-from simfed.levels import arm_of, checked_level, energy_level, energy_of, level_order, split_arm
-from simfed.registry import registry
+from simfed.ground.errors import InputError
+from simfed.ground.levels import checked_level, energy_level, energy_of, level_order
+from simfed.ground.registry import registry
 
 LEVELS = st.one_of(
     st.integers(1, 10**9),
@@ -93,10 +93,10 @@ def test_entries_for_a_tensor_are_those_of_its_array():
 
 @given(LEVELS)
 def test_an_arms_name_reads_back(level):
-    assert split_arm(arm_of("top-k+qsgd(4,code=elias)", level)) == (
-        "top-k+qsgd(4,code=elias)",
-        level,
-    )
+    choice = Choice("top-k+qsgd(4,code=elias)", level)
+    again = Choice.of(choice.label)
+    assert again == choice
+    assert (again.strategy, again.level) == (choice.strategy, level)
 
 
 def test_levels_sort_by_how_much_they_keep():
@@ -140,10 +140,9 @@ def test_chains_go_by_k_where_their_selection_does():
 
 
 def test_arms_are_strategies_times_levels_where_k_has_a_say():
-    assert arms_of(["random-k", "dense", "top-k@7"], [5, "1%"]) == (
-        "random-k@5", "random-k@1%", "dense", "top-k@7",
-    )  # fmt: skip
-    assert arms_of(["top-k", "dense"]) == ("top-k", "dense")
+    paired = choices_of(["random-k", "dense", "top-k@7"], [5, "1%"])
+    assert list(map(str, paired)) == ["random-k@5", "random-k@1%", "dense", "top-k@7"]
+    assert choices_of(["top-k", "dense"]) == (Choice("top-k"), Choice("dense"))
 
 
 def test_a_level_that_does_not_suit_is_refused():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from simfed.compress import RandomK, random_k_indices
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 
 @given(d=st.integers(1, 400), k=st.integers(1, 420), seed=st.integers(0, 2**32))

@@ -26,7 +26,7 @@ from simfed.compress import (
     top_k_indices,
 )
 from simfed.compress.codec import as_codec
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 F = np.float32
 
@@ -355,5 +355,5 @@ def test_a_matrix_whose_factors_are_no_smaller_travels_whole():
 def test_a_rank_above_the_largest_matrix_is_one_sentence():
     with pytest.raises(InputError) as caught:
         PowerSGD(6).encode(normal(37), None, rng_of(0), layout=[(6, 5), (7,)])
-    expected = "powersgd: rank: a rank of at most 5, that of the largest matrix, got 6"
+    expected = "powersgd: rank: got 6, expected a rank of at most 5, that of the largest matrix"
     assert str(caught.value) == expected

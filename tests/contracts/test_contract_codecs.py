@@ -13,11 +13,11 @@ import engine_worlds as tiny
 
 import simfed
 from simfed.compress import codec_from_spec
+from simfed.compress.choice import Choice
 from simfed.compress.feedback import ErrorFeedback, feedback_for
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
-from simfed.learn.workload import LearningWorkload
-from simfed.registry import registry
-from simfed.seeding import Streams
 from simfed.sim import TimeOnlyWorkload
 
 K, CLIENTS = 60, 2
@@ -29,6 +29,7 @@ ARMS = [
     "random-k+fp16",
     "qsgd(4,code=elias)",
     "ef21(top-k+fp16)",
+    "layers(conv*=periodic-k@10%,fc1.weight=powersgd(1),*=qsgd(4))",
 ]
 LABELS = [codec_from_spec(arm).label for arm in ARMS]
 METHODS = ["fedkd", "fedprox"]
@@ -64,9 +65,8 @@ def workload():
             training={"batch_size": 8} | ({} if method == "fedkd" else {"local_steps": 1}),
             safeguard={"rollback": None},
         )
-        kind = LearningWorkload if method == "fedkd" else HostedWorkload
         data = tiny.federation(scenario, train=48, test=8)
-        made.append(kind(scenario, Streams(3), workers=workers, data=data))
+        made.append(HostedWorkload(scenario, Streams(3), workers=workers, data=data))
         return made[-1]
 
     yield build
@@ -78,7 +78,7 @@ def play(work, arm, rounds):
     """Bytes of all uploads of these rounds; client 0's upload of round 2 is lost."""
     sizes = []
     for round in rounds:
-        uploads = [work.execute(work.task(round, c), arm, K) for c in range(CLIENTS)]
+        uploads = [work.execute(work.task(round, c), Choice(arm, K)) for c in range(CLIENTS)]
         sizes += [upload.uplink_bytes() for upload in uploads]
         if round == 2:
             work.discard(uploads.pop(0))
@@ -100,7 +100,7 @@ def test_a_resumed_run_is_an_uninterrupted_one(workload, method, arm):
     sizes = play(whole, arm, [1, 2, 3])
     first = workload(method, arm)
     assert play(first, arm, [1, 2]) == sizes[: 2 * CLIENTS]
-    under_way = [first.execute(first.task(3, c), arm, K) for c in range(CLIENTS)]
+    under_way = [first.execute(first.task(3, c), Choice(arm, K)) for c in range(CLIENTS)]
     facts, arrays = first.state()
     second = workload(method, arm)
     second.restore(json.loads(json.dumps(facts)), {k: np.array(a) for k, a in arrays.items()})
@@ -128,33 +128,27 @@ def same_in_two_processes(workload, method, arm):
 
 @pytest.mark.parametrize(("method", "arm"), PLAYED)
 def test_what_is_charged_is_what_an_encoder_writes(workload, method, arm, monkeypatch):
-    payloads = []
     work = workload(method, arm)
-    of = work.engine.worker if method == "fedkd" else work
-    name = "_played" if method == "fedkd" else "_encoded"
-    inner = getattr(of, name)
-    monkeypatch.setattr(of, name, lambda *a: payloads.append(inner(*a)) or payloads[-1])
-    upload = work.execute(work.task(1, 0), arm, K)
+    monkeypatch.setattr(work._encoder, "payloads", seen := {})
+    upload = work.execute(work.task(1, 0), Choice(arm, K))
     size = upload.uplink_bytes()
     work.state()
     if arm == "dense":  # sent as it is; what an encoder would make of it has the same size
         update = torch.zeros(upload.task.parameters)
-        payloads.append(codec_from_spec(arm).encode(update, k=K)[0])
-    (payload,) = payloads
+        seen["update"] = codec_from_spec(arm).encode(update, k=K)[0]
+    payload = seen["update"]
     assert size == payload.wire_bytes("fixed") == len(payload.encoded("fixed"))
-    known = work.tasks.uplink_bytes(upload.task, arm, K)
+    known = work.tasks.uplink_bytes(upload.task, Choice(arm, K))
     assert known in (None, size)
     if known is not None:
-        assert TimeOnlyWorkload(work.tasks).size_bytes(upload.task, arm, K) == size
+        assert TimeOnlyWorkload(work.tasks).size_bytes(upload.task, Choice(arm, K)) == size
 
 
 def first_update(workload, method):
     """What client 0 would send of its first update if it sent everything."""
     work = workload(method, "dense")
-    upload = work.execute(work.task(1, 0), "dense", K)
+    upload = work.execute(work.task(1, 0), Choice("dense", K))
     work.state()
-    if method == "fedkd":
-        return upload.payload.values.numpy().copy()
     return upload.values["update"].numpy().copy()
 
 
@@ -162,14 +156,9 @@ def first_update(workload, method):
 def test_a_lost_upload_returns_to_where_the_codec_keeps_its_error(workload, method, arm):
     update = first_update(workload, method)
     work = workload(method, arm)
-    work.discard(work.execute(work.task(1, 0), arm, K))
-    if method == "fedkd":
-        residual = work.engine.prototypes["only"].residuals[0].numpy()
-        memory = work._memories[0, arm]
-    else:
-        kept = work._residuals.get((0, "update"))
-        residual = np.zeros_like(update) if kept is None else kept.numpy()
-        memory = work._memories[0, "update", arm]
+    work.discard(work.execute(work.task(1, 0), Choice(arm, K)))
+    residual = tiny.residual(work, 0).numpy()
+    memory = work._memories[0, "update", arm]
     close = {"rtol": 1e-5, "atol": 1e-6 * np.abs(update).max()}
     if isinstance(feedback_for(codec_from_spec(arm)), ErrorFeedback):
         np.testing.assert_allclose(residual, update, **close)
@@ -186,17 +175,11 @@ def test_arms_take_turns_and_nothing_is_left_behind(workload, arm):
     """What top-k left in the residual goes with the update of a codec that keeps its own error."""
     work = workload("fedkd", arm)
     for round, played in enumerate(["top-k", arm], 1):
-        work.merge(round, [work.execute(work.task(round, c), played, K) for c in range(CLIENTS)])
-        left = work.engine.prototypes["only"].residuals
-        assert bool(left.any()) == (played == "top-k")
-
-
-def test_a_codec_for_whole_updates_has_room_beside_one_of_k(workload):
-    small = workload("fedkd", "top-k", strategies=["top-k"])
-    large = workload("fedkd", "adacomp", strategies=["top-k", "adacomp"])
-    d = large.engine.prototypes["only"].parameters
-    assert small.engine.prototypes["only"].capacity == K
-    assert large.engine.prototypes["only"].capacity == d
+        work.merge(
+            round, [work.execute(work.task(round, c), Choice(played, K)) for c in range(CLIENTS)]
+        )
+        for client in range(CLIENTS):
+            assert bool(tiny.residual(work, client).any()) == (played == "top-k")
 
 
 @pytest.mark.parametrize("arm", ["top-k+qsgd(4)", "powersgd(2)"])

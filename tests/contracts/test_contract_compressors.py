@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-import simfed.registry
+import simfed.ground.registry
 from simfed.compress import FP16, QSGD, AdaComp, DetachedEF, Memory, RandomK, Selection, TopK
-from simfed.registry import Registry, registry
+from simfed.ground.registry import Registry, registry
 from simfed.testing import check_compressor
 
 
@@ -79,14 +79,14 @@ def own_registry(monkeypatch):
     """A compressor registry that forgets what a test adds."""
     old = registry("compressor")
     new = Registry("compressor", {name: old._builtin[name] for name in old._builtin})
-    monkeypatch.setitem(simfed.registry.REGISTRIES, "compressor", new)
+    monkeypatch.setitem(simfed.ground.registry.REGISTRIES, "compressor", new)
 
 
 @pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize(
     ("cls", "complaint"),
     [
-        (OneTooFew, "1 indices chosen by strategy broken, got 0"),
+        (OneTooFew, "got 0, expected 1 indices chosen by strategy broken"),
         (Unsorted, "sorted, distinct"),
         (Repeats, "sorted, distinct"),
         (NarrowIndices, "int64"),
@@ -98,7 +98,7 @@ def own_registry(monkeypatch):
     ],
 )
 def test_a_broken_compressor_is_noticed(cls, complaint):
-    simfed.registry.register("compressor", "broken", cls)
+    simfed.ground.registry.register("compressor", "broken", cls)
     with pytest.raises(AssertionError, match=complaint):
         check_compressor(cls)
 
@@ -171,7 +171,7 @@ class StateOfTensors(DetachedEF):
     ],
 )
 def test_a_broken_codec_is_noticed(cls, complaint):
-    simfed.registry.register("compressor", "broken", cls)
+    simfed.ground.registry.register("compressor", "broken", cls)
     with pytest.raises(AssertionError, match=complaint):
         check_compressor(cls)
 

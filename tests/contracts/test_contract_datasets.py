@@ -11,10 +11,10 @@ import struct
 import numpy as np
 import pytest
 
+from simfed.ground.registry import registry
 from simfed.learn.catalogue import DatasetFacts
 from simfed.learn.data import Dataset
 from simfed.learn.data.store import Published, PublishedFile
-from simfed.registry import registry
 from simfed.testing import check_dataset
 
 PUBLISHED = {name: registry("dataset").get(name) for name in registry("dataset").names()}

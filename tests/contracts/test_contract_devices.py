@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import simfed
-from simfed.assembly import available_profiles
 from simfed.device import load_profile, profile_names
-from simfed.errors import InputError
-from simfed.registry import REGISTRIES, Registry
+from simfed.experiment.assembly import available_profiles
+from simfed.ground.errors import InputError
+from simfed.ground.registry import REGISTRIES, Registry
 from simfed.testing import check_device
 
 OWN = sorted((Path(__file__).resolve().parents[2] / "calibration").glob("*.yaml"))
@@ -78,5 +78,7 @@ def test_the_check_finds(board, change, says):
 
 def test_a_device_that_is_no_path_is_one_sentence(board):
     simfed.register("device", "my-board", board.parent / "none.yaml")
-    with pytest.raises(InputError, match="device my-board: a path of a calibration profile"):
+    with pytest.raises(
+        InputError, match=r"device my-board: got .+, expected a path of a calibration profile"
+    ):
         load_profile("my-board")

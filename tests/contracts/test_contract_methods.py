@@ -2,18 +2,28 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
+import engine_worlds as tiny
+
+from simfed.ground.errors import InputError
+from simfed.ground.method import Field, Work
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fedmd import FedMD
 from simfed.learn.methods.fedprox import FedProx
 from simfed.learn.methods.local_only import LocalOnly
-from simfed.method import Field, Work
-from simfed.registry import registry
+from simfed.learn.plain import plain_rounds
+from simfed.scenario import Scenario
 from simfed.testing import check_method
 
 OPTIONS = {
@@ -30,7 +40,7 @@ def test_registered_method_keeps_the_contract(name):
 
 def test_methods_are_known_without_torch():
     code = (
-        "import sys; from simfed.registry import registry as r;"
+        "import sys; from simfed.ground.registry import registry as r;"
         "[r('method').get(name)() for name in r('method').names()];"
         "sys.exit('torch' in sys.modules)"
     )
@@ -157,3 +167,77 @@ class Untested(FedProx):
 def test_a_broken_method_is_noticed(cls, options, complaint):
     with pytest.raises(AssertionError, match=complaint):
         check_method(cls, **options)
+
+
+# ---- every key is read, or refused ---------------------------------------------------------------
+
+KEYS = {
+    "credit": {"policy": {"local_loss": {"credit": "as-printed", "samples": 20}}},
+    "data": {"policy": {"local_loss": {"data": "batch"}}},
+    "samples": {"policy": {"local_loss": {"samples": 3}}},
+    "public_batch": {"dataset": {"public_batch": 8}},
+    "distillation": {"distillation": {"temperature": 5.0}},
+    "momentum": {"training": {"momentum": 0.5}},
+    "k": {"compression": {"k": 7}},
+}
+"""Keys that learning looks at, at another value than `plain_world` has them."""
+
+
+def plain_world(method, changes=None):
+    """Two rounds of two clients whose policies learn; None where a key is refused."""
+    changes = changes or {}
+    public = {"public": 24} if registry("method").get(method).needs_public else {}
+    reward = {"local_loss": {"samples": 20}} | changes.get("policy", {})
+    try:
+        return Scenario.model_validate(
+            {
+                "name": "keys",
+                "rounds": 3,
+                "method": {"kind": method, **OPTIONS_HERE.get(method, {})},
+                "dataset": {"name": "mnist-mini", **public, **changes.get("dataset", {})},
+                "prototypes": {"only": {"model": "logistic-regression"}},
+                "clients": [{"count": 2, "prototype": "only", "device": "any"}],
+                "training": {"batch_size": 8, "local_steps": 2, **changes.get("training", {})},
+                "policy": {"kind": "exp3", "mixing": 1.0, "reward": reward},
+                "compression": {"k": 40, **changes.get("compression", {})},
+                "evaluation": {"every": 3},
+                **{name: of for name, of in changes.items() if name == "distillation"},
+            }
+        )
+    except ValueError:
+        return None
+
+
+OPTIONS_HERE = {
+    **{name: {"compress_logits": True} for name in ("fedmd", "kt-pfl")},
+    "fedal": {"compress_logits": True, "server_steps": 2},
+    "feddf": {"steps": 2, "check_every": 1, "batch_size": 4},
+    "fedtgp": {"server_epochs": 1},
+    "fedgen": {"server_steps": 2},
+}
+"""Some compress only where they are told to, some take long."""
+
+
+def learned(scenario):
+    """What its rounds came to, and whether anything was compressed."""
+    data = tiny.federation(scenario, side=28, train=120, test=8)
+    work = HostedWorkload(scenario, Streams(0), data=data)
+    compresses = bool(work.task(1, 0).plan.longest)
+    outcomes = [repr(played.outcome) for played in plain_rounds(scenario, work, Streams(0))]
+    work.close()
+    return outcomes, compresses
+
+
+@pytest.mark.parametrize("method", sorted(registry("method").names()))
+def test_every_key_that_is_accepted_is_read(method):
+    """What a policy is paid for needs something to choose: where nothing is compressed, no policy
+    is asked."""
+    plain, compresses = learned(plain_world(method))
+    unread = []
+    for key, changes in KEYS.items():
+        changed = plain_world(method, changes)
+        asks = key not in ("credit", "data", "samples", "k") or compresses
+        with suppress(InputError):  # refused where it is to be learned
+            if changed is not None and asks and learned(changed)[0] == plain:
+                unread.append(key)
+    assert unread == []

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from simfed.ground.registry import registry
 from simfed.learn.catalogue import ModelFacts
 from simfed.learn.models import LeNet5Half, LogisticRegression
 from simfed.learn.models.layers import ReluPool
-from simfed.registry import registry
 from simfed.testing import check_model
 
 

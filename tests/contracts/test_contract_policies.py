@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from simfed.compress.choice import Choice
+from simfed.ground.registry import registry
 from simfed.policy import Ascend, Pull, Replay, Uniform
-from simfed.registry import registry
 from simfed.testing import check_policy
 
 OPTIONS = {"uniform": {"strategy": "random-k"}}
@@ -32,22 +33,22 @@ def test_so_it_does_with_other_options(name, options):
 
 
 def test_replay_keeps_the_contract():
-    check_policy(Replay, recorded=["top-k", "random-k", "periodic-k"] * 21)
+    check_policy(Replay, recorded=list(map(Choice, ["top-k", "random-k", "periodic-k"])) * 21)
 
 
 class StrangeArm(Ascend):
     def pull(self, rng):
-        return Pull("zip", "explore", 1.0)
+        return Pull(Choice("zip"), "explore", 1.0)
 
 
 class NoProbability(Ascend):
     def pull(self, rng):
-        return Pull("top-k", "explore", 0.0)
+        return Pull(Choice("top-k"), "explore", 0.0)
 
 
 class PlaysForced(Ascend):
     def pull(self, rng):
-        return Pull("top-k", "forced")
+        return Pull(Choice("top-k"), "forced")
 
 
 class GlobalRandomness(Ascend):
@@ -104,4 +105,4 @@ def test_a_broken_policy_is_noticed(cls, complaint):
 
 
 def test_uniform_may_play_an_arm_beside_the_others():
-    assert Uniform(("top-k",), strategy="dense").arms == ("top-k", "dense")
+    assert Uniform(("top-k",), strategy="dense").arms == (Choice("top-k"), Choice("dense"))

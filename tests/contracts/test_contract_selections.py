@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simfed.registry import registry
+from simfed.ground.registry import registry
 from simfed.testing import check_selection
 
 NAMES = registry("selection").names()

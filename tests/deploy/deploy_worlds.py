@@ -12,8 +12,8 @@ from subprocess import TimeoutExpired
 from simfed.deploy.joining import join
 from simfed.deploy.peers import Patience
 from simfed.deploy.serving import Listening, serve
+from simfed.ground.registry import registry
 from simfed.learn import apart
-from simfed.registry import registry
 from simfed.scenario import Scenario
 
 __all__ = ["TimeoutExpired", "serve"]
@@ -91,13 +91,13 @@ class Crowd:
 
     def begin(self, host, port):
         self.threads = [
-            threading.Thread(target=self._be, args=(host, port, client), daemon=True)
+            threading.Thread(target=self.join, args=(host, port, client), daemon=True)
             for client in self._clients
         ]
         for thread in self.threads:
             thread.start()
 
-    def _be(self, host, port, client):
+    def join(self, host, port, client):
         try:
             join(host, port, client, **self._options)
         except Exception as error:
@@ -140,9 +140,12 @@ def free_port():
 def command(*arguments):
     """A `simfed` process."""
     return subprocess.Popen(
-        [sys.executable, "-m", "simfed", *arguments], stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "simfed", *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 def wait_for_line(process, said):

@@ -5,19 +5,19 @@ import numpy as np
 import pytest
 import torch
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.learn.apart import loss_of
 from simfed.learn.apart_changes import ChangesDown, ChangesHeld
 from simfed.learn.changes import Changes
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.parcel import Parcel
-from simfed.learn.workload import LearningWorkload
-from simfed.seeding import Streams
 
 
 @pytest.fixture(scope="module")
 def tasks():
     plan = worlds.scenario(downlink={"compression": {"k": 300, "strategy": "top-k"}})
-    work = LearningWorkload(plan, Streams(0), learns=False)
+    work = HostedWorkload(plan, Streams(0), learns=False)
     yield plan, work.tasks
     work.close()
 

@@ -9,10 +9,10 @@ import pytest
 from test_deploy_loopback import CHANGES, assert_same_learning
 
 import simfed
-from simfed.audit import verify
 from simfed.deploy.serving import Listening
-from simfed.errors import Interrupted
+from simfed.ground.errors import Interrupted
 from simfed.learn import apart
+from simfed.verify.audit import verify
 
 
 class Vanishes(Exception):
@@ -34,7 +34,7 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypa
         def work(self, parcel):
             tasks.append(parcel)
             if len(tasks) == 2:
-                again = threading.Thread(target=crowd._be, args=(*where["is"], 1), daemon=True)
+                again = threading.Thread(target=crowd.join, args=(*where["is"], 1), daemon=True)
                 crowd.threads.append(again)
                 again.start()
                 raise Vanishes
@@ -49,9 +49,12 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypa
 
     monkeypatch.setattr(apart, "client_half", made)
     real = worlds.deployed(
-        plan, tmp_path / "real", crowd=crowd, slow={"client_0": 0.3},
+        plan,
+        tmp_path / "real",
+        crowd=crowd,
+        slow={"client_0": 0.3},
         told=lambda host, port: where.update({"is": (host, port)}),
-    )  # fmt: skip
+    )
     rows = real.participations[real.participations["client"] == 1]
     assert isinstance(crowd.errors[1], Vanishes)
     assert rows["outcome"].tolist()[:2] == ["aggregated", "dropped"]
@@ -102,8 +105,15 @@ def test_a_server_killed_at_twenty_moments_ends_with_the_bits_of_the_simulation(
         worlds.command("join", f"127.0.0.1:{port}", "--client", str(n), "--patience", "60")
         for n in range(3)
     ]
-    serve = ["serve", str(file), "--listen", f"127.0.0.1:{port}", "--out", str(tmp_path / "real"),
-             "--no-figures"]  # fmt: skip
+    serve = [
+        "serve",
+        str(file),
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--out",
+        str(tmp_path / "real"),
+        "--no-figures",
+    ]
     try:
         server = worlds.command(*serve)
         for kill in range(20):
@@ -132,9 +142,14 @@ def test_clients_killed_at_twenty_moments_leave_a_whole_run(tmp_path):
     file.write_text(simfed.scenario.dump_scenario(plan))
     port = worlds.free_port()
     server = worlds.command(
-        "serve", str(file), "--listen", f"127.0.0.1:{port}", "--out", str(tmp_path / "real"),
+        "serve",
+        str(file),
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--out",
+        str(tmp_path / "real"),
         "--no-figures",
-    )  # fmt: skip
+    )
 
     def client(number):
         return worlds.command("join", f"127.0.0.1:{port}", "--client", str(number))

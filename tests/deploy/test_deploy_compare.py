@@ -11,13 +11,13 @@ import yaml
 from typer.testing import CliRunner
 
 import simfed
+from simfed.calibrate.from_run import centre_rows
+from simfed.calibrate.profiles import fit_profile, profile_text
 from simfed.cli import main
 from simfed.cli.app import app
+from simfed.deploy.fidelity import fidelity
 from simfed.device import load_profile
-from simfed.device.calibrate import fit_profile, profile_text
 from simfed.device.table import read_table
-from simfed.from_run import centred
-from simfed.report.fidelity import fidelity
 
 
 def run(rows, server_s=0.0, mode="full"):
@@ -35,17 +35,27 @@ def run(rows, server_s=0.0, mode="full"):
                 )
             )
             parts.append(
-                {"round": round, "client": client, "arm": "top-k", "outcome": "aggregated",
-                 "started_at_s": start_s, "finished_at_s": start_s + lasts_s, "offline_s": 0.0,
-                 "waiting_s": lasts_s - sum(seconds), **phases}
-            )  # fmt: skip
+                {
+                    "round": round,
+                    "client": client,
+                    "arm": "top-k",
+                    "outcome": "aggregated",
+                    "started_at_s": start_s,
+                    "finished_at_s": start_s + lasts_s,
+                    "offline_s": 0.0,
+                    "waiting_s": lasts_s - sum(seconds),
+                    **phases,
+                }
+            )
         start_s += lasts_s
     columns = ["round", "duration_s", "server_s", "critical_client"]
     return SimpleNamespace(
-        participations=pd.DataFrame(parts), rounds=pd.DataFrame(rounds, columns=columns),
-        manifest={"mode": mode}, scenario={"aggregation": {"mode": "synchronous"}},
+        participations=pd.DataFrame(parts),
+        rounds=pd.DataFrame(rounds, columns=columns),
+        manifest={"mode": mode},
+        scenario={"aggregation": {"mode": "synchronous"}},
         spans=pd.DataFrame(columns=["kind", "round", "client", "started_at_s", "finished_at_s"]),
-    )  # fmt: skip
+    )
 
 
 def test_errors_stand_per_phase_client_and_round():
@@ -101,6 +111,11 @@ def test_compare_prints_the_errors_and_keeps_the_bound(pair, tmp_path):
     assert main(["compare", real, real, "--bound", "1%"]) == 0
     assert main(["compare", simulated, real, "--bound", "1%"]) == 3
     assert main(["compare", simulated, real, "--bound", "5"]) == 2
+
+
+def test_real_clients_measure_their_training_and_their_compression(pair):
+    participations = simfed.load_run(pair[1]).participations
+    assert (participations[["training_s", "compression_s"]] > 0).all(axis=None)
 
 
 def test_a_deployed_run_becomes_a_profile_with_which_its_simulation_is_better(pair, tmp_path):
@@ -163,8 +178,9 @@ def test_what_hosts_and_the_server_took_is_in_the_scenario_that_a_deployed_run_b
     evaluation_s = of_server.iloc[-1] - of_server.iloc[0]
     assert evaluation_s == pytest.approx(spans[tests]["seconds"].median(), rel=1e-3)
     assert set(again.spans["kind"]) >= {"handling", "evaluation"}
-    main(["calibrate", "fit", "--from", str(real), "--no-host", "--kind", "table", "--out",
-          str(out)])  # fmt: skip
+    main(
+        ["calibrate", "fit", "--from", str(real), "--no-host", "--kind", "table", "--out", str(out)]
+    )
     assert "handling" not in yaml.safe_load(out.read_text())
 
 
@@ -192,12 +208,18 @@ def test_a_fixed_policy_is_not_charged_for_the_losses_that_a_learning_one_waits_
 
 
 def test_what_a_scenario_said_of_its_devices_gives_way_to_what_was_measured(tmp_path):
-    clients = [{"count": 3, "prototype": "small", "device": {"assume": {"training": "9 s",
-                "compression": "9 s", "auxiliary": "1 ms"}}}]  # fmt: skip
+    clients = [
+        {
+            "count": 3,
+            "prototype": "small",
+            "device": {"assume": {"training": "9 s", "compression": "9 s", "auxiliary": "1 ms"}},
+        }
+    ]
     worlds.deployed(worlds.scenario(method="fedavg", clients=clients), tmp_path / "real")
     out = tmp_path / "here.yaml"
-    main(["calibrate", "fit", "--from", str(tmp_path / "real"), "--kind", "table", "--out",
-          str(out)])  # fmt: skip
+    main(
+        ["calibrate", "fit", "--from", str(tmp_path / "real"), "--kind", "table", "--out", str(out)]
+    )
     (group,) = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())["clients"]
     said = {name: s for name, s in group["device"]["assume"].items() if s is not None}
     assert said == {"auxiliary": "0.001 s"}
@@ -215,11 +237,11 @@ def test_rows_with_the_profiles_scatter_have_the_means_that_were_measured(tmp_pa
     path = tmp_path / "table.csv"
     path.write_text("\n".join(lines))
     table = read_table([path])
-    document = centred(fit_profile(table, kind="table", name="x").document, table)
+    document = centre_rows(fit_profile(table, kind="table", name="x").document, table)
     (tmp_path / "x.yaml").write_text(profile_text(document, "made here"))
     profile = load_profile(tmp_path / "x.yaml")
     noise = profile.noise["compression"]
     for model in ("lenet5-half", "lenet5"):
         nominal_s = profile.seconds("compression", model=model, strategy="top-k", k=1000)
-        measured = [row.seconds for row in table.of(("compression", model, "top-k"))]
+        measured = [row.seconds for row in table.rows_of(("compression", model, "top-k"))]
         assert nominal_s * noise.mean == pytest.approx(np.mean(measured), rel=1e-4)

@@ -12,12 +12,12 @@ import pytest
 from test_deploy_loopback import assert_same_learning
 
 import simfed
-from simfed.audit import verify
 from simfed.deploy import shaping
 from simfed.deploy.local import deploy
 from simfed.deploy.warden import Warden
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.net import Star
+from simfed.verify.audit import verify
 
 SLOW = {**worlds.TIMES, "speed": 0.5}
 # slow enough for a transfer to take much longer than a busy processor delays its end
@@ -27,9 +27,12 @@ NARROW = {"up": "1 Mbps", "down": "1.5 Mbps"}
 def shaped_plan(**changes):
     clients = [{"count": 3, "prototype": "small", "device": SLOW, "link": NARROW}]
     return worlds.scenario(
-        clients=clients, rounds=8, checkpoint={"every": 0},
-        compression={"k": 15_000, "index_code": "fixed"}, **changes,
-    )  # fmt: skip
+        clients=clients,
+        rounds=8,
+        checkpoint={"every": 0},
+        compression={"k": 15_000, "index_code": "fixed"},
+        **changes,
+    )
 
 
 def needs_shaping():
@@ -37,6 +40,14 @@ def needs_shaping():
     lacks = shaping.missing(Star(1, up_bytes_per_s=1e6), [0.5])
     if lacks:
         pytest.skip(f"shaped links need {' and '.join(lacks)}")
+
+
+def test_more_clients_than_processes_that_a_machine_can_have_are_refused():
+    crowd = [{"count": 1001, "prototype": "small", "device": worlds.TIMES}]
+    with pytest.raises(
+        InputError, match=r"clients: got 1001, expected at most 1,000 clients, as each is a process"
+    ):
+        deploy(worlds.scenario(clients=crowd))
 
 
 def test_links_become_token_buckets_and_delays_inside_namespaces():
@@ -95,10 +106,16 @@ def test_what_shaping_lacks_is_named(monkeypatch):
 
 def test_links_that_vary_cannot_be_shaped(tmp_path):
     plan = worlds.scenario(
-        clients=[{"count": 3, "prototype": "small", "device": "x86-2core-vm",
-                  "link": {"up": "2 Mbps", "down": "8 Mbps", "loss": 0.01}}],
+        clients=[
+            {
+                "count": 3,
+                "prototype": "small",
+                "device": "x86-2core-vm",
+                "link": {"up": "2 Mbps", "down": "8 Mbps", "loss": 0.01},
+            }
+        ],
         network={"model": "tcp"},
-    )  # fmt: skip
+    )
     with pytest.raises(InputError, match="links that lose packets"):
         deploy(plan, shaped=True, progress=False)
 

@@ -5,18 +5,26 @@ import numpy as np
 import pytest
 
 import simfed
-from simfed.audit import verify
-from simfed.learn.apart_batched import BatchedClient
 from simfed.learn.apart_changes import ChangesDown, ChangesHeld
+from simfed.learn.apart_hosted import HostedClient
+from simfed.verify.audit import verify
 
 LEARNED = {
     "prototypes": None,
     "participations": [
-        "round", "client", "prototype", "model_version", "arm", "k", "choice", "outcome",
-        "staleness", "merge",
+        "round",
+        "client",
+        "prototype",
+        "model_version",
+        "arm",
+        "k",
+        "choice",
+        "outcome",
+        "staleness",
+        "merge",
     ],
     "clients": None,
-}  # fmt: skip
+}
 
 
 def assert_same_learning(real, simulated):
@@ -48,11 +56,15 @@ def assert_spans_fill_every_participation(real):
     "changes",
     [
         {"method": "fedkd", "policy": {"kind": "uniform", "strategy": "periodic-k"}},
-        {"method": "scaffold", "compression": {"k": 500, "index_code": "seeded"},
-         "policy": {"kind": "uniform", "strategy": "random-k"}, "rounds": 2},
+        {
+            "method": "scaffold",
+            "compression": {"k": 500, "index_code": "seeded"},
+            "policy": {"kind": "uniform", "strategy": "random-k"},
+            "rounds": 2,
+        },
     ],
     ids=lambda changes: changes["method"],
-)  # fmt: skip
+)
 def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(tmp_path, changes):
     plan = worlds.scenario(**changes)
     real = worlds.deployed(plan, tmp_path / "real")
@@ -69,9 +81,10 @@ def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(tmp_p
     """Whatever becomes of what they had sent, they go on from the bits of the simulation."""
     rollback = {"threshold": 1.0, "max_consecutive": 2}
     plan = worlds.scenario(
-        rounds=6, safeguard={"rollback": rollback, "residuals": residuals},
+        rounds=6,
+        safeguard={"rollback": rollback, "residuals": residuals},
         policy={"kind": "uniform", "strategy": "random-k"},
-    )  # fmt: skip
+    )
     real = worlds.deployed(plan, tmp_path / "real")
     simulated = simfed.run(plan, progress=False, workers=1)
     assert real.rounds["rolled_back"].equals(simulated.rounds["rolled_back"])
@@ -93,9 +106,11 @@ def assert_changes_travelled(real, simulated):
 def test_changes_of_the_model_travel_to_whom_has_the_rest(tmp_path):
     """Of a round that is undone none do; who was away for a round gets each of them."""
     plan = worlds.scenario(
-        rounds=8, participation={"clients_per_round": 2}, downlink=CHANGES,
+        rounds=8,
+        participation={"clients_per_round": 2},
+        downlink=CHANGES,
         safeguard={"rollback": {"threshold": 1.0, "max_consecutive": 2}},
-    )  # fmt: skip
+    )
     real = worlds.deployed(plan, tmp_path / "real")
     simulated = simfed.run(plan, progress=False, workers=1)
     assert 0 < real.rounds["rolled_back"].sum() < 8
@@ -152,10 +167,13 @@ def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, 
 def test_losses_are_measured_where_the_changes_lead(method, strategy):
     """Weights by which a policy's gain is measured travel as changes as well."""
     plan = worlds.scenario(
-        method=method, rounds=5, participation={"clients_per_round": 2},
-        compression={"k": 500, "strategies": ["top-k"]}, policy={"kind": "ascend"},
+        method=method,
+        rounds=5,
+        participation={"clients_per_round": 2},
+        compression={"k": 500, "strategies": ["top-k"]},
+        policy={"kind": "ascend"},
         downlink={"compression": {"k": 300, "strategy": strategy, "index_code": "seeded"}},
-    )  # fmt: skip
+    )
     real, simulated = worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
     assert_same_learning(real, simulated)
     assert real.participations["gain"].equals(simulated.participations["gain"])
@@ -164,9 +182,22 @@ def test_losses_are_measured_where_the_changes_lead(method, strategy):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "method",
-    ["fedavg", "fedprox", "fedopt", "fedproto", "fedgen", "fedmd", "feddf", "kt-pfl", "fedal",
-     "fedkd-mutual", "fedtgp", "local-only"],
-)  # fmt: skip
+    [
+        "fedavg",
+        "fedprox",
+        "fedopt",
+        "fedproto",
+        "fedgen",
+        "fedmd",
+        "feddf",
+        "kt-pfl",
+        "fedal",
+        "fedkd-mutual",
+        {"kind": "fedtgp", "predict": "nearest-mean"},
+        "local-only",
+    ],
+    ids=str,
+)
 def test_every_method_learns_the_bits_of_the_simulation(method):
     plan = worlds.scenario(method=method)
     assert_same_learning(worlds.deployed(plan), simfed.run(plan, progress=False, workers=1))
@@ -175,10 +206,18 @@ def test_every_method_learns_the_bits_of_the_simulation(method):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "strategy",
-    ["dense", {"qsgd": {"levels": 4}}, {"chain": ["top-k", "fp16"]}, "dgc", {"ef21": {}},
-     {"powersgd": {"rank": 2}}, "adacomp", "detached-ef"],
+    [
+        "dense",
+        {"qsgd": {"levels": 4}},
+        {"chain": ["top-k", "fp16"]},
+        "dgc",
+        {"ef21": {}},
+        {"powersgd": {"rank": 2}},
+        "adacomp",
+        "detached-ef",
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
     from simfed.compress.codec import codec_from_spec
 
@@ -203,13 +242,13 @@ def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
 
 
 def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(tmp_path, monkeypatch):
-    measures, asked = BatchedClient._wants_loss, set()
+    measures, asked = HostedClient._wants_loss, set()
 
-    def wants_loss(self, client):
-        asked.add((self.version, found := measures(self, client)))
+    def wants_loss(self, upload):
+        asked.add((self.version, found := measures(self, upload)))
         return found
 
-    monkeypatch.setattr(BatchedClient, "_wants_loss", wants_loss)
+    monkeypatch.setattr(HostedClient, "_wants_loss", wants_loss)
     policy = {"kind": "exp3", "mixing": 0.1}
     worlds.deployed(worlds.scenario(policy=policy, rounds=3), tmp_path / "real")
     assert asked == {(0, True), (1, False), (2, False)}

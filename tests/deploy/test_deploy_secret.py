@@ -10,7 +10,7 @@ import simfed
 from simfed.deploy.peers import Patience
 from simfed.deploy.serving import Listening
 from simfed.deploy.tls import client_tls, server_tls
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 
 def certificate(folder, name):
@@ -19,11 +19,29 @@ def certificate(folder, name):
         return None
     paths = folder / f"{name}.pem", folder / f"{name}.key"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
-         "subjectAltName=IP:127.0.0.1", "-out", paths[0], "-keyout", paths[1]],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            f"/CN={name}",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-out",
+            paths[0],
+            "-keyout",
+            paths[1],
+        ],
+        check=True,
+        capture_output=True,
+    )
     return paths
 
 
@@ -44,8 +62,9 @@ def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get
 
     listening = Listening(
         patience=Patience(handshake_s=2.0, silence_s=20.0, beat_s=0.2, answer_s=60.0),
-        join_s=60.0, tls=server_tls(*ours),
-    )  # fmt: skip
+        join_s=60.0,
+        tls=server_tls(*ours),
+    )
     crowd = worlds.Crowd(tls=client_tls(ours[0]))
     real = worlds.deployed(plan, listening=listening, crowd=crowd, before=others_first)
     assert crowd.errors == {}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.deploy.clocks import Exchange, Line
+from simfed.deploy.clocks import ClockLine, Exchange
 from simfed.deploy.frames import Refused
 from simfed.deploy.measured import Instants, lay_out
 from simfed.deploy.world import RealTime
@@ -21,7 +21,7 @@ seconds = st.floats(0, 10)
 )
 def test_the_other_clock_is_ahead_by_what_is_found_within_what_is_said(ahead_s, ways):
     """Whatever the two ways take, equal or not."""
-    line, now_s = Line(), 100.0
+    line, now_s = ClockLine(), 100.0
     for there_s, thinking_s, back_s in ways:
         heard_s = now_s + there_s
         came_s = heard_s + thinking_s + back_s
@@ -75,11 +75,11 @@ def test_what_happened_before_a_deadline_counts_however_late_it_is_heard_of():
 
     def story():
         zero_s = time.monotonic()
-        threading.Thread(
-            target=lambda: (time.sleep(0.1), env.post(time.monotonic(), lambda: heard.append("it")))
-        ).start()
+        other = threading.Thread(target=env.post, args=(zero_s + 0.1, lambda: heard.append("it")))
         deadline = env.timeout(0.2)
         time.sleep(0.3)  # as a merge does
+        other.start()
+        other.join()
         assert time.monotonic() - zero_s >= 0.3
         yield deadline
         heard.append("the deadline")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from simfed.cli.calibrate import app
 from simfed.device import load_profile
 from simfed.device.table import Row, Table
-from simfed.errors import BrokenInvariant, InputError
+from simfed.ground.errors import BrokenInvariant, InputError
 
 PNG = b"\x89PNG"
 
@@ -118,13 +118,13 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["fit", "{}/none.csv", "--out", "{}/x.yaml"], "readable CSV"),
+        (["fit", "{}/none.csv", "--out", "{}/x.yaml"], "cannot be read: No such file or directory"),
         (["fit", "{}/table.csv", "--out", "{}/x.yaml", "--kind", "laws"], "law or table"),
-        (["check", "{}/none.yaml", "{}/other.csv"], "a profile that exists"),
+        (["check", "{}/none.yaml", "{}/other.csv"], "no such file"),
         (["check", "{}/made-up.yaml", "{}/other.csv", "--bound", "wide"], "a relative error"),
         (["check", "{}/made-up.yaml", "{}/other.csv", "--bound", "10"], "up to 100%"),
         (["show", "{}/made-up.yaml", "--out", "{}/x.gif"], "a file named"),
-        (["show", "made-upp"], "a calibration profile"),
+        (["show", "made-upp"], "no calibration profile"),
         (["measure", "--out", "{}/m.csv", "--models", "lenet6"], "did you mean 'lenet5'?"),
         (["measure", "--out", "{}/m.csv", "--models", "lenet5@mnst"], "did you mean 'mnist'?"),
         (["measure", "--out", "{}/m.csv", "--k", "1k"], "whole numbers"),
@@ -139,10 +139,10 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
         (["measure", "--out", "{}/table.csv/m.csv"], "got 'Not a directory'"),
         (
             ["measure", "--out", "{}/m.csv", "--k", "99999999", "--only", "compression"],
-            "--k: a K that a model has, got 99999999",
+            "--k: got 99999999, expected a K that a model has",
         ),
-        (["show", 300 * "x"], "a calibration profile"),
-        (["show", 300 * "x" + ".yaml"], "a profile that exists"),
+        (["show", 300 * "x"], "no calibration profile"),
+        (["show", 300 * "x" + ".yaml"], "no such file"),
     ],
 )
 def test_wrong_arguments_end_in_one_sentence(folder, arguments, names):
@@ -155,12 +155,23 @@ def test_wrong_arguments_end_in_one_sentence(folder, arguments, names):
 
 def test_a_k_that_a_model_lacks_is_left_out_and_said(tmp_path):
     result = call(
-        "measure", "--out", tmp_path / "m.csv", "--models", "logistic-regression,lenet5-half",
-        "--only", "compression", "--strategies", "top-k", "--k", "10,7851,99999999", "--repeat", 1,
-    )  # fmt: skip
+        "measure",
+        "--out",
+        tmp_path / "m.csv",
+        "--models",
+        "logistic-regression,lenet5-half",
+        "--only",
+        "compression",
+        "--strategies",
+        "top-k",
+        "--k",
+        "10,7851,99999999",
+        "--repeat",
+        1,
+    )
     assert result.exit_code == 0, result.output
-    said = [line for line in result.output.splitlines() if line.startswith("note: ")]
-    assert said == [
+    notes = [line for line in result.output.splitlines() if line.startswith("note: ")]
+    assert notes == [
         "note: K = 7,851 or 99,999,999 is left out: logistic-regression has 7,850 entries",
         "note: K = 99,999,999 is left out: lenet5-half has 15,738 entries",
     ]

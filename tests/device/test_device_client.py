@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from simfed.device import build_device, build_processor, load_profile
-from simfed.errors import InputError
-from simfed.scenario.device import Device as DeviceShape
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+from simfed.scenario.device import DeviceSpec as DeviceShape
 from simfed.scenario.load import validate_as
-from simfed.seeding import Streams
 
 
 @pytest.fixture
@@ -38,8 +38,12 @@ def test_noise_hangs_on_client_round_and_phase_and_on_nothing_else(profile):
 
     one = draw(0, 3, 7, "training")
     assert one == draw(0, 3, 7, "training")
-    others = {draw(1, 3, 7, "training"), draw(0, 4, 7, "training"), draw(0, 3, 8, "training"),
-              draw(0, 3, 7, "compression")}  # fmt: skip
+    others = {
+        draw(1, 3, 7, "training"),
+        draw(0, 4, 7, "training"),
+        draw(0, 3, 8, "training"),
+        draw(0, 3, 7, "compression"),
+    }
     assert len(others | {one}) == 5
 
 
@@ -77,7 +81,7 @@ def test_factors_scale_what_the_profile_says_and_nothing_that_is_said(profile):
     size = {"model": "lenet5", "strategy": "top-k", "k": 1000}
     assert scaled.nominal_s("compression", **size) == 1000 * plain.nominal_s("compression", **size)
     assert scaled.nominal_s("training", model="lenet5", batch=32) == 1.0
-    with pytest.raises(InputError, match="scale: a kind of work"):
+    with pytest.raises(InputError, match="scale: got 'compresion', expected a kind of work"):
         build_processor({"scale": {"compresion": 2}}, profile)
 
 
@@ -180,8 +184,9 @@ def test_the_documented_device_is_understood():
     shape = validate_as(DeviceShape, yaml.safe_load(block)["device"], source="docs", folder=Path())
     processor = build_processor(
         {**shape.plain(), "uncertainty": False},
-        load_profile("x86-2core-vm"), Streams(0),
-    )  # fmt: skip
+        load_profile("x86-2core-vm"),
+        Streams(0),
+    )
     assert processor.regimes.speed == pytest.approx(0.5 * 3.4)
     assert processor.regimes.load.period_s == 3600.0
     assert processor.regimes.clock.lasts_s == (0.2, 28.0, math.inf)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from device_made_up import WORK, measured_table
 
+from simfed.calibrate.check import compare
+from simfed.calibrate.fit import FitSample, choose_law, fit_law
+from simfed.calibrate.profiles import fit_profile, profile_text
+from simfed.calibrate.spread import coverage, interval_factor, spread_of, typical_of
 from simfed.device import ModelWork, load_profile
-from simfed.device.calibrate import fit_profile, profile_text
-from simfed.device.check import compare
-from simfed.device.fit import Sample, choose_law, fit_law
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
-from simfed.device.spread import coverage, interval_factor, spread_of, typical_of
 from simfed.device.table import Row, Table, read_table
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 K = np.array([100.0, 300, 1000, 3000, 10_000, 30_000])
 SIZES = {
@@ -45,13 +45,13 @@ def sample(law, noise_sd=0.0, rng=None, repeats=1, one_model=False):
         seconds = seconds * np.exp(noise_sd * rng.standard_normal(len(seconds)))
     group = np.tile(np.arange(len(seconds) // repeats), repeats)
     session = np.repeat(np.arange(repeats), len(seconds) // repeats)
-    return Sample(size, seconds, group, session)
+    return FitSample(size, seconds, group, session)
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_every_law_is_recovered_from_its_own_times(law):
-    found = fit_law(LAWS[law], sample(law))
-    assert found == pytest.approx(TRUTH[law], rel=1e-3)
+    parameters = fit_law(LAWS[law], sample(law))
+    assert parameters == pytest.approx(TRUTH[law], rel=1e-3)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -60,9 +60,9 @@ def test_with_3_percent_noise_and_a_tenth_of_wild_points_the_times_stay_within_5
     data = sample(law, 0.03, rng, repeats=2)
     wild = rng.choice(len(data), len(data) // 10, replace=False)
     data.seconds[wild] *= 5.0
-    found = fit_law(LAWS[law], data)
+    parameters = fit_law(LAWS[law], data)
     truth = sample(law)
-    fitted = LAWS[law].seconds(found, truth.size)
+    fitted = LAWS[law].seconds(parameters, truth.size)
     assert np.max(np.abs(fitted / truth.seconds - 1)) < 0.05
 
 
@@ -81,13 +81,15 @@ def test_leaving_sizes_out_finds_the_true_law_across_models(law):
 
 
 def test_terms_are_never_negative():
-    data = Sample({"k": K[:4]}, np.array([1e-6, 4e-6, 2e-5, 1e-4]), np.arange(4), np.zeros(4, int))
+    data = FitSample(
+        {"k": K[:4]}, np.array([1e-6, 4e-6, 2e-5, 1e-4]), np.arange(4), np.zeros(4, int)
+    )
     assert min(fit_law(LAWS["affine-k"], data).values()) >= 0.0
 
 
 def test_three_points_are_fitted_by_their_largest_relative_error():
     # 4, 5 and 20 at 1, 5 and 20: no affine law does better than 19.15 % at all three
-    data = Sample(
+    data = FitSample(
         {"k": np.array([1.0, 5.0, 20.0])},
         np.array([4.0, 5.0, 20.0]),
         np.arange(3),
@@ -111,7 +113,7 @@ def test_intervals_hold_new_medians_as_often_as_they_say(sessions, session_sd):
     rng = np.random.default_rng(11)
     law, new_sizes = LAWS["affine-k"], {"k": np.array([200.0, 2000.0, 20_000.0])}
     truth = law.seconds(TRUTH["affine-k"], new_sizes)
-    inside, said = [], []
+    inside, factors = [], []
     for _ in range(60):
         moved = session_sd * rng.standard_normal(sessions + 1)  # the last is a process of its own
         curves = []
@@ -128,25 +130,25 @@ def test_intervals_hold_new_medians_as_often_as_they_say(sessions, session_sd):
         inside += list(
             np.abs(np.log(new / law.seconds(first.parameters, new_sizes))) <= np.log(factor)
         )
-        said.append(coverage(first, data, typical, 0.9))
+        factors.append(coverage(first, data, typical, 0.9))
     # 180 medians in threes that share a fit and a session: two to four times the binomial variance
     assert np.mean(inside) == pytest.approx(0.9, abs=0.1)
-    assert np.mean(said) > 0.8
+    assert np.mean(factors) > 0.8
 
 
 def test_lognormal_noise_is_recovered_and_no_straggler_invented():
     factors = np.exp(0.08 * np.random.default_rng(1).standard_normal(800))
-    found = fit_noise(factors)
-    assert found.log_sd == pytest.approx(0.08, rel=0.1)
-    assert found.probability == 0.0
+    law = fit_noise(factors)
+    assert law.log_sd == pytest.approx(0.08, rel=0.1)
+    assert law.probability == 0.0
 
 
 def test_stragglers_are_recovered():
     rng, truth = np.random.default_rng(2), Measured(0.05, probability=0.04, excess=1.5)
-    found = fit_noise(np.array([truth.factor(rng) for _ in range(3000)]))
-    assert found.log_sd == pytest.approx(0.05, rel=0.1)
-    assert found.probability == pytest.approx(0.04, rel=0.3)
-    assert found.excess == pytest.approx(1.5, rel=0.3)
+    law = fit_noise(np.array([truth.factor(rng) for _ in range(3000)]))
+    assert law.log_sd == pytest.approx(0.05, rel=0.1)
+    assert law.probability == pytest.approx(0.04, rel=0.3)
+    assert law.excess == pytest.approx(1.5, rel=0.3)
 
 
 def test_measured_noise_has_the_mean_it_states():
@@ -194,10 +196,10 @@ def test_a_model_that_was_not_measured_is_estimated_with_its_error_and_a_warning
 def test_a_fitted_profile_holds_on_another_session_and_not_on_a_slower_device(fitted):
     profile = load_profile(fitted[1])
     other = measured_table(np.random.default_rng(99), sessions=1)
-    found = compare(profile, other)
-    assert found.median_error < 0.05
-    assert found.coverage >= 0.8
-    assert found.verdict.startswith("The profile holds")
+    check = compare(profile, other)
+    assert check.median_error < 0.05
+    assert check.coverage >= 0.8
+    assert check.verdict.startswith("The profile holds")
     slow = Table(
         tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in other.rows), other.files
     )
@@ -263,8 +265,8 @@ def test_an_error_that_cannot_be_known_is_said_and_the_table_recommended():
 def test_it_is_said_how_many_repeats_noise_takes():
     def noise(repeats, sizes):
         rows = {x: [0.01 * x] * repeats for x in sizes}
-        found = fit_profile(table_of(rows), name="x")
-        return found.document.get("noise"), [n for n in found.notes if "noise" in n]
+        calibration = fit_profile(table_of(rows), name="x")
+        return calibration.document.get("noise"), [n for n in calibration.notes if "noise" in n]
 
     known, notes = noise(5, (8, 16, 32, 64))
     assert set(known) == {"training"}
@@ -291,22 +293,28 @@ def test_noise_that_no_law_describes_is_kept_as_quantiles(tmp_path):
     """Work under a quota: it passes at once, or waits for some of the next period."""
     rng = np.random.default_rng(4)
     factors = np.where(rng.random(400) < 0.45, 0.1, rng.uniform(0.7, 2.5, 400))
-    found = fit_noise(factors / np.median(factors))
-    assert found.quantiles
-    assert found.mean == pytest.approx(np.mean(factors / np.median(factors)), rel=0.05)
-    draws = [found.factor(np.random.default_rng(i)) for i in range(2000)]
-    assert np.mean(draws) == pytest.approx(found.mean, rel=0.05)
-    assert max(draws) <= found.quantiles[-1]
-    again = Measured.read(found.written(), "noise")
-    assert again.quantiles == pytest.approx(found.quantiles, rel=1e-3)
+    law = fit_noise(factors / np.median(factors))
+    assert law.quantiles
+    assert law.mean == pytest.approx(np.mean(factors / np.median(factors)), rel=0.05)
+    draws = [law.factor(np.random.default_rng(i)) for i in range(2000)]
+    assert np.mean(draws) == pytest.approx(law.mean, rel=0.05)
+    assert max(draws) <= law.quantiles[-1]
+    again = Measured.read(law.written(), "noise")
+    assert again.quantiles == pytest.approx(law.quantiles, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     "node",
-    [{"quantiles": [1.0]}, {"quantiles": [2.0, 1.0]}, {"quantiles": [0.0, 1.0]},
-     {"quantiles": [1.0, True]}, {"quantiles": [1.0, 2.0], "log_sd": 0.1}, {"quantiles": 3}],
+    [
+        {"quantiles": [1.0]},
+        {"quantiles": [2.0, 1.0]},
+        {"quantiles": [0.0, 1.0]},
+        {"quantiles": [1.0, True]},
+        {"quantiles": [1.0, 2.0], "log_sd": 0.1},
+        {"quantiles": 3},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_quantiles_that_are_none_are_refused(node):
     with pytest.raises(InputError, match="at least two numbers above 0, ascending"):
         Measured.read(node, "noise")

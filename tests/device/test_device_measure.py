@@ -7,20 +7,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from simfed import measure as measuring
+from simfed.calibrate import measure as measuring
+from simfed.calibrate.measure import MeasuredCase, MeasurementPlan, measure
+from simfed.calibrate.profiles import fit_profile
 from simfed.cli import main
 from simfed.compress import ErrorFeedback
-from simfed.cores import cpu_groups, home_group
-from simfed.device.calibrate import fit_profile
 from simfed.device.load import load_profile
 from simfed.device.profile import ModelWork
 from simfed.device.table import read_table
-from simfed.errors import InputError, Interrupted
+from simfed.ground.cores import cpu_groups, home_group
+from simfed.ground.errors import InputError, Interrupted
 from simfed.learn.catalogue import facts
 from simfed.learn.models import build_model, plain
 from simfed.learn.models.lenet_passes import LeNetPasses
 from simfed.learn.rehearsal import rehearsals
-from simfed.measure import Case, Plan, measure
 
 SMALL = {
     "models": (("lenet5-half", "mnist-mini"),),
@@ -51,7 +51,7 @@ def counted(path):
 
 def test_every_case_is_measured_as_often_as_asked_and_can_be_fitted(tmp_path):
     out, told = tmp_path / "table.csv", []
-    plan = Plan(**SMALL, repeat=2)
+    plan = MeasurementPlan(**SMALL, repeat=2)
     new = measure(plan, out, progress=lambda done, total, what: told.append((done, total)))
     assert new == 2 * CASES
     assert told == [(i + 1, 2 * CASES) for i in range(2 * CASES)]
@@ -65,7 +65,7 @@ def test_every_case_is_measured_as_often_as_asked_and_can_be_fitted(tmp_path):
 
 
 def test_the_order_is_not_that_of_the_sizes(tmp_path):
-    plan = Plan(**SMALL, repeat=3)
+    plan = MeasurementPlan(**SMALL, repeat=3)
     measure(plan, tmp_path / "table.csv")
     seen = [
         (r["quantity"], r["strategy"], r["k"] or r["samples"])
@@ -76,21 +76,23 @@ def test_the_order_is_not_that_of_the_sizes(tmp_path):
 
 
 def test_a_timed_step_leaves_the_residual_that_a_clients_round_leaves():
-    plan = Plan(**SMALL)
-    bench = measuring._Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
-    bench.time(Case("training", "", 4))
-    images, labels = bench._samples, bench._labels  # four of four samples, in another order
+    plan = MeasurementPlan(**SMALL)
+    bench = measuring.Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
+    bench.time(MeasuredCase("training", "", 4))
+    images, labels = bench.samples, bench.labels  # four of four samples, in another order
     twin = plain(build_model("lenet5-half", (1, 28, 28), 10, seed=0))
     F.cross_entropy(twin(images), labels).backward()
     gradient = torch.cat([p.grad.flatten() for p in twin.parameters()])
-    torch.testing.assert_close(bench._residual, gradient, rtol=1e-4, atol=1e-6)
-    before = bench._residual.clone()
-    payload = bench._payload(Case("compression", "top-k", 10))
+    torch.testing.assert_close(bench.residual, gradient, rtol=1e-4, atol=1e-6)
+    before = bench.residual.clone()
+    payload = bench.encode(MeasuredCase("compression", "top-k", 10))
     assert sorted(before.abs().topk(10).indices.tolist()) == payload.indices.tolist()
-    assert torch.equal(bench._residual[payload.indices], torch.zeros(10))
+    assert torch.equal(bench.residual[payload.indices], torch.zeros(10))
 
 
-@pytest.mark.parametrize("case", Plan(**SMALL).cases("lenet5-half", "mnist-mini"), ids=str)
+@pytest.mark.parametrize(
+    "case", MeasurementPlan(**SMALL).cases("lenet5-half", "mnist-mini"), ids=str
+)
 def test_what_is_timed_is_the_learning_sides_own(case, monkeypatch):
     called = []
 
@@ -103,26 +105,36 @@ def test_what_is_timed_is_the_learning_sides_own(case, monkeypatch):
 
         monkeypatch.setattr(owner, name, call)
 
-    bench = measuring._Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), Plan(**SMALL))
+    bench = measuring.Bench(
+        "lenet5-half", facts("lenet5-half", "mnist-mini"), MeasurementPlan(**SMALL)
+    )
     spy(LeNetPasses, "gradient")
     spy(LeNetPasses, "logits")
     spy(ErrorFeedback, "encode_in_place")
-    call = getattr(bench, f"_{case.quantity}")(case)
+    call = bench.prepare(case)
     called.clear()
     call()
-    assert set(called) == {
-        "training": {"gradient"}, "compression": {"encode_in_place"}, "decompression": set(),
-        "inference": {"logits"}, "distillation": {"gradient"},
-    }[case.quantity]  # fmt: skip
+    assert (
+        set(called)
+        == {
+            "training": {"gradient"},
+            "compression": {"encode_in_place"},
+            "decompression": set(),
+            "inference": {"logits"},
+            "distillation": {"gradient"},
+        }[case.quantity]
+    )
 
 
 def test_a_second_call_goes_on_and_a_complete_table_stays_as_it_is(tmp_path):
     out = tmp_path / "table.csv"
-    measure(Plan(**SMALL, repeat=1), out)
+    measure(MeasurementPlan(**SMALL, repeat=1), out)
     first = out.read_text()
-    assert measure(Plan(**SMALL, repeat=1), out) == 0
+    assert measure(MeasurementPlan(**SMALL, repeat=1), out) == 0
     assert out.read_text() == first
-    assert measure(Plan(**{**SMALL, "ks": (10, 100, 1000)}, repeat=2), out) == CASES + 2 * 4
+    assert (
+        measure(MeasurementPlan(**{**SMALL, "ks": (10, 100, 1000)}, repeat=2), out) == CASES + 2 * 4
+    )
     assert out.read_text().startswith(first)
     assert set(counted(out).values()) == {2}
 
@@ -135,21 +147,31 @@ def test_ctrl_c_keeps_every_row_and_the_same_call_goes_on(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match=f"5 of {CASES} measurements"):
-        measure(Plan(**SMALL, repeat=1), out, progress=stop)
+        measure(MeasurementPlan(**SMALL, repeat=1), out, progress=stop)
     assert sum(counted(out).values()) == 5
-    assert measure(Plan(**SMALL, repeat=1), out) == CASES - 5
+    assert measure(MeasurementPlan(**SMALL, repeat=1), out) == CASES - 5
 
 
 def test_rows_of_another_setting_are_not_mixed_in(tmp_path):
     out = tmp_path / "table.csv"
-    measure(Plan(**{**SMALL, "quantities": ("inference",)}, repeat=1), out)
+    measure(MeasurementPlan(**{**SMALL, "quantities": ("inference",)}, repeat=1), out)
     with pytest.raises(InputError, match="threads 2"):
-        measure(Plan(**{**SMALL, "quantities": ("inference",)}, repeat=2, threads=2), out)
+        measure(
+            MeasurementPlan(**{**SMALL, "quantities": ("inference",)}, repeat=2, threads=2), out
+        )
+
+
+def test_threads_that_no_machine_has_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: 2)
+    with pytest.raises(
+        InputError, match="--threads: got 1000000, expected at most 8, a few for each core"
+    ):
+        measure(MeasurementPlan(**SMALL, threads=1_000_000), tmp_path / "table.csv")
 
 
 def test_the_threads_of_the_process_are_put_back(tmp_path):
     before = torch.get_num_threads()
-    plan = Plan(**{**SMALL, "quantities": ("inference",)}, repeat=1, threads=before + 1)
+    plan = MeasurementPlan(**{**SMALL, "quantities": ("inference",)}, repeat=1, threads=before + 1)
     measure(plan, tmp_path / "table.csv")
     assert torch.get_num_threads() == before
     assert {row["clock"] for row in rows_of(tmp_path / "table.csv")} == {"wall"}
@@ -158,20 +180,22 @@ def test_the_threads_of_the_process_are_put_back(tmp_path):
 def test_no_row_names_the_machine(tmp_path):
     import platform
 
-    measure(Plan(**{**SMALL, "quantities": ("inference",)}, repeat=1), tmp_path / "table.csv")
+    measure(
+        MeasurementPlan(**{**SMALL, "quantities": ("inference",)}, repeat=1), tmp_path / "table.csv"
+    )
     assert platform.node() not in (tmp_path / "table.csv").read_text()
 
 
 def test_sizes_are_those_that_the_model_can_have():
-    cases = Plan(models=(), ks=(1000, 20_000)).cases("lenet5-half", "mnist-mini")
-    assert Case("compression", "top-k", 1000) in cases
+    cases = MeasurementPlan(models=(), ks=(1000, 20_000)).cases("lenet5-half", "mnist-mini")
+    assert MeasuredCase("compression", "top-k", 1000) in cases
     assert not any(case.size == 20_000 for case in cases)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_a_cuda_device_is_measured_too(tmp_path):
-    measure(Plan(**SMALL, repeat=1, device="cuda"), tmp_path / "table.csv")
+    measure(MeasurementPlan(**SMALL, repeat=1, device="cuda"), tmp_path / "table.csv")
     assert {row["device"] for row in rows_of(tmp_path / "table.csv")} == {
         torch.cuda.get_device_name()
     }
@@ -183,7 +207,7 @@ AUXILIARY = {**SMALL, "quantities": ("auxiliary",)}
 def test_methods_own_work_is_measured_under_its_name_and_fitted_with_a_law_for_others(tmp_path):
     both = {**AUXILIARY, "models": (*SMALL["models"], ("lenet5", "mnist-mini"))}
     out = tmp_path / "table.csv"
-    measure(Plan(**both, repeat=1), out)
+    measure(MeasurementPlan(**both, repeat=1), out)
     assert {row["quantity"] for row in rows_of(out)} == {"auxiliary"}
     names = {row["model"] for row in rows_of(out)}
     # one discriminator whatever the model, and a generator for each width of embeddings
@@ -194,7 +218,7 @@ def test_methods_own_work_is_measured_under_its_name_and_fitted_with_a_law_for_o
     }
     svd = [row for row in rows_of(out) if row["model"] == "fedkd-mutual/svd-lenet5"]
     assert {row["samples"] for row in svd} == {"1"}
-    assert measure(Plan(**both, repeat=1), out) == 0
+    assert measure(MeasurementPlan(**both, repeat=1), out) == 0
     profile = tmp_path / "made.yaml"
     assert main(["calibrate", "fit", str(out), "--out", str(profile)]) == 0
     made = load_profile(profile)
@@ -206,8 +230,8 @@ def test_methods_own_work_is_measured_under_its_name_and_fitted_with_a_law_for_o
 
 
 def test_every_rehearsed_step_can_be_called_twice(capsys):
-    plan, model = Plan(**AUXILIARY), SMALL["models"][0]
-    bench = measuring._Bench(model[0], facts(*model), plan, rehearsals(*model))
+    plan, model = MeasurementPlan(**AUXILIARY), SMALL["models"][0]
+    bench = measuring.Bench(model[0], facts(*model), plan, rehearsals(*model))
     cases = plan.cases(*model)
     assert {case.size for case in cases} == {1, 8, 16}
     for case in cases:
@@ -219,10 +243,11 @@ def test_a_profile_without_a_methods_own_work_names_method_and_entry():
     with pytest.raises(InputError) as refused:
         profile.seconds("auxiliary", model="fedtgp/prototypes-42-42-42x10", samples=32)
     assert str(refused.value) == (
-        "rtx3090-ryzen4800h: auxiliary: seconds for this step of method fedtgp's own, got "
-        "'fedtgp/prototypes-42-42-42x10' (measure it with `calibrate measure --only auxiliary`, "
-        "write `auxiliary: {fedtgp/prototypes-42-42-42x10: …}` in the profile, or `assume: "
-        "{auxiliary: 0 s}` beside it)"
+        "rtx3090-ryzen4800h: auxiliary: got 'fedtgp/prototypes-42-42-42x10', "
+        "expected seconds for this step of method fedtgp's own (measure it with "
+        "`calibrate measure --only auxiliary`, write `auxiliary: "
+        "{fedtgp/prototypes-42-42-42x10: …}` in the profile, or `assume: {auxiliary: "
+        "0 s}` beside it)"
     )
 
 
@@ -230,11 +255,11 @@ def test_codecs_are_measured_by_label_and_fitted(tmp_path):
     out = tmp_path / "codecs.csv"
     codecs = ("qsgd", "top-k+qsgd(4,code=elias)", "powersgd(1)", "ef21")
     sizes = {**SMALL, "quantities": ("compression", "decompression"), "strategies": codecs}
-    measure(Plan(**sizes, repeat=1), out)
+    measure(MeasurementPlan(**sizes, repeat=1), out)
     d = facts("lenet5-half", "mnist-mini").parameters
-    found = {(row["strategy"], int(row["k"])) for row in rows_of(out)}
-    assert found == {("qsgd", d)} | {(name, k) for name in codecs[1:] for k in (10, 100)}
-    assert measure(Plan(**sizes, repeat=1), out) == 0
+    measured = {(row["strategy"], int(row["k"])) for row in rows_of(out)}
+    assert measured == {("qsgd", d)} | {(name, k) for name in codecs[1:] for k in (10, 100)}
+    assert measure(MeasurementPlan(**sizes, repeat=1), out) == 0
     strategies = {key[2] for key in read_table([out]).keys}
     assert strategies == set(codecs)
 
@@ -248,22 +273,28 @@ def test_labels_on_the_command_line_may_have_commas(tmp_path):
 
 
 def test_an_unknown_codec_is_refused(tmp_path):
-    plan = Plan(**{**SMALL, "strategies": ("qsgd(1)",)})
-    with pytest.raises(InputError, match=r"--strategies: qsgd: levels: a whole number from 2"):
+    plan = MeasurementPlan(**{**SMALL, "strategies": ("qsgd(1)",)})
+    with pytest.raises(
+        InputError,
+        match=r"--strategies: qsgd: levels: got 1, "
+        r"expected a whole number from 2",
+    ):
         measure(plan, tmp_path / "codecs.csv")
 
 
 def test_threads_of_linear_algebra_are_spoken_of(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
-    named = Plan(models=(("lenet5-half", "mnist-mini"),), strategies=("top-k+qsgd(4)", "svd(3)"))
+    named = MeasurementPlan(
+        models=(("lenet5-half", "mnist-mini"),), strategies=("top-k+qsgd(4)", "svd(3)")
+    )
     (note,) = named.threads_beside()
     assert note.startswith("svd(3) may be timed with the threads of NumPy's linear algebra")
     assert "set OPENBLAS_NUM_THREADS=1" in note
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     assert named.threads_beside() == []
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    assert Plan(models=named.models, strategies=("top-k",)).threads_beside() == []
+    assert MeasurementPlan(models=named.models, strategies=("top-k",)).threads_beside() == []
 
 
 FEW = {**SMALL, "quantities": ("training",), "batches": (2,), "repeat": 2}
@@ -271,56 +302,62 @@ FEW = {**SMALL, "quantities": ("training",), "batches": (2,), "repeat": 2}
 
 def test_a_table_holds_measurements_of_one_manner(tmp_path):
     out = tmp_path / "table.csv"
-    measure(Plan(**FEW, pace_s=0.0), out)
+    measure(MeasurementPlan(**FEW, pace_s=0.0), out)
     assert {row["manner"] for row in rows_of(out)} == {"in a loop"}
     with pytest.raises(InputError, match=r"manner rested 0\.001 s and cold"):
-        measure(Plan(**FEW, pace_s=0.001), out)
-    plan = Plan(**FEW, steps=5, quota=0.1, beside=3)
+        measure(MeasurementPlan(**FEW, pace_s=0.001), out)
+    plan = MeasurementPlan(**FEW, steps=5, quota=0.1, beside=3)
     assert plan.manner == "rested 0.02 s and cold, 5 steps in a row, quota 0.1, beside 3"
 
 
 def test_a_call_comes_after_a_rest_in_which_caches_were_filled_with_other_things(monkeypatch):
     rests = []
     monkeypatch.setattr(measuring.time, "sleep", rests.append)
-    known = facts("lenet5-half", "mnist-mini")
-    bench = measuring._Bench("lenet5-half", known, Plan(**FEW, pace_s=0.5))
-    bench.time(Case("training", "", 2))
+    model_facts = facts("lenet5-half", "mnist-mini")
+    bench = measuring.Bench("lenet5-half", model_facts, MeasurementPlan(**FEW, pace_s=0.5))
+    bench.time(MeasuredCase("training", "", 2))
     assert rests == [0.5]
-    assert bench._others.max() == bench._others.min() == 1
-    measuring._Bench("lenet5-half", known, Plan(**FEW, pace_s=0.0)).time(Case("training", "", 2))
+    assert bench.other_things.max() == bench.other_things.min() == 1
+    measuring.Bench("lenet5-half", model_facts, MeasurementPlan(**FEW, pace_s=0.0)).time(
+        MeasuredCase("training", "", 2)
+    )
     assert rests == [0.5]
 
 
 def test_training_is_the_mean_of_as_many_steps_as_are_asked_for(monkeypatch):
     clock = iter([0.0, 6.0])
-    bench = measuring._Bench(
-        "lenet5-half", facts("lenet5-half", "mnist-mini"), Plan(**FEW, pace_s=0.0, steps=3)
+    bench = measuring.Bench(
+        "lenet5-half",
+        facts("lenet5-half", "mnist-mini"),
+        MeasurementPlan(**FEW, pace_s=0.0, steps=3),
     )
     steps = []
-    monkeypatch.setattr(bench, "_step", steps.append)
-    bench._clock = lambda: next(clock)
-    assert bench.time(Case("training", "", 2))[0] == 2.0
+    monkeypatch.setattr(bench, "step", steps.append)
+    bench.clock = lambda: next(clock)
+    assert bench.time(MeasuredCase("training", "", 2))[0] == 2.0
     assert steps == [2, 2, 2]
 
 
 def test_handling_takes_up_the_model_that_came_and_evaluation_goes_through_all_samples():
-    plan = Plan(**{**SMALL, "quantities": ("handling", "evaluation")}, pace_s=0.0)
-    known = facts("lenet5-half", "mnist-mini")
+    plan = MeasurementPlan(**{**SMALL, "quantities": ("handling", "evaluation")}, pace_s=0.0)
+    model_facts = facts("lenet5-half", "mnist-mini")
     cases = plan.cases("lenet5-half", "mnist-mini")
     assert [(case.quantity, case.size) for case in cases] == [
-        ("handling", 1), ("evaluation", 8), ("evaluation", 16)
-    ]  # fmt: skip
-    bench = measuring._Bench("lenet5-half", known, plan)
-    bench._client.weights.zero_()
+        ("handling", 1),
+        ("evaluation", 8),
+        ("evaluation", 16),
+    ]
+    bench = measuring.Bench("lenet5-half", model_facts, plan)
+    bench.client.weights.zero_()
     for case in cases:
         assert bench.time(case)[0] > 0
-    assert torch.equal(bench._client.weights, bench._server.weights)
+    assert torch.equal(bench.client.weights, bench.server.weights)
 
 
 def test_under_a_quota_seconds_are_wall_time_times_the_share_and_the_group_is_gone_after(tmp_path):
     """Or a sentence says what is missing."""
     out, above = tmp_path / "table.csv", cpu_groups()
-    plan = Plan(**FEW, pace_s=0.0, quota=0.5)
+    plan = MeasurementPlan(**FEW, pace_s=0.0, quota=0.5)
     if above is None:
         with pytest.raises(InputError, match="a system that gives quotas of processor time"):
             measure(plan, out)
@@ -331,21 +368,22 @@ def test_under_a_quota_seconds_are_wall_time_times_the_share_and_the_group_is_go
     assert {row["preempted"] for row in rows_of(out)} == {"0"}
     assert home_group(above) == home
     assert not list(above.glob("simfed-measure-*"))
-    bench = measuring._Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
+    bench = measuring.Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
     clock = iter([0.0, 6.0])
-    bench._clock = lambda: next(clock)
-    assert bench.time(Case("training", "", 2))[0] == 3.0
+    bench.clock = lambda: next(clock)
+    assert bench.time(MeasuredCase("training", "", 2))[0] == 3.0
 
 
 @pytest.mark.long
 def test_processes_train_beside_the_measuring_one_and_end_with_it(tmp_path):
     quota = 0.5 if cpu_groups() is not None else None
-    plan = Plan(**FEW, pace_s=0.0, beside=2, quota=quota)
+    plan = MeasurementPlan(**FEW, pace_s=0.0, beside=2, quota=quota)
     seen = []
     measure(
-        plan, tmp_path / "table.csv",
+        plan,
+        tmp_path / "table.csv",
         progress=lambda *_: seen.append(len(multiprocessing.active_children())),
-    )  # fmt: skip
+    )
     assert set(seen) == {2}
     assert multiprocessing.active_children() == []
     if quota is not None:
@@ -355,10 +393,12 @@ def test_processes_train_beside_the_measuring_one_and_end_with_it(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"pace_s": -1.0}, "seconds from 0 to 3600"), ({"quota": 0.0}, "a share from 0.001 to 1"),
-        ({"beside": -1}, "a whole number from 0 to 1000"), ({"steps": 0}, "of at least 1"),
+        ({"pace_s": -1.0}, "seconds from 0 to 3600"),
+        ({"quota": 0.0}, "a share from 0.001 to 1"),
+        ({"beside": -1}, "a whole number from 0 to 1000"),
+        ({"steps": 0}, "of at least 1"),
     ],
-)  # fmt: skip
+)
 def test_manners_that_cannot_be_are_refused(tmp_path, changes, said):
     with pytest.raises(InputError, match=said):
-        measure(Plan(**FEW, **changes), tmp_path / "table.csv")
+        measure(MeasurementPlan(**FEW, **changes), tmp_path / "table.csv")

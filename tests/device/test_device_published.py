@@ -9,7 +9,7 @@ import yaml
 
 from simfed.device import load_profile, profile_names
 from simfed.device.profile import ModelWork
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simfed.device import build_device, build_processor, load_profile
-from simfed.device.speed import Clock, Cores, Load, Memory, Regimes, Thermal
-from simfed.errors import InputError
-from simfed.seeding import Streams
+from simfed.device.speed import Clock, Cores, Load, ProcessorState, Regimes, Thermal
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 
 
 @pytest.fixture
@@ -34,28 +34,28 @@ def test_a_constant_load_of_a_quarter_takes_four_thirds_of_the_time(profile):
 def test_work_begun_in_one_load_ends_in_the_next():
     regimes = Regimes(speed=2.0, load=Load((0.0, 10.0, 11.0), (0.0, 1.0, 0.5)))
     # from 9: 1 s × 2, then a second of nothing, then 1 per second
-    assert regimes.run(5.0, 9.0, Memory())[0] == 5.0
-    assert regimes.run(2.0, 9.0, Memory())[0] == 1.0
-    assert regimes.run(1.0, 10.5, Memory())[0] == 1.5
-    assert regimes.run(0.0, 10.5, Memory())[0] == 0.0
+    assert regimes.run(5.0, 9.0, ProcessorState())[0] == 5.0
+    assert regimes.run(2.0, 9.0, ProcessorState())[0] == 1.0
+    assert regimes.run(1.0, 10.5, ProcessorState())[0] == 1.5
+    assert regimes.run(0.0, 10.5, ProcessorState())[0] == 0.0
 
 
 def test_a_repeating_load_is_crossed_in_closed_form():
     load = Load((0.0, 1.0), (0.0, 0.5), period_s=2.0)
     # a million periods hold 1.5 million seconds of work; iterating them would take seconds
-    assert Regimes(load=load).run(1.5e12 + 0.25, 0.5, Memory())[0] == 2e12 + 0.25
+    assert Regimes(load=load).run(1.5e12 + 0.25, 0.5, ProcessorState())[0] == 2e12 + 0.25
 
 
 def test_a_late_start_costs_no_digits():
     load = Load((0.0, 3600.0), (0.0, 0.5), period_s=7200.0)
-    late = Regimes(load=load).run(1e-6, 7200.0 * 10**6 + 1.0, Memory())[0]
+    late = Regimes(load=load).run(1e-6, 7200.0 * 10**6 + 1.0, ProcessorState())[0]
     assert late == 1e-6
 
 
 def test_clock_steps_count_busy_time_and_a_rest_starts_them_over():
     clock = Clock((0.5, 2.0, 1.0), (1.0, 3.0, math.inf), reset_after_s=10.0)
     regimes = Regimes(clock=clock)
-    duration_s, memory = regimes.run(2.5, 0.0, Memory())  # 0.5 in 1 s, 2 in 1 s
+    duration_s, memory = regimes.run(2.5, 0.0, ProcessorState())  # 0.5 in 1 s, 2 in 1 s
     assert duration_s == 2.0
     duration_s, memory = regimes.run(5.0, 2.0, memory)  # 4 in 2 s, 1 in 1 s
     assert duration_s == 3.0
@@ -67,7 +67,7 @@ def test_the_throttle_sets_in_when_first_order_heating_reaches_it():
     thermal = Thermal(60.0, 120.0, throttle_at=0.5, factor=0.25, resume_at=0.25)
     regimes = Regimes(thermal=thermal)
     at_s = 60.0 * math.log(2)  # 1 − exp(−t/60) = 1/2
-    duration_s, memory = regimes.run(100.0, 0.0, Memory())
+    duration_s, memory = regimes.run(100.0, 0.0, ProcessorState())
     assert duration_s == pytest.approx(at_s + (100.0 - at_s) / 0.25, rel=1e-14)
     assert memory.throttled
     assert memory.heat == pytest.approx(1 - math.exp(-duration_s / 60), rel=1e-14)
@@ -98,8 +98,13 @@ def regimes(draw):
         clock = Clock(tuple(factors), (*lasts, math.inf), draw(st.floats(0, 3)))
     if draw(st.booleans()):
         at = draw(st.floats(0.05, 0.95))
-        thermal = Thermal(draw(st.floats(0.5, 9)), draw(st.floats(0.5, 9)), at,
-                          draw(st.floats(0.1, 1)), at * draw(st.floats(0, 1)))  # fmt: skip
+        thermal = Thermal(
+            draw(st.floats(0.5, 9)),
+            draw(st.floats(0.5, 9)),
+            at,
+            draw(st.floats(0.1, 1)),
+            at * draw(st.floats(0, 1)),
+        )
     return Regimes(draw(st.floats(0.1, 4)), load, clock, thermal)
 
 
@@ -129,8 +134,8 @@ def speed_after(regimes, start_at_s, memory, busy_s):
 
 @given(regimes(), st.floats(0, 50), st.floats(0.01, 20))
 def test_the_integral_of_the_speed_over_the_duration_is_the_work(regimes, start_at_s, work_s):
-    duration_s, _ = regimes.run(work_s, start_at_s, Memory())
-    memory = regimes.rested(Memory(), start_at_s)
+    duration_s, _ = regimes.run(work_s, start_at_s, ProcessorState())
+    memory = regimes.rested(ProcessorState(), start_at_s)
     n = 4000
     step_s = duration_s / n
     assume(step_s < 0.05)  # no two switches of one factor within a step
@@ -144,8 +149,8 @@ def test_the_integral_of_the_speed_over_the_duration_is_the_work(regimes, start_
 def test_work_in_two_pieces_without_a_pause_takes_as_long_as_in_one(
     regimes, start_at_s, work_s, cut
 ):
-    whole_s, memory = regimes.run(work_s, start_at_s, Memory())
-    first_s, between = regimes.run(work_s * cut, start_at_s, Memory())
+    whole_s, memory = regimes.run(work_s, start_at_s, ProcessorState())
+    first_s, between = regimes.run(work_s * cut, start_at_s, ProcessorState())
     second_s, end = regimes.run(work_s * (1 - cut), start_at_s + first_s, between)
     assert first_s + second_s == pytest.approx(whole_s, rel=1e-9, abs=1e-9)
     assert end.heat == pytest.approx(memory.heat, rel=1e-6, abs=1e-9)
@@ -154,8 +159,8 @@ def test_work_in_two_pieces_without_a_pause_takes_as_long_as_in_one(
 
 @given(regimes(), st.floats(0, 50), st.floats(0.01, 20), st.floats(1.001, 3))
 def test_more_work_never_ends_sooner(regimes, start_at_s, work_s, more):
-    less = regimes.run(work_s, start_at_s, Memory())[0]
-    assert less < regimes.run(work_s * more, start_at_s, Memory())[0]
+    less = regimes.run(work_s, start_at_s, ProcessorState())[0]
+    assert less < regimes.run(work_s * more, start_at_s, ProcessorState())[0]
 
 
 FULL = {

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2]
-PAGES = [DOCS / "README.md", *sorted((DOCS / "docs").glob("*.md"))]
+PAGES = [DOCS / "README.md", DOCS / "CONTRIBUTING.md", *sorted((DOCS / "docs").glob("*.md"))]
+LINKED = [
+    *PAGES,
+    DOCS / "CHANGELOG.md",
+    DOCS / "scenarios" / "README.md",
+    DOCS / "calibration" / "README.md",
+    *sorted((DOCS / "analysis").glob("*.md")),
+]
+"""Pages whose links are followed: these, and those with examples."""
 
 
 def examples(page: Path) -> str:
@@ -18,7 +26,7 @@ def examples(page: Path) -> str:
     return "\n".join(block for block in blocks if not block.startswith("# not run"))
 
 
-LONG = {"studies", "methods"}
+LONG = {"studies", "methods", "CONTRIBUTING"}
 """Pages whose examples take a minute."""
 RUN = [
     pytest.param(page, marks=[pytest.mark.long] if page.stem in LONG else [], id=page.stem)
@@ -37,7 +45,7 @@ def test_examples_run(page, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", LINKED, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_links_inside_the_repository_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]

@@ -41,7 +41,8 @@ class Strike:
         strike, real_save, real_open = self, safetensors.numpy.save_file, io.open
 
         def save_file(arrays, path, metadata=None):  # not Python's file operations, so not heard
-            strike.operation("arrays", path)
+            half = Path(path).with_name(".tmpHalf")  # what safetensors writes first
+            strike.operation("arrays", path, lambda: half.write_bytes(b"half"))
             return real_save(arrays, path, metadata)
 
         class ParquetWriter(pq.ParquetWriter):
@@ -137,7 +138,7 @@ def in_a_child(action, strike_of=None):
 
 
 def attempt(action):
-    from simfed.errors import SimfedError
+    from simfed.ground.errors import SimfedError
 
     try:
         return {"fingerprint": action()}
@@ -315,7 +316,7 @@ class Inline:
 def sound(out):
     """The fingerprint of a finished run that `verify` has nothing against."""
     import simfed
-    from simfed.record import verify
+    from simfed.verify.invariants import verify
 
     broken = verify(out)
     return simfed.load_run(out).fingerprint if not broken else "; ".join(broken)
@@ -344,10 +345,15 @@ def warm_up(mode):
     from simfed.replay.key import data_digest
 
     modules = [
-        "pyarrow.parquet", "safetensors.numpy", "simfed.experiment", "simfed.net", "simfed.sim",
-        "simfed.record.invariants", "simfed.study.results",
-    ]  # fmt: skip
-    for name in modules if mode == "time-only" else [*modules, "simfed.learn.workload"]:
+        "pyarrow.parquet",
+        "safetensors.numpy",
+        "simfed.experiment.running",
+        "simfed.net",
+        "simfed.sim",
+        "simfed.verify.invariants",
+        "simfed.study.results",
+    ]
+    for name in modules if mode == "time-only" else [*modules, "simfed.learn.hosted"]:
         import_module(name)
     if mode == "full":
         import torch

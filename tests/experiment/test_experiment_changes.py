@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 import changes_worlds as worlds
 from changes_worlds import MODES, D
 
-from simfed.audit import verify
-from simfed.errors import InputErrors, Interrupted
-from simfed.experiment import run
+from simfed.experiment.running import run
+from simfed.ground.errors import InputErrors, Interrupted
 from simfed.replay.store import TrajectoryStore
 from simfed.scenario.load import validated
+from simfed.verify.audit import verify
 
 CHANGE = worlds.TOP_K_BYTES[200]
 TIMES = [
@@ -210,34 +210,42 @@ COMPRESSION = "downlink.compression"
     [
         (
             {"downlink.compression": {"strategy": "terngrad"}},
-            f"{COMPRESSION}.strategy: a codec that error feedback can be put around, got "
-            "'terngrad(2.5)' (it goes without)",
+            f"{COMPRESSION}.strategy: got 'terngrad(2.5)', expected a codec that error "
+            "feedback can be put around (it goes without)",
         ),
         (
             {"downlink.compression": {"strategy": {"ef21": {"inner": "top-k"}}}},
-            f"{COMPRESSION}.strategy: a codec that error feedback can be put around, got "
-            "'ef21(top-k)' (it keeps its own error)",
+            f"{COMPRESSION}.strategy: got 'ef21(top-k)', expected a codec that error "
+            "feedback can be put around (it keeps its own error)",
         ),
         (
             {"downlink.compression": {"strategy": {"qsgd": {"levels": 0}}}},
-            f"{COMPRESSION}.strategy.qsgd: levels: a whole number",
+            f"{COMPRESSION}.strategy.qsgd: levels: got 0, expected a whole number",
         ),
         (
             {"downlink.compression": {"strategy": {"chain": ["top-k", "random-k"]}}},
-            f"{COMPRESSION}.strategy.chain: at most one selection in a chain",
+            f"{COMPRESSION}.strategy.chain: got ['top-k', 'random-k'], expected at most one "
+            "selection in a chain",
         ),
         (
             {"downlink.compression": {"strategies": ["top-k"]}},
-            f"{COMPRESSION}: one of the keys k, strategy or index_code, got 'strategies'",
+            f"{COMPRESSION}: there is no key 'strategies' here, expected k, strategy or index_code",
         ),
-        ({"downlink.compression": {"k": 0}}, f"{COMPRESSION}.k: a whole number of at least 1"),
+        (
+            {"downlink.compression": {"k": 0}},
+            f"{COMPRESSION}.k: got 0, expected a whole number of at least 1",
+        ),
         ({"downlink.compression": {"index_code": "zip"}}, f"{COMPRESSION}.index_code"),
         (
             {"method": "fedmd", "dataset.public": 32},
-            "downlink.compression: null with method fedmd, which sends no models down, got 'logits "
-            "travels down'",
+            "downlink.compression: got 'logits travels down', expected null with "
+            "method fedmd, which sends no models down",
         ),
-        ({"method": "local-only"}, "which sends no models down, got 'nothing travels down'"),
+        (
+            {"method": "local-only"},
+            "got 'nothing travels down', expected null with "
+            "method local-only, which sends no models down",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(changes, sentence):
@@ -256,5 +264,10 @@ def test_what_cannot_be_is_said_in_one_sentence(changes, sentence):
 
 def test_a_clock_without_learning_needs_sizes_that_are_known():
     made = worlds.scenario(downlink={"compression": {"index_code": "rice"}})
-    with pytest.raises(InputErrors, match=r"downlink\.compression: a size of changes on their way"):
+    with pytest.raises(
+        InputErrors,
+        match=r"downlink\.compression: got 'rice with "
+        r"top-k', expected a size of changes on "
+        r"their way",
+    ):
         played(made, time_only=True)

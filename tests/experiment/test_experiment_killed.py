@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import simfed
-from simfed.audit import verify
+from simfed.verify.audit import verify
 
 SCENARIO = """
 name: killed

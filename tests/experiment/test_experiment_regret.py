@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 import changes_worlds as worlds
 
 from simfed.cli import main
-from simfed.errors import InputError
-from simfed.experiment import run
-from simfed.regret import Sample, regret_of, run_with_oracle
+from simfed.experiment.running import run
+from simfed.ground.errors import InputError
 from simfed.scenario import dump_scenario
+from simfed.study.regret import RegretSample, regret_of, run_with_oracle
 
 ARMS = ["top-k", "random-k", "dense"]
 
@@ -106,7 +106,7 @@ def test_an_arm_that_was_not_played_is_paid_what_a_run_would_pay_that_plays_it()
         def restore(self, state):
             self.turn = state["turn"]
 
-    from simfed.registry import register
+    from simfed.ground.registry import register
 
     register("policy", "by-plan", Fixed, replace=True)
 
@@ -136,7 +136,7 @@ def test_regret_by_hand():
         (4, 0): ((0.6, 0.0, 0.0), "a"),
     }
     rows = [
-        Sample(*at, "p", arm, arm == played, "explore", reward, reward)
+        RegretSample(*at, "p", arm, arm == played, "explore", reward, reward)
         for at, (of, played) in rewards.items()
         for arm, reward in zip("abc", of, strict=True)
     ]
@@ -157,14 +157,22 @@ def test_regret_by_hand():
 @pytest.mark.parametrize(
     ("changes", "every", "sentence"),
     [
-        ({"mode": "buffered", "participation": {}}, 2, "aggregation.mode: synchronous"),
+        (
+            {"mode": "buffered", "participation": {}},
+            2,
+            "aggregation.mode: got 'buffered', expected synchronous",
+        ),
         (
             {"policy": {"kind": "uniform", "strategy": "top-k"}},
             2,
-            "policy.kind: a policy that learns",
+            "policy.kind: got 'uniform', expected a policy that learns",
         ),
-        ({}, 0, "every: a whole number of at least 1"),
-        ({"policy": {"kind": "adaptive-k"}}, 2, "policy.kind: a policy that chooses among arms"),
+        ({}, 0, "every: got 0, expected a whole number of at least 1"),
+        (
+            {"policy": {"kind": "adaptive-k"}},
+            2,
+            "policy.kind: got 'adaptive-k', expected a policy that chooses among arms",
+        ),
     ],
 )
 def test_what_cannot_be_asked(changes, every, sentence):
@@ -186,7 +194,10 @@ def test_the_command_compares_policies(tmp_path, capsys):
     assert set(table["policy"]) == {"ascend", "ucb1"}
     assert main(["verify", str(out / "ascend")]) == 0
     assert main([*command, "--policies", "ascent"]) == 2
-    assert "--policies: all, or kinds that learn: ascend" in capsys.readouterr().err
+    assert (
+        "--policies: got 'ascent', expected all, or kinds that learn: ascend"
+        in capsys.readouterr().err
+    )
     assert main([*command[:2], "--every", "50", "--quiet"]) == 2
 
 
@@ -208,9 +219,9 @@ def test_all_pairs_are_played_where_two_bandits_choose_apart():
 
 def test_arms_that_not_everybody_has():
     rows = [
-        Sample(2, 0, "p", "a", True, "exploit", 0.1, 0.1),
-        Sample(2, 0, "p", "b", False, "exploit", 0.4, 0.4),
-        Sample(2, 1, "p", "c", True, "exploit", 0.3, 0.3),
+        RegretSample(2, 0, "p", "a", True, "exploit", 0.1, 0.1),
+        RegretSample(2, 0, "p", "b", False, "exploit", 0.4, 0.4),
+        RegretSample(2, 1, "p", "c", True, "exploit", 0.3, 0.3),
     ]
     found = regret_of(pd.DataFrame(rows))
     assert (found.pulls, found.fixed_arm) == (2, "")

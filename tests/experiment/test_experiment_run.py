@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 import simfed
-from simfed.assembly import Parts, available_profiles
-from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.experiment import default_workers
-from simfed.record import verify
+from simfed.experiment.assembly import Parts, available_profiles
+from simfed.experiment.running import workers_of
+from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.verify.invariants import verify
 
 TINY = """
 name: tiny
@@ -64,7 +64,9 @@ def test_a_scenario_may_be_its_file_or_a_mapping(tiny):
     assert len(prints) == 1
     with pytest.raises(InputErrors, match="scenario: rounds: "):
         simfed.run({**timed, "rounds": 0})
-    with pytest.raises(InputError, match="scenario: a scenario, its file or a mapping, got 3"):
+    with pytest.raises(
+        InputError, match="scenario: got 3, expected a scenario, its file or a mapping"
+    ):
         simfed.run(3)
 
 
@@ -150,7 +152,11 @@ def test_an_interrupted_run_goes_on_to_the_same_fingerprint(tiny, tmp_path):
 
 def test_resume_wants_the_same_scenario_and_a_folder(tiny, tmp_path):
     play(tiny, tmp_path / "run")
-    with pytest.raises(InputError, match=r"began with, got 'rounds: 5 in place of rounds: 4'"):
+    with pytest.raises(
+        InputError,
+        match=r"got 'rounds: 5 in place of rounds: 4', "
+        r"expected .*began with",
+    ):
         play(tiny, tmp_path / "run", {"rounds": 5}, resume=True)
     with pytest.raises(InputError, match="a run directory to go on with"):
         play(tiny, resume=True)
@@ -158,7 +164,7 @@ def test_resume_wants_the_same_scenario_and_a_folder(tiny, tmp_path):
 
 def test_another_run_is_never_overwritten_unasked(tiny, tmp_path):
     play(tiny, tmp_path / "run", time_only_overrides(), time_only=True)
-    with pytest.raises(InputError, match="one that holds a run"):
+    with pytest.raises(InputError, match="it holds a run"):
         play(tiny, tmp_path / "run")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.txt").write_text("precious")
@@ -212,9 +218,11 @@ def test_a_recorded_run_is_found_from_the_scenarios_own_folder(tiny, tmp_path, m
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ({}, "policy.kind: a policy that needs no rewards in a time-only run, got 'ascend'"),
+        ({}, "policy.kind: got 'ascend', expected a policy that needs no rewards in "
+             "a time-only run"),
         ({"policy": {"kind": "uniform", "strategy": "top-k"}, "compression.index_code": "rice"},
-         "compression.index_code: a size on the wire that does not depend on the data"),
+         "compression.index_code: got 'rice with top-k', expected a size on the wire "
+         "that does not depend on the data"),
     ],
 )  # fmt: skip
 def test_a_time_only_run_that_needs_learning_is_refused_and_leaves_nothing(
@@ -230,16 +238,23 @@ def test_a_time_only_run_that_needs_learning_is_refused_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ({"clients[0].device": "rtx3090"}, "clients[0].device: a calibration profile: "),
+        (
+            {"clients[0].device": "rtx3090"},
+            "clients[0].device: no calibration profile 'rtx3090', expected ",
+        ),
         (
             {"prototypes.large.model": "logistic-regression"},
-            "clients[1].device: rtx3090-ryzen4800h: training: a model that was measured",
+            "clients[1].device: rtx3090-ryzen4800h: training: got 'logistic-regression', "
+            "expected a model",
         ),
         (
             {"server.device": "rtx3090-ryzen4800h"},
             "server.device: rtx3090-ryzen4800h: decompression",
         ),
-        ({"dataset.public": 9_997}, "dataset.public: at most 9996 public images"),
+        (
+            {"dataset.public": 9_997},
+            "dataset.public: got 9997, expected at most 9996 public images",
+        ),
         ({"prototypes.small.model": "lenet5", "dataset.name": "cifar10"}, "clients[1]"),
     ],
 )
@@ -267,7 +282,7 @@ def test_a_clock_without_learning_takes_more_clients_than_samples(tiny):
     overrides = time_only_overrides(**{
         "clients[*].count": 100_000, "participation.clients_per_round": 5, "rounds": 2,
     })  # fmt: skip
-    assert any("clients: at most 9999 clients" in line for line in sentences(tiny, overrides))
+    assert any("expected at most 9999 clients" in line for line in sentences(tiny, overrides))
     assert len(play(tiny, overrides=overrides, time_only=True).participations) == 10
 
 
@@ -281,20 +296,22 @@ def test_federated_averaging_too_is_checked_against_the_data_and_not_by_a_clock(
     crowd = {**FEDAVG, "clients[*].count": 6_000, "rounds": 1, "participation.clients_per_round": 3}
     (sentence,) = sentences(tiny, crowd)
     assert (
-        "clients: at most 10000 clients, as mnist-mini has 10000 training samples, got 12000"
-        in sentence
+        "clients: got 12000, expected at most 10000 clients, as mnist-mini has 10000 "
+        "training samples" in sentence
     )
     assert len(play(tiny, overrides=crowd, time_only=True).participations) == 3
     exactly = {**FEDAVG, "clients[*].count": 5_000}
     assert simfed.check(simfed.load_scenario(tiny, exactly), source=tiny) == []
     shards = {"dataset.partition": {"kind": "shards", "shards_per_client": 2}}
     (sentence,) = sentences(tiny, {**exactly, **shards})
-    assert "dataset.partition.shards_per_client: at most 1" in sentence
+    assert (
+        "dataset.partition.shards_per_client: got 2, expected at most 1, so that no shard is empty"
+    ) in sentence
 
 
 def test_a_run_to_replay_that_is_not_there_is_one_sentence(tiny):
     (sentence,) = sentences(tiny, {"policy.arms_from": "/nope"})
-    assert sentence.startswith(f"{tiny}: policy.arms_from: /nope: a run directory")
+    assert sentence.startswith(f"{tiny}: policy.arms_from: /nope: no such folder")
     own = {"kind": "ascend", "arms_from": "/nope"}
     (sentence,) = sentences(tiny, {"clients[1].policy": own})
     assert sentence.startswith(f"{tiny}: clients[1].policy.arms_from: /nope: ")
@@ -388,8 +405,8 @@ def test_a_folder_in_which_a_run_is_going_is_nobody_elses(tiny, tmp_path, option
     first = play(tiny, out, overrides, time_only=True, progress=second)
     assert said == [
         (
-            f"{out}: a run folder that nobody else is writing, got 'one held by process "
-            f"{os.getpid()} on {platform.node()}'"
+            f"{out}: got 'one held by process {os.getpid()} on {platform.node()}', expected a run "
+            "folder that nobody else is writing"
         )
     ]
     assert simfed.load_run(out).fingerprint == first.fingerprint
@@ -501,7 +518,7 @@ def test_measured_noise_needs_a_profile_that_measured_it(tiny):
         tiny,
         {"clients[0].device": {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "measured"}}},
     )
-    assert "a kind of work whose noise was measured, got 'training'" in said[0]
+    assert "got 'training', expected a kind of work whose noise was measured" in said[0]
 
 
 def test_stopping_politely_saves_a_checkpoint(tiny, tmp_path):
@@ -537,9 +554,34 @@ def test_other_yaml_files_are_no_profiles_and_a_broken_profile_says_so(tiny, tmp
     assert "surprise" in listed["odd"]
 
 
-def test_workers_never_outnumber_clients(tiny):
-    one = simfed.load_scenario(tiny, {"clients[*].count": 1})
-    assert 1 <= default_workers(one) <= 2
+@pytest.mark.parametrize(
+    ("changes", "asked", "cores", "workers"),
+    [
+        ({}, None, 2, 2),
+        ({}, None, 16, 4),
+        ({}, 1_000_000, 16, 4),
+        ({"clients[*].count": 50}, 1_000_000, 2, 8),
+        ({"clients[*].count": 50}, 5, 2, 5),
+        ({"participation.clients_per_round": 3}, 1_000_000, 16, 3),
+        ({"participation.clients_per_round": 3}, None, 16, 3),
+        (
+            {"aggregation": {"mode": "buffered", "concurrency": 2, "buffer": 2},
+             "policy": {"kind": "uniform", "strategy": "top-k"}},
+            1_000_000, 16, 2,
+        ),
+    ],
+)  # fmt: skip
+def test_workers_never_outnumber_who_takes_part_and_a_few_for_each_core(
+    tiny, monkeypatch, changes, asked, cores, workers
+):
+    monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: cores)
+    monkeypatch.setattr("simfed.experiment.running.available_cores", lambda: cores)
+    assert workers_of(simfed.load_scenario(tiny, changes), asked) == workers
+
+
+def test_a_run_has_no_fewer_than_one_worker(tiny):
+    with pytest.raises(InputError, match="workers: got 0, expected a whole number of at least 1"):
+        play(tiny, workers=0)
 
 
 def test_the_manifest_can_be_read_back_as_the_scenario(tiny, tmp_path):

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.availability import (
+from simfed.fleet.availability import (
     Always,
     Availability,
     Daily,
     Intervals,
     Markov,
-    Trace,
+    PresenceTrace,
     read_trace,
 )
-from simfed.errors import InputError, InputErrors
-from simfed.fleet import Fleet
+from simfed.fleet.columns import Fleet
+from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.seeding import Streams
 from simfed.scenario.load import validated
-from simfed.seeding import Streams
 
 H = 3600.0
 
@@ -44,10 +44,10 @@ def presences():
         (Daily(22 * H, 6 * H, zones), 3),
         (Daily(9.1 * H, 9.2 * H, zones), 3),
         (Markov(Streams(1), np.array([3, 4, 900_000]), 700.0, np.array([500.0, 3000.0, 1e5])), 3),
-        (Trace(RECORD, np.array([0, 1, 2, 0, -1])), 5),
-        (Trace(RECORD, np.array([0, 1, 2, 0, -1]), period_s=10.0), 5),
-        (Trace(RECORD, np.array([0, 1]), period_s=12.34), 2),
-        (Trace(intervals((0, 0, 7)), np.array([0]), period_s=7.0), 1),
+        (PresenceTrace(RECORD, np.array([0, 1, 2, 0, -1])), 5),
+        (PresenceTrace(RECORD, np.array([0, 1, 2, 0, -1]), period_s=10.0), 5),
+        (PresenceTrace(RECORD, np.array([0, 1]), period_s=12.34), 2),
+        (PresenceTrace(intervals((0, 0, 7)), np.array([0]), period_s=7.0), 1),
     ]
 
 
@@ -90,7 +90,7 @@ def test_an_arrival_is_the_first_instant_at_which_somebody_comes(which, at_s):
 
 
 def test_a_trace_once_and_again():
-    once = Trace(RECORD, np.array([0, 1, 2, -1]))
+    once = PresenceTrace(RECORD, np.array([0, 1, 2, -1]))
     assert [once.mask(t).tolist() for t in (0, 3, 4, 8, 9, 10)] == [
         [True, False, False, False],
         [False, False, True, False],
@@ -102,7 +102,7 @@ def test_a_trace_once_and_again():
     assert [once.change_after(1, t) for t in (0, 5, 8, 9)] == [5, 9, 9, math.inf]
     assert once.change_after(3, 0.0) == math.inf
     assert [once.arrival_after(t) for t in (0, 2, 5, 6)] == [2, 5, 6, math.inf]
-    again = Trace(RECORD, np.array([0, 1]), period_s=10.0)
+    again = PresenceTrace(RECORD, np.array([0, 1]), period_s=10.0)
     assert again.mask(16).tolist() == [True, True]
     assert again.change_after(0, 7.0) == 13.0, "there until the record's end and from its beginning"
     assert again.arrival_after(6.0) == 15.0
@@ -111,7 +111,7 @@ def test_a_trace_once_and_again():
 def test_changes_at_the_end_of_a_turn_are_where_the_next_one_begins():
     """12.34 + n · 12.34 is not (n + 1) · 12.34 in floating point, and no client may fall in
     between."""
-    again = Trace(RECORD, np.array([0, 1]), period_s=12.34)
+    again = PresenceTrace(RECORD, np.array([0, 1]), period_s=12.34)
     at_s = 0.0
     for _ in range(2000):
         before = again.there(0, at_s)
@@ -202,7 +202,7 @@ def test_a_fleet_asks_each_client_where_it_belongs():
     fleet = Availability(
         [
             (np.array([0, 2]), Always(2)),
-            (np.array([1, 4]), Trace(RECORD, np.array([0, 1]))),
+            (np.array([1, 4]), PresenceTrace(RECORD, np.array([0, 1]))),
             (np.array([3]), Daily(6 * H, 12 * H, np.array([0.0]))),
         ]
     )
@@ -228,16 +228,27 @@ def test_a_million_markov_clients_cost_columns_and_their_changes():
     [
         (
             "0,5,5",
-            "row 1: an interval from an instant of at least 0 s to a later one, got [5.0, 5.0]",
+            "row 1: got [5.0, 5.0], expected an interval from an instant of at least "
+            "0 s to a later one",
         ),
-        ("0,1,2\n0,9,7", "row 2: an interval from an instant of at least 0 s to a later one"),
-        ("0,-1,2", "row 1: an interval from an instant of at least 0 s"),
+        (
+            "0,1,2\n0,9,7",
+            "row 2: got [9.0, 7.0], expected an interval from an "
+            "instant of at least 0 s to a later one",
+        ),
+        (
+            "0,-1,2",
+            (
+                "row 1: got [-1.0, 2.0], expected an interval from an instant of at "
+                "least 0 s to a later one"
+            ),
+        ),
         (
             "3,1,4\n0,0,9\n3,3,7",
-            "intervals of client 3 that do not overlap, got [[1.0, 4.0], [3.0, 7.0]]",
+            "got [[1.0, 4.0], [3.0, 7.0]], expected intervals of client 3 that do not overlap",
         ),
-        ("0.5,1,4", "column client, row 1: a client's number, from 0 on, got 0.5"),
-        ("0,soon,4", "column from_s, row 1: a finite number, got 'soon'"),
+        ("0.5,1,4", "column client, row 1: got 0.5, expected a client's number, from 0 on"),
+        ("0,soon,4", "column from_s, row 1: got 'soon', expected a finite number"),
     ],
 )
 def test_a_trace_that_is_none_is_one_sentence(tmp_path, rows, sentence):
@@ -288,22 +299,27 @@ def test_a_scenario_says_who_is_there(tmp_path):
 @pytest.mark.parametrize(
     ("availability", "sentence"),
     [
-        ("sometimes", "availability: always"),
-        ({}, "availability: one of trace, markov or daily, got []"),
-        ({"markov": {"on": "2 h"}}, "availability.markov.off: this key is required"),
-        ({"markov": {"on": "0 s", "off": "1 h"}}, "availability.markov.on: a duration above 0"),
+        ("sometimes", "availability: got 'sometimes', expected always"),
+        ({}, "availability: got [], expected one of trace, markov or daily"),
+        ({"markov": {"on": "2 h"}}, "availability.markov.off: this key is missing"),
+        ({"markov": {"on": "0 s", "off": "1 h"}}, "availability.markov.on: got '0 s', "
+                                                  "expected a duration above 0"),
         ({"daily": {"from": 1320, "to": "06:00"}},
-         'availability.daily.from: a time of day in quotes such as "22:00", got 1320'),
-        ({"daily": {"from": "25:00", "to": "06:00"}}, "availability.daily.from: a time of day"),
+         "availability.daily.from: got 1320, expected a time of day in quotes such "
+         'as "22:00"'),
+        ({"daily": {"from": "25:00", "to": "06:00"}},
+         "availability.daily.from: got '25:00', expected a time of day"),
         ({"daily": {"from": "06:00", "to": "6:00"}},
-         "availability.daily.to: two different times of day"),
+         "availability.daily.to: got '6:00', expected two different times of day"),
         ({"daily": {"from": "06:00", "to": "7:00", "zones": []}}, "availability.daily.zones"),
         ({"daily": {"from": "06:00", "to": "7:00", "zones": [15]}},
-         "availability.daily.zones[0]: hours ahead of UTC, from -12 to 14, got 15"),
+         "availability.daily.zones[0]: got 15, expected hours ahead of UTC, from -12 "
+         "to 14"),
         ({"period": "3 s", "markov": {"on": "2 h", "off": "1 h"}},
-         "availability: the key 'period' only beside trace"),
+         "availability: without trace, period says nothing"),
         ({"markov": {"on": {"column": "on_s", "unit": "s"}, "off": "1 h"}},
-         "availability.markov.on: the key 'table' beside column, or a table `devices`"),
+         "availability.markov.on: got 'on_s', expected the key 'table' beside "
+         "column, or a table `devices`"),
     ],
 )  # fmt: skip
 def test_a_presence_that_is_none_is_one_sentence(tmp_path, availability, sentence):
@@ -315,11 +331,12 @@ def test_a_presence_that_is_none_is_one_sentence(tmp_path, availability, sentenc
 @pytest.mark.parametrize(
     ("trace", "sentence"),
     [
-        ({"trace": "none.csv"}, "none.csv: a file that exists"),
-        ({"trace": "t.csv"}, "clients of this scenario, 0 to 1, got 3 (`devices: drawn`"),
-        ({"trace": "u.csv"}, "intervals of some client of the group, got 'none'"),
+        ({"trace": "none.csv"}, "none.csv: no such file"),
+        ({"trace": "t.csv"}, "got 3, expected clients of this scenario, 0 to 1 "
+                             "(`devices: drawn`"),
+        ({"trace": "u.csv"}, "there are none, expected intervals of some client of the group"),
         ({"trace": "u.csv", "devices": "drawn", "period": "5 s"},
-         "period: a period of at least the trace's 20 s, got '5 s'"),
+         "period: got '5 s', expected a period of at least the trace's 20 s"),
     ],
 )  # fmt: skip
 def test_a_trace_that_does_not_fit_is_one_sentence(tmp_path, trace, sentence):

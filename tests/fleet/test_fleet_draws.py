@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.errors import InputError, InputErrors
-from simfed.fleet import FIELDS, Fleet, forgotten_links
+from simfed.fleet.columns import FIELDS, Fleet, forgotten_links
+from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.seeding import Streams
 from simfed.scenario import dump_scenario, load_scenario
 from simfed.scenario.load import validated
-from simfed.seeding import Streams
 
 SPEED = {"lognormal": {"median": 0.3, "cv": 0.5}}
 UP = {"lognormal": {"median": "10 Mbps", "cv": 0.8, "low": "1 Mbps"}}
@@ -228,43 +228,51 @@ def validated_again(made, folder):
     ("keys", "sentence"),
     [
         ({"device": {"speed": {"lognormal": {"cv": 0.5}}}},
-         "device.speed.lognormal: either median or mean beside cv"),
+         ("device.speed.lognormal: none or both of median and mean stand beside "
+"cv, expected one of them")),
         ({"device": {"speed": {"lognormal": {"median": 1}}}},
-         "device.speed.lognormal.cv: this key is required"),
+         "device.speed.lognormal.cv: this key is missing"),
         ({"device": {"speed": {"lognormall": {}}}},
-         "device.speed: one of the keys lognormal, uniform, normal, pareto, choice, column, table, "
-         "unit or weights, got 'lognormall' (did you mean 'lognormal'?)"),
+         ("device.speed: there is no key 'lognormall' here, expected lognormal, "
+"uniform, normal, pareto, choice, column,")),
         ({"device": {"speed": {}}},
-         "device.speed: one of lognormal, uniform, normal, pareto, choice or column, got []"),
+         "device.speed: got [], expected one of lognormal, uniform, normal, pareto, "
+         "choice or column"),
         ({"device": {"speed": {"uniform": {"low": 0, "high": 1}}}},
-         "device.speed.uniform: only values that are a number above 0, got 'down to 0'"),
+         "device.speed.uniform: got 'down to 0', expected only values that are a "
+         "number above 0"),
         ({"device": {"speed": {"uniform": {"low": 3, "high": 1}}}},
-         "device.speed.uniform: low below high, got [3.0, 1.0]"),
+         "device.speed.uniform: got [3.0, 1.0], expected low below high"),
         ({"device": {"speed": {"lognormal": {"median": "1 Mbps", "cv": 1}}}},
-         "device.speed.lognormal.median: a number without a unit, got '1 Mbps'"),
+         "device.speed.lognormal.median: got '1 Mbps', expected a number without a unit"),
         ({"link": {"up": {"lognormal": {"median": 10, "cv": 1}}}},
-         "link.up.lognormal.median: a rate with its unit such as 20 Mbps, got 10"),
+         "link.up.lognormal.median: got 10, expected a rate with its unit such as 20 "
+         "Mbps"),
         ({"link": {"up": {"fil": "x", "end": "loop"}}}, "(did you mean 'file'?)"),
         ({"link": {"loss": {"lognormal": {"median": 0.01, "cv": 1}}}},
-         "link.loss.lognormal: only values that are a number from 0 to below 1, got 'up to inf' "
-         "(the key `high` bounds it)"),
+         "link.loss.lognormal: got 'up to inf', expected only values that are a "
+         "number from 0 to below 1 (the key `high` bounds it)"),
         ({"link": {"latency": {"choice": {"values": ["1 ms", "-1 ms"]}}}},
-         "link.latency.choice.values: a duration with its unit such as 20 ms, got '-1 ms'"),
+         "link.latency.choice.values: got '-1 ms', expected a duration with its unit "
+         "such as 20 ms"),
         ({"link": {"latency": {"choice": {"values": ["1 ms"], "weights": [1, 2]}}}},
-         "link.latency.choice.weights: as many weights as values (1), got 2"),
+         "link.latency.choice.weights: got 2, expected as many weights as values (1)"),
         ({"link": {"up": {"table": "t.csv", "column": "up_mbps"}}},
-         "link.up: the key 'unit' beside column"),
+         "link.up: the key 'unit' is missing beside column"),
         ({"link": {"up": {"table": "t.csv", "column": "up_mbps", "unit": "Mb"}}},
-         "link.up.unit: the unit of a rate above 0 such as 20 Mbps, got 'Mb'"),
+         "link.up.unit: got 'Mb', expected the unit of a rate above 0 such as 20 Mbps"),
         ({"device": {"speed": {"table": "t.csv", "column": "score", "unit": "GHz"}}},
-         "device.speed.unit: no unit: this is a plain number, got 'GHz'"),
+         "device.speed.unit: got 'GHz', expected no unit: this is a plain number"),
         ({"device": {"speed": {"column": "score"}}},
-         "device.speed: the key 'table' beside column, or a table `devices` in the group"),
+         ("device.speed: got 'score', expected the key 'table' beside column, or "
+"a table `devices` in the group")),
         ({"devices": {"table": "t.csv"}},
-         "devices: some field of the group with a `column` of this table"),
-        ({"k": "0%"}, "k: a whole number of at least 1, or a share of the parameters such as 1%"),
+         "devices: expected some field of the group with a `column` of this table"),
+        ({"k": "0%"}, "k: got '0%', expected a whole number of at least 1, or a "
+                      "share of the parameters such as 1%"),
         ({"k": {"uniform": {"low": 0, "high": 9}}},
-         "k.uniform: only values that are a number of entries, at least 1, got 'down to 0'"),
+         "k.uniform: got 'down to 0', expected only values that are a number of "
+         "entries, at least 1"),
     ],
 )  # fmt: skip
 def test_a_distribution_that_is_none_is_one_sentence(tmp_path, keys, sentence):
@@ -276,20 +284,28 @@ def test_a_distribution_that_is_none_is_one_sentence(tmp_path, keys, sentence):
 
 def test_there_is_no_distribution_of_servers(tmp_path):
     server = {"device": {"profile": "x86-2core-vm", "speed": SPEED}}
-    with pytest.raises(InputErrors, match=r"server.device.speed: a number: there is one server"):
+    with pytest.raises(
+        InputErrors,
+        match=(
+            r"server\.device\.speed: a distribution, expected a number: there is "
+            "one server"
+        ),
+    ):
         scenario(group(), folder=tmp_path, server=server)
 
 
 @pytest.mark.parametrize(
     ("speed", "sentence"),
     [
-        ({"table": "none.csv", "column": "score"}, "none.csv: a file that exists"),
+        ({"table": "none.csv", "column": "score"}, "none.csv: no such file"),
         ({"table": "t.csv", "column": "scor"}, "(did you mean 'score'?)"),
         ({"table": "t.csv", "column": "share"},
-         "column share: a column of which every value is a number above 0, got 0.0"),
-        ({"table": "t.csv", "column": "name"}, "column name, row 1: a finite number, got 'a'"),
+         "column share: got 0.0, expected a column of which every value is a number "
+         "above 0"),
+        ({"table": "t.csv", "column": "name"}, "column name, row 1: got 'a', expected a "
+                                               "finite number"),
         ({"table": "w.csv", "column": "a", "weights": "b"},
-         "column b: weights of at least 0, one of them above 0, got 0.0"),
+         "column b: got 0.0, expected weights of at least 0, one of them above 0"),
     ],
 )  # fmt: skip
 def test_a_table_that_does_not_fit_is_one_sentence(fleet, tmp_path, speed, sentence):

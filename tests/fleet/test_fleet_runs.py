@@ -12,10 +12,10 @@ import yaml
 import simfed
 from simfed.cli import main
 from simfed.device import build_processor, load_profile
-from simfed.fleet import Fleet
+from simfed.fleet.columns import Fleet
+from simfed.ground.seeding import Streams
 from simfed.replay.key import learning_key
 from simfed.scenario.load import validated
-from simfed.seeding import Streams
 
 SCENARIO = {
     "name": "drawn",
@@ -193,7 +193,7 @@ def test_show_says_who_is_there_when(here, capsys):
         == 2
     )
     assert capsys.readouterr().err == (
-        f"simfed: s.yaml: clients[0].device.speed: {here / 'n.csv'}: a file that exists\n"
+        f"simfed: s.yaml: clients[0].device.speed: {here / 'n.csv'}: no such file\n"
     )
 
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from simfed.errors import InputError
-from simfed.seeding import Streams
-from simfed.selection import All, BySamples, Facts, Fastest, Oort, Uniform, cohort
+from simfed.fleet.selection import All, BySamples, Facts, Fastest, Oort, UniformSelection, cohort
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 
 
 def facts(n, **columns):
@@ -26,11 +26,11 @@ def choose(selection, ids, count, of, round=1, seed=0):
 def test_all_and_uniform():
     nothing = facts(10)
     assert choose(All(), [2, 5, 7], 1, nothing) == [2, 5, 7]
-    assert choose(Uniform(), [2, 5, 7], 3, nothing) == [2, 5, 7]
+    assert choose(UniformSelection(), [2, 5, 7], 3, nothing) == [2, 5, 7]
     for round in range(20):
-        everybody = choose(Uniform(), range(10), 4, nothing, round)
+        everybody = choose(UniformSelection(), range(10), 4, nothing, round)
         assert everybody == cohort(Streams(0), round, 10, 4).tolist()
-        assert set(choose(Uniform(), [2, 5, 7], 2, nothing, round)) < {2, 5, 7}
+        assert set(choose(UniformSelection(), [2, 5, 7], 2, nothing, round)) < {2, 5, 7}
 
 
 def test_by_samples_asks_in_proportion():
@@ -107,9 +107,9 @@ def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Fastest(0), "bound: a whole number of at least 1, or null, got 0"),
-        (lambda: Oort(cutoff=2), "cutoff: a number from 0 to 1, got 2"),
-        (lambda: Oort(penalty=-1), "penalty: a number of at least 0, got -1"),
+        (lambda: Fastest(0), "bound: got 0, expected a whole number of at least 1, or null"),
+        (lambda: Oort(cutoff=2), "cutoff: got 2, expected a number from 0 to 1"),
+        (lambda: Oort(penalty=-1), "penalty: got -1, expected a number of at least 0"),
     ],
 )
 def test_impossible_options_are_one_sentence(make, sentence):

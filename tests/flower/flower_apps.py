@@ -184,12 +184,14 @@ classic_client = ClientApp(
 
 def _classic_server(context: Any) -> ServerAppComponents:
     strategy = ClassicFedAvg(
-        min_fit_clients=4, min_evaluate_clients=4, min_available_clients=4,
+        min_fit_clients=4,
+        min_evaluate_clients=4,
+        min_available_clients=4,
         initial_parameters=ndarrays_to_parameters(
             [p.detach().numpy() for p in model().parameters()]
         ),
         evaluate_fn=lambda number, arrays, config: _kept(number, arrays),
-    )  # fmt: skip
+    )
     return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=ROUNDS))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import simfed
-from simfed.record import verify
+from simfed.verify.invariants import verify
 
 DEVICE = "x86-2core-vm"
 
@@ -68,8 +68,12 @@ def play(
 ) -> Any:
     """Run `main(grid, context)` over a fleet; the run, whose invariants hold."""
     run = simfed.flower.run(
-        server(main), client() if app is None else app, world, tmp_path / "run",
-        progress=False, **options,
-    )  # fmt: skip
+        server(main),
+        client() if app is None else app,
+        world,
+        tmp_path / "run",
+        progress=False,
+        **options,
+    )
     assert verify(run.path) == []
     return run

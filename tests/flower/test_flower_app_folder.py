@@ -95,8 +95,8 @@ def test_a_folder_that_is_no_app_is_said(app, capsys):
     (app / "pyproject.toml").unlink()
     assert command(app) == 2
     assert capsys.readouterr().err == (
-        f"simfed: {app}: the folder of a Flower app, with its pyproject.toml, got 'a folder "
-        "without pyproject.toml'\n"
+        f"simfed: {app}: got 'a folder without pyproject.toml', expected the folder of a Flower "
+        "app, with its pyproject.toml\n"
     )
 
 
@@ -105,7 +105,7 @@ def test_a_folder_that_is_no_app_is_said(app, capsys):
     [
         ("pyproject.toml", ("serverapp", "servapp"), "the project of a Flower app"),
         ("pyproject.toml", (":server", ":srv"), "a ServerApp that can be imported"),
-        ("pyproject.toml", (":client", ":main"), "a ClientApp, got 'function'"),
+        ("pyproject.toml", (":client", ":main"), "got 'function', expected a ClientApp"),
         ("apps.py", ("from flwr.app", "from flwr.ap"), "a ServerApp that can be imported"),
     ],
 )
@@ -120,8 +120,9 @@ def test_an_app_that_cannot_be_loaded_is_said(app, capsys, file, change, sentenc
 
 def test_a_key_that_the_app_does_not_have_is_said(app, capsys):
     assert command(app, "--run-config", "tims=3") == 2
-    assert "--run-config: a key of the app's configuration: times or deep.er, got 'tims'" in (
-        capsys.readouterr().err
+    assert (
+        "--run-config: got 'tims', expected a key of the app's configuration: times or deep.er"
+        in (capsys.readouterr().err)
     )
 
 
@@ -164,10 +165,12 @@ def test_a_study_of_an_app_is_an_ordinary_one(app, capsys):
     assert found.rounds.groupby("address").size().tolist().count(3) == 4
     assert "5 Mbps" in found.verdicts[0]
     entry, run = next(
-        (entry, run) for entry, run in found.finished
-        if entry["seed"] == 2 and entry["values"]["app.run_config.times"] == 3
+        (entry, run)
+        for entry, run in found.finished
+        if entry["seed"] == 2
+        and entry["values"]["app.run_config.times"] == 3
         and entry["values"]["clients[*].link.up"] == "5 Mbps"
-    )  # fmt: skip
+    )
     assert run.manifest["app"]["run_config"]["times"] == 3
     alone = ("--run-config", "times=3", "--seed", "2", "--set", "clients[*].link.up=5 Mbps")
     assert command(app, *alone) == 0

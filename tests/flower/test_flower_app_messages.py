@@ -6,11 +6,13 @@ import threading
 import time
 
 import pytest
-from flower_worlds import client, fleet, payload, play, to
+import torch
+from flower_worlds import DEVICE, client, fleet, payload, play, to
 from flwr.common.constant import ErrorCode
 
 import simfed
-from simfed.errors import InputError, RunFailed
+from simfed.cli import main as main_command
+from simfed.ground.errors import InputError, RunFailed
 
 
 def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_work(tmp_path):
@@ -166,9 +168,11 @@ def test_an_exception_on_a_node_comes_back_as_an_error(tmp_path):
     run = play(main, fleet(), tmp_path, client(fail))
     assert seen == [(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, True)] * 2
     assert run.participations["outcome"].tolist() == ["failed"] * 2
-    assert run.manifest["warnings"][-1] == (
-        "the app on a node raised ValueError: no data here (2 times)"
-    )
+    assert run.manifest["warnings"] == [
+        "the app on a node raised ValueError: no data here (2 times)",
+        "a message of type train was charged 0 s: nothing is declared of a reply that is an error "
+        "(2 times)",
+    ]
 
 
 def test_the_app_is_told_simulated_time_and_the_host_keeps_its_own(tmp_path):
@@ -262,8 +266,8 @@ def test_an_app_that_blocks_is_given_up(tmp_path):
         lock.acquire()
         lock.acquire()
 
-    with pytest.raises(RunFailed, match=r"server app has not come back for 0.3 s of host time"):
-        play(main, fleet(), tmp_path, host_timeout_s=0.3)
+    with pytest.raises(RunFailed, match=r"server app has not come back for 1 s of host time"):
+        play(main, fleet(), tmp_path, host_timeout_s=1.0)
     lock.release()
 
 
@@ -275,8 +279,8 @@ def test_a_node_that_blocks_is_given_up(tmp_path):
         list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
 
     app = client(lambda message, context: lock.acquire() and message.content)
-    with pytest.raises(RunFailed, match=r"client app has not come back for 0.3 s of host time"):
-        play(main, fleet(), tmp_path, app, host_timeout_s=0.3)
+    with pytest.raises(RunFailed, match=r"client app has not come back for 1 s of host time"):
+        play(main, fleet(), tmp_path, app, host_timeout_s=1.0)
     lock.release()
 
 
@@ -401,8 +405,8 @@ def test_a_node_that_blocks_in_a_process_is_given_up(tmp_path):
         list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
 
     app = client(lambda message, context: lock.acquire() and message.content)
-    with pytest.raises(RunFailed, match=r"client app has not come back for 0.3 s of host time"):
-        play(main, fleet({"count": 3}), tmp_path, app, host_timeout_s=0.3, workers=2)
+    with pytest.raises(RunFailed, match=r"client app has not come back for 1 s of host time"):
+        play(main, fleet({"count": 3}), tmp_path, app, host_timeout_s=1.0, workers=2)
     lock.release()
 
 
@@ -520,5 +524,149 @@ def test_foreign_code_that_still_computes_is_ended_with_the_run(tmp_path):
 
     began: list[threading.Thread] = []
     with pytest.raises(RunFailed, match=r"has not come back"):
-        play(main, fleet(), tmp_path, client(work), host_timeout_s=0.3)
+        play(main, fleet(), tmp_path, client(work), host_timeout_s=1.0)
     assert not began[0].is_alive()
+
+
+# ---- nothing is free in silence -----------------------------------------------------------------
+
+
+def busy(message, context):
+    """Work that takes a while on any host."""
+    sum(i * i for i in range(20_000))
+    return message.content
+
+
+def ask_all(grid, context):
+    replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
+    sum(i * i for i in range(20_000) for _ in replies)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_measured_seconds_are_the_hosts_though_the_app_is_told_simulated_time(tmp_path, workers):
+    measured = {"kind": "measured", "speed": 1000.0}
+    world = fleet(computing=measured, server={"computing": measured})
+    run = play(ask_all, world, tmp_path, client(busy), workers=workers)
+    assert (run.participations["training_s"] > 0.1).all()
+    assert (run.rounds["server_s"] > 0.1).all()
+    assert not [sentence for sentence in run.manifest["warnings"] if "0 s" in sentence]
+
+
+def test_measured_seconds_of_an_app_that_raises_are_charged(tmp_path):
+    def fail(message, context):
+        raise ValueError(busy(message, context) and "no data here")
+
+    world = fleet(computing={"kind": "measured", "speed": 1000.0})
+    run = play(ask_all, world, tmp_path, client(fail))
+    assert (run.participations["training_s"] > 0.1).all()
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+def test_work_that_metered_computing_cannot_see_ends_the_run(tmp_path, kind):
+    def main(grid, context):
+        list(grid.send_and_receive([to(node, kind=kind) for node in grid.get_node_ids()]))
+
+    with pytest.raises(RunFailed, match=f"type {kind} cannot be charged 0 s: it does nothing"):
+        play(main, fleet(computing="metered"), tmp_path)
+
+
+def test_a_price_that_comes_to_nothing_ends_the_run(tmp_path):
+    computing = {"kind": "declared", "seconds": {"train": "0.5 * v"}}
+    with pytest.raises(InputError, match=r"more than 0 s .* '0.5 \* v' comes to 0.*train: 0 s"):
+        play(ask_all, fleet(computing=computing), tmp_path)
+    computing = {"kind": "declared", "seconds": {"train": "0 s"}}
+    run = play(ask_all, fleet(computing=computing), tmp_path / "free")
+    assert run.participations["training_s"].tolist() == [0.0, 0.0]
+    assert not run.manifest["warnings"]
+
+
+def test_other_messages_that_cost_nothing_are_named(tmp_path):
+    def main(grid, context):
+        list(grid.send_and_receive([to(node, kind="query") for node in grid.get_node_ids()]))
+
+    server = {"device": DEVICE}
+    run = play(main, fleet(computing="metered", server=server), tmp_path)
+    assert run.manifest["warnings"] == [
+        "a message of type query was charged 0 s: it does nothing that PyTorch's hooks see "
+        "(2 times)",
+        "the server app's work on replies was charged 0 s: it does nothing that PyTorch's hooks "
+        "see",
+    ]
+
+
+def test_work_without_formulas_is_said_first_or_refused(tmp_path):
+    def transform(message, context):
+        torch.rand(200, 500) @ torch.rand(500, 200)
+        size = int(message.content["metrics"]["v"])
+        torch.fft.fft(torch.rand(size))
+        return message.content
+
+    def asks(size):
+        return lambda grid, context: list(
+            grid.send_and_receive([to(node, payload(size)) for node in grid.get_node_ids()])
+        )
+
+    world = fleet(computing="metered")
+    run = play(asks(2**18), world, tmp_path, client(transform))
+    assert run.manifest["warnings"][0] == (
+        "metered computing counts 63% of what PyTorch does on messages of type train: it has no "
+        "formula for _fft_r2c, rand"
+    )
+    with pytest.raises(RunFailed, match=r"counts 8% of .* no formula for _fft_r2c, .*measured"):
+        play(asks(2**22), world, tmp_path / "more", client(transform))
+
+
+# ---- messages whose replies nobody looks for ----------------------------------------------------
+
+
+def test_what_is_sent_and_forgotten_is_no_waste(tmp_path):
+    """As in vertical learning: activations are asked for, gradients are sent to be applied. Nodes
+    have two messages in one exchange, and work on one after the other."""
+    from flwr.app import MetricRecord
+
+    def work(message, context):
+        applied = context.state.get("applied", {"n": 0})["n"]
+        if message.metadata.message_type == "train":
+            context.state["applied"] = MetricRecord({"n": applied + 1})
+        if message.content["metrics"]["v"] == 13.0:
+            raise ValueError("unlucky")
+        return payload(applied)
+
+    applied = []
+
+    def main(grid, context):
+        nodes = grid.get_node_ids()
+        for turn in range(3):
+            asked = grid.send_and_receive([to(node, kind="query") for node in nodes])
+            applied.append([reply.content["metrics"]["v"] for reply in asked])
+            grid.push_messages([to(nodes[0], payload(13.0 if turn == 1 else 0.0)), to(nodes[1])])
+        time.sleep(10)
+        grid.push_messages([to(nodes[0])])
+        time.sleep(0.5)  # the app ends while the node is at work
+
+    run = play(main, fleet(), tmp_path, client(work))
+    assert applied == [[0, 0], [1, 1], [1, 2]]  # what raised has left no trace in the state
+    parts = run.participations.sort_values(["client", "started_at_s"])
+    expected = ["aggregated"] * 3 + ["failed"] + ["aggregated"] * 2 + ["dropped"]
+    assert parts.loc[parts["client"] == 0, "outcome"].tolist() == expected
+    assert parts.loc[parts["client"] == 1, "outcome"].tolist() == ["aggregated"] * 6
+    assert parts.duplicated(["round", "client"]).any()
+    assert main_command(["report", str(run.path), "--out", str(tmp_path / "page.html")]) == 0
+    assert main_command(["timeline", str(run.path), "--out", str(tmp_path / "bars.svg")]) == 0
+    wasted = parts[parts["outcome"].isin(["failed", "dropped"])]
+    assert run.summary["wasted_bytes"]["uplink"] == wasted["uplink_bytes"].sum()
+
+
+def test_a_forgotten_reply_may_arrive_in_a_later_exchange_and_be_looked_for_after_all(tmp_path):
+    def main(grid, context):
+        quick, slow = grid.get_node_ids()
+        (late,) = grid.push_messages([to(slow)])
+        for _ in range(5):
+            assert len(list(grid.send_and_receive([to(quick)]))) == 1
+            time.sleep(0.5)
+        assert [reply.has_content() for reply in grid.pull_messages([late])] == [True]
+
+    groups = [{}, {"device": {"profile": DEVICE, "speed": 0.5}}]
+    run = play(main, fleet(*groups), tmp_path)
+    (row,) = run.participations[run.participations["client"] == 1].itertuples()
+    assert (row.outcome, row.round, row.merge) == ("late", 1, 2)

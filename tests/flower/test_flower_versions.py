@@ -8,8 +8,8 @@ import pytest
 
 import simfed
 from simfed.cli import main
-from simfed.errors import InputError
 from simfed.flower.versions import flower_version
+from simfed.ground.errors import InputError
 
 
 def pretend(monkeypatch, version):
@@ -35,7 +35,7 @@ def test_others_are_refused_in_a_sentence(monkeypatch, capsys, tmp_path, version
     with pytest.raises(InputError) as refused:
         simfed.flower.run(None, None, {})
     assert str(refused.value) == (
-        f"Flower: flwr 1.38 to 1.42, got {got} (pip install 'simfed[flower]')"
+        f"Flower: got {got}, expected flwr 1.38 to 1.42 (pip install 'simfed[flower]')"
     )
     assert main(["flower", "run", str(tmp_path), "--fleet", "fleet.yaml"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

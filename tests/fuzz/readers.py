@@ -148,7 +148,7 @@ GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def scenario(path):
-    from simfed.assembly import checked
+    from simfed.experiment.assembly import checked
     from simfed.scenario import dump_scenario, load_scenario
 
     loaded = load_scenario(path)
@@ -176,13 +176,13 @@ def measured(path):
 
 
 def devices(path):
-    from simfed.tables import read_columns
+    from simfed.ground.tables import read_columns
 
     read_columns(str(path), ["speed", "up"])
 
 
 def there(path):
-    from simfed.availability import read_trace
+    from simfed.fleet.availability import read_trace
 
     read_trace(str(path))
 
@@ -219,7 +219,7 @@ def cases(path):
 
 
 def run(path):
-    from simfed import audit
+    from simfed.verify import audit
 
     audit.verify(path)
 
@@ -309,12 +309,12 @@ def made(kind, number, good, into):
 # ---- coverage ------------------------------------------------------------------------------------
 
 READERS = {
-    "reading.py", "scenario/load.py", "scenario/options.py", "scenario/section.py",
+    "ground/reading.py", "scenario/load.py", "scenario/options.py", "scenario/section.py",
     "scenario/fields.py", "scenario/model.py", "scenario/network.py",
     "scenario/distribution.py", "scenario/study.py",
-    "device/load.py", "device/table.py", "tables.py", "net/trace_files.py", "net/graphs.py",
-    "net/cases.py", "record/read.py", "record/invariants.py", "record/checkpoint.py",
-    "replay/store.py", "audit.py",
+    "device/load.py", "device/table.py", "ground/tables.py", "net/trace_files.py", "net/graphs.py",
+    "net/cases.py", "record/read.py", "verify/invariants.py", "record/checkpoint.py",
+    "replay/store.py", "verify/audit.py",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import readers
 
-from simfed.errors import InputErrors, SimfedError
+from simfed.ground.errors import InputErrors, SimfedError
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_INPUTS", "20000"))
 """Inputs in one process, and a fortieth of it through the command line."""

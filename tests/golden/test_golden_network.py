@@ -26,8 +26,8 @@ SIMGRID = [
 
 @pytest.mark.parametrize("case", SIMGRID)
 def test_max_min_sharing_is_that_of_simgrid_for_every_flow(case):
-    known = np.array([flow["finish_s"] for flow in case["flows"]])
-    np.testing.assert_allclose(net.replay(case, "fluid"), known, rtol=1e-9, atol=0)
+    ends = np.array([flow["finish_s"] for flow in case["flows"]])
+    np.testing.assert_allclose(net.replay(case, "fluid"), ends, rtol=1e-9, atol=0)
 
 
 @pytest.fixture(scope="module")

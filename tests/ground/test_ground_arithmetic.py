@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.arithmetic import read_arithmetic
-from simfed.errors import InputError
+from simfed.ground.arithmetic import read_arithmetic
+from simfed.ground.errors import InputError
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 

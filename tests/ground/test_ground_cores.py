@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simfed import cores
+from simfed.ground import cores
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.distributions import Choice, Lognormal, Normal, Pareto, Uniform, positions
-from simfed.errors import InputError
+from simfed.ground.distributions import Discrete, Lognormal, Normal, Pareto, UniformLaw, positions
+from simfed.ground.errors import InputError
 
 GRID = (np.arange(1_000_000) + 0.5) / 1_000_000
 """Equally likely quantiles: means over it are integrals over the law."""
 
 LAWS = [
-    Uniform(2.0, 5.0),
+    UniformLaw(2.0, 5.0),
     Normal(1.0, 0.25),
     Normal(1.0, 1.0),
     Normal(1.0, 1.0, low=0.5, high=1.5),
@@ -40,7 +40,7 @@ def test_quantiles_rise_inside_the_bounds_and_invert_the_distribution(law):
 
 
 def test_moments_of_the_laws():
-    assert Uniform(2.0, 5.0).quantile(GRID).mean() == pytest.approx(3.5)
+    assert UniformLaw(2.0, 5.0).quantile(GRID).mean() == pytest.approx(3.5)
     lognormal = Lognormal(0.3, 0.5).quantile(GRID)
     assert np.median(lognormal) == pytest.approx(0.3, rel=1e-5)
     assert lognormal.std() / lognormal.mean() == pytest.approx(0.5, rel=1e-3)
@@ -58,11 +58,11 @@ def test_the_normal_law_is_truncated_at_0_not_clipped():
 
 
 def test_choice_follows_its_weights():
-    values = Choice((1.0, 2.0, 3.0), (1.0, 0.0, 3.0)).quantile(GRID)
+    values = Discrete((1.0, 2.0, 3.0), (1.0, 0.0, 3.0)).quantile(GRID)
     assert (values == 1).mean() == pytest.approx(0.25)
     assert (values == 2).sum() == 0
     assert (
-        np.bincount(Choice((0.0, 1.0, 2.0, 3.0)).quantile(GRID).astype(int)).tolist()
+        np.bincount(Discrete((0.0, 1.0, 2.0, 3.0)).quantile(GRID).astype(int)).tolist()
         == [250_000] * 4
     )
 
@@ -79,18 +79,24 @@ def test_a_pick_is_always_something_with_weight(weights, u):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Uniform(2.0, 1.0), "low below high, got [2.0, 1.0]"),
-        (lambda: Uniform(2.0, 2.0), "low below high"),
-        (lambda: Normal(1.0, 0.0), "sd: a value above 0, got 0.0"),
+        (lambda: UniformLaw(2.0, 1.0), "got [2.0, 1.0], expected low below high"),
+        (lambda: UniformLaw(2.0, 2.0), "low below high"),
+        (lambda: Normal(1.0, 0.0), "sd: got 0.0, expected a value above 0"),
         (lambda: Normal(1.0, 0.1, low=5.0), "bounds between which some of the distribution lies"),
-        (lambda: Lognormal(0.0, 1.0), "median: a value above 0"),
-        (lambda: Lognormal(1.0, 500.0), "cv: a number above 0, at most 100, got 500.0"),
+        (lambda: Lognormal(0.0, 1.0), "median: got 0.0, expected a value above 0"),
+        (lambda: Lognormal(1.0, 500.0), "cv: got 500.0, expected a number above 0, at most 100"),
         (lambda: Lognormal(1.0, 1.0, high=1e-9), "bounds between which some"),
-        (lambda: Pareto(1.0, 0.01), "shape: a number from 0.1 to 1000, got 0.01"),
+        (lambda: Pareto(1.0, 0.01), "shape: got 0.01, expected a number from 0.1 to 1000"),
         (lambda: Pareto(1.0, 1.0, high=0.5), "low below high"),
-        (lambda: Choice(()), "values: at least one value, got []"),
-        (lambda: Choice((1.0, 2.0), (1.0,)), "weights: as many weights as values (2), got 1"),
-        (lambda: Choice((1.0,), (0.0,)), "weights: numbers of at least 0, one of them above 0"),
+        (lambda: Discrete(()), "values: got [], expected at least one value"),
+        (
+            lambda: Discrete((1.0, 2.0), (1.0,)),
+            "weights: got 1, expected as many weights as values (2)",
+        ),
+        (
+            lambda: Discrete((1.0,), (0.0,)),
+            "weights: got [0.0], expected numbers of at least 0, one of them above 0",
+        ),
     ],
 )
 def test_impossible_parameters_are_one_sentence(make, sentence):

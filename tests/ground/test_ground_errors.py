@@ -3,19 +3,20 @@ border."""
 
 import pickle
 
-from simfed.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
 
 
 def test_the_sentence():
     error = InputError(
         "a number above 0", where="training.learning_rate", got=-1, hint="why not 1?"
     )
-    assert str(error) == "training.learning_rate: a number above 0, got -1 (why not 1?)"
+    assert str(error) == ("training.learning_rate: got -1, expected a number above 0 (why not 1?)")
     assert str(error.within("a.yaml")) == (
-        "a.yaml: training.learning_rate: a number above 0, got -1 (why not 1?)"
+        "a.yaml: training.learning_rate: got -1, expected a number above 0 (why not 1?)"
     )
-    assert str(InputError("a number", got=None)) == "a number, got None"
-    assert str(InputError("a number")) == "a number"
+    assert str(InputError("a number", got=None)) == "got None, expected a number"
+    assert str(InputError("a number")) == "expected a number"
+    assert str(InputError(where="a.yaml", problem="no such file")) == "a.yaml: no such file"
 
 
 def test_a_long_value_is_shortened():

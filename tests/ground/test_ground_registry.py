@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-import simfed.registry
-from simfed.errors import InputError
-from simfed.registry import REGISTRIES, Registry, registry
+import simfed.ground.registry
+from simfed.ground.errors import InputError
+from simfed.ground.registry import REGISTRIES, Registry, registry
 
 
 class _EntryPoint:
@@ -17,7 +17,9 @@ class _EntryPoint:
 
 
 def test_a_wrong_name_gets_a_hint():
-    with pytest.raises(InputError, match=r"a model: .*, got 'lenet' \(did you mean 'lenet5'\?\)"):
+    with pytest.raises(
+        InputError, match=r"no model 'lenet', expected .* \(did you mean 'lenet5'\?\)"
+    ):
         registry("model").get("lenet")
 
 
@@ -33,7 +35,7 @@ def test_naming_does_not_import():
 
 
 def test_entry_points_and_registered_parts_are_found(monkeypatch):
-    monkeypatch.setattr(simfed.registry, "entry_points", lambda group: [_EntryPoint()])
+    monkeypatch.setattr(simfed.ground.registry, "entry_points", lambda group: [_EntryPoint()])
     own = Registry("policy", {"text": "builtins:str"})
     own.add("mine", int)
     assert own.names() == ["text", "theirs", "mine"]
@@ -43,7 +45,7 @@ def test_entry_points_and_registered_parts_are_found(monkeypatch):
 
 def test_a_taken_name_is_refused_unless_replaced():
     own = Registry("policy", {"text": "builtins:str"})
-    with pytest.raises(InputError, match="taken"):
+    with pytest.raises(InputError, match="there is a policy 'text', expected a new name"):
         own.add("text", int)
     own.add("text", int, replace=True)
     assert own.get("text") is int

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.seeding import Streams, philox_4x32
+from simfed.ground.seeding import Streams, philox_4x32
 
 keys = st.lists(st.one_of(st.integers(0, 10**6), st.text(max_size=5)), max_size=3)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simfed.errors import InputError
-from simfed.tables import read_columns
+from simfed.ground.errors import InputError
+from simfed.ground.tables import read_columns
 
 
 def test_csv_and_parquet_give_the_same_columns(tmp_path):
@@ -28,13 +28,13 @@ def test_comments_spaces_and_a_byte_order_mark_are_no_trouble(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a,b\n", "a table with at least one row, got 'none'"),
+        ("a,b\n", "it has no row, expected a table with at least one row"),
         ("", "a table in CSV with a header line"),
-        ("a,c\n1,2\n", "a column of the table: a or c, got 'b'"),
+        ("a,c\n1,2\n", "got 'b', expected a column of the table: a or c"),
         ("a,bb\n1,2\n", "(did you mean 'bb'?)"),
-        ("b\n1\nfast\n", "column b, row 2: a finite number, got 'fast'"),
-        ("a,b\n1,\n", "column b, row 1: a finite number, got 'nothing'"),
-        ("b\ninf\n", "column b, row 1: a finite number, got 'inf'"),
+        ("b\n1\nfast\n", "column b, row 2: got 'fast', expected a finite number"),
+        ("a,b\n1,\n", "column b, row 1: got 'nothing', expected a finite number"),
+        ("b\ninf\n", "column b, row 1: got 'inf', expected a finite number"),
         ('b\n"1\n', "a table in CSV"),
     ],
 )
@@ -51,9 +51,9 @@ def test_files_that_are_none(tmp_path):
     (tmp_path / "t.parquet").write_text("no parquet at all")
     (tmp_path / "t.csv").write_bytes(b"b\n\xff\xfe\n")
     for name, sentence in (
-        ("none.csv", "a file that exists"),
-        ("none.parquet", "a file that exists"),
-        (".", "a readable file"),
+        ("none.csv", "no such file"),
+        ("none.parquet", "no such file"),
+        (".", "cannot be read: Is a directory"),
         ("t.parquet", "a Parquet file"),
         ("t.csv", "a table in CSV"),
     ):
@@ -64,8 +64,12 @@ def test_files_that_are_none(tmp_path):
 def test_a_table_that_is_too_large_or_has_no_end_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "large.csv"
     path.write_text("a\n1\n")
-    monkeypatch.setattr("simfed.tables.MOST_FILE_BYTES", 3)
-    with pytest.raises(InputError, match=r"large\.csv: a table of at most 3 bytes, got 4"):
+    monkeypatch.setattr("simfed.ground.tables.MOST_FILE_BYTES", 3)
+    with pytest.raises(
+        InputError,
+        match=r"large\.csv: got 4, expected a table of at "
+        r"most 3 bytes",
+    ):
         read_columns(path, ("a",))
-    with pytest.raises(InputError, match="/dev/zero: a file that has an end"):
+    with pytest.raises(InputError, match="/dev/zero: this is a device or a pipe, expected a file"):
         read_columns("/dev/zero", ("a",))

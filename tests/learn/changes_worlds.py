@@ -13,11 +13,11 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
+from simfed.ground.registry import register
+from simfed.ground.seeding import Streams
 from simfed.learn.federation import draw_batches, load_federation
 from simfed.learn.models import build_model
-from simfed.registry import register
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 
 register("dataset", "change-stripes", tiny.dataset, replace=True)
 

@@ -8,12 +8,13 @@ import os
 import numpy as np
 import torch
 
+from simfed.compress.choice import Choice
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation
-from simfed.learn.workload import LearningWorkload
-from simfed.registry import registry
+from simfed.learn.hosted import HostedWorkload
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 
 
 def public_of(method, images):
@@ -81,13 +82,47 @@ def where_no_gpu_is_seen(function, *arguments):
             os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
-class Surging(LearningWorkload):
+def weights(work):
+    """The server's weights by prototype."""
+    return {name: model["weights"].clone() for name, model in work._server.items()}
+
+
+def residual(work, client):
+    """What compression has left out of a client's updates; zeros where nothing was."""
+    who = work.tasks.who(client)
+    return work._residuals.row(who, "update", who.parameters)
+
+
+def sent(work, upload):
+    """The update as the server gets it: its indices and values."""
+    if upload.values is None:
+        work._work()
+    return upload.values.change("update")
+
+
+def dense(work, upload):
+    """The same as a vector."""
+    sent(work, upload)
+    return upload.values["update"]
+
+
+def trained_together(work, clients, round=1):
+    """Which of these clients, started in this order, are dealt out as one training."""
+    uploads = [work.execute(work.task(round, client), Choice("top-k", 10)) for client in clients]
+    groups = work._groups(uploads)
+    for upload in uploads:
+        del work._open[upload.task.client, upload.task.key]
+    return [tuple(upload.task.client for upload in group) for group in groups]
+
+
+class Surging(HostedWorkload):
     """A workload whose safeguard sees the distillation losses of some rounds times a factor."""
 
     def __init__(self, *arguments, surge, **options):
         super().__init__(*arguments, **options)
-        self.surge = surge
+        self.surge, self.merges = surge, 0
 
-    def _reject(self, round, before, after):
-        factor = self.surge.get(round, 1.0)
-        return super()._reject(round, before, {p: factor * loss for p, loss in after.items()})
+    def _rejects(self, before, after):
+        self.merges += 1
+        factor = self.surge.get(self.merges, 1.0)
+        return super()._rejects(before, {p: factor * loss for p, loss in after.items()})

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from simfed.compress import PeriodicK, RandomK
+from simfed.ground.registry import registry
 from simfed.learn.federation import (
     draw_batches,
     draw_probe,
@@ -24,7 +25,6 @@ from simfed.learn.federation import (
 )
 from simfed.learn.models import build_model, plain
 from simfed.policy import gain, reward
-from simfed.registry import registry
 
 
 def flat(tensors):
@@ -159,9 +159,9 @@ class ReferenceLoop:
         for client in sorted(self.name_of):
             if self.forced is None:
                 pulls[client] = self.policies[client].pull(self.streams("policy", client, round))
-            arm = self.forced or pulls[client].arm
+            arm = self.forced or str(pulls[client].arm)
             models[client], sent[client] = self.client(client, round, arm, factor)
-        arms = {client: self.forced or pulls[client].arm for client in models}
+        arms = {client: self.forced or str(pulls[client].arm) for client in models}
         targets = self.targets([in_batches(models[c], public) for c in sorted(models)])
         kd = self.learn(models, targets, public, factor)
         after = self.own_losses()

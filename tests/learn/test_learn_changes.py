@@ -17,28 +17,24 @@ import changes_worlds as worlds
 import engine_worlds as tiny
 from changes_worlds import D
 
+from simfed.compress.choice import Choice
 from simfed.compress.wire import uplink_bytes
-from simfed.contract import Workload
-from simfed.errors import RunFailed
-from simfed.experiment import run
+from simfed.experiment.running import run
+from simfed.fleet.tasks import Tasks
+from simfed.ground.contract import Workload
+from simfed.ground.errors import RunFailed
+from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
-from simfed.learn.workload import LearningWorkload
-from simfed.seeding import Streams
-from simfed.tasks import Tasks
 
 METHODS = ["fedavg", {"kind": "fedprox", "mu": 0.0}]
 
 
 def workload(made, **options) -> Workload:
-    kind = LearningWorkload if made.method.kind == "fedavg" else HostedWorkload
-    return kind(made, Streams(made.seed), **options)
+    return HostedWorkload(made, Streams(made.seed), **options)
 
 
 def weights_of(work):
     """What the server has, and what clients that are up to date hold."""
-    if isinstance(work, LearningWorkload):
-        prototype = work.engine.prototypes["only"]
-        return prototype.server.weights, prototype.held.weights
     return work._server["only"]["weights"], work._held["only", "weights"]
 
 
@@ -47,7 +43,7 @@ ROUNDS = [(0, 1), (0, 1), (0, 2), (0, 1), (0, 1), (0, 2), (1, 2), (0, 1)]
 
 
 @pytest.mark.parametrize("k", [40, 200])
-@pytest.mark.parametrize("method", METHODS, ids=["batched", "hosted"])
+@pytest.mark.parametrize("method", METHODS, ids=["fedavg", "fedprox"])
 def test_clients_that_missed_rounds_train_from_what_they_were_sent(method, k):
     """Against a version by hand in which every client keeps a copy and adds what it is sent."""
     made = worlds.scenario(method=method, downlink={"compression": {"k": k}})
@@ -62,7 +58,7 @@ def test_clients_that_missed_rounds_train_from_what_they_were_sent(method, k):
             assert sum(of.times for of in task.unpacking) == changes
             dense += received == 4 * D
             held[client] = task.model_version
-            uploads.append(work.execute(task, "dense", 1))
+            uploads.append(work.execute(task, Choice("dense", 1)))
             updates[client] = hand.train(client, round)
         work.merge(round, uploads)
         hand.merge(updates)
@@ -89,7 +85,7 @@ def test_clients_that_missed_rounds_train_from_what_they_were_sent(method, k):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("method", METHODS, ids=["batched", "hosted"])
+@pytest.mark.parametrize("method", METHODS, ids=["fedavg", "fedprox"])
 def test_what_was_sent_is_the_change_of_the_model_less_the_error(method, strategy):
     made = worlds.scenario(method=method, downlink={"compression": {"k": 60, "strategy": strategy}})
     work = workload(made)
@@ -97,7 +93,7 @@ def test_what_was_sent_is_the_change_of_the_model_less_the_error(method, strateg
     for changes in work._changes.values():
         changes.next, sent = _noting(changes.next)
     for round in range(1, 6):
-        work.merge(round, [work.execute(work.task(round, c), "dense", 1) for c in range(3)])
+        work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in range(3)])
     server, held = weights_of(work)
     error = server - held
     torch.testing.assert_close(sum(sent), server - first - error, rtol=0, atol=1e-5)
@@ -118,7 +114,7 @@ def _noting(function):
     return noting, found
 
 
-@pytest.mark.parametrize("method", METHODS, ids=["batched", "hosted"])
+@pytest.mark.parametrize("method", METHODS, ids=["fedavg", "fedprox"])
 def test_everything_sent_means_learning_as_without(method):
     plain = workload(worlds.scenario(method=method, downlink={}))
     changed = workload(
@@ -126,10 +122,11 @@ def test_everything_sent_means_learning_as_without(method):
     )
     for round in range(1, 5):
         for work in (plain, changed):
-            work.merge(round, [work.execute(work.task(round, c), "dense", 1) for c in range(3)])
+            work.merge(
+                round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in range(3)]
+            )
     got = weights_of(changed)[0]
-    want = plain.engine.prototypes["only"].server.weights if method == "fedavg" else None
-    want = plain._server["only"]["weights"] if want is None else want
+    want = plain._server["only"]["weights"]
     torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
 
 
@@ -138,7 +135,7 @@ def test_a_model_that_is_not_finite_is_named():
     server, held = weights_of(work)
     server[3] = float("inf")
     with pytest.raises(RunFailed, match=r"the model of only has values that are not finite"):
-        work._changes["only"].next(server, held, np.random.default_rng(0))
+        work._changes["only", "weights"].next(server, held, np.random.default_rng(0))
 
 
 def test_clients_that_are_up_to_date_are_sent_nothing():
@@ -178,7 +175,10 @@ def test_a_client_is_sent_each_change_or_the_model_whichever_is_less(
     assert [of.times for of in task.unpacking] == [missed] * sent_as_changes
 
 
-FACTS = {"parameters": D, "buffers": 0, "features": 144, "classes": 4, "shapes": ((4, 144), (4,))}
+FACTS = {
+    "parameters": D, "buffers": 0, "features": 144, "classes": 4, "shapes": ((4, 144), (4,)),
+    "names": (),
+}  # fmt: skip
 
 
 def test_whole_models_may_be_of_two_bytes_a_weight():
@@ -194,7 +194,7 @@ def test_running_statistics_travel_with_every_change():
         prototypes={"only": {"model": "wresnet40-2"}},
         downlink={"compression": {"k": 1000}},
     )
-    from simfed.assembly import Parts
+    from simfed.experiment.assembly import Parts
 
     tasks = Parts(made).tasks
     change, buffers = 4 * 1000 + 22 * 1000 // 8, 4 * 5408
@@ -211,13 +211,15 @@ def test_a_round_that_is_undone_sends_nothing():
         safeguard={"rollback": {"threshold": 1.5}},
     )
     surged = tiny.Surging(made, Streams(made.seed), surge={2: 1e9})
-    surged.merge(1, [surged.execute(surged.task(1, c), "dense", 1) for c in range(3)])
+    surged.merge(1, [surged.execute(surged.task(1, c), Choice("dense", 1)) for c in range(3)])
     before = weights_of(surged)[1].clone()
-    kept = surged._changes["only"].plain("x", {})
-    outcome = surged.merge(2, [surged.execute(surged.task(2, c), "dense", 1) for c in range(3)])
+    kept = surged._changes["only", "weights"].plain("x", {})
+    outcome = surged.merge(
+        2, [surged.execute(surged.task(2, c), Choice("dense", 1)) for c in range(3)]
+    )
     assert outcome.rolled_back
     assert torch.equal(weights_of(surged)[1], before)
-    assert surged._changes["only"].plain("x", {}) == kept
+    assert surged._changes["only", "weights"].plain("x", {}) == kept
     assert surged.task(3, 0, held=1).downlink_bytes == 0  # it has all that there is
 
 
@@ -228,7 +230,7 @@ def test_local_losses_are_those_of_what_the_client_holds():
         downlink={"compression": {"k": 20}},
     )
     work = workload(made)
-    outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 30) for c in range(3)])
+    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("top-k", 30)) for c in range(3)])
     streams, data = Streams(made.seed), work.data
     from simfed.learn.federation import draw_own
 
@@ -237,26 +239,30 @@ def test_local_losses_are_those_of_what_the_client_holds():
         _, after = outcome.local_loss[work.tasks.task(1, client, 0).label]
         owned = data.owned[client]
         at = torch.from_numpy(draw_own(streams, local, client, 1, owned, made.training))
-        held = work.engine.prototypes["only"].held.module
+        held = (
+            work.kit._seats["only"]
+            .load({**work._server["only"], "weights": work._held["only", "weights"]})
+            .module.eval()
+        )
         with torch.no_grad():
             loss = torch.nn.functional.cross_entropy(held(data.samples(at)), data.labels[at])
         assert after == pytest.approx(float(loss), rel=1e-6)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=["batched", "hosted"])
+@pytest.mark.parametrize("method", METHODS, ids=["fedavg", "fedprox"])
 def test_sizes_that_depend_on_the_data_are_those_of_the_payloads(method):
     made = worlds.scenario(
         method=method, downlink={"compression": {"k": 100, "index_code": "rice"}}
     )
     work = workload(made)
     for round in range(1, 4):
-        work.merge(round, [work.execute(work.task(round, c), "dense", 1) for c in (0, 1)])
+        work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in (0, 1)])
     [sizes] = [of.sizes for of in work._changes.values()]
     assert len(sizes) == 3
     assert all(400 < size < 400 + 125 for size in sizes)
     for held, expected in ((3, 0), (2, sizes[2]), (1, sizes[1] + sizes[2])):
         asked = work.task(4, 0, held=held)
-        sent = work.execute(asked, "dense", 1)
+        sent = work.execute(asked, Choice("dense", 1))
         assert sent.task.downlink_bytes == pytest.approx(expected)
         assert asked.downlink_bytes == (4 * D if held < 3 else 0)  # the most that it can be
         work.discard(sent)
@@ -292,15 +298,15 @@ def test_every_method_that_sends_models_can_send_changes(method):
     assert result.summary["downlink_bytes"] < whole.summary["downlink_bytes"]
 
 
-class Diverging(LearningWorkload):
+class Diverging(HostedWorkload):
     """A workload whose second round spoils the model."""
 
-    def _distil(self, uploads, round):
-        after = super()._distil(uploads, round)
+    def _merged(self, arrivals, round):
+        losses = super()._merged(arrivals, round)
         if round == 2:
-            self.engine.prototypes["only"].server.weights.fill_(float("nan"))
-            after = dict.fromkeys(after, float("nan"))
-        return after
+            self._server["only"]["weights"].fill_(float("nan"))
+            losses = {"only": {"kd_loss": float("nan")}}
+        return losses
 
 
 @pytest.mark.parametrize("rollback", [{"threshold": 1.5}, None])
@@ -312,13 +318,13 @@ def test_a_spoilt_model_is_undone_with_what_would_have_been_sent_of_it(rollback)
         safeguard={"rollback": rollback},
     )
     work = Diverging(made, Streams(made.seed))
-    work.merge(1, [work.execute(work.task(1, c), "dense", 1) for c in range(3)])
-    held, kept = weights_of(work)[1].clone(), work._changes["only"].plain("x", {})
-    uploads = [work.execute(work.task(2, c), "dense", 1) for c in range(3)]
+    work.merge(1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in range(3)])
+    held, kept = weights_of(work)[1].clone(), work._changes["only", "weights"].plain("x", {})
+    uploads = [work.execute(work.task(2, c), Choice("dense", 1)) for c in range(3)]
     if rollback is None:
         with pytest.raises(RunFailed, match="the model of only has values that are not finite"):
             work.merge(2, uploads)
         return
     assert work.merge(2, uploads).rolled_back
     assert torch.equal(weights_of(work)[1], held)
-    assert work._changes["only"].plain("x", {}) == kept
+    assert work._changes["only", "weights"].plain("x", {}) == kept

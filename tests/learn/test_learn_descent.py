@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 
+from simfed.compress.choice import Choice
+from simfed.ground.seeding import Streams
 from simfed.learn.descent import Descent
-from simfed.learn.workload import LearningWorkload
+from simfed.learn.hosted import HostedWorkload
 from simfed.scenario.model import Training
-from simfed.seeding import Streams
 
 RATE = 0.05
 OPTIONS = {
@@ -58,10 +59,10 @@ def weights_after(training, method, rounds=2):
         method=method, prototypes=prototypes, clients=clients, policy=fixed,
         training={"batch_size": 16, **training},
     )  # fmt: skip
-    work = LearningWorkload(plain, Streams(0), data=tiny.federation(plain), learns=False)
+    work = HostedWorkload(plain, Streams(0), data=tiny.federation(plain), learns=False)
     for round in range(1, rounds + 1):
-        work.merge(round, [work.execute(work.task(round, c), "dense", 1) for c in (0, 1)])
-    weights = work.engine.prototypes["small"].server.weights.clone()
+        work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in (0, 1)])
+    weights = work._server["small"]["weights"].clone()
     work.close()
     return weights
 
@@ -100,7 +101,7 @@ def test_fedavg_with_momentum_is_what_a_textbook_makes_of_it():
         policy={"kind": "uniform", "strategy": "dense"},
     )
     data, streams = tiny.federation(scenario), Streams(0)
-    work = LearningWorkload(scenario, streams, data=data, learns=False)
+    work = HostedWorkload(scenario, streams, data=data, learns=False)
     module = build_model(
         "lenet5-half", data.input_shape, data.classes, seed=streams.integer("init", "only")
     )
@@ -112,8 +113,8 @@ def test_fedavg_with_momentum_is_what_a_textbook_makes_of_it():
         F.cross_entropy(module(data.samples(at)), data.labels[at]).backward()
         nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimiser.step()
-    work.merge(1, [work.execute(work.task(1, 0), "dense", 1)])
-    ours = work.engine.prototypes["only"].server.weights
+    work.merge(1, [work.execute(work.task(1, 0), Choice("dense", 1))])
+    ours = work._server["only"]["weights"]
     theirs = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     work.close()

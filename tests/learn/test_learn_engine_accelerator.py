@@ -1,4 +1,4 @@
-"""The accelerator's engine: the same numbers as the CPU's, on a GPU where there is one.
+"""The accelerator's kit: the same numbers as the CPU's, on a GPU where there is one.
 
 Its code runs on any PyTorch device, so most of it is tested on the CPU; the tests marked `gpu` play
 the same rounds on a GPU, and look for waits.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,13 +18,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
-from simfed.errors import InputError
-from simfed.learn import accelerator, timing
-from simfed.learn.accelerator import AcceleratorEngine
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+from simfed.learn import accelerator
+from simfed.learn.accelerator import AcceleratorKit
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds
 from simfed.learn.precision import same_algorithms
-from simfed.learn.workload import LearningWorkload
-from simfed.seeding import Streams
 
 gpu = pytest.mark.gpu
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -51,9 +51,9 @@ SCENARIOS = {
 
 
 def played(scenario, device="cpu", data=None):
-    work = LearningWorkload(scenario, Streams(scenario.seed), device=device, data=data)
+    work = HostedWorkload(scenario, Streams(scenario.seed), device=device, data=data)
     rounds = list(plain_rounds(scenario, work, Streams(scenario.seed)))
-    weights = {n: p.server.weights.cpu() for n, p in work.engine.prototypes.items()}
+    weights = {name: of.cpu() for name, of in tiny.weights(work).items()}
     work.close()
     return [r.arms for r in rounds], [r.outcome for r in rounds], weights
 
@@ -77,12 +77,8 @@ def assert_same(one, other, rel=1e-5):
 
 @pytest.fixture
 def on_cpu(monkeypatch):
-    """The accelerator's engine in place of the processes'."""
-
-    def engine(scenario, streams, data, workers):
-        return AcceleratorEngine(scenario, streams, data)
-
-    monkeypatch.setattr(LearningWorkload, "cpu_engine", staticmethod(engine))
+    """The accelerator's kit in place of the processor's."""
+    monkeypatch.setattr("simfed.learn.hosted.kit_on", lambda device: AcceleratorKit)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -96,11 +92,11 @@ def test_rounds_are_those_of_the_processes(name, request):
 def test_deep_models_with_statistics_run_one_after_another(on_cpu):
     scenario = tiny.scenario(**DEEP)
     data = tiny.federation(scenario, side=12, channels=3, train=120, test=12)
-    work = LearningWorkload(scenario, Streams(0), data=data)
-    assert work.engine.worker.small == {"small"}
-    outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 500) for c in range(4)])
+    work = HostedWorkload(scenario, Streams(0), data=data)
+    assert work.kit.small == {"small"}
+    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("top-k", 500)) for c in range(4)])
     assert set(outcome.shared_loss) == {"small", "large"}
-    assert work.engine.prototypes["large"].server.statistics.std() > 0
+    assert work._server["large"]["buffers"].std() > 0
 
 
 def test_clients_are_computed_together_in_slices(on_cpu, monkeypatch):
@@ -108,85 +104,17 @@ def test_clients_are_computed_together_in_slices(on_cpu, monkeypatch):
         clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")]
     )
     expected = played(scenario)
-    work = LearningWorkload(scenario, Streams(0))
-    tasks = [work.task(1, client) for client in range(0, 10, 2)]
-    assert [u.clients for u in work.engine.trainings(tasks, 1, 0.1)] == [(0, 2, 4, 6, 8)]
+    work = HostedWorkload(scenario, Streams(0))
+    assert tiny.trained_together(work, range(0, 10, 2)) == [(0, 2, 4, 6, 8)]
     monkeypatch.setattr(accelerator, "_TOGETHER", 2)
-    assert [u.clients for u in work.engine.trainings(tasks, 1, 0.1)] == [(0, 6), (2, 8), (4,)]
+    assert tiny.trained_together(work, range(0, 10, 2)) == [(0, 6), (2, 8), (4,)]
     assert_same(played(scenario), expected)
-
-
-class Event:
-    """As on a GPU: what was queued is done once somebody has waited after it."""
-
-    now = 0
-    waited_until = -1
-
-    @classmethod
-    def wait(cls):
-        cls.waited_until = cls.now
-
-    def record(self):
-        Event.now += 1
-        self.at = Event.now
-
-    def query(self):
-        return self.at <= Event.waited_until
-
-    def elapsed_time(self, other):
-        assert self.query(), "both events must be completed"
-        assert other.query(), "both events must be completed"
-        return 1000.0 * (other.at - self.at)
-
-
-@pytest.fixture
-def queued(on_cpu, monkeypatch):
-    """Activities are timed by marks in a queue, which only numbers are waited for."""
-    tolist = torch.Tensor.tolist
-
-    def waiting(tensor):
-        Event.wait()
-        return tolist(tensor)
-
-    monkeypatch.setattr(torch.Tensor, "tolist", waiting)
-    monkeypatch.setattr("simfed.learn.timing._mark", Event)
-    init = timing.Stopwatch.__init__
-
-    def on_gpu(self, *arguments, **options):
-        init(self, *arguments, **{**options, "cuda": True})
-
-    monkeypatch.setattr(timing.Stopwatch, "__init__", on_gpu)
-
-
-def test_phases_without_numbers_are_timed_when_somebody_has_waited(queued, monkeypatch):
-    """A lost upload, or an index code whose size depends on the data: then a merge asks for logits
-    alone."""
-    work = LearningWorkload(tiny.scenario(), Streams(0))
-    run, wall = work.engine.run, []
-
-    def timed(units):
-        begin = time.perf_counter()
-        results = run(units)
-        wall.append(time.perf_counter() - begin)
-        return results
-
-    monkeypatch.setattr(work.engine, "run", timed)
-    for round in (1, 2, 3):
-        before = work.timings()  # the first round is mostly that of a first time
-        wall.clear()
-        uploads = [work.execute(work.task(round, c), "top-k", 500) for c in range(4)]
-        work.discard(uploads[0])
-        work.merge(round, uploads[1:])
-    spent = {name: seconds - before[name] for name, seconds in work.timings().items()}
-    activities = ("gradients", "compression", "logits", "distillation")
-    assert min(spent[name] for name in activities) > 0
-    assert sum(spent[name] for name in timing.ACTIVITIES) > 0.9 * sum(wall)
 
 
 def test_precision_is_float32_whatever_the_caller_has_set():
     torch.set_float32_matmul_precision("medium")  # bfloat16, where the processor knows it
     try:
-        work = LearningWorkload(tiny.scenario(), Streams(0))
+        work = HostedWorkload(tiny.scenario(), Streams(0))
         newer = getattr(torch.backends.mkldnn, "matmul", None)
         inside = newer.fp32_precision if newer else torch.get_float32_matmul_precision()
         assert inside in ("ieee", "highest")
@@ -228,15 +156,15 @@ def test_algorithms_are_those_of_the_shapes():
 def test_data_elsewhere_is_refused():
     elsewhere = SimpleNamespace(device=torch.device("meta"))
     with pytest.raises(ValueError, match="data on cpu, where it is to be learned; got it on meta"):
-        LearningWorkload(tiny.scenario(), Streams(0), data=elsewhere)
+        HostedWorkload(tiny.scenario(), Streams(0), data=elsewhere)
 
 
 def test_a_device_that_is_not_here_is_one_sentence():
-    with pytest.raises(InputError, match="--device: a device: cpu or cuda, got 'tpu'"):
-        LearningWorkload(tiny.scenario(), Streams(0), device="tpu")
+    with pytest.raises(InputError, match="--device: got 'tpu', expected a device: cpu or cuda"):
+        HostedWorkload(tiny.scenario(), Streams(0), device="tpu")
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="PyTorch finds no CUDA device here"):
-            LearningWorkload(tiny.scenario(), Streams(0), device="cuda")
+            HostedWorkload(tiny.scenario(), Streams(0), device="cuda")
 
 
 DEEP = {
@@ -292,34 +220,39 @@ def test_gpu_runs_repeat_bit_for_bit(play):
 def test_a_run_on_a_gpu_goes_on_to_the_same_bits():
     scenario = tiny.scenario(rounds=4)
     whole = played(scenario, "cuda")
-    work = LearningWorkload(scenario, Streams(0), device="cuda")
+    work = HostedWorkload(scenario, Streams(0), device="cuda")
     rounds = plain_rounds(scenario, work, Streams(0))
     begun = [next(rounds) for _ in range(2)]
     facts, arrays = work.state()
-    other = LearningWorkload(scenario, Streams(0), device="cuda")
+    other = HostedWorkload(scenario, Streams(0), device="cuda")
     other.restore(facts, arrays)
-    for name, prototype in other.engine.prototypes.items():
-        assert torch.equal(prototype.server.weights, work.engine.prototypes[name].server.weights)
+    assert_equal_weights(other, work)
     for round in (3, 4):
         arms = whole[0][round - 1]
         for made in (work, other):
-            made.merge(round, [made.execute(made.task(round, c), arms[c], 500) for c in range(4)])
-    for name, prototype in other.engine.prototypes.items():
-        assert torch.equal(prototype.server.weights, work.engine.prototypes[name].server.weights)
+            made.merge(
+                round, [made.execute(made.task(round, c), Choice(arms[c], 500)) for c in range(4)]
+            )
+    assert_equal_weights(other, work)
     assert [r.outcome for r in begun] == whole[1][:2]
+
+
+def assert_equal_weights(one, other):
+    weights = tiny.weights(other)
+    assert all(torch.equal(of, weights[name]) for name, of in tiny.weights(one).items())
 
 
 @gpu
 @needs_gpu
 def test_gpu_sizes_that_depend_on_the_data_and_lost_uploads():
     rice = {"strategies": ["top-k", "random-k"], "k": 500, "index_code": "rice"}
-    work = LearningWorkload(tiny.scenario(compression=rice), Streams(0), device="cuda")
+    work = HostedWorkload(tiny.scenario(compression=rice), Streams(0), device="cuda")
     for round in (1, 2):
-        uploads = [work.execute(work.task(round, c), "top-k", 500) for c in range(4)]
+        uploads = [work.execute(work.task(round, c), Choice("top-k", 500)) for c in range(4)]
         assert all(upload.uplink_bytes() > 0 for upload in uploads)
         work.discard(uploads[0])
         work.merge(round, uploads[1:])
-    assert min(work.timings()[name] for name in ("gradients", "logits", "distillation")) > 0
+    assert min(work.timings()[name] for name in ("training", "logits", "distillation")) > 0
 
 
 WAITS = {
@@ -344,9 +277,11 @@ def waits_of_a_round(count, changes):
     data = None
     if changes is DEEP:
         data = tiny.federation(scenario, side=12, channels=3, train=400, test=12, device="cuda")
-    work = LearningWorkload(scenario, Streams(0), device="cuda", data=data)
+    work = HostedWorkload(scenario, Streams(0), device="cuda", data=data)
     for round in (1, 2):
-        uploads = [work.execute(work.task(round, c), "top-k", 500) for c in range(2 * count)]
+        uploads = [
+            work.execute(work.task(round, c), Choice("top-k", 500)) for c in range(2 * count)
+        ]
         torch.cuda.set_sync_debug_mode("warn")
         try:
             with warnings.catch_warnings(record=True) as caught:

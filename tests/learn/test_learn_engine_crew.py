@@ -17,13 +17,13 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
-from simfed.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
 from simfed.learn.crew import Crew
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.memory import Arena
 from simfed.learn.plain import plain_rounds
-from simfed.learn.workload import LearningWorkload
-from simfed.registry import registry
-from simfed.seeding import Streams
 
 
 class Subject:
@@ -31,7 +31,7 @@ class Subject:
 
     def __init__(self):
         self.board = Arena(shared=True).zeros(8, dtype=torch.int64)
-        self.number = 0
+        self.number, self.seen = 0, 0
 
     def begin_process(self, number):
         self.number = number
@@ -39,28 +39,28 @@ class Subject:
     def square(self, x):
         return x * x
 
-    def when(self, x):
-        began = time.monotonic()
-        while time.monotonic() < began + 0.02:
-            pass
-        return began
+    def turn(self, x):
+        """Which process takes it, and after how many others of its own."""
+        self.both_at_work()
+        self.seen += 1
+        return self.number, self.seen
 
     def stand_in_line(self, x):
         """The worker keeps its first unit until this process has done all the others."""
         self.both_at_work()
         if self.number:
             while self.board[6] < 39:
-                pass
+                time.sleep(0.001)
         else:
             self.board[6] += 1
         return self.number
 
     def both_at_work(self):
-        """Come back when every process has a unit, so that none does all of them."""
-        if self.number:
-            self.board[7] = 1
-        while not self.board[7]:
-            pass
+        """Come back when each of two processes has a unit, so that none does all of them, however
+        long the machine lets the other one wait."""
+        self.board[4 + self.number] = 1
+        while not self.board[5 - self.number]:
+            time.sleep(0.001)
 
     def write(self, place):
         self.both_at_work()
@@ -121,10 +121,14 @@ def test_one_worker_forks_nothing():
 
 def test_the_dearest_units_are_taken_first():
     with Crew(Subject(), 2) as crew:
-        began = crew.map("when", range(6), [1, 9, 5, 2, 8, 3])
-    order = sorted(range(6), key=began.__getitem__)
-    assert set(order[:2]) == {1, 4}
-    assert 0 in order[-2:]
+        turns = crew.map("turn", range(6), costs := [1, 9, 5, 2, 8, 3])
+    dearest = []
+    for process in (0, 1):
+        mine = [(turn, costs[i]) for i, (number, turn) in enumerate(turns) if number == process]
+        taken = [cost for _, cost in sorted(mine)]
+        assert taken == sorted(taken, reverse=True)
+        dearest.append(taken[0])
+    assert max(dearest) == 9
 
 
 def test_more_units_than_tickets():
@@ -234,7 +238,7 @@ def test_any_number_of_workers_gives_the_same_bits(changes):
 
 
 def end_of(scenario, workers):
-    work = LearningWorkload(scenario, Streams(scenario.seed), workers=workers)
+    work = HostedWorkload(scenario, Streams(scenario.seed), workers=workers)
     outcomes = [r.outcome for r in plain_rounds(scenario, work, Streams(scenario.seed))]
     facts, arrays = work.state()
     work.close()
@@ -262,7 +266,7 @@ def check_keyed_dropout():
         for workers in (1, 2):
             torch.rand(workers)  # somebody else's draws
             before = torch.get_rng_state()
-            work = LearningWorkload(scenario, Streams(0), workers=workers)
+            work = HostedWorkload(scenario, Streams(0), workers=workers)
             found.append([r.outcome for r in plain_rounds(scenario, work, Streams(0))])
             work.close()
             assert torch.equal(torch.get_rng_state(), before)
@@ -275,7 +279,7 @@ def test_the_caller_s_thread_count_is_put_back():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        work = LearningWorkload(tiny.scenario(), Streams(0))
+        work = HostedWorkload(tiny.scenario(), Streams(0))
         assert torch.get_num_threads() == 1
         work.close()
         work.close()

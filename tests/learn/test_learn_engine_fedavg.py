@@ -14,12 +14,12 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
+from simfed.compress.choice import Choice
+from simfed.ground.seeding import Streams
 from simfed.learn.federation import draw_epoch
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.models import build_model
 from simfed.learn.plain import plain_rounds
-from simfed.learn.workload import LearningWorkload
-from simfed.seeding import Streams
 
 
 def scenario(**changes):
@@ -44,7 +44,7 @@ def flat(model):
 def test_a_round_is_the_sample_weighted_mean_of_local_training(model):
     made = scenario(prototypes={"only": {"model": model}})
     data = tiny.federation(made)
-    work = LearningWorkload(made, Streams(0), data=data, learns=False)
+    work = HostedWorkload(made, Streams(0), data=data, learns=False)
     streams, sizes = Streams(0), [len(owned) for owned in data.owned]
     initial = build_model(
         model, data.input_shape, data.classes, seed=streams.integer("init", "only")
@@ -60,17 +60,15 @@ def test_a_round_is_the_sample_weighted_mean_of_local_training(model):
             F.cross_entropy(local(data.samples(positions)), data.labels[positions]).backward()
             optimiser.step()
         trained.append(flat(local) * (sizes[client] / sum(sizes[c] for c in clients)))
-    outcome = work.merge(1, [work.execute(work.task(1, c), "dense", 1) for c in clients])
-    torch.testing.assert_close(
-        work.engine.prototypes["only"].server.weights, sum(trained), rtol=1e-5, atol=1e-6
-    )
+    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in clients])
+    torch.testing.assert_close(work._server["only"]["weights"], sum(trained), rtol=1e-5, atol=1e-6)
     assert outcome.shared_loss == outcome.shared_loss_before == {}
 
 
 def test_tasks_count_the_steps_of_all_epochs():
     made = scenario()
     data = tiny.federation(made)
-    work = LearningWorkload(made, Streams(0), data=data, learns=False)
+    work = HostedWorkload(made, Streams(0), data=data, learns=False)
     for client, owned in enumerate(data.owned):
         (training,) = work.task(1, client).plan.work
         assert (training.size, training.times) == (10, 2 * int(np.ceil(len(owned) / 10)))
@@ -81,22 +79,21 @@ def test_what_is_not_sent_of_a_difference_stays_as_residual():
         compression={"k": 50, "strategies": ["top-k"]},
         policy={"kind": "uniform", "strategy": "top-k"},
     )
-    work = LearningWorkload(made, Streams(0), learns=False)
-    prototype = work.engine.prototypes["only"]
-    start = prototype.server.weights.clone()
-    upload = work.execute(work.task(1, 0), "top-k", 50)
-    sent = work._payload(upload).dense()
+    work = HostedWorkload(made, Streams(0), learns=False)
+    start = work._server["only"]["weights"].clone()
+    upload = work.execute(work.task(1, 0), Choice("top-k", 50))
+    sent = tiny.dense(work, upload)
     assert (sent != 0).sum() == 50
-    difference = sent + prototype.residuals[0]
+    difference = sent + tiny.residual(work, 0)
     work.merge(1, [upload])
-    torch.testing.assert_close(prototype.server.weights, start - sent)
+    torch.testing.assert_close(work._server["only"]["weights"], start - sent)
     assert difference.abs().max() == sent.abs().max()
 
 
 def test_rewards_have_a_local_term_only():
     made = scenario(compression={"k": 200}, policy={"kind": "ascend"})
     assert made.safeguard.rollback is None
-    work = LearningWorkload(made, Streams(0))
+    work = HostedWorkload(made, Streams(0))
     rounds = list(plain_rounds(made, work, Streams(0)))
     for played in rounds:
         assert len(played.arms) == 4
@@ -114,14 +111,13 @@ def test_a_thousand_clients_of_which_ten_play_learn():
         participation={"clients_per_round": 10},
         evaluation={"every": 30},
     )
-    work = LearningWorkload(made, Streams(0), learns=False)
+    work = HostedWorkload(made, Streams(0), learns=False)
     *_, last = plain_rounds(made, work, Streams(0))
     assert last.outcome.evaluation["only"].accuracy > 0.75
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox"])
 def test_two_uploads_of_a_client_in_one_merge_have_losses_of_their_own(method):
-    kind = LearningWorkload if method == "fedavg" else HostedWorkload
     policy = {"kind": "ascend", "reward": {"local_loss": {"samples": 20}}}
     made = scenario(
         method=method,
@@ -130,10 +126,10 @@ def test_two_uploads_of_a_client_in_one_merge_have_losses_of_their_own(method):
         participation={},
         aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3},
     )
-    work = kind(made, Streams(0))
+    work = HostedWorkload(made, Streams(0))
 
     def begin(round, client, turn=0):
-        return work.execute(work.task(round, client, turn), "top-k", 200)
+        return work.execute(work.task(round, client, turn), Choice("top-k", 200))
 
     late, on_time = begin(1, 0), begin(1, 1)
     first = work.merge(1, [on_time])
@@ -151,16 +147,12 @@ def test_two_uploads_of_a_client_in_one_merge_have_losses_of_their_own(method):
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox"])
 def test_a_shared_model_is_also_evaluated_in_every_clients_own_label_mix(method):
-    kind = LearningWorkload if method == "fedavg" else HostedWorkload
     made = scenario(method=method, evaluation={"every": 1, "clients": True})
-    work = kind(made, Streams(0))
-    outcome = work.merge(1, [work.execute(work.task(1, c), "dense", 1) for c in (0, 2)])
+    work = HostedWorkload(made, Streams(0))
+    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in (0, 2)])
     tested = outcome.evaluation["only"]
     model = build_model("logistic-regression", work.data.input_shape, 10, seed=0)
-    if method == "fedavg":
-        weights = work.engine.prototypes["only"].server.weights
-    else:
-        weights = work._server["only"]["weights"]
+    weights = work._server["only"]["weights"]
     torch.nn.utils.vector_to_parameters(weights, model.parameters())
     right = model(work.data.test_samples).argmax(1) == work.data.test_labels
     of_class = [right[work.data.test_labels == label].float().mean().item() for label in range(10)]

@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 from reference_loop import ReferenceLoop
 
+from simfed.ground.seeding import Streams
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds
-from simfed.learn.workload import LearningWorkload
-from simfed.seeding import Streams
 
 pytestmark = pytest.mark.long
 
@@ -46,7 +46,7 @@ def one_thread():
 def test_learning_policies_choose_the_same_for_fifty_rounds(policy):
     made = scenario(50, policy={"kind": policy, "reward": {"local_loss": {"samples": 64}}})
     streams = Streams(made.seed)
-    reference, work = ReferenceLoop(made, streams), LearningWorkload(made, streams)
+    reference, work = ReferenceLoop(made, streams), HostedWorkload(made, streams)
     arms = set()
     for ours in plain_rounds(made, work, streams):
         assert ours.arms == reference.round(ours.round)["arms"]
@@ -66,7 +66,7 @@ def test_five_seeds_learn_what_the_textbook_loop_learns():
             policy={"kind": "uniform", "strategy": "top-k"},
         )
         streams = Streams(seed)
-        reference, work = ReferenceLoop(made, streams), LearningWorkload(made, streams)
+        reference, work = ReferenceLoop(made, streams), HostedWorkload(made, streams)
         for played in plain_rounds(made, work, streams):
             reference.round(played.round)
         found = {name: of.accuracy for name, of in played.outcome.evaluation.items()}

@@ -11,20 +11,20 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
+from simfed.ground.seeding import Streams
 from simfed.learn.flat import FlatModel
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.losses import cross_entropy
 from simfed.learn.models import build_model
 from simfed.learn.models.lenet_passes import LeNetPasses
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import DEEP_CHUNK, Passes, passes_of
 from simfed.learn.plain import plain_rounds
-from simfed.learn.workload import LearningWorkload
-from simfed.seeding import Streams
 
 
 def played(**changes):
     scenario = tiny.scenario(rounds=3, **changes)
-    work = LearningWorkload(scenario, Streams(0))
+    work = HostedWorkload(scenario, Streams(0))
     rounds = list(plain_rounds(scenario, work, Streams(0)))
     work.close()
     return [played.outcome for played in rounds]

@@ -14,20 +14,20 @@ import engine_worlds as tiny
 from reference_loop import ReferenceLoop, flat, load
 
 from simfed.compress import wire
-from simfed.errors import RunFailed
+from simfed.compress.choice import Choice
+from simfed.ground.errors import RunFailed
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
 from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
 from simfed.learn.models import LeNet5, build_model, lenet_passes, linear_passes, plain
 from simfed.learn.models.lenet_passes import TorchLeNetPasses
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes
 from simfed.learn.plain import plain_rounds
-from simfed.learn.units import Train
-from simfed.learn.workload import LearningWorkload
-from simfed.registry import registry
-from simfed.seeding import Streams
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def by_autograd():
 def workload(scenario, *, surge=None, **options):
     if surge is not None:
         return tiny.Surging(scenario, Streams(scenario.seed), surge=surge, **options)
-    return LearningWorkload(scenario, Streams(scenario.seed), **options)
+    return HostedWorkload(scenario, Streams(scenario.seed), **options)
 
 
 def played(scenario, **options):
@@ -65,14 +65,7 @@ def played(scenario, **options):
     return work, rounds
 
 
-def trained_together(work, clients):
-    """Which of these clients are dealt out as one training."""
-    tasks = [work.task(1, client) for client in clients]
-    return [unit.clients for unit in work.engine.trainings(tasks, 1, 0.1)]
-
-
-def weights(work):
-    return {name: p.server.weights.clone() for name, p in work.engine.prototypes.items()}
+weights, trained_together = tiny.weights, tiny.trained_together
 
 
 def assert_same_round(theirs, ours):
@@ -138,9 +131,9 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop():
             ours_of_client = ours.outcome.local_loss[f"{client}/{ours.round}"]
             assert ours_of_client == pytest.approx(losses, rel=1e-4)
     for name, model in reference.models.items():
-        prototype = work.engine.prototypes[name]
         expected = torch.cat([b.flatten() for b in model.buffers() if b.is_floating_point()])
-        torch.testing.assert_close(prototype.server.statistics, expected, rtol=1e-4, atol=1e-5)
+        statistics = work._server[name]["buffers"]
+        torch.testing.assert_close(statistics, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones(monkeypatch):
@@ -152,20 +145,19 @@ def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones(monkeyp
     )
     reference = ReferenceLoop(scenario, Streams(0))
     work = workload(scenario, learns=False)
-    kinds = {type(p.passes) for p in work.engine.prototypes.values()}
+    kinds = {type(seat.passes) for seat in work.kit._seats.values()}
     assert kinds == {LinearPasses, Passes}
     for client in range(4):
         task = work.task(1, client)
-        upload = work.execute(task, "top-k", 500)
+        upload = work.execute(task, Choice("top-k", 500))
         gradient, _ = reference.gradient(client, 1, 0.02)
-        payload = work._payload(upload)
+        payload = tiny.sent(work, upload)
         kept = torch.topk(gradient.abs(), 500).indices.sort().values
         assert torch.equal(payload.indices, kept)
         assert torch.equal(payload.values, gradient[kept])
         residual = gradient.clone()
         residual[kept] = 0.0
-        prototype = work.engine.prototypes[task.prototype]
-        assert torch.equal(prototype.residuals[prototype.row[client]], residual)
+        assert torch.equal(tiny.residual(work, client), residual)
 
 
 @pytest.mark.parametrize("arm", ["top-k", "random-k", "periodic-k"])
@@ -174,19 +166,19 @@ def test_what_was_sent_and_what_stays_add_up_to_all_gradients(arm):
         rounds=6, compression={"k": 2000}, policy={"kind": "uniform", "strategy": arm}
     )
     work = workload(scenario, learns=False)
-    client, prototype = 0, work.engine.prototypes["small"]
-    gradients = torch.zeros(prototype.parameters, dtype=torch.float64)
+    client, residual = 0, tiny.residual(work, 0)
+    gradients = torch.zeros(len(residual), dtype=torch.float64)
     sent = torch.zeros_like(gradients)
     for round in range(1, 7):
-        before = prototype.residuals[0].clone()
-        upload = work.execute(work.task(round, client), arm, 2000)
-        payload = work._payload(upload)
+        before = residual.clone()
+        upload = work.execute(work.task(round, client), Choice(arm, 2000))
+        payload, whole = tiny.sent(work, upload), tiny.dense(work, upload)
         # one addition per entry, so the gradient is known up to that addition's rounding
-        gradients += (prototype.residuals[0] + payload.dense()).double() - before.double()
-        sent += payload.dense().double()
-        assert torch.equal(prototype.residuals[0][payload.indices], torch.zeros(payload.k))
+        gradients += (residual + whole).double() - before.double()
+        sent += whole.double()
+        assert not residual[payload.indices].any()
         work.merge(round, [upload])
-    torch.testing.assert_close(gradients, sent + prototype.residuals[0].double(), rtol=0, atol=1e-7)
+    torch.testing.assert_close(gradients, sent + residual.double(), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize(("method", "steps"), [("fedkd", 1), ("fedkd", 2), ("fedavg", 2)])
@@ -201,21 +193,20 @@ def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
         training={"batch_size": 8, "learning_rate": rate, "local_steps": steps},
     )
     work = workload(scenario, learns=False)
-    prototype = work.engine.prototypes["only"]
     module = plain(build_model("by-autograd", work.data.input_shape, work.data.classes, seed=0))
-    client, error = 0, torch.zeros(prototype.parameters)
+    client, error = 0, torch.zeros(work.task(1, 0).parameters)
     scale = -rate if method == "fedkd" else -1.0  # of gradients, of weight differences
     for round in (1, 2, 3):
-        before = prototype.server.weights.clone()
+        before = weights(work)["only"]
         begin = before + scale * weight * error
         now = begin.clone()
-        batches = work.engine.worker.batches(client, work.task(round, client).key)
+        batches = work.kit.batches(work.task(round, client).who, round)
         for batch in batches:
             now -= rate * gradient_at(module, now, work.data, batch)
         change = begin - now
         update = change / rate if method == "fedkd" else change
-        upload = work.execute(work.task(round, client), arm, 500)
-        payload = work._payload(upload)
+        upload = work.execute(work.task(round, client), Choice(arm, 500))
+        payload = tiny.sent(work, upload)
         whole = error + update
         kept = torch.topk(whole.abs(), 500).indices.sort().values
         assert torch.equal(payload.indices, kept)
@@ -225,7 +216,7 @@ def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
         work.merge(round, [upload])
         moved = before.index_add(0, kept, scale * payload.values)
         if method == "fedavg":
-            torch.testing.assert_close(prototype.server.weights, moved, rtol=0, atol=1e-6)
+            torch.testing.assert_close(weights(work)["only"], moved, rtol=0, atol=1e-6)
     assert error.any()
     work.close()
 
@@ -266,17 +257,17 @@ def test_a_surge_undoes_the_round_and_forces_top_k_once():
     first = next(rounds)
     assert not first.outcome.rolled_back
     before = weights(work)
-    residuals = {n: p.residuals.clone() for n, p in work.engine.prototypes.items()}
+    residuals = [tiny.residual(work, client).clone() for client in range(4)]
     memories = dict(work._memories)
     second = next(rounds)
     assert second.outcome.rolled_back
     assert second.outcome.forced_arm == "top-k"
     assert second.outcome.model_version == first.outcome.model_version == 1
     assert work._memories == memories
-    for name, prototype in work.engine.prototypes.items():
-        assert torch.equal(prototype.server.weights, before[name])
-        gained = prototype.residuals - residuals[name]
-        assert (gained != 0).any(dim=1).all()  # the gradient of the undone round stays
+    assert all(torch.equal(weights(work)[name], of) for name, of in before.items())
+    for client, residual in enumerate(residuals):
+        # the gradient of the undone round stays
+        assert not torch.equal(tiny.residual(work, client), residual)
     third = next(rounds)
     assert set(third.arms.values()) == {"top-k"}
     assert not third.outcome.rolled_back  # at most one in a row
@@ -291,20 +282,13 @@ def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
     undone = workload(scenario, surge={1: 1e9}, learns=False)
     kept = workload(scenario, learns=False)
     for work in (undone, kept):
-        uploads = [work.execute(work.task(1, c), "random-k", 700) for c in range(4)]
-        payloads = [work._payload(u) for u in uploads]
-        whole = [
-            work.engine.prototypes[u.task.prototype].residuals[
-                work.engine.prototypes[u.task.prototype].row[c]
-            ]
-            + p.dense()
-            for c, (u, p) in enumerate(zip(uploads, payloads, strict=True))
-        ]
+        uploads = [work.execute(work.task(1, c), Choice("random-k", 700)) for c in range(4)]
+        sent = [tiny.dense(work, upload) for upload in uploads]
+        whole = [tiny.residual(work, c) + of for c, of in enumerate(sent)]
         outcome = work.merge(1, uploads)
         assert outcome.rolled_back == (work is undone)
     for c, expected in enumerate(whole):
-        prototype = undone.engine.worker.prototype_of[c]
-        assert torch.equal(prototype.residuals[prototype.row[c]], expected)
+        assert torch.equal(tiny.residual(undone, c), expected)
 
 
 @pytest.mark.parametrize("clients", [1, 4])
@@ -317,7 +301,7 @@ def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
         clients=[{"count": clients, "prototype": "small", "device": "any"}],
         participation={"clients_per_round": 1},
     )
-    work = LearningWorkload(scenario, Streams(0))
+    work = HostedWorkload(scenario, Streams(0))
     outcomes = [r.outcome for r in plain_rounds(scenario, work, Streams(0))]
     assert not any(outcome.rolled_back for outcome in outcomes)
     assert all(0 <= outcome.shared_loss["small"] < 1e-12 for outcome in outcomes)
@@ -338,9 +322,9 @@ def test_one_low_loss_makes_no_surge_of_the_next_where_the_median_counts(referen
     safeguard = {"rollback": {"threshold": 2.0}, "reference": reference}
     work = workload(tiny.scenario(safeguard=safeguard), learns=False)
     for loss in (1.0, 1.0, 0.001):
-        work._accept(dict.fromkeys(work.engine.prototypes, loss))
-    assert work._reject(3, work._before(), dict.fromkeys(work.engine.prototypes, 1.0)) is undone
-    assert work._reject(3, work._before(), dict.fromkeys(work.engine.prototypes, 2e3))
+        work._accept(work._before(), dict.fromkeys(work.kit.prototypes, loss))
+    assert work._rejects(work._before(), dict.fromkeys(work.kit.prototypes, 1.0)) is undone
+    assert work._rejects(work._before(), dict.fromkeys(work.kit.prototypes, 2e3))
 
 
 def test_a_median_goes_on_from_a_checkpoint():
@@ -384,9 +368,9 @@ def test_sizes_on_the_wire_with_and_without_statistics():
         work = workload(scenario, data=tiny.federation(scenario, side=8, channels=3), learns=False)
         task = work.task(1, 0)
         assert (task.parameters, task.downlink_bytes) == (d, down)
-        upload = work.execute(task, "top-k", 1000)
+        upload = work.execute(task, Choice("top-k", 1000))
         assert upload.uplink_bytes() == wire.uplink_bytes("top-k", d, 1000, "ideal") + extra
-        assert upload.payload is None  # a size that does not depend on data costs no work
+        assert upload.values is None  # a size that does not depend on data costs no work
 
 
 def test_half_precision_halves_the_charged_weights_only():
@@ -398,10 +382,10 @@ def test_half_precision_halves_the_charged_weights_only():
 def test_a_size_that_depends_on_data_runs_the_work():
     scenario = tiny.scenario(compression={"index_code": "rice"})
     work = workload(scenario, learns=False)
-    upload = work.execute(work.task(1, 0), "top-k", 300)
+    upload = work.execute(work.task(1, 0), Choice("top-k", 300))
     payload_bytes = upload.uplink_bytes()
-    indices = upload.payload.indices.numpy()
-    values = upload.payload.values.numpy()
+    sent = tiny.sent(work, upload)
+    indices, values = sent.indices.numpy(), sent.values.numpy()
     d = upload.task.parameters
     assert payload_bytes == len(wire.encode("top-k", indices, values, d, "rice"))
 
@@ -409,30 +393,27 @@ def test_a_size_that_depends_on_data_runs_the_work():
 def test_k_above_d_keeps_everything():
     scenario = tiny.scenario(compression={"k": 10**9})
     work = workload(scenario, learns=False)
-    upload = work.execute(work.task(1, 0), "top-k", 10**9)
-    assert upload.k == work._payload(upload).k == 15_738
-
-
-def test_more_entries_than_the_scenario_speaks_of_are_refused():
-    work = workload(tiny.scenario(), learns=False)
-    with pytest.raises(ValueError, match="at most the 1000 entries"):
-        work.execute(work.task(1, 0), "top-k", 1001)
+    upload = work.execute(work.task(1, 0), Choice("top-k", 10**9))
+    assert (
+        upload.k
+        == tiny.dense(work, upload).count_nonzero() + (tiny.dense(work, upload) == 0).sum()
+        == 15_738
+    )
 
 
 def test_a_lost_upload_returns_to_the_residual_and_the_period_steps_back():
     scenario = tiny.scenario(safeguard={"rollback": None})
     work = workload(scenario, learns=False)
-    first = work.execute(work.task(1, 0), "periodic-k", 300)
+    first = work.execute(work.task(1, 0), Choice("periodic-k", 300))
     work.merge(1, [first])
-    prototype = work.engine.prototypes["small"]
-    memory = work._memories[0, "periodic-k"]
-    lost = work.execute(work.task(2, 0), "periodic-k", 300)
-    payload = work._payload(lost)
-    whole = prototype.residuals[0] + payload.dense()
+    memory = work._memories[0, "update", "periodic-k"]
+    lost = work.execute(work.task(2, 0), Choice("periodic-k", 300))
+    sent = tiny.dense(work, lost)
+    whole = tiny.residual(work, 0) + sent
     work.discard(lost)
-    assert torch.equal(prototype.residuals[0], whole)
-    assert work._memories[0, "periodic-k"] == memory
-    again = work.execute(work.task(3, 0), "periodic-k", 300)
+    assert torch.equal(tiny.residual(work, 0), whole)
+    assert work._memories[0, "update", "periodic-k"] == memory
+    again = work.execute(work.task(3, 0), Choice("periodic-k", 300))
     assert work.merge(3, [again]).model_version == 2
 
 
@@ -449,7 +430,7 @@ def test_a_prototype_without_participants_is_only_distilled():
     scenario = tiny.scenario(distillation={"learning_rate": 1e-12}, safeguard={"rollback": None})
     work = workload(scenario)
     before = weights(work)
-    work.merge(1, [work.execute(work.task(1, 0), "top-k", 100)])
+    work.merge(1, [work.execute(work.task(1, 0), Choice("top-k", 100))])
     after = weights(work)
     torch.testing.assert_close(after["large"], before["large"], rtol=0, atol=1e-9)
     assert (after["small"] - before["small"]).abs().max() > 1e-6
@@ -460,9 +441,9 @@ def test_merging_in_another_order_and_in_parts_gives_the_same_bits():
     for order, early in (([0, 1, 2, 3], False), ([3, 1, 0, 2], True)):
         scenario = tiny.scenario()
         work = workload(scenario)
-        uploads = [work.execute(work.task(1, c), "random-k", 300) for c in range(4)]
+        uploads = [work.execute(work.task(1, c), Choice("random-k", 300)) for c in range(4)]
         if early:
-            work._payload(uploads[2])
+            tiny.sent(work, uploads[2])
         outcome = work.merge(1, [uploads[i] for i in order])
         results.append((outcome, weights(work)))
     assert results[0][0] == results[1][0]
@@ -481,10 +462,10 @@ def test_who_trains_together_decides_no_bit(monkeypatch):
     assert trained_together(work, range(10)) == [(0, 6), (2, 8), (4,), (1, 7), (3, 9), (5,)]
     other, again = played(scenario)
     assert [r.outcome for r in again] == [r.outcome for r in rounds]
-    for name, prototype in work.engine.prototypes.items():
-        twin = other.engine.prototypes[name]
-        assert torch.equal(twin.server.weights, prototype.server.weights)
-        assert torch.equal(twin.residuals, prototype.residuals)
+    for name, found in weights(work).items():
+        assert torch.equal(weights(other)[name], found)
+    for client in range(10):
+        assert torch.equal(tiny.residual(other, client), tiny.residual(work, client))
 
 
 def test_every_process_gets_some_training():
@@ -495,17 +476,18 @@ def test_every_process_gets_some_training():
 
 def test_learning_that_diverged_names_the_client(monkeypatch):
     work = workload(tiny.scenario())
-    uploads = [work.execute(work.task(1, c), "top-k", 500) for c in range(4)]
-    run = work.engine.run
+    uploads = [work.execute(work.task(1, c), Choice("top-k", 500)) for c in range(4)]
+    trained_each = work.kit.trained_each
 
-    def with_a_loss_that_is_none(units):
-        results = run(units)
-        for unit, result in zip(units, results, strict=True):
-            if isinstance(unit, Train) and 3 in unit.clients:
-                result.numbers[unit.clients.index(3)] = float("nan")
-        return results
+    def with_a_loss_that_is_none(participations):
+        return [
+            (model, loss * float("nan") if who.client == 3 else loss)
+            for (who, *_), (model, loss) in zip(
+                participations, trained_each(participations), strict=True
+            )
+        ]
 
-    monkeypatch.setattr(work.engine, "run", with_a_loss_that_is_none)
+    monkeypatch.setattr(work.kit, "trained_each", with_a_loss_that_is_none)
     with pytest.raises(RunFailed, match=r"client 3's training loss is nan in round 1: .*diverged"):
         work.merge(1, uploads)
 
@@ -514,20 +496,21 @@ def test_clients_of_two_rounds_train_as_each_would_alone():
     alone, together = (workload(tiny.scenario()) for _ in range(2))
     early, late = alone.task(1, 0), alone.task(2, 2)
     for task in (early, late):
-        alone.execute(task, "top-k", 500)
+        alone.execute(task, Choice("top-k", 500))
         alone.state()  # the work is done
     for task in (early, late):
-        together.execute(task, "top-k", 500)
+        together.execute(task, Choice("top-k", 500))
     together.state()
-    residuals = [work.engine.prototypes["small"].residuals for work in (alone, together)]
-    assert residuals[0].any()
-    assert torch.equal(*residuals)
+    for client in (0, 2):
+        residuals = [tiny.residual(work, client) for work in (alone, together)]
+        assert residuals[0].any()
+        assert torch.equal(*residuals)
 
 
 @pytest.mark.parametrize(("public", "parts"), [(48, 1), (129, 2), (1000, 4)])
 def test_no_more_units_of_distillation_than_chunks(public, parts):
     work = workload(tiny.scenario(dataset={"name": "mnist-mini", "public": public}))
-    assert {p.parts for p in work.engine.prototypes.values()} == {parts}
+    assert {len(work.kit._gradients_of(name)) for name in work.kit.prototypes} == {parts}
 
 
 @pytest.mark.parametrize(
@@ -565,15 +548,15 @@ def test_local_loss_is_over_the_samples_it_names(data):
         policy={"kind": "ascend", "reward": {"local_loss": {"data": data, **samples}}}
     )
     work = workload(scenario)
-    samples = work.engine.worker.own_samples(1, 1)
+    samples = work.kit.own_samples(1, 1)
     owned = work.data.owned[1]
     assert len(samples) == {"probe": 40, "full": len(owned), "batch": 16}[data]
     assert set(samples) <= set(owned)
-    model = work.engine.prototypes["large"].server.module.eval()
+    model = work.kit._seats["large"].flat.module.eval()
     with torch.no_grad():
         logits = model(work.data.samples(torch.from_numpy(samples)))
     expected = torch.nn.functional.cross_entropy(logits, work.data.labels[samples]).item()
-    outcome = work.merge(1, [work.execute(work.task(1, c), "top-k", 300) for c in range(4)])
+    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("top-k", 300)) for c in range(4)])
     assert outcome.local_loss["1/1"][0] == pytest.approx(expected, rel=1e-6)
 
 
@@ -598,7 +581,7 @@ def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
 def test_a_client_with_fewer_samples_than_a_batch_uses_all_of_them():
     scenario = tiny.scenario(training={"batch_size": 100_000})
     work = workload(scenario, learns=False)
-    batches = work.engine.worker.batches(0, 1)
+    batches = work.kit.batches(work.tasks.who(0), 1)
     assert len(batches) == 1
     assert np.array_equal(batches[0], work.data.owned[0])
 
@@ -614,16 +597,18 @@ def test_a_restored_workload_goes_on_bit_for_bit():
     def play(work, rounds):
         outcomes = []
         for t in rounds:
-            uploads = [work.execute(work.task(t, c), arms[(c + t) % 3], 300) for c in range(4)]
+            uploads = [
+                work.execute(work.task(t, c), Choice(arms[(c + t) % 3], 300)) for c in range(4)
+            ]
             outcomes.append(work.merge(t, uploads))
         return outcomes
 
-    whole = LearningWorkload(scenario, streams)
+    whole = HostedWorkload(scenario, streams)
     expected = play(whole, range(1, 6))
-    first = LearningWorkload(scenario, streams)
+    first = HostedWorkload(scenario, streams)
     play(first, range(1, 3))
     facts, arrays = first.state()
-    second = LearningWorkload(scenario, streams)
+    second = HostedWorkload(scenario, streams)
     second.restore(facts, arrays)
     assert play(second, range(3, 6)) == expected[2:]
     assert all(torch.equal(weights(whole)[n], w) for n, w in weights(second).items())
@@ -632,7 +617,7 @@ def test_a_restored_workload_goes_on_bit_for_bit():
 def test_uploads_under_way_are_saved_and_go_on():
     scenario = tiny.scenario()
     first = workload(scenario)
-    uploads = [first.execute(first.task(1, c), "periodic-k", 300) for c in range(4)]
+    uploads = [first.execute(first.task(1, c), Choice("periodic-k", 300)) for c in range(4)]
     facts, arrays = first.state()
     second = workload(scenario)
     second.restore(facts, arrays)
@@ -646,7 +631,7 @@ def test_state_is_json_and_arrays():
     import json
 
     work = workload(tiny.scenario())
-    work.merge(1, [work.execute(work.task(1, c), "periodic-k", 300) for c in range(4)])
+    work.merge(1, [work.execute(work.task(1, c), Choice("periodic-k", 300)) for c in range(4)])
     facts, arrays = work.state()
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
     assert all(isinstance(array, np.ndarray) for array in arrays.values())

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import simfed.learn.models as models
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.registry import REGISTRIES, Registry, registry
 from simfed.learn.catalogue import ModelFacts, facts, model_facts
 from simfed.learn.models import build_model, count_facts, plain
 from simfed.learn.models.layers import ReluPool
-from simfed.registry import REGISTRIES, Registry, registry
 
 MNIST, CIFAR10 = (1, 28, 28), (3, 32, 32)
 SIZES = [
@@ -177,6 +177,7 @@ def test_a_users_model_is_counted_once_or_states_its_facts(model_registry):
     assert model_facts("mine", CIFAR10, 4) == ModelFacts(
         CIFAR10, 4, parameters=6 + 3072 * 4 + 4, buffers=6, forward_flops=24576, train_flops=73728,
         features=3072, shapes=((3,), (3,), (4, 3072), (4,)),
+        names=("norm.weight", "norm.bias", "head.weight", "head.bias"),
     )  # fmt: skip
 
     def factory(input_shape, classes):
@@ -189,7 +190,11 @@ def test_a_users_model_is_counted_once_or_states_its_facts(model_registry):
 
 def test_a_factory_that_makes_something_else_is_refused(model_registry):
     model_registry.add("number", lambda input_shape, classes: 3)
-    with pytest.raises(InputError, match=r"model number: .*torch\.nn\.Module, got 'int'"):
+    with pytest.raises(
+        InputError,
+        match=r"got 'int', expected model number: "
+        r".*torch\.nn\.Module",
+    ):
         build_model("number", MNIST, 10, seed=0)
     model_registry.add("double", lambda input_shape, classes: nn.Linear(2, 2).double())
     with pytest.raises(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.learn.data import Split, deal
-from simfed.seeding import Streams
 
 TEN_EACH = np.repeat(np.arange(10), 100)
 
@@ -133,14 +133,18 @@ def test_the_public_set_is_drawn_from_all_samples_alike():
     [
         (
             {"clients": 1, "public": 1001},
-            r"dataset\.public: at most the 1000 training samples, got 1001",
+            r"dataset\.public: got 1001, expected at most the 1000 training samples",
         ),
-        ({"clients": 1, "public": 1000}, r"clients: from 1 to 0 clients"),
-        ({"clients": 1001, "public": 0}, r"clients: from 1 to 1000 clients"),
+        ({"clients": 1, "public": 1000}, r"clients: got 1, expected from 1 to 0 clients"),
+        (
+            {"clients": 1001, "public": 0},
+            r"clients: got 1001, expected from 1 to 1000 "
+            r"clients",
+        ),
         ({"clients": 10, "public": 0, "kind": "dirichlets"}, "did you mean 'dirichlet'"),
         (
             {"clients": 10, "public": 0, "kind": "shards", "shards_per_client": 101},
-            r"dataset\.partition\.shards_per_client: at most 100",
+            r"dataset\.partition\.shards_per_client: got 101, expected at most 100",
         ),
     ],
 )

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
 import simfed
+from simfed.ground.seeding import Streams
 from simfed.learn.flat import FlatModel
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.losses import cross_entropies, cross_entropy
@@ -25,9 +26,7 @@ from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes, passes_of
 from simfed.learn.plain import plain_rounds
 from simfed.learn.training import Course, Trainer
-from simfed.learn.workload import LearningWorkload
 from simfed.scenario.model import Training
-from simfed.seeding import Streams
 
 SHAPE, CLASSES = (1, 12, 12), 4
 DATA = tiny.federation(tiny.scenario())
@@ -236,16 +235,11 @@ def averaging(method, **changes):
 
 def weights_after(made, workers=1, rounds=2):
     data = tiny.federation(made)
-    method = made.method.kind
-    kind = LearningWorkload if method == "fedavg" else HostedWorkload
-    work = kind(made, Streams(0), workers=workers, data=data)
+    work = HostedWorkload(made, Streams(0), workers=workers, data=data)
     for played in plain_rounds(made, work, Streams(0)):
         if played.round == rounds:
             break
-    if method == "fedavg":
-        found = work.engine.prototypes["only"].server.weights.clone()
-    else:
-        found = work._server["only"]["weights"].clone()
+    found = work._server["only"]["weights"].clone()
     work.close()
     return found
 

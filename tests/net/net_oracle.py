@@ -93,16 +93,16 @@ def least_ways(lines, server, way):
     Dijkstra over whole ways: of least latency, then of fewest links, then first in the alphabet by
     the names from the server on, then by the numbers of the lines.
     """
-    found = {}
+    ways = {}
     heap = [(0.0, 0, (server,), ())]
     while heap:
         latency_s, links, names, way_lines = heapq.heappop(heap)
-        if names[-1] in found:
+        if names[-1] in ways:
             continue
-        found[names[-1]] = way_lines
+        ways[names[-1]] = way_lines
         for k, line in enumerate(lines):
             near, far = (line.head, line.tail) if way == "up" else (line.tail, line.head)
-            if near == names[-1] and far not in found:
+            if near == names[-1] and far not in ways:
                 longer = (k, *way_lines) if way == "up" else (*way_lines, k)
                 heapq.heappush(heap, (latency_s + line.latency_s, links + 1, (*names, far), longer))
-    return found
+    return ways

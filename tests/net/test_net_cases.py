@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from simfed import net
 from simfed.cli.network import app
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 
 def case(**changes):
@@ -53,38 +53,75 @@ def test_keys_of_the_users_own_are_left_alone():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"links": []}, "links: a list that is not empty"),
-        ({"flows": None}, "flows: a list that is not empty"),
-        ({"links": [3]}, r"links\[0\]: a mapping, got 3"),
-        (link(capacity_bytes_per_s=0), r"links\[0\].capacity_bytes_per_s: a number above 0, got 0"),
-        (link(capacity_bytes_per_s=-1.5), "a number above 0, got -1.5"),
-        (link(capacity_bytes_per_s=float("nan")), "a number above 0, got nan"),
-        (link(capacity_bytes_per_s=float("inf")), "a number above 0, got inf"),
-        (link(capacity_bytes_per_s="50 Mbps"), "a number above 0, got '50 Mbps'"),
-        (link(capacity_bytes_per_s=True), "a number above 0, got True"),
-        ({"links": [{"latency_s": 1}]}, "a number above 0, got 'nothing'"),
-        (link(latency_s=-1), r"links\[0\].latency_s: a number of at least 0"),
-        (link(loss=1), r"links\[0\].loss: a number from 0 to below 1"),
+        ({"links": []}, r"links: got \[\], expected a list that is not empty"),
+        ({"flows": None}, "flows: got None, expected a list that is not empty"),
+        ({"links": [3]}, r"links\[0\]: got 3, expected a mapping"),
+        (
+            link(capacity_bytes_per_s=0),
+            r"links\[0\].capacity_bytes_per_s: got 0, "
+            r"expected a number above 0",
+        ),
+        (link(capacity_bytes_per_s=-1.5), "got -1.5, expected a number above 0"),
+        (link(capacity_bytes_per_s=float("nan")), "got nan, expected a number above 0"),
+        (link(capacity_bytes_per_s=float("inf")), "got inf, expected a number above 0"),
+        (link(capacity_bytes_per_s="50 Mbps"), "got '50 Mbps', expected a number above 0"),
+        (link(capacity_bytes_per_s=True), "got True, expected a number above 0"),
+        ({"links": [{"latency_s": 1}]}, "got 'nothing', expected a number above 0"),
+        (
+            link(latency_s=-1),
+            r"links\[0\].latency_s: got .+, expected a number of at "
+            r"least 0",
+        ),
+        (link(loss=1), r"links\[0\].loss: got 1, expected a number from 0 to below 1"),
         (link(latencys=2), None),  # close to latency_s, which is there: a key of the user's own
-        (flow(start_s=-1), r"flows\[0\].start_s: a number of at least 0"),
-        (flow(start_s=None), r"flows\[0\].start_s: a number of at least 0, got None"),
+        (flow(start_s=-1), r"flows\[0\].start_s: got .+, expected a number of at least 0"),
+        (
+            flow(start_s=None),
+            r"flows\[0\].start_s: got None, expected a number of at "
+            r"least 0",
+        ),
         (flow(size_bytes=float("nan")), r"flows\[0\].size_bytes"),
-        (flow(weight=0), r"flows\[0\].weight: a number from 1e-09 to 1e\+09, got 0"),
-        (flow(weight=1e-320), r"flows\[0\].weight: a number from 1e-09 to 1e\+09"),
-        (flow(weight=1e300), r"flows\[0\].weight: a number from 1e-09 to 1e\+09"),
-        (flow(size_bytes=10**400), r"flows\[0\].size_bytes: a number of at least 0, got 1000"),
-        (link(latency_s=np.float32("inf")), r"links\[0\].latency_s: a number of at least 0"),
-        (link(loss=0.1), r"links\[0\].loss: no loss with model fluid, which ignores it"),
+        (
+            flow(weight=0),
+            r"flows\[0\].weight: got 0, expected a number from 1e-09 to "
+            r"1e\+09",
+        ),
+        (
+            flow(weight=1e-320),
+            r"flows\[0\].weight: got .+, expected a number from "
+            r"1e-09 to 1e\+09",
+        ),
+        (
+            flow(weight=1e300),
+            r"flows\[0\].weight: got .+, expected a number from "
+            r"1e-09 to 1e\+09",
+        ),
+        (
+            flow(size_bytes=10**400),
+            r"flows\[0\].size_bytes: got 1000.*, expected a "
+            r"number of at least 0",
+        ),
+        (
+            link(latency_s=np.float32("inf")),
+            r"links\[0\].latency_s: got .+, expected "
+            r"a number of at least 0",
+        ),
+        (link(loss=0.1), r"links\[0\].loss: model fluid ignores losses"),
         (
             flow(wieght=2),
-            r"flows\[0\]: one of the keys .* got 'wieght' \(did you mean 'weight'\?\)",
+            r"flows\[0\]: got 'wieght', expected one of the keys .* \(did you mean "
+            r"'weight'\?\)",
         ),
-        (flow(cap_bytes_per_s=-2), r"flows\[0\].cap_bytes_per_s: a number above 0"),
-        (flow(finish_s="soon"), r"flows\[0\].finish_s: a number"),
-        (flow(path=[1]), r"flows\[0\].path: indices of links from 0 to 0, got 1"),
-        (flow(path=[-1]), "indices of links from 0 to 0, got -1"),
-        (flow(path=[0.0]), "indices of links from 0 to 0, got 0.0"),
-        (flow(path=[True]), "indices of links from 0 to 0, got True"),
+        (
+            flow(cap_bytes_per_s=-2),
+            r"flows\[0\].cap_bytes_per_s: got -2, expected a "
+            r"number above 0",
+        ),
+        (flow(finish_s="soon"), r"flows\[0\].finish_s: got 'soon', expected a number"),
+        (flow(path=[1]), r"flows\[0\].path: got 1, expected indices of links from 0 to 0"),
+        (flow(path=[-1]), "got -1, expected indices of links from 0 to 0"),
+        (flow(path=[0.0]), "got 0.0, expected indices of links from 0 to 0"),
+        (flow(path=[True]), "got True, expected indices of links from 0 to 0"),
         (flow(path=[]), "a list of indices of links"),
         (flow(path="0"), "a list of indices of links"),
         (flow(path=[0, 0]), "each link at most once"),
@@ -115,15 +152,15 @@ def test_a_byte_order_mark_is_no_error(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (None, "a file that exists"),
-        ("{", "a file in JSON"),
-        ("[" * 100_000, "a file in JSON"),
-        ("3", "a list of cases under the key 'cases', got 3"),
-        ("{}", "a list of cases under the key 'cases', got 'a mapping'"),
+        (None, "no such file"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("3", "got 3, expected a list of cases under the key 'cases'"),
+        ("{}", "got 'a mapping', expected a list of cases under the key 'cases'"),
         ('{"cases": []}', "a list of cases"),
         (
             json.dumps({"cases": [case(), case(**flow(path=[7]))]}),
-            r"cases\[1\]: flows\[0\].path: indices",
+            r"cases\[1\]: flows\[0\].path: got 7, expected indices",
         ),
         (
             '{"cases": [{"links": [{"capacity_bytes_per_s": NaN}], "flows": [{}]}]}',
@@ -176,7 +213,11 @@ def test_cases_without_known_finishes_have_no_row():
 
 
 def test_a_finish_before_its_start_is_refused():
-    with pytest.raises(InputError, match=r"two: flows\[0\].finish_s: an instant after start_s"):
+    with pytest.raises(
+        InputError,
+        match=r"two: flows\[0\].finish_s: got .+, expected "
+        r"an instant after start_s",
+    ):
         net.error_table([case(**flow(start_s=9.0, finish_s=9.0))], [[1.0]])
 
 
@@ -226,10 +267,19 @@ def test_the_command_knows_tcp_and_its_options(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "options", "sentence"),
     [
-        ({}, ["--persistent"], "--persistent: only with --model tcp"),
-        ({}, ["--header-bytes", "0"], "--header-bytes: only with --model tcp"),
-        (link(loss=0.1), [], r"cases.json: cases\[0\]: links\[0\].loss: no loss with model fluid"),
-        (flow(finish_s=0.0), [], r"cases.json: two: flows\[0\].finish_s: an instant after start_s"),
+        ({}, ["--persistent"], "--persistent: without --model tcp this says nothing"),
+        ({}, ["--header-bytes", "0"], "--header-bytes: without --model tcp this says nothing"),
+        (
+            link(loss=0.1),
+            [],
+            r"cases.json: cases\[0\]: links\[0\].loss: model fluid ignores losses",
+        ),
+        (
+            flow(finish_s=0.0),
+            [],
+            r"cases.json: two: flows\[0\].finish_s: got 0\.0, "
+            r"expected an instant after start_s",
+        ),
     ],
 )
 def test_what_the_command_would_ignore_is_refused(tmp_path, changes, options, sentence):
@@ -244,7 +294,9 @@ def test_what_the_command_would_ignore_is_refused(tmp_path, changes, options, se
 def test_an_output_that_cannot_be_is_refused_before_anything_is_computed(tmp_path, out):
     result = run(tmp_path / "cases.json", "--out", tmp_path / out)
     assert isinstance(result.exception, InputError)
-    assert str(result.exception).startswith("--out: a file, in a folder that exists, got ")
+    assert str(result.exception).startswith(
+        "--out: its folder does not exist, or it is one, expected "
+    )
 
 
 def test_the_command_passes_errors_on_to_who_maps_them_to_exit_codes(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from simfed import native
-from simfed.errors import BrokenInvariant
+from simfed.ground.errors import BrokenInvariant
 from simfed.net import Send, Star, play
 from simfed.net.compiled import CompiledEngine, make_engine
 from simfed.net.engine import Engine
@@ -67,11 +67,11 @@ class Side:
         self.said.append((flow.remaining_bytes, flow.unsent_bytes, list(flow.dwelt_s.items())))
 
     def look(self) -> list[object]:
-        found: list[object] = [self.engine.now_s, self.engine.next_at_s()]
+        facts: list[object] = [self.engine.now_s, self.engine.next_at_s()]
         for flow in self.flows.values():
             self.engine.look(flow)
-            found += [flow.spent_s, self.engine.left(flow), flow.unsent_bytes, dict(flow.dwelt_s)]
-        return found
+            facts += [flow.spent_s, self.engine.left(flow), flow.unsent_bytes, dict(flow.dwelt_s)]
+        return facts
 
     def saved(self) -> str:
         under_way = list(self.flows.values())
@@ -102,9 +102,8 @@ class Twins(RuleBasedStateMachine):
     def make_impatient(self) -> None:
         """Every repair gives up at once."""
         if self.from_scratch:
-            python, compiled = (side.engine for side in self.sides)
-            python.sharing._patience = lambda: 0
-            compiled._calls.net_patience(compiled._core, 0, 0)
+            for side in self.sides:
+                side.engine.solve_from_scratch()
 
     @rule(
         data=st.data(),
@@ -184,8 +183,8 @@ def test_a_crowd_that_comes_and_goes_is_the_same():
     sides = [Side(kind, [50.0, *[3.0, 0.25, 7.0] * 40], True) for kind in (Engine, CompiledEngine)]
     for side in sides:
         for number in range(count):
-            own = 1 + number % 120
-            path = (own, 0) if number % 3 else (own, 1 + (number * 7 + 1) % 120, 0)
+            link = 1 + number % 120
+            path = (link, 0) if number % 3 else (link, 1 + (number * 7 + 1) % 120, 0)
             path = tuple(dict.fromkeys(path))
             side.start(number, 1 + number % 13, path, 0.0, 1 + number % 2, burst=None)
             if number % 5 == 0:
@@ -267,7 +266,7 @@ def test_what_the_solution_from_scratch_raises_is_raised(monkeypatch):
 
     monkeypatch.setattr("simfed.net.compiled.max_min", interrupted)
     engine = CompiledEngine([2.0])
-    engine._calls.net_patience(engine._core, 0, 0)
+    engine.solve_from_scratch()
     for number in range(2):
         engine.start(Flow(number, 10.0, (0,)))
     with pytest.raises(KeyboardInterrupt):
@@ -275,15 +274,15 @@ def test_what_the_solution_from_scratch_raises_is_raised(monkeypatch):
 
 
 def test_an_event_of_the_past_is_a_broken_invariant():
-    said = []
+    sentences = []
     for kind in (Engine, CompiledEngine):
         engine = kind([2.0])
         engine.advance(5.0)
         engine.start(Flow(0, 10.0, (0,)), at_s=3.0)
         with pytest.raises(BrokenInvariant) as error:
             engine.advance(inf)
-        said.append(str(error.value))
-    assert said == ["an event of 3.0 s comes up at 5.0 s"] * 2
+        sentences.append(str(error.value))
+    assert sentences == ["an event of 3.0 s comes up at 5.0 s"] * 2
 
 
 def test_an_engine_that_nobody_needs_is_given_back():
@@ -293,11 +292,11 @@ def test_an_engine_that_nobody_needs_is_given_back():
     flow.remaining_bytes, flow.unsent_bytes, flow.program = 4.0, 6.0, SlowStart(4.0, 1.0, 0.0)
     engine.start(flow)
     engine.advance(0.5)
-    found = weakref.ref(engine)
+    reference = weakref.ref(engine)
     gc.disable()
     try:
         del engine
-        assert found() is None
+        assert reference() is None
     finally:
         gc.enable()
 
@@ -308,22 +307,26 @@ def test_an_engine_that_nobody_needs_is_given_back():
     server=st.just(inf) | RATES,
     sends=st.lists(
         st.tuples(
-            SECONDS, st.integers(0, 2), st.floats(0, 50), st.sampled_from(["up", "down"]),
-            st.booleans(), st.sampled_from([1.0, 1.0, 2.0]),
+            SECONDS,
+            st.integers(0, 2),
+            st.floats(0, 50),
+            st.sampled_from(["up", "down"]),
+            st.booleans(),
+            st.sampled_from([1.0, 1.0, 2.0]),
         ),
         max_size=25,
     ),
     latency_s=SECONDS,
     data=st.data(),
-)  # fmt: skip
+)
 def test_durations_alone_are_the_same(rates, server, sends, latency_s, data):
     star = Star(3, up_bytes_per_s=rates, receive_bytes_per_s=server, latency_s=latency_s)
-    known = []
+    transfers = []
     for number, (at_s, client, size, way, follows, weight) in enumerate(sends):
         after = data.draw(st.integers(0, number - 1)) if follows and number else None
-        known.append(Send(at_s, client, size, way, after, weight))
-    found = durations(star, known, make_model("fluid"))
+        transfers.append(Send(at_s, client, size, way, after, weight))
+    seconds = durations(star, transfers, make_model("fluid"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "sharing", lambda: None)
-        assert durations(star, known, make_model("fluid")) == found
-    assert [arrival.duration_s for arrival in play(star, known)] == found
+        assert durations(star, transfers, make_model("fluid")) == seconds
+    assert [arrival.duration_s for arrival in play(star, transfers)] == seconds

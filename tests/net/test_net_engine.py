@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simfed import native
-from simfed.errors import BrokenInvariant
+from simfed.ground.errors import BrokenInvariant
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, Tally
 from simfed.net.maxmin import OWN_CAP, max_min, why_not_max_min
@@ -237,25 +237,23 @@ def test_a_link_that_would_carry_too_much_is_a_broken_invariant():
     link = engine.sharing.shared[0]
     link.load.add(1e3)  # as a bug would
     link.by_limit.clear()
-    link.dirty = False
-    engine.sharing._mark(link)
     with pytest.raises(BrokenInvariant, match="above its capacity of 4"):
-        engine.sharing._set_level(link, link.slack())
+        engine.change_capacity(0, 4.0)
 
 
 def test_progressive_filling_on_the_textbook_example():
     # three links in a row, one long flow and one short flow on each
-    found = max_min([1.0, 2.0, 3.0], [[0, 1, 2], [0], [1], [2]])
-    assert found.rates_bytes_per_s == [0.5, 0.5, 1.5, 2.5]
-    assert found.bottlenecks == [0, 0, 1, 2]
+    allocation = max_min([1.0, 2.0, 3.0], [[0, 1, 2], [0], [1], [2]])
+    assert allocation.rates_bytes_per_s == [0.5, 0.5, 1.5, 2.5]
+    assert allocation.bottlenecks == [0, 0, 1, 2]
 
 
 def test_progressive_filling_with_weights_and_caps():
-    found = max_min(
+    allocation = max_min(
         [12.0], [[0], [0], [0], []], weights=[1, 2, 1, 1], caps_bytes_per_s=[inf, inf, 1.5, 7]
     )
-    assert found.rates_bytes_per_s == [3.5, 7.0, 1.5, 7]
-    assert found.bottlenecks == [0, 0, OWN_CAP, OWN_CAP]
+    assert allocation.rates_bytes_per_s == [3.5, 7.0, 1.5, 7]
+    assert allocation.bottlenecks == [0, 0, OWN_CAP, OWN_CAP]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from simfed.errors import InputError, SimfedError
+from simfed.ground.errors import InputError, SimfedError
+from simfed.ground.seeding import Streams
 from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
 from simfed.scenario.load import dump_scenario, validated
-from simfed.scenario.network import Link, Network
-from simfed.seeding import Streams
+from simfed.scenario.network import LinkSpec, NetworkSpec
 
 BASE = """
 name: x
@@ -33,13 +33,13 @@ def scenario(link="{}", network="{}", folder="."):
     return validated(yaml.safe_load(text), source="x.yaml", folder=folder)
 
 
-def made(link="{}", network="{}", seed=0, folder="."):
-    found = scenario(link, network, folder)
-    again = validated(yaml.safe_load(dump_scenario(found)), source="again", folder="elsewhere")
-    assert again == found  # a resolved scenario is the same scenario, wherever it stands
-    links = [group.link.plain() for group in found.clients]
+def build_topology(link="{}", network="{}", seed=0, folder="."):
+    plain = scenario(link, network, folder)
+    again = validated(yaml.safe_load(dump_scenario(plain)), source="again", folder="elsewhere")
+    assert again == plain  # a resolved scenario is the same scenario, wherever it stands
+    links = [group.link.plain() for group in plain.clients]
     return build(
-        found.network.plain(), links, Streams(seed), link_of_client=found.group_of_client()
+        plain.network.plain(), links, Streams(seed), link_of_client=plain.group_of_client()
     )
 
 
@@ -53,7 +53,7 @@ def rate(topology, name):
 
 
 def test_a_star():
-    star = made(
+    star = build_topology(
         "{up: 8 Mbps, down: 16 Mbps, latency: 5 ms, down_latency: 7 ms}",
         "{server: {receive: 3 Mbps}}",
     )
@@ -68,7 +68,7 @@ def test_a_tree_with_a_choice_of_nodes():
     network = """{topology: tree,
       tiers: [{name: ap, count: 2, up: 3 Mbps, down: 9 Mbps, latency: 2 ms},
                  {name: core, up: 5 Mbps}], server: {receive: 4 Mbps}}"""
-    grown = made("{at: ap-1}", network)
+    grown = build_topology("{at: ap-1}", network)
     assert names(grown, 0) == ["ap-1/up", "core/up", "server/receive"]
     assert names(grown, 2) == [
         "client-2/up",
@@ -80,10 +80,10 @@ def test_a_tree_with_a_choice_of_nodes():
 def test_every_link_can_have_another_latency_downwards():
     network = """{topology: tree, tiers: [{name: ap, latency: 2 ms, down_latency: 3 ms}],
                  server: {latency: 10 ms, down_latency: 20 ms}}"""
-    grown = made("{latency: 100 ms, down_latency: 200 ms}", network)
+    grown = build_topology("{latency: 100 ms, down_latency: 200 ms}", network)
     assert grown.path(0, "up").latency_s == pytest.approx(0.112)
     assert grown.path(0, "down").latency_s == pytest.approx(0.223)
-    star = made("{latency: 100 ms}", "{server: {latency: 10 ms, down_latency: 20 ms}}")
+    star = build_topology("{latency: 100 ms}", "{server: {latency: 10 ms, down_latency: 20 ms}}")
     assert (star.path(0, "up").latency_s, star.path(0, "down").latency_s) == pytest.approx(
         (0.11, 0.12)
     )
@@ -102,7 +102,7 @@ def test_a_graph_of_edges_with_routes():
                  {between: [a, b], up: 1 Mbps, latency: 1 ms},
                  {between: [b, server], up: 1 Mbps, one_way: true}],
                  routes: [[client-1, a, server]]}"""
-    drawn = made(
+    drawn = build_topology(
         "{at: a}",
         network.replace(
             "}],",
@@ -121,10 +121,10 @@ def test_a_graph_file_beside_the_scenario(tmp_path):
     text = "{topology: graph, file: net.graphml}"
     data = yaml.safe_load(BASE.replace("LINK", "{at: hub}").replace("NETWORK", text))
     data["clients"][1]["link"]["at"] = "hub"
-    found = validated(data, source="x.yaml", folder=tmp_path)
-    links = [group.link.plain() for group in found.clients]
+    plain = validated(data, source="x.yaml", folder=tmp_path)
+    links = [group.link.plain() for group in plain.clients]
     topology = build(
-        found.network.plain(), links, Streams(0), link_of_client=found.group_of_client()
+        plain.network.plain(), links, Streams(0), link_of_client=plain.group_of_client()
     )
     assert names(topology, 3) == ["client-3/up", "hub>server"]
 
@@ -137,8 +137,8 @@ def test_loss_in_a_graph_file_needs_model_tcp_too(tmp_path):
     with pytest.raises(
         InputError,
         match=(
-            r"network.file: edge hub to server: loss: no loss with model fluid, which ignores "
-            r"it, got 0.1"
+            r"network\.file: edge hub to server: loss: model fluid ignores losses, "
+            "expected no loss, or model tcp"
         ),
     ):
         build(plain, links, Streams(0), folder=tmp_path)
@@ -159,20 +159,20 @@ def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
         "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: "
         "pensieve, end: loop}}"
     )
-    one = made(link, folder=tmp_path)
+    one = build_topology(link, folder=tmp_path)
     up, down = one.traces[0], one.traces[1]
     assert up.trace.rates_bytes_per_s == (5e5, 1e6)
     assert down.trace.rates_bytes_per_s == (1e6, 2e6)
     assert up.offset_s == down.offset_s  # a client's two directions stay in step
     assert len({one.traces[2 * client].offset_s for client in range(2)}) == 2
     assert all(0 <= t.offset_s < 3 for t in one.traces.values())
-    assert made(link, folder=tmp_path).traces == one.traces
-    assert made(link, folder=tmp_path, seed=1).traces[0].offset_s != up.offset_s
+    assert build_topology(link, folder=tmp_path).traces == one.traces
+    assert build_topology(link, folder=tmp_path, seed=1).traces[0].offset_s != up.offset_s
 
 
 def test_offsets_are_the_streams_of_their_clients(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
-    topology = made("{up: {file: a.txt, format: pensieve, end: loop}}", folder=tmp_path)
+    topology = build_topology("{up: {file: a.txt, format: pensieve, end: loop}}", folder=tmp_path)
     assert topology.traces[2].offset_s == Streams(0)("trace-offset", 1).random() * 3.0
 
 
@@ -183,7 +183,7 @@ def test_offsets_are_the_streams_of_their_clients(tmp_path):
 def test_offsets_can_be_given_and_are_0_where_a_trace_ends(tmp_path, end, extra, offset):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
     link = f"{{up: {{file: a.txt, format: pensieve, end: {end}{extra}}}}}"
-    assert made(link, folder=tmp_path).traces[0].offset_s == offset
+    assert build_topology(link, folder=tmp_path).traces[0].offset_s == offset
 
 
 def test_formats_take_their_options(tmp_path):
@@ -192,7 +192,7 @@ def test_formats_take_their_options(tmp_path):
     link = """{up: {file: m.txt, format: mahimahi, end: loop, bin: 200 ms},
       down: {file: c.csv, format: csv, end: loop, time_column: t, rate_column: kb,
              time_unit: ms, rate_unit: kbps}}"""
-    topology = made(link, folder=tmp_path)
+    topology = build_topology(link, folder=tmp_path)
     assert topology.traces[0].trace.rates_bytes_per_s == (15000.0,)
     assert topology.traces[1].trace.rates_bytes_per_s == (1e3, 2e3)
 
@@ -203,10 +203,10 @@ def test_a_file_is_in_memory_once_for_each_scale(tmp_path):
         "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: "
         "pensieve, end: loop}}"
     )
-    found = made(link, folder=tmp_path).traces
-    assert found[0].trace is found[2].trace
-    assert found[1].trace is found[3].trace
-    assert found[0].trace is not found[1].trace
+    traces = build_topology(link, folder=tmp_path).traces
+    assert traces[0].trace is traces[2].trace
+    assert traces[1].trace is traces[3].trace
+    assert traces[0].trace is not traces[1].trace
 
 
 def test_traces_that_are_too_much_together_are_refused(monkeypatch):
@@ -216,9 +216,11 @@ def test_traces_that_are_too_much_together_are_refused(monkeypatch):
         "length: 60 s}, end: loop}}"
     )
     with pytest.raises(
-        InputError, match=r"clients\[0\].link.up: traces of at most 100 pieces together"
+        InputError,
+        match=r"clients\[0\].link.up: got 'more', expected traces of at "
+        r"most 100 pieces together",
     ):
-        made(link)
+        build_topology(link)
 
 
 def test_generated_traces_differ_by_link_and_repeat_by_seed():
@@ -226,7 +228,7 @@ def test_generated_traces_differ_by_link_and_repeat_by_seed():
                     mean_high: 3 s, mean_low: 1 s}, end: loop},
       down: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5,
                         step: 1 s, length: 60 s}, end: loop}}"""
-    one, two = made(link), made(link)
+    one, two = build_topology(link), build_topology(link)
     assert one.traces == two.traces
     assert one.traces[0].trace != one.traces[2].trace
     assert len(one.traces[1].trace.rates_bytes_per_s) == 60
@@ -257,12 +259,12 @@ def test_shared_links_can_vary_too(tmp_path):
         f"{{topology: tree, tiers: [{{name: ap, count: 2, up: {spec}}}], server: {{receive: "
         f"{spec}}}}}"
     )
-    topology = made("{}", network)
+    topology = build_topology("{}", network)
     assert names(topology, 0) == ["ap-0/up", "server/receive"]
-    found = [topology.traces[k] for k in sorted(topology.traces)]
-    assert len(found) == 3
-    assert all(isinstance(trace, LinkTrace) for trace in found)
-    assert len({trace.trace for trace in found}) == 3
+    traces = [topology.traces[k] for k in sorted(topology.traces)]
+    assert len(traces) == 3
+    assert all(isinstance(trace, LinkTrace) for trace in traces)
+    assert len({trace.trace for trace in traces}) == 3
 
 
 def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
@@ -278,130 +280,142 @@ def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
         (
             "{up: 0 Mbps}",
             "{}",
-            r"clients\[0\].link.up: a rate above 0 such as 20 Mbps, got '0 B/s'",
+            r"clients\[0\].link.up: got '0 B/s', expected a rate above 0 such as 20 Mbps",
         ),
-        ("{up: -5 Mbps}", "{}", r"clients\[0\].link.up: a rate with its unit"),
+        (
+            "{up: -5 Mbps}",
+            "{}",
+            r"clients\[0\].link.up: got .+, expected a rate with "
+            r"its unit",
+        ),
         (
             "{up: 50 Mb}",
             "{}",
-            r"clients\[0\].link.up: a rate with its unit such as 20 Mbps, got '50 Mb'",
+            r"clients\[0\].link.up: got '50 Mb', expected a rate with its unit such "
+            r"as 20 Mbps",
         ),
-        ("{up: 5}", "{}", r"clients\[0\].link.up: a rate with its unit"),
-        ("{upp: 5 Mbps}", "{}", r"clients\[0\].link: one of the keys .*did you mean 'up'"),
+        ("{up: 5}", "{}", r"clients\[0\].link.up: got .+, expected a rate with its unit"),
+        ("{upp: 5 Mbps}", "{}", r"clients\[0\].link: there is no key .*did you mean 'up'"),
         (
             "{at: ap}",
             "{}",
-            r"clients\[0\].link: .* got 'at' \(at belongs to network.topology tree or graph",
+            r"clients\[0\].link: .* has no key 'at' \(at belongs to network.topology tree or graph",
         ),
         (
             "{loss: 0.1}",
             "{}",
-            r"clients\[0\].link: .* got 'loss' \(loss belongs to network.model tcp",
+            r"clients\[0\].link: .* has no key 'loss' \(loss belongs to network.model tcp",
         ),
-        ("{loss: 1.0}", "{model: tcp}", r"clients\[0\].link.loss: a number from 0 to below 1"),
-        ("{}", "{topology: ring}", "network.topology: star, tree or graph, got 'ring'"),
+        (
+            "{loss: 1.0}",
+            "{model: tcp}",
+            r"clients\[0\].link.loss: got 1\.0, expected "
+            r"a number from 0 to below 1",
+        ),
+        ("{}", "{topology: ring}", "network.topology: got 'ring', expected star, tree or graph"),
         ("{}", "{topology: tree}", "at least one tier"),
-        ("{}", "{topology: graph}", "either edges or file"),
+        ("{}", "{topology: graph}", "neither or both of edges and file"),
         (
             "{}",
             "{tiers: [{name: ap}]}",
-            r"network: .* got 'tiers' \(tiers belongs to topology tree",
+            r"network: .* has no key 'tiers' \(tiers belongs to topology tree",
         ),
-        ("{}", "{tcp: {}}", r"network: .* got 'tcp' \(tcp belongs to model tcp"),
+        ("{}", "{tcp: {}}", r"network: .* has no key 'tcp' \(tcp belongs to model tcp"),
         (
             "{}",
             "{model: tcp, tcp: {mss: 0 B}}",
-            r"network.tcp.mss: a size above 0 such as 1448 B, got '0 B'",
+            r"network.tcp.mss: got '0 B', expected a size above 0 such as 1448 B",
         ),
         (
             "{}",
             "{topology: tree, tiers: [{name: ap, count: 100000000}]}",
-            "tier ap: from 1 to 100,000 nodes, got 100000000",
+            "tier ap: got 100000000, expected from 1 to 100,000 nodes",
         ),
         (
             "{up: {generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 1.0e+200, correlation: 0, "
             "step: 1 s}, end: loop}}",
             "{}",
-            r"clients\[0\].link.up: cv: a number from 0 to 1000",
+            r"clients\[0\].link.up: cv: got 1e\+200, expected a number from 0 to 1000",
         ),
-        ("{}", "{model: tpc}", "network.model: fluid or tcp, got 'tpc'"),
+        ("{}", "{model: tpc}", "network.model: got 'tpc', expected fluid or tcp"),
         (
             "{}",
             "{topology: tree, tiers: [{name: a}, {name: a}]}",
-            r"links: a name that no other link has, got 'a/up' \(rename a tier",
+            r"links: got 'a/up', expected a name that no other link has \(rename a tier",
         ),
         (
             "{}",
             "{topology: tree, tiers: [{name: client-0, up: 8 kbps}]}",
-            "a name that no other link has, got 'client-0/up'",
+            "got 'client-0/up', expected a name that no other link has",
         ),
         (
             "{}",
             "{topology: tree, tiers: [{name: ap, count: 2}, {name: ap-0}]}",
-            "a name that no other link has, got 'ap-0/up'",
+            "got 'ap-0/up', expected a name that no other link has",
         ),
         (
             "{at: ap-7}",
             "{topology: tree, tiers: [{name: ap, count: 2}]}",
-            r"clients\[0\].link.at: a node of tier ap: ap-0 to ap-1",
+            r"clients\[0\].link.at: got 'ap-7', expected a node of tier ap: ap-0 to ap-1",
         ),
         (
             "{}",
             "{topology: graph, edges: [{between: [a, server]}]}",
-            "client-0: a node of the network to be attached to",
+            "client-0: got 'client-0', expected a node of the network to be attached to",
         ),
         (
             "{}",
             "{topology: graph, edges: [{between: [a]}]}",
-            r"network.edges\[0\].between\[1\]: this key is required",
+            r"network.edges\[0\].between\[1\]: this key is missing",
         ),
         (
             "{up: {file: a.txt, format: csv}}",
             "{}",
-            r"clients\[0\].link.up.end: this key is required",
+            r"clients\[0\].link.up.end: this key is missing",
         ),
-        ("{up: {end: loop}}", "{}", r"clients\[0\].link.up: either file or generate"),
+        ("{up: {end: loop}}", "{}", r"clients\[0\].link.up: neither or both of file and generate"),
         (
             "{up: {file: a.txt, end: loop}}",
             "{}",
-            r"clients\[0\].link.up: the key 'format' beside file",
+            r"clients\[0\].link.up: the key 'format' is missing beside file",
         ),
         (
             "{up: {file: none.txt, format: csv, end: loop}}",
             "{}",
-            r"clients\[0\].link.up: .*none.txt: a file that exists",
+            r"clients\[0\].link.up: .*none.txt: no such file",
         ),
         (
             "{up: {file: a.txt, format: csv, end: lop}}",
             "{}",
-            r"clients\[0\].link.up.end: loop, hold or error, got 'lop'",
+            r"clients\[0\].link.up.end: got 'lop', expected loop, hold or error",
         ),
         (
             "{up: {generate: {kind: markov}, end: loop}}",
             "{}",
-            r"clients\[0\].link.up.generate.kind: markov-on-off or lognormal-ar1",
+            r"clients\[0\].link.up.generate.kind: got 'markov', expected "
+            r"markov-on-off or lognormal-ar1",
         ),
         (
             "{up: {generate: {kind: markov-on-off, high: 1 Mbps, mean_high: 1 s, mean_low: 1 s}, "
             "end: loop}}",
             "{}",
-            r"clients\[0\].link.up.generate: the key 'low' beside kind markov-on-off",
+            r"clients\[0\].link.up.generate: the key 'low' is missing beside kind markov-on-off",
         ),
         (
             "{at: a}",
             "{topology: graph, edges: [{between: [a, server], loss: 0.1}]}",
-            r"network.edges\[0\]: .* got 'loss' \(loss belongs to network.model tcp",
+            r"network.edges\[0\]: .* has no key 'loss' \(loss belongs to network.model tcp",
         ),
         (
             "{}",
             "{topology: tree, tiers: [{name: ap, loss: 0.1}]}",
-            r"network.tiers\[0\]: .* got 'loss' \(loss belongs to network.model tcp",
+            r"network.tiers\[0\]: .* has no key 'loss' \(loss belongs to network.model tcp",
         ),
     ],
 )
 def test_a_wrong_network_is_refused_in_one_sentence(link, network, sentence):
     with pytest.raises(SimfedError, match=sentence) as error:
-        made(link, network)
+        build_topology(link, network)
     assert error.value.exit_code == 2
     assert "\n" not in str(error.value)
 
@@ -413,7 +427,7 @@ def test_the_examples_of_the_documentation_are_valid():
         for block in re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
         for c in block.split("\n\n")
     ]
-    kinds = {"network": Network, "link": Link}
+    kinds = {"network": NetworkSpec, "link": LinkSpec}
     seen = [
         kinds[key].model_validate(value) for c in chunks for key, value in yaml.safe_load(c).items()
     ]
@@ -421,7 +435,11 @@ def test_the_examples_of_the_documentation_are_valid():
 
 
 def test_rates_given_without_a_scenario_are_checked_too():
-    with pytest.raises(InputError, match=r"clients\[1\].link.up: a rate above 0 bytes/s, got nan"):
+    with pytest.raises(
+        InputError,
+        match=r"clients\[1\].link.up: got nan, expected a "
+        r"rate above 0 bytes/s",
+    ):
         build({}, [{"up": 1.0}, {"up": float("nan")}], Streams(0))
 
 
@@ -431,5 +449,9 @@ def test_a_wrong_route_is_found_in_the_scenario():
         "edges": [{"between": ["a", "server"]}],
         "routes": [["a", "b", "a", "server"]],
     }
-    with pytest.raises(InputError, match=r"network.routes\[0\]: each node at most once"):
+    with pytest.raises(
+        InputError,
+        match=r"network.routes\[0\]: got \['a', 'b', 'a', "
+        r"'server'\], expected each node at most once",
+    ):
         build(network, [{"at": "a"}], Streams(0))

@@ -39,7 +39,7 @@ class NetworkMachine(RuleBasedStateMachine):
         self.oracle = Oracle(list(capacities))
         self.engine = Engine([float(c) for c in capacities], meter=Meter(self.uses.append))
         if self.from_scratch:  # every repair gives up at once
-            self.engine.sharing._patience = lambda: 0
+            self.engine.solve_from_scratch()
 
     @rule(
         data=st.data(),

@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.net import Access, Fluid, LinkTrace, Send, Star, Tcp, Tier, Trace, play, replay, tree
 from simfed.net.models import make_model
 
@@ -98,8 +98,8 @@ def test_links_that_cannot_limit_store_and_forward_too(receive):
     flow = {"start_s": 0.0, "size_bytes": 30_000.0, "path": [0, 1, 2]}
     expected = replay({"links": links, "flows": [flow]}, "tcp")[0]
     ap = [Tier("ap", 1, 4e5, latency_s=0.002)]
-    made = tree(1, Access(1e5, latency_s=0.005), ap, receive_bytes_per_s=receive)
-    assert play(made, [Send(0.0, 0, 30_000.0)], "tcp")[0].duration_s == pytest.approx(
+    topology = tree(1, Access(1e5, latency_s=0.005), ap, receive_bytes_per_s=receive)
+    assert play(topology, [Send(0.0, 0, 30_000.0)], "tcp")[0].duration_s == pytest.approx(
         expected, rel=1e-12
     )
 
@@ -148,19 +148,29 @@ def test_losses_of_a_path_combine():
 def test_models_come_by_name_by_options_or_as_objects():
     assert make_model("fluid") == Fluid()
     assert make_model({"kind": "tcp", "initial_window": 4}) == Tcp(initial_window=4)
-    own = Tcp(handshake=False)
-    assert make_model(own) is own
+    model = Tcp(handshake=False)
+    assert make_model(model) is model
 
 
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ("tpc", r"a network model: fluid or tcp, got 'tpc' \(did you mean 'tcp'\?\)"),
+        (
+            "tpc",
+            r"got 'tpc', expected a network model: fluid or tcp \(did you mean "
+            r"'tcp'\?\)",
+        ),
         ({"kind": "tcp", "handshak": False}, r"an option of model tcp: .*did you mean 'handshake'"),
         ({"kind": "fluid", "handshake": False}, "an option of model fluid: none"),
-        ({"kind": "tcp", "initial_window": 0}, "initial_window: a number above 0, got 0"),
-        ({"kind": "tcp", "mss_bytes": float("nan")}, "mss_bytes: a number above 0"),
-        ({"kind": "tcp", "header_bytes": -1}, "header_bytes: a number of at least 0"),
+        ({"kind": "tcp", "initial_window": 0}, "initial_window: got 0, expected a number above 0"),
+        (
+            {"kind": "tcp", "mss_bytes": float("nan")},
+            "mss_bytes: got nan, expected a number above 0",
+        ),
+        (
+            {"kind": "tcp", "header_bytes": -1},
+            "header_bytes: got -1, expected a number of at least 0",
+        ),
     ],
 )
 def test_an_unknown_model_or_option_is_refused(asked, sentence):

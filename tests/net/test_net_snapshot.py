@@ -10,7 +10,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed
 from simfed.net import (
     Access,
     Fluid,
@@ -111,8 +111,8 @@ class World:
 
     def numbers(self):
         """Which sends are under way, in the network's order."""
-        found = {transfer: number for number, transfer in self.transfers.items()}
-        return [found[transfer] for transfer in self.network.transfers]
+        numbers = {transfer: number for number, transfer in self.transfers.items()}
+        return [numbers[transfer] for transfer in self.network.transfers]
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,8 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from net_oracle import least_ways
 
-from simfed.errors import InputError
-from simfed.net import Access, Line, LinkTrace, Star, Tier, Trace, graph, lines_of, read_graph, tree
+from simfed.ground.errors import InputError
+from simfed.net import (
+    Access,
+    Line,
+    LinkTrace,
+    Routes,
+    Star,
+    Tier,
+    Trace,
+    graph,
+    lines_of,
+    read_graph,
+    tree,
+)
 
 
 def names(topology, client, direction="up"):
@@ -87,18 +99,24 @@ def test_the_graph_of_a_star():
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
 def test_a_rate_must_be_above_zero(rate):
-    with pytest.raises(InputError, match="client-1/down: a rate above 0 bytes/s"):
+    with pytest.raises(InputError, match=r"client-1/down: got .+, expected a rate above 0 bytes/s"):
         Star(2, down_bytes_per_s=[1.0, rate])
 
 
 @pytest.mark.parametrize("latency", [-1.0, inf, float("nan")])
 def test_a_latency_must_be_a_time(latency):
-    with pytest.raises(InputError, match="client-1/up: a latency of at least 0 s"):
+    with pytest.raises(
+        InputError, match=r"client-1/up: got .+, expected a latency of at least 0 s"
+    ):
         Star(2, latency_s=[0.0, latency])
 
 
 def test_a_loss_of_one_would_never_end():
-    with pytest.raises(InputError, match="client-0/up: a loss from 0 to below 1"):
+    with pytest.raises(
+        InputError,
+        match=r"client-0/up: got 1\.0, expected a loss "
+        "from 0 to below 1",
+    ):
         Star(1, loss=1.0)
 
 
@@ -110,35 +128,35 @@ def test_a_shared_link_may_be_called_like_a_client_that_is_not_there():
 
 
 def test_clients_are_dealt_in_blocks_up_a_tree():
-    made = tree(
+    topology = tree(
         6,
         Access(5.0, 5.0),
         [Tier("edge", 3, 4.0, 4.0, 0.01), Tier("core", 1, 5.0, 5.0, 0.02)],
         receive_bytes_per_s=3.0,
     )
-    assert [names(made, c)[1] for c in range(6)] == ["edge-0/up"] * 2 + ["edge-1/up"] * 2 + [
+    assert [names(topology, c)[1] for c in range(6)] == ["edge-0/up"] * 2 + ["edge-1/up"] * 2 + [
         "edge-2/up"
     ] * 2
-    assert names(made, 5) == ["client-5/up", "edge-2/up", "core/up", "server/receive"]
-    assert names(made, 5, "down") == ["core/down", "edge-2/down", "client-5/down"]
-    assert made.path(0, "up").latency_s == pytest.approx(0.03)
-    assert set(made.graph().nodes) >= {"client-0", "edge-0", "core", "gateway", "server"}
+    assert names(topology, 5) == ["client-5/up", "edge-2/up", "core/up", "server/receive"]
+    assert names(topology, 5, "down") == ["core/down", "edge-2/down", "client-5/down"]
+    assert topology.path(0, "up").latency_s == pytest.approx(0.03)
+    assert set(topology.graph().nodes) >= {"client-0", "edge-0", "core", "gateway", "server"}
 
 
 def test_a_tree_leaves_out_what_its_lower_links_cannot_fill():
-    made = tree(4, Access(1.0), [Tier("edge", 2, 3.0), Tier("core", 1, 5.0)])
+    topology = tree(4, Access(1.0), [Tier("edge", 2, 3.0), Tier("core", 1, 5.0)])
     # an edge link takes in 2, the core two edges of 3
-    assert names(made, 0) == ["client-0/up", "core/up"]
+    assert names(topology, 0) == ["client-0/up", "core/up"]
 
 
 def test_clients_can_choose_their_node():
-    made = tree(2, Access(), [Tier("edge", 2, [1.0, 2.0])], node_of_client=[1, 0])
-    assert (names(made, 0), names(made, 1)) == (["edge-1/up"], ["edge-0/up"])
+    topology = tree(2, Access(), [Tier("edge", 2, [1.0, 2.0])], node_of_client=[1, 0])
+    assert (names(topology, 0), names(topology, 1)) == (["edge-1/up"], ["edge-0/up"])
 
 
 @pytest.mark.parametrize("count", [0, 100_001])
 def test_a_tier_has_some_nodes_but_no_more_than_can_be_built(count):
-    with pytest.raises(InputError, match=f"tier ap: from 1 to 100,000 nodes, got {count}"):
+    with pytest.raises(InputError, match=f"tier ap: got {count}, expected from 1 to 100,000 nodes"):
         Tier("ap", count)
 
 
@@ -156,10 +174,10 @@ def test_a_route_is_the_one_of_least_latency_each_way():
         Line("a>b", "a", "b", 3.0, 0.01),
         Line("b>server", "b", "server", 2.0, 0.02),
     ]
-    made = graph(1, Access(9.0, 9.0), lines, node_of_client=["a"])
-    assert names(made, 0) == ["client-0/up", "a>b", "b>server"]
-    assert names(made, 0, "down") == ["server>a", "client-0/down"]
-    assert made.path(0, "up").rtt_s == pytest.approx(0.08)
+    topology = graph(1, Access(9.0, 9.0), lines, node_of_client=["a"])
+    assert names(topology, 0) == ["client-0/up", "a>b", "b>server"]
+    assert names(topology, 0, "down") == ["server>a", "client-0/down"]
+    assert topology.path(0, "up").rtt_s == pytest.approx(0.08)
 
 
 def test_ties_go_to_fewer_links_then_to_the_alphabet_whatever_the_order_of_edges():
@@ -170,8 +188,8 @@ def test_ties_go_to_fewer_links_then_to_the_alphabet_whatever_the_order_of_edges
         *both("m", "server", 1.0),
     ]
     for order in (lines, lines[::-1]):
-        made = graph(1, Access(9.0, 9.0), order, node_of_client=["a"])
-        assert names(made, 0) == ["client-0/up", "a>m", "m>server"]
+        topology = graph(1, Access(9.0, 9.0), order, node_of_client=["a"])
+        assert names(topology, 0) == ["client-0/up", "a>m", "m>server"]
 
 
 @st.composite
@@ -188,13 +206,13 @@ def drawn_lines(draw):
 def test_routes_are_those_that_whole_ways_compared_name_by_name_would_give(lines):
     up, down = (least_ways(lines, "server", way) for way in ("up", "down"))
     homes = sorted(set(up) & set(down))
-    made = graph(len(homes), Access(1.0, 1.0), lines, node_of_client=homes)
+    topology = graph(len(homes), Access(1.0, 1.0), lines, node_of_client=homes)
     for client, node in enumerate(homes):
         for way, crossed in (("up", up[node]), ("down", down[node])):
-            own = [2 * client + (way == "down")]
+            access = [2 * client + (way == "down")]
             links = [2 * len(homes) + k for k in crossed]
-            path = made.path(client, way)
-            assert path.crossed == tuple(own + links if way == "up" else links + own)
+            path = topology.path(client, way)
+            assert path.crossed == tuple(access + links if way == "up" else links + access)
             assert path.latency_s == sum([lines[k].latency_s for k in crossed])
 
 
@@ -205,9 +223,11 @@ def test_ties_between_long_ways_are_decided_where_they_part():
         for side in "ab":
             lines += both(f"{side}{k + 1}", f"{side}{k}" if k else "server", 1.0)
             lines += both(f"leaf{k + 1}", f"{side}{k + 1}", 1.0)
-    made = graph(300, Access(9.0), lines[::-1], node_of_client=[f"leaf{k + 1}" for k in range(300)])
-    assert names(made, 299)[1:3] == ["leaf300>a300", "a300>a299"]
-    assert len(names(made, 299)) == 302
+    topology = graph(
+        300, Access(9.0), lines[::-1], node_of_client=[f"leaf{k + 1}" for k in range(300)]
+    )
+    assert names(topology, 299)[1:3] == ["leaf300>a300", "a300>a299"]
+    assert len(names(topology, 299)) == 302
 
 
 def test_a_chain_of_ten_thousand_links_has_a_step_per_link():
@@ -215,62 +235,78 @@ def test_a_chain_of_ten_thousand_links_has_a_step_per_link():
     lines = [
         x for k in range(count) for x in both(f"n{k + 1}", f"n{k}" if k else "server", 1.0, 0.5)
     ]
-    made = graph(count, Access(2.0, 2.0), lines, node_of_client=[f"n{k + 1}" for k in range(count)])
-    assert len(made.routes.line) == 2 * count + 2
-    assert made.path(count - 1, "up").links[:3] == (2 * count - 2, 4 * count - 2, 4 * count - 4)
-    assert made.path(count - 1, "down").latency_s == count / 2
-    assert len(made.path(4, "up").crossed) == 6
+    topology = graph(
+        count, Access(2.0, 2.0), lines, node_of_client=[f"n{k + 1}" for k in range(count)]
+    )
+    assert len(topology.routes.line) == 2 * count + 2
+    assert topology.path(count - 1, "up").links[:3] == (2 * count - 2, 4 * count - 2, 4 * count - 4)
+    assert topology.path(count - 1, "down").latency_s == count / 2
+    assert len(topology.path(4, "up").crossed) == 6
 
 
 def test_ways_worked_out_are_kept_within_a_bound(monkeypatch):
-    monkeypatch.setattr("simfed.net.topology.MOST_KEPT_STEPS", 8)
+    monkeypatch.setattr("simfed.net.topology.MOST_STEPS_IN_MEMORY", 8)
+    walk, walked = Routes.lines_from, []
+
+    def lines_from(routes, step):
+        walked.append(step)
+        return walk(routes, step)
+
+    monkeypatch.setattr(Routes, "lines_from", lines_from)
     lines = [x for k in range(3) for x in both(f"n{k + 1}", f"n{k}" if k else "server", 1.0)]
-    made = graph(3, Access(), lines, node_of_client=["n1", "n2", "n3"])
+    topology = graph(3, Access(), lines, node_of_client=["n1", "n2", "n3"])
     for _ in range(2):
-        assert [len(made.path(client, "up").links) for client in range(3)] == [1, 2, 3]
-        assert sum(len(up.crossed) + len(down.crossed) for up, down in made._ways.values()) <= 8
+        assert [len(topology.path(client, "up").links) for client in range(3)] == [1, 2, 3]
+        topology.path(2, "down")  # its ways are still there
+    assert len(walked) == 2 * 2 * 3  # those of the first round had to go, of both directions
 
 
 def test_explicit_routes_win_and_a_clients_own_beats_its_nodes():
     lines = [*both("a", "server", 1.0), *both("a", "b", 2.0, 1.0), *both("b", "server", 3.0, 1.0)]
-    made = graph(
+    topology = graph(
         3,
         Access(9.0, 9.0),
         lines,
         node_of_client=["a", "a", "b"],
         routes=[["a", "b", "server"], ["client-1", "a", "server"], ["server", "b", "a"]],
     )
-    assert names(made, 0) == ["client-0/up", "a>b", "b>server"]
-    assert names(made, 1) == ["client-1/up", "a>server"]
-    assert names(made, 1, "down") == [*names(made, 0, "down")[:-1], "client-1/down"]
-    assert names(made, 0, "down") == ["server>b", "b>a", "client-0/down"]
-    assert names(made, 2) == ["client-2/up", "b>server"]  # 1 s either way: fewer links
+    assert names(topology, 0) == ["client-0/up", "a>b", "b>server"]
+    assert names(topology, 1) == ["client-1/up", "a>server"]
+    assert names(topology, 1, "down") == [*names(topology, 0, "down")[:-1], "client-1/down"]
+    assert names(topology, 0, "down") == ["server>b", "b>a", "client-0/down"]
+    assert names(topology, 2) == ["client-2/up", "b>server"]  # 1 s either way: fewer links
 
 
 def test_a_client_can_be_a_node_of_the_graph():
     lines = [*both("client-0", "server", 4.0), *both("client-1", "server", 5.0)]
-    made = graph(2, Access(), lines, node_of_client=[None, None])
-    assert names(made, 1) == ["client-1>server"]
+    topology = graph(2, Access(), lines, node_of_client=[None, None])
+    assert names(topology, 1) == ["client-1>server"]
 
 
 def test_parallel_edges_would_be_one_in_the_records():
-    with pytest.raises(InputError, match="a name that no other link has, got 'server>a'"):
+    with pytest.raises(InputError, match="got 'server>a', expected a name that no other link has"):
         graph(1, Access(), [*both("a", "server"), *both("server", "a")], node_of_client=["a"])
 
 
 def test_a_disconnected_client_is_named():
     lines = [*both("a", "server"), *both("b", "c"), Line("d>server", "d", "server")]
     with pytest.raises(
-        InputError, match="client-1: a path to node 'server', got \"none from its node 'b'\""
+        InputError,
+        match="client-1: got \"none from its node 'b'\", expected a path to node 'server'",
     ):
         graph(2, Access(), lines, node_of_client=["a", "b"])
-    with pytest.raises(InputError, match="client-0: a path back from node 'server'"):
+    with pytest.raises(
+        InputError,
+        match=("client-0: got \"none to its node 'd'\", expected a path back from node 'server'"),
+    ):
         graph(1, Access(), lines, node_of_client=["d"])
 
 
 def test_an_unknown_node_gets_a_hint():
     with pytest.raises(
-        InputError, match=r"client-0: a node of the network, got 'ap' \(did you mean 'ap1'\?\)"
+        InputError,
+        match=r"client-0: got 'ap', expected a node of the network \(did "
+        r"you mean 'ap1'\?\)",
     ):
         graph(1, Access(), both("ap1", "server"), node_of_client=["ap"])
 
@@ -280,7 +316,7 @@ def test_an_unknown_node_gets_a_hint():
     [
         (["a", "b"], "a list of nodes that begins or ends with 'server'"),
         (["server"], "a list of nodes that begins or ends with 'server'"),
-        (["a", "c", "server"], "nodes that a link joins, got 'a to c'"),
+        (["a", "c", "server"], "got 'a to c', expected nodes that a link joins"),
     ],
 )
 def test_a_route_over_nothing_is_refused(route, sentence):
@@ -292,21 +328,36 @@ def test_a_route_over_nothing_is_refused(route, sentence):
 @pytest.mark.parametrize(
     ("routes", "sentence"),
     [
-        ([["a", "b", "a", "b", "a", "server"]], r"routes\[0\]: each node at most once"),
+        (
+            [["a", "b", "a", "b", "a", "server"]],
+            r"routes\[0\]: got \['a', 'b', 'a', 'b', "
+            r"'a', 'server'\], expected each node at "
+            r"most once",
+        ),
         (
             [["client-0", "b", "server"]],
-            r"routes\[0\]: 'a' beside client-0, which is attached to it, got 'b'",
+            r"routes\[0\]: got 'b', expected 'a' beside client-0, which is attached "
+            r"to it",
         ),
-        ([["server", "b", "client-0"]], r"routes\[0\]: 'a' beside client-0"),
-        ([["client-0", "server"]], r"routes\[0\]: 'a' beside client-0"),
+        (
+            [["server", "b", "client-0"]],
+            r"routes\[0\]: got .+, expected 'a' beside "
+            r"client-0",
+        ),
+        ([["client-0", "server"]], r"routes\[0\]: got .+, expected 'a' beside client-0"),
         (
             [["client-7", "a", "server"]],
-            r"routes\[0\]: a client, or a node with clients, got 'client-7'",
+            r"routes\[0\]: got 'client-7', expected a client, or a node with clients",
         ),
-        ([["b", "server"]], r"routes\[0\]: a client, or a node with clients, got 'b'"),
+        (
+            [["b", "server"]],
+            r"routes\[0\]: got 'b', expected a client, or a node with "
+            r"clients",
+        ),
         (
             [["a", "server"], ["a", "b", "server"]],
-            r"routes\[1\]: one route per owner and direction",
+            r"routes\[1\]: got \['a', 'b', 'server'\], expected one route per owner "
+            r"and direction",
         ),
         (
             [
@@ -314,7 +365,7 @@ def test_a_route_over_nothing_is_refused(route, sentence):
                 ["server", "a", "client-0"],
                 ["client-0", "a", "b", "server"],
             ],
-            r"routes\[2\]: one route",
+            r"routes\[2\]: got \['client-0', 'a', 'b', 'server'\], expected one route",
         ),
     ],
 )
@@ -330,15 +381,15 @@ def test_a_route_from_a_client_may_begin_with_a_node_that_is_called_like_it():
         *both("client-0", "b", 2.0, 1.0),
         *both("b", "server", 1.0),
     ]
-    made = graph(
+    topology = graph(
         2,
         Access(),
         lines,
         node_of_client=[None, "client-0"],
         routes=[["client-0", "b", "server"], ["client-1", "client-0", "server"]],
     )
-    assert names(made, 0) == ["client-0>b", "b>server"]
-    assert names(made, 1) == ["client-0>server"]
+    assert names(topology, 0) == ["client-0>b", "b>server"]
+    assert names(topology, 1) == ["client-0>server"]
 
 
 @pytest.mark.parametrize("suffix", ["graphml", "gml"])
@@ -351,22 +402,22 @@ def test_graph_files_give_the_same_lines_as_the_graph(tmp_path, suffix, kind):
     getattr(networkx, f"write_{suffix}")(drawn, path)
     lines = read_graph(path)
     assert lines == lines_of(drawn)
-    found = {line.name: line for line in lines}
-    assert found["ap>core"].capacity_bytes_per_s == 1e7
-    assert found["core>server"] == Line("core>server", "core", "server", 1.25e8, 0.002, 0.01)
-    assert ("core>ap" in found) is (kind is networkx.Graph)
+    by_name = {line.name: line for line in lines}
+    assert by_name["ap>core"].capacity_bytes_per_s == 1e7
+    assert by_name["core>server"] == Line("core>server", "core", "server", 1.25e8, 0.002, 0.01)
+    assert ("core>ap" in by_name) is (kind is networkx.Graph)
     if kind is networkx.Graph:
-        assert found["core>ap"].capacity_bytes_per_s == 2e7
+        assert by_name["core>ap"].capacity_bytes_per_s == 2e7
 
 
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
         ("net.txt", "", "a file ending in .graphml or .gml"),
-        ("net.gml", "graph [", "a graph in gml format"),
-        ("net.graphml", "<x", "a graph in graphml format"),
+        ("net.gml", "graph [", "no graph in gml format"),
+        ("net.graphml", "<x", "no graph in graphml format"),
         ("net.gml", 'graph [ node [ id 0 label "a" ] ]', "a graph with at least one edge"),
-        ("missing.gml", None, "a readable file"),
+        ("missing.gml", None, "cannot be read: No such file or directory"),
     ],
 )
 def test_unreadable_graphs_are_named(tmp_path, name, text, sentence):
@@ -380,7 +431,9 @@ def test_unreadable_graphs_are_named(tmp_path, name, text, sentence):
 def test_a_rate_without_unit_in_a_graph_is_refused():
     drawn = networkx.Graph()
     drawn.add_edge("a", "server", capacity=5)
-    with pytest.raises(InputError, match="edge a to server: up: a rate with its unit"):
+    with pytest.raises(
+        InputError, match="edge a to server: up: got 5, expected a rate with its unit"
+    ):
         lines_of(drawn)
 
 
@@ -393,7 +446,8 @@ def test_a_misspelt_attribute_of_a_graph_is_refused(attribute, meant):
     drawn.add_edge("a", "server", **{attribute: "5 Mbps"})
     with pytest.raises(
         InputError,
-        match=f"edge a to server: one of the attributes .*{attribute}.*did you mean '{meant}'",
+        match=f"edge a to server: got '{attribute}', expected one of the attributes .*"
+        f"did you mean '{meant}'",
     ):
         lines_of(drawn)
 
@@ -408,7 +462,7 @@ def test_a_network_beyond_the_bounds_is_refused(tmp_path, monkeypatch):
     drawn = networkx.path_graph(["a", "b", "server"])
     networkx.write_gml(drawn, tmp_path / "net.gml")
     monkeypatch.setattr("simfed.net.topology.MOST_LINES", 3)
-    sentence = "at most 3 links between nodes, each direction counted, got 4"
+    sentence = "got 4, expected at most 3 links between nodes, each direction counted"
     with pytest.raises(InputError, match=f"graph: {sentence}"):
         graph(1, Access(), [*both("a", "b"), *both("b", "server")], node_of_client=["a"])
     with pytest.raises(InputError, match=f"tiers: {sentence}"):
@@ -416,5 +470,7 @@ def test_a_network_beyond_the_bounds_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=f"net.gml: {sentence}"):
         read_graph(tmp_path / "net.gml")
     monkeypatch.setattr("simfed.net.graphs.MOST_FILE_BYTES", 20)
-    with pytest.raises(InputError, match=r"net.gml: a graph of at most 20 bytes, got 'more'"):
+    with pytest.raises(
+        InputError, match=r"net\.gml: got 'more', expected a graph of at most 20 bytes"
+    ):
         read_graph(tmp_path / "net.gml")

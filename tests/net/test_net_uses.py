@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.uses import LinkUses
-from simfed.vocabulary import LinkUse
+from simfed.ground.uses import LinkUses
+from simfed.ground.vocabulary import LinkUse
 
 NUMBER = st.floats(0, 1e9)
 CHUNK = st.tuples(

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.policy import Ascend, Pull
-from simfed.seeding import Streams
 
 ARMS = ("top-k", "random-k", "periodic-k")
 
@@ -213,7 +213,7 @@ def test_it_finds_the_best_arm():
 
 
 def test_a_reward_that_is_no_number_is_refused():
-    with pytest.raises(InputError, match="a finite reward, got nan"):
+    with pytest.raises(InputError, match="got nan, expected a finite reward"):
         Ascend(ARMS).update(Pull("top-k", "warm-up"), math.nan)
 
 
@@ -263,12 +263,12 @@ def test_forced_rounds_count_in_t_where_asked(count_forced):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"warmup": 0}, "warmup: a whole number of at least 1, got 0"),
-        ({"c": -1}, "c: a number of at least 0, got -1"),
-        ({"c": math.nan}, "c: a number of at least 0, got nan"),
-        ({"ema": 2}, "ema: a number from 0 to 1, or 1/n, got 2"),
-        ({"ema": "1/t"}, "ema: a number from 0 to 1, or 1/n, got '1/t'"),
-        ({"initial": "zero"}, "initial: warm-up-mean or ema-from-zero, got 'zero'"),
+        ({"warmup": 0}, "warmup: got 0, expected a whole number of at least 1"),
+        ({"c": -1}, "c: got -1, expected a number of at least 0"),
+        ({"c": math.nan}, "c: got nan, expected a number of at least 0"),
+        ({"ema": 2}, "ema: got 2, expected a number from 0 to 1, or 1/n"),
+        ({"ema": "1/t"}, "ema: got '1/t', expected a number from 0 to 1, or 1/n"),
+        ({"initial": "zero"}, "initial: got 'zero', expected warm-up-mean or ema-from-zero"),
     ],
 )
 def test_options_out_of_range_are_named(options, sentence):

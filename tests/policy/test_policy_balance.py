@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.policy import Balance, Pull, Spent
 from simfed.policy.interval import Interval
 
@@ -83,7 +83,7 @@ def test_an_upload_without_any_duration_may_be_whole():
 
 def test_shares_are_shares_of_each_model():
     pull = Balance(("top-k", "random-k"), strategy="random-k", least="1%", most="4%").pull(RNG)
-    assert (pull.arm, pull.k, pull.choice) == ("random-k", "2%", "fixed")
+    assert (str(pull.arm), pull.k, pull.choice) == ("random-k", "2%", "fixed")
 
 
 def test_forced_and_foreign_pulls_change_nothing():

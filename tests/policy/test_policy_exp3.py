@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.policy import Exp3, Pull
-from simfed.seeding import Streams
 
 ARMS = ("top-k", "random-k", "periodic-k")
 pays = st.lists(st.tuples(st.sampled_from(ARMS), st.floats(-1, 1)), max_size=60)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.policy import Exp3, Exp3Ix, Exp3S, Pull
 
 ARMS = ("top-k", "random-k", "periodic-k")
@@ -93,11 +93,11 @@ def test_numbers_stay_numbers_in_a_long_run(cls):
 @pytest.mark.parametrize(
     ("cls", "options", "sentence"),
     [
-        (Exp3Ix, {"rate": 0}, "rate: a number above 0, or null, got 0"),
-        (Exp3Ix, {"rate": math.inf}, "rate: a number above 0, or null, got inf"),
-        (Exp3S, {"share": -0.1}, "share: a number from 0 to 1, got -0.1"),
-        (Exp3S, {"mixing": 1.1}, "mixing: a number from 0 to 1, got 1.1"),
-        (Exp3, {"mixing": math.nan}, "mixing: a number from 0 to 1, got nan"),
+        (Exp3Ix, {"rate": 0}, "rate: got 0, expected a number above 0, or null"),
+        (Exp3Ix, {"rate": math.inf}, "rate: got inf, expected a number above 0, or null"),
+        (Exp3S, {"share": -0.1}, "share: got -0.1, expected a number from 0 to 1"),
+        (Exp3S, {"mixing": 1.1}, "mixing: got 1.1, expected a number from 0 to 1"),
+        (Exp3, {"mixing": math.nan}, "mixing: got nan, expected a number from 0 to 1"),
     ],
 )
 def test_options_out_of_range_are_named(cls, options, sentence):

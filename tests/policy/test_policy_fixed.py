@@ -3,50 +3,57 @@
 import numpy as np
 import pytest
 
-from simfed.errors import InputError
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError
 from simfed.policy import Policy, Pull, Replay, Uniform
 
+ARMS = Choice("top-k"), Choice("random-k")
 RNG = np.random.default_rng(0)
 
 
 def test_uniform_plays_one_arm_and_draws_nothing():
     policy = Uniform(("top-k", "random-k"), strategy="random-k")
     before = RNG.bit_generator.state
-    assert {policy.pull(RNG) for _ in range(10)} == {Pull("random-k", "fixed", 1.0)}
+    assert {policy.pull(RNG) for _ in range(10)} == {Pull(Choice("random-k"), "fixed", 1.0)}
     assert RNG.bit_generator.state == before
     assert policy.values() == (0.0, 1.0)
     assert policy.state() == {}
 
 
 def test_replay_plays_what_was_recorded_and_shows_what_comes():
-    policy = Replay(("top-k", "random-k"), recorded=["random-k", "top-k"])
+    policy = Replay(ARMS, recorded=list(map(Choice, ("random-k", "top-k"))))
     assert policy.values() == (0.0, 1.0)
-    assert policy.pull(RNG).arm == "random-k"
+    assert policy.pull(RNG).arm == Choice("random-k")
     assert policy.values() == (1.0, 0.0)
-    assert policy.pull(RNG).arm == "top-k"
+    assert policy.pull(RNG).arm == Choice("top-k")
     assert policy.values() == (0.0, 0.0)
 
 
 def test_replay_goes_on_from_its_state():
-    policy, resumed = (Replay("ab", recorded="abb") for _ in range(2))
+    arms = a, b = Choice("a"), Choice("b")
+    policy, resumed = (Replay(arms, recorded=[a, b, b]) for _ in range(2))
     policy.pull(RNG)
     resumed.restore(policy.state())
-    assert [resumed.pull(RNG).arm for _ in range(2)] == ["b", "b"]
+    assert [resumed.pull(RNG).arm for _ in range(2)] == [b, b]
 
 
 def test_a_replay_that_is_used_up_says_how_far_the_record_goes():
-    policy = Replay("ab", recorded="a")
+    policy = Replay(tuple(map(Choice, "ab")), recorded=[Choice("a")])
     policy.pull(RNG)
-    with pytest.raises(InputError, match="this client takes part more than 1 times"):
+    with pytest.raises(InputError, match="only 1 participations of this client"):
         policy.pull(RNG)
 
 
 def test_a_recorded_arm_must_be_known():
-    with pytest.raises(InputError, match=r"an arm: top-k or random-k, got 'topk'.*did you mean"):
-        Replay(("top-k", "random-k"), recorded=["topk"])
+    with pytest.raises(
+        InputError,
+        match=r"got 'topk', expected an arm: top-k or "
+        r"random-k.*did you mean",
+    ):
+        Replay(ARMS, recorded=[Choice("topk")])
 
 
 def test_they_do_not_learn():
     assert not Uniform("ab", strategy="a").learns
-    assert not Replay("ab", recorded="a").learns
+    assert not Replay(tuple(map(Choice, "ab")), recorded=[Choice("a")]).learns
     assert isinstance(Uniform("ab", strategy="a"), Policy)

@@ -10,11 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from simfed.errors import InputError
+from simfed.compress.choice import Choice, choices_of
+from simfed.ground.errors import InputError
+from simfed.ground.registry import registry
 from simfed.policy import AdaptiveK, Ascend, EnergyShare, Factored, Pull, build_policy
-from simfed.registry import registry
 
-PAIRS = ("top-k@10", "top-k@20", "random-k@10", "random-k@20", "dense")
+PAIRS = choices_of(["top-k", "random-k", "dense"], [10, 20])
 LEARNERS = [
     name
     for name in registry("policy").names()
@@ -28,8 +29,8 @@ def through_json(state):
 
 def paid(arm):
     """The best codec is random-k, the best level 20."""
-    codec, _, level = arm.partition("@")
-    return {"top-k": 0.1, "random-k": 0.5, "dense": -0.5}[codec] + (0.3 if level == "20" else 0.0)
+    of_codec = {"top-k": 0.1, "random-k": 0.5, "dense": -0.5}[arm.strategy]
+    return of_codec + (0.3 if arm.level == 20 else 0.0)
 
 
 def play(policy, plays, seed=0, wage=paid):
@@ -47,7 +48,7 @@ def test_every_bandit_finds_the_best_pair(kind, factored):
     policy = build_policy(kind, PAIRS, factored=factored)
     last = Counter(pull.arm for pull in play(policy, 1500)[-300:])
     assert set(last) <= set(PAIRS)
-    assert last.most_common(1)[0][0] == "random-k@20"
+    assert last.most_common(1)[0][0] == Choice("random-k", 20)
 
 
 @pytest.mark.parametrize("kind", LEARNERS)
@@ -62,14 +63,14 @@ def test_apart_a_state_goes_on_alike_through_json(kind):
 def test_apart_is_two_bandits_that_are_paid_the_same():
     policy = Factored(PAIRS, lambda arms: Ascend(arms, warmup=2, c=1.0))
     codec, level = (
-        Ascend(("top-k", "random-k", "dense"), warmup=2, c=1.0),
-        Ascend(("@10", "@20"), warmup=2, c=1.0),
+        Ascend(tuple(map(Choice, ("top-k", "random-k", "dense"))), warmup=2, c=1.0),
+        Ascend((Choice("", 10), Choice("", 20)), warmup=2, c=1.0),
     )
     for t in range(60):
         pull, rng = policy.pull(np.random.default_rng(t)), np.random.default_rng(t)
         first = codec.pull(rng)
-        second = level.pull(rng) if first.arm != "dense" else None
-        assert pull.arm == first.arm + (second.arm if second else "")
+        second = level.pull(rng) if first.arm.strategy != "dense" else None
+        assert pull.arm.label == first.arm.label + (second.arm.label if second else "")
         assert pull.probability == pytest.approx(
             first.probability * (second.probability if second else 1.0)
         )
@@ -80,7 +81,7 @@ def test_apart_is_two_bandits_that_are_paid_the_same():
         policy.update(pull, reward), codec.update(first, reward)
         if second:
             level.update(second, reward)
-    assert policy.arms == ("top-k", "random-k", "dense", "@10", "@20")
+    assert [str(arm) for arm in policy.arms] == ["top-k", "random-k", "dense", "@10", "@20"]
     assert policy.values() == (*codec.values(), *level.values())
 
 
@@ -90,7 +91,7 @@ def test_apart_the_probability_is_the_one_that_pairs_come_with():
     pulls = [policy.pull(np.random.default_rng([1, s])) for s in range(3000)]
     chances = {pull.arm: pull.probability for pull in pulls}
     counts = Counter(pull.arm for pull in pulls)
-    arms = sorted(chances)
+    arms = sorted(chances, key=str)
     assert math.fsum(chances.values()) == pytest.approx(1)
     assert chisquare([counts[a] for a in arms], [3000 * chances[a] for a in arms]).pvalue > 1e-3
 
@@ -99,8 +100,8 @@ def test_apart_a_forced_pull_teaches_nothing():
     policy = Factored(PAIRS, lambda arms: Ascend(arms, warmup=1, count_forced=True))
     play(policy, 10)
     values = policy.values()
-    policy.update(Pull("top-k", "forced"), 1.0)
-    policy.void(Pull("top-k", "forced"))
+    policy.update(Pull(Choice("top-k"), "forced"), 1.0)
+    policy.void(Pull(Choice("top-k"), "forced"))
     assert policy.values() == values
     assert [of["pulls"] for of in policy.state().values()] == [
         of["pulls"] + 1 for of in _after(10).state().values()
@@ -121,7 +122,7 @@ def test_apart_needs_all_pairs():
 @given(st.recursive(
     st.builds(Pull, st.sampled_from(PAIRS), st.just("explore"), st.floats(0.01, 1), st.none()),
     lambda parts: st.builds(
-        Pull, st.just("top-k@10"), st.just("exploit"), st.floats(0.01, 1),
+        Pull, st.just(Choice("top-k", 10)), st.just("exploit"), st.floats(0.01, 1),
         st.one_of(st.none(), st.integers(1, 9), st.just("1%")),
         st.lists(parts, max_size=2).map(tuple),
     ),
@@ -176,7 +177,7 @@ def test_k_moves_as_the_textbook_says(best, window, widen):
         expected = book.step(wage)
         for choice, k in zip(("exploit", "explore"), expected, strict=True):
             pull = policy.pull(np.random.default_rng(t))
-            assert (pull.arm, pull.choice) == ("top-k", choice)
+            assert (str(pull.arm), pull.choice) == ("top-k", choice)
             assert float(pull.k.rstrip("%")) == pytest.approx(k)
             policy.update(pull, wage(float(pull.k.rstrip("%"))))
         assert policy.values() == pytest.approx((book.k,))
@@ -206,20 +207,20 @@ def test_a_lost_pull_is_played_again_and_late_ones_are_forgotten():
     state = policy.state()
     policy.update(second, -1.0)  # of a point that K has left
     assert policy.state() == state
-    policy.update(Pull("top-k", "forced"), 1.0)
+    policy.update(Pull(Choice("top-k"), "forced"), 1.0)
     assert policy.state() == state
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"least": 0}, "least: a whole number of at least 1"),
-        ({"least": 5}, "most: a share like `least`, or both as numbers"),
-        ({"least": 50, "most": 50}, "most: more than `least`, 50"),
-        ({"strategy": "dense"}, "strategy: a strategy that goes by K"),
-        ({"strategy": "top-k@5"}, "strategy: a strategy without a level"),
-        ({"window": 0}, "window: a whole number of at least 1"),
-        ({"widen": 0.5}, "widen: a number of at least 1"),
+        ({"least": 0}, "least: got 0, expected a whole number of at least 1"),
+        ({"least": 5}, "most: got '100%', expected a share like `least`, or both as numbers"),
+        ({"least": 50, "most": 50}, "most: got 50, expected more than `least`, 50"),
+        ({"strategy": "dense"}, "strategy: got 'dense', expected a strategy that goes by K"),
+        ({"strategy": "top-k@5"}, "strategy: got 'top-k@5', expected a strategy without a level"),
+        ({"window": 0}, "window: got 0, expected a whole number of at least 1"),
+        ({"widen": 0.5}, r"widen: got 0\.5, expected a number of at least 1"),
     ],
 )
 def test_adaptive_k_refuses_in_a_sentence(options, sentence):
@@ -230,11 +231,14 @@ def test_adaptive_k_refuses_in_a_sentence(options, sentence):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"share": 1.01}, "share: a share above 0, up to 1, got 1.01"),
-        ({"share": 0}, "share: a share above 0, up to 1, got 0"),
-        ({"share": math.nan}, "share: a share above 0, up to 1, got nan"),
-        ({"strategy": "random-k"}, "strategy: a level of energy behind top-k alone"),
-        ({"strategy": "qsgd"}, "strategy: no level behind qsgd"),
+        ({"share": 1.01}, "share: got 1.01, expected a share above 0, up to 1"),
+        ({"share": 0}, "share: got 0, expected a share above 0, up to 1"),
+        ({"share": math.nan}, "share: got nan, expected a share above 0, up to 1"),
+        (
+            {"strategy": "random-k"},
+            "strategy: got 'random-k@energy:90%', expected a level of energy behind top-k alone",
+        ),
+        ({"strategy": "qsgd"}, "strategy: got 'energy:90%', expected no level behind qsgd"),
     ],
 )
 def test_energy_share_refuses_in_a_sentence(options, sentence):
@@ -245,5 +249,5 @@ def test_energy_share_refuses_in_a_sentence(options, sentence):
 def test_energy_share_plays_its_level_for_good():
     policy = EnergyShare(("top-k",), share=0.375, strategy="top-k+fp16")
     pull = policy.pull(np.random.default_rng(0))
-    assert (pull.arm, pull.choice, pull.k) == ("top-k+fp16@energy:37.5%", "fixed", None)
+    assert (str(pull.arm), pull.choice, pull.k) == ("top-k+fp16@energy:37.5%", "fixed", None)
     assert EnergyShare.ends(share=0.375, strategy="top-k+fp16") == (pull.arm,)

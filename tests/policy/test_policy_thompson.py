@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.policy import Pull, Thompson
 
 ARMS = ("top-k", "random-k", "periodic-k")
@@ -91,9 +91,9 @@ def test_forced_and_void_pulls_change_nothing():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"discount": -1}, "discount: a number above 0, up to 1, got -1"),
-        ({"sd": 0}, "sd: a number above 0, got 0"),
-        ({"sd": math.inf}, "sd: a number above 0, got inf"),
+        ({"discount": -1}, "discount: got -1, expected a number above 0, up to 1"),
+        ({"sd": 0}, "sd: got 0, expected a number above 0"),
+        ({"sd": math.inf}, "sd: got inf, expected a number above 0"),
     ],
 )
 def test_options_out_of_range_are_named(options, sentence):

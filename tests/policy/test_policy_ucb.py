@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.registry import registry
 from simfed.policy import DiscountedUcb, Pull, SlidingWindowUcb, Ucb1
-from simfed.registry import registry
 
 ARMS = ("top-k", "random-k", "periodic-k")
 RNG = np.random.default_rng(0)
@@ -162,12 +162,20 @@ def test_a_discount_of_next_to_nothing_is_a_memory_of_one_play():
 @pytest.mark.parametrize(
     ("kind", "options", "sentence"),
     [
-        ("d-ucb", {"discount": 0}, "discount: a number above 0, up to 1, got 0"),
-        ("d-ucb", {"discount": 1.5}, "discount: a number above 0, up to 1, got 1.5"),
-        ("d-ucb", {"exploration": math.nan}, "exploration: a number of at least 0, got nan"),
-        ("sw-ucb", {"window": 0}, "window: a whole number of at least 1, got 0"),
-        ("sw-ucb", {"exploration": -1}, "exploration: a number of at least 0, got -1"),
-        ("ucb1", {"exploration": math.inf}, "exploration: a number of at least 0, got inf"),
+        ("d-ucb", {"discount": 0}, "discount: got 0, expected a number above 0, up to 1"),
+        ("d-ucb", {"discount": 1.5}, "discount: got 1.5, expected a number above 0, up to 1"),
+        (
+            "d-ucb",
+            {"exploration": math.nan},
+            "exploration: got nan, expected a number of at least 0",
+        ),
+        ("sw-ucb", {"window": 0}, "window: got 0, expected a whole number of at least 1"),
+        ("sw-ucb", {"exploration": -1}, "exploration: got -1, expected a number of at least 0"),
+        (
+            "ucb1",
+            {"exploration": math.inf},
+            "exploration: got inf, expected a number of at least 0",
+        ),
     ],
 )
 def test_options_out_of_range_are_named(kind, options, sentence):

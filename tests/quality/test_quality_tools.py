@@ -4,7 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
+import networkx as nx
 import pytest
+from importlinter.api import read_configuration
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = {
@@ -23,6 +26,31 @@ def test_tools_are_content(what):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def floors_of(text):
+    """The rooms of each line, from the top floor down."""
+    rooms = [line.split("  ")[0].split(" | ") for line in text.strip().splitlines()]
+    return [sorted(floor) for floor in rooms]
+
+
+def test_the_picture_in_the_readme_has_the_floors_of_the_linter():
+    settings = read_configuration(str(ROOT / "pyproject.toml"))
+    floors = settings["contracts_options"][0]["layers"]
+    architecture = (ROOT / "README.md").read_text().split("## Architecture")[1]
+    assert floors_of(architecture.split("```")[1]) == floors_of("\n".join(floors))
+
+
+def test_no_circle_of_imports_not_even_a_lazy_one():
+    """Those inside functions and those for type checkers count."""
+    graph = grimp.build_graph("simfed", cache_dir=None)
+    imports = nx.DiGraph(
+        (module, imported)
+        for module in graph.modules
+        for imported in graph.find_modules_directly_imported_by(module)
+    )
+    circles = [sorted(c) for c in nx.strongly_connected_components(imports) if len(c) > 1]
+    assert circles == []
+
+
 def test_every_scenario_that_ships_is_valid():
     from simfed.cli import main
 
@@ -36,7 +64,7 @@ def test_every_scenario_that_ships_is_valid():
 )
 def test_every_study_that_ships_has_valid_scenarios(path):
     """As `simfed study run` checks them, for one seed: seeds differ in nothing checked."""
-    from simfed.assembly import check
+    from simfed.experiment.assembly import check
     from simfed.study import plan_study
 
     plan = plan_study(path)

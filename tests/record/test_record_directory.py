@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from simfed.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed
 from simfed.record import Checkpoint, Recorder, RunDirectory, open_run, read_manifest
 from simfed.record.digest import fingerprint
 from simfed.record.directory import reserved
@@ -76,10 +76,10 @@ def test_nothing_temporary_and_no_segments_are_left(tmp_path):
 
 def test_a_run_is_never_overwritten_without_being_asked(tmp_path):
     finished(tmp_path / "run")
-    with pytest.raises(InputError, match="one that holds a run"):
+    with pytest.raises(InputError, match="it holds a run"):
         create(tmp_path / "run")
     create(tmp_path / "run", overwrite=True)
-    with pytest.raises(InputError, match="got 'running'"):
+    with pytest.raises(InputError, match="its status is running"):
         open_run(tmp_path / "run")
 
 
@@ -88,7 +88,7 @@ def test_foreign_files_are_never_touched_even_when_asked_to_overwrite(tmp_path):
     with pytest.raises(InputError, match="other files"):
         create(tmp_path, overwrite=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="a folder, got 'a file'"):
+    with pytest.raises(InputError, match="this is a file, expected a folder"):
         create(tmp_path / "file", overwrite=True)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
@@ -104,9 +104,15 @@ def test_an_empty_folder_is_fine(tmp_path):
         (lambda run: (run / "manifest.json").unlink(), "a folder without manifest.json"),
         (lambda run: (run / "manifest.json").write_text("{"), "a whole JSON file"),
         (lambda run: (run / "manifest.json").write_text("[]"), "a JSON object"),
-        (lambda run: (run / "manifest.json").write_text('{"format": 99}'), "of format 1, got 99"),
-        (lambda run: (run / "manifest.json").write_text("{}"), "of format 1, got None"),
-        (lambda run: (run / "spans.parquet").unlink(), "a run directory with spans.parquet"),
+        (
+            lambda run: (run / "manifest.json").write_text('{"format": 99}'),
+            "got 99, expected .*of format 1",
+        ),
+        (lambda run: (run / "manifest.json").write_text("{}"), "got None, expected .*of format 1"),
+        (
+            lambda run: (run / "spans.parquet").unlink(),
+            "spans.parquet is missing, expected a whole run directory",
+        ),
         (lambda run: (run / "summary.json").write_text(""), "a whole JSON file"),
     ],
 )
@@ -124,7 +130,7 @@ def test_a_truncated_table_is_refused_in_one_sentence(tmp_path, content):
     path = tmp_path / "run" / "spans.parquet"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
-    with pytest.raises(InputError, match=r"spans\.parquet: a whole Parquet file") as caught:
+    with pytest.raises(InputError, match=r"spans\.parquet: cannot be read") as caught:
         _ = open_run(tmp_path / "run").spans
     assert "\n" not in str(caught.value)
 
@@ -134,7 +140,7 @@ def test_a_table_of_something_else_is_refused(tmp_path):
     (tmp_path / "run" / "rounds.parquet").write_bytes(
         (tmp_path / "run" / "policies.parquet").read_bytes()
     )
-    with pytest.raises(InputError, match="a column 'started_at_s'"):
+    with pytest.raises(InputError, match="the column 'started_at_s' is missing"):
         _ = open_run(tmp_path / "run").rounds
 
 
@@ -162,7 +168,7 @@ def test_a_full_disk_while_finishing_leaves_a_run_that_does_not_look_finished(
         patched.setattr(pq, "ParquetWriter", FullDisk)
         with pytest.raises(RunFailed, match="No space left on device"):
             directory.finish(recorder, manifest={}, summary={})
-    with pytest.raises(InputError, match="a finished run, got 'running'"):
+    with pytest.raises(InputError, match="its status is running, expected a finished run"):
         open_run(tmp_path / "run")
     assert not list((tmp_path / "run").glob("*.parquet"))
     assert not list((tmp_path / "run").glob(".partial*"))
@@ -223,7 +229,9 @@ def test_without_a_checkpoint_a_run_begins_again(tmp_path):
     record_some(recorder)
     recorder.settle()
     directory.stop("failed", "the power went")
-    with pytest.raises(InputError, match=r"a finished run, got 'failed' .the power went"):
+    with pytest.raises(
+        InputError, match=r"its status is failed, expected a finished run .the power went"
+    ):
         open_run(tmp_path / "run")
     directory = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
     recorder = directory.recorder()
@@ -241,7 +249,9 @@ def test_a_run_is_resumed_only_as_what_it_was(tmp_path):
     begun = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
     begun.manifest["device"] = "cuda"
     begun.go_on()
-    with pytest.raises(InputError, match="a run that learns on cuda, as it began, got 'cpu'"):
+    with pytest.raises(
+        InputError, match="got 'cpu', expected a run that learns on cuda, as it began"
+    ):
         RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
     now = {"data": {"mnist": "2"}, "models": {}, "versions": {}}
     other = {**begun.manifest, "device": "cpu", "data": {"mnist": "1"}, "models": {}}
@@ -355,26 +365,20 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_it_is
     [
         (
             lambda folder: [flip(folder / name) for name in ("state.json", "earlier.json")],
-            r"state\.json: a whole checkpoint file of this run",
-        ),
-        (
-            lambda folder: flip(segment(folder, "spans-000000")),
-            r"spans-000000-\w+\.parquet: a whole segment of this run, got 'one that was changed",
-        ),
-        (
-            lambda folder: segment(folder, "spans-000000").unlink(),
-            r"spans-000000-….parquet: a whole segment of this run, got 'none'",
-        ),
-        (
-            lambda folder: swap(segment(folder, "spans-000000"), segment(folder, "spans-000001")),
-            r"spans-00000[01]-\w+\.parquet: a whole segment of this run",
+            (
+                r"state\.json: its content is not what its digest says, expected "
+                r"a whole checkpoint file of this run \(no"
+            ),
         ),
         (
             lambda folder: (
                 flip(folder / "arrays-000001.safetensors"),
                 (folder / "state.json").unlink(),
             ),
-            r"arrays-000001\.safetensors: a whole checkpoint file of this run",
+            (
+                r"arrays-000001\.safetensors: its content is not what its digest "
+                "says, expected a whole checkpoint file of"
+            ),
         ),
     ],
 )
@@ -393,21 +397,64 @@ def test_where_no_checkpoint_is_whole_the_file_is_named_and_nothing_changed(
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize(
+    ("damage", "got"),
+    [
+        (lambda folder: flip(segment(folder, "spans-000000")), "it was changed"),
+        (lambda folder: segment(folder, "spans-000000").unlink(), "it is missing"),
+        (
+            lambda folder: swap(segment(folder, "spans-000000"), segment(folder, "spans-000001")),
+            "it was changed",
+        ),
+    ],
+)
+def test_where_only_rows_are_damaged_the_run_begins_again_and_it_is_said(tmp_path, damage, got):
+    folder = with_two_checkpoints(tmp_path / "run")
+    damage(folder)
+    directory, checkpoint, recorder = look(tmp_path / "run")
+    (said,) = directory.warnings
+    assert got in said
+    assert said.endswith("; no checkpoint has all its rows, so the run began at round 1 again")
+    assert checkpoint is None
+    assert len(recorder.table("rounds")) == len(recorder.table("spans")) == 0
+    assert [path.name for path in folder.rglob("*.parquet")] == []
+    record_some(recorder, [1])
+    directory.save_checkpoint(Checkpoint(1, {"at": 1}, {}), recorder)
+    assert look(tmp_path / "run")[1].round == 1
+
+
+def test_a_segment_that_cannot_be_read_is_left_alone(tmp_path):
+    folder = with_two_checkpoints(tmp_path / "run")
+    path = segment(folder, "spans-000000")
+    content = path.read_bytes()
+    path.unlink()
+    path.mkdir()  # which no one can read as a file
+    with pytest.raises(InputError, match=r"spans-000000-\w+\.parquet: cannot be read: "):
+        look(tmp_path / "run")
+    path.rmdir()
+    path.write_bytes(content)
+    assert look(tmp_path / "run")[1].round == 2
+
+
 def test_a_checkpoint_and_segments_of_another_run_are_not_taken_for_ones_own(tmp_path):
     mine = with_two_checkpoints(tmp_path / "run")
     other = with_two_checkpoints(tmp_path / "other", first=7)
     shutil.copy(other / "state.json", mine / "state.json")
     directory, checkpoint, _ = look(tmp_path / "run")
     assert checkpoint.round == 1
-    assert "one of run " in directory.warnings[0]
+    assert "it is of run " in directory.warnings[0]
     for name in ("state.json", "earlier.json"):
         shutil.copy(other / name, mine / name)
-    with pytest.raises(InputError, match=r"state\.json: .* got 'one of run "):
+    with pytest.raises(
+        InputError,
+        match=(r"state\.json: it is of run \w+, not \w+, expected a"),
+    ):
         look(tmp_path / "run")
     third = with_two_checkpoints(tmp_path / "third")
     segment(other, "rounds-000000").replace(segment(third, "rounds-000000"))
-    with pytest.raises(InputError, match=r"rounds-000000-\w+.parquet: .* of another run"):
-        look(tmp_path / "third")
+    directory, checkpoint, _ = look(tmp_path / "third")
+    assert checkpoint is None
+    assert "it was changed, moved, or is of another run" in directory.warnings[0]
 
 
 def test_a_segment_that_is_damaged_while_the_run_goes_on_ends_it_in_a_sentence(tmp_path):
@@ -416,7 +463,13 @@ def test_a_segment_that_is_damaged_while_the_run_goes_on_ends_it_in_a_sentence(t
     record_some(recorder)
     recorder.flush()
     flip(segment(tmp_path / "run" / "checkpoint", "links-000000"))
-    with pytest.raises(RunFailed, match=r"links-000000-\w+\.parquet: a whole segment"):
+    with pytest.raises(
+        RunFailed,
+        match=(
+            r"links-000000-\w+\.parquet: it was "
+            "changed, moved, or is of another run,"
+        ),
+    ):
         directory.finish(recorder, manifest={}, summary={})
     assert read_manifest(tmp_path / "run")["status"] == "running"
 
@@ -425,10 +478,18 @@ def test_a_changed_manifest_is_refused_where_a_run_goes_on(tmp_path):
     create(tmp_path / "run")
     path = tmp_path / "run" / "manifest.json"
     path.write_text(path.read_text().replace("running", "runninG"))
-    with pytest.raises(InputError, match=r"manifest\.json: a whole manifest, got 'one that was"):
+    with pytest.raises(
+        InputError, match=r"manifest\.json: it was changed, expected a whole manifest"
+    ):
         look(tmp_path / "run")
     path.write_text("{")
-    with pytest.raises(InputError, match=r"manifest.json: a whole JSON file.*--overwrite begins"):
+    with pytest.raises(
+        InputError,
+        match=(
+            r"manifest\.json: cannot be read: Expecting property name enclosed in "
+            r"double quotes: line 1 column 2 \(char 1\),"
+        ),
+    ):
         look(tmp_path / "run")
     create(tmp_path / "run", overwrite=True)
     assert read_manifest(tmp_path / "run")["status"] == "running"
@@ -443,7 +504,7 @@ def names(folder):
 
 def test_a_reserved_folder_is_nobody_elses_and_goes_if_nothing_was_written(tmp_path):
     with reserved(tmp_path / "run"):
-        by_whom = f"nobody else is writing.*process {os.getpid()} on "
+        by_whom = f"process {os.getpid()} on .*nobody else is writing"
         with pytest.raises(InputError, match=by_whom), reserved(tmp_path / "run"):
             raise AssertionError
         assert names(tmp_path / "run") == [".lock"]
@@ -465,7 +526,7 @@ def test_what_is_refused_is_refused_before_anything_is_written(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "text").write_text("years of work")
     for folder, options, sentence in (
-        ("run", {}, "one that holds a run"),
+        ("run", {}, "it holds a run"),
         ("thesis", {}, "other files in it"),
         ("thesis", {"resume": True}, "other files in it"),
         ("thesis", {"overwrite": True}, "other files in it"),
@@ -562,5 +623,9 @@ def test_a_manifest_without_a_fingerprint_is_one_sentence(tmp_path):
     manifest = json.loads(path.read_text())
     del manifest["fingerprint"]
     path.write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match=r"manifest\.json: the fingerprint of a finished run"):
+    with pytest.raises(
+        InputError,
+        match=r"manifest\.json: got None, expected the "
+        r"fingerprint of a finished run",
+    ):
         open_run(tmp_path / "run")

@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from simfed.registry import REGISTRIES, register
-from simfed.replay.key import _machine, last_round_if_special, learning_key, part_digests
+from simfed.ground.registry import REGISTRIES, register
+from simfed.replay.key import (
+    _machine,
+    data_digest,
+    last_round_if_special,
+    learning_code,
+    learning_key,
+    part_digests,
+)
 from simfed.scenario.load import validated
+from simfed.scenario.plugins import PluginSpec
 from simfed.scenario.section import marked
 
 CLOCK = (
@@ -40,6 +48,7 @@ CLOCK = (
 """Where a change is the clock's business alone."""
 
 INSTEAD = {
+    "plugins": (PluginSpec(file=__file__),),
     "dataset.name": "fashion-mnist",
     "method.kind": "fedavg",
     "prototypes.p.model": "lenet5",
@@ -206,6 +215,63 @@ def test_the_code_and_the_versions_count(monkeypatch):
             patch.setattr(key, name, replacement)
             assert learning_key(scenario()) != base
     assert learning_key(scenario()) == base
+
+
+def test_a_module_that_learning_imports_counts_wherever_it_stands(tmp_path):
+    for place, source in {
+        "learn/host.py": "def work():\n    from simfed.moved.far import help\n",
+        "moved/far.py": "import simfed.moved.further\nfrom simfed.policy import Policy\n",
+        "moved/further.py": "",
+        "moved/unused.py": "",
+        "policy/__init__.py": "",
+        "scenario/model.py": "",
+        "compress/__init__.py": "",
+        "native/loops.h": "",
+    }.items():
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(source)
+    assert learning_code(tmp_path) == (
+        "compress/__init__.py", "learn/host.py", "moved/far.py", "moved/further.py",
+        "native/loops.h", "scenario/model.py",
+    )  # fmt: skip
+
+
+def test_every_part_that_comes_with_simfed_counts_by_its_code():
+    import simfed
+
+    root, code = Path(simfed.__file__).parent, set(learning_code())
+    for kind in ("method", "model", "dataset", "compressor"):
+        for name in REGISTRIES[kind].names():
+            if REGISTRIES[kind].origin(name) != "built in":
+                continue
+            part = REGISTRIES[kind].get(name)
+            module = sys.modules[getattr(part, "__module__", type(part).__module__)]
+            assert Path(module.__file__).relative_to(root).as_posix() in code, (kind, name)
+    assert {"fleet/tasks.py", "ground/seeding.py", "ground/method.py"} <= code
+
+
+def test_every_data_file_counts(tmp_path, monkeypatch):
+    """A data set of one's own by what it gives, one that comes with simfed by its files."""
+    import numpy as np
+
+    from simfed.learn.data import Dataset
+
+    def of(values):
+        def images():
+            return Dataset(values, np.arange(4) % 2, values, np.arange(4) % 2, classes=2)
+
+        monkeypatch.setitem(REGISTRIES["dataset"]._added, "mine", images)
+        data_digest.cache_clear()
+        return learning_key(scenario(dataset={"name": "mine", "public": 1}))
+
+    values = np.zeros((4, 1, 3, 3), np.float32)
+    first = of(values)
+    assert of(values.copy()) == first
+    assert of(values + 1) != first
+    data_digest.cache_clear()
+    for name in REGISTRIES["dataset"].names():
+        files = getattr(REGISTRIES["dataset"].get(name), "files", {})
+        assert all(len(file.sha256) == 64 for file in files.values())
 
 
 def test_the_source_of_a_registered_part_counts(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simfed import experiment
+from simfed.experiment import running as experiment
 from simfed.replay import TrajectoryStore
 from simfed.scenario.load import validated
 
@@ -36,7 +36,7 @@ def play(scenario, store=None, **options):
 
 def learned(run):
     """Host seconds of real learning; none in a replay."""
-    return run.manifest["learning_wall_s"].get("gradients", 0.0)
+    return run.manifest["learning_wall_s"].get("training", 0.0)
 
 
 @pytest.fixture

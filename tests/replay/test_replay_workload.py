@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simfed.contract import Evaluation, Outcome, Task
-from simfed.errors import InputError, RunFailed
-from simfed.method import Plan, Size, Who
+from simfed.compress.choice import Choice
+from simfed.ground.contract import Evaluation, Outcome, Task
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.method import Plan, Size, Who
 from simfed.replay import ReplayingWorkload, TrajectoryStore
 
 CLIENTS = 3
@@ -28,8 +29,9 @@ def size_of(arm, k, index_code):
 
 
 class Upload:
-    def __init__(self, learner, task, arm, k):
-        self.learner, self.task, self.arm, self.k = learner, task, arm, k
+    def __init__(self, learner, task, choice):
+        self.learner, self.task, self.choice = learner, task, choice
+        self.arm, self.k = choice.strategy, choice.level
 
     def uplink_bytes(self):
         known = size_of(self.arm, self.k, self.learner.index_code)
@@ -51,12 +53,13 @@ class Learner:
     def task(self, round, client, turn=0):
         return Task(round, client, WHO[client], PLAN, self.version, 400.0)
 
-    def execute(self, task, arm, k):
+    def execute(self, task, choice):
         assert task == self.task(task.round, task.client)
         self.executed += 1
-        mixed = self.residuals[task.client] * 31 + self.weight * 7 + ARMS.index(arm) + k
+        mixed = self.residuals[task.client] * 31 + self.weight * 7 + ARMS.index(choice.strategy)
+        mixed += choice.level
         self.residuals[task.client] = mixed % 1_000_003
-        self.open[task.client] = Upload(self, task, arm, k)
+        self.open[task.client] = Upload(self, task, choice)
         return self.open[task.client]
 
     def merge(self, round, contributions, weights=()):
@@ -90,7 +93,7 @@ class Learner:
         import numpy as np
 
         at_work = [
-            [u.task.round, u.task.client, u.task.model_version, u.arm, u.k]
+            [u.task.round, u.task.client, u.task.model_version, u.choice.label]
             for u in self.open.values()
         ]
         facts = {"version": self.version, "weight": self.weight, "open": at_work}
@@ -99,9 +102,9 @@ class Learner:
     def restore(self, facts, arrays):
         self.weight, self.version = facts["weight"], facts["version"]
         self.residuals = [int(r) for r in arrays["residuals"]]
-        for round, client, version, arm, k in facts["open"]:
+        for round, client, version, label in facts["open"]:
             task = Task(round, client, WHO[client], PLAN, version, 400.0)
-            self.open[client] = Upload(self, task, arm, k)
+            self.open[client] = Upload(self, task, Choice.of(label))
 
     def timings(self):
         return {"gradients": 1.0}
@@ -119,8 +122,8 @@ class StandIn:
     def task(self, round, client, version, turn=0, held=None):
         return Task(round, client, WHO[client], PLAN, version, 400.0)
 
-    def uplink_bytes(self, task, arm, k):
-        return size_of(arm, k, self.index_code)
+    def uplink_bytes(self, task, choice):
+        return size_of(choice.strategy, choice.level, self.index_code)
 
 
 class Built(list):
@@ -148,7 +151,7 @@ def play(workload, decisions, first=1):
     seen = []
     for round, decided in enumerate(decisions, first):
         started = [
-            (workload.execute(workload.task(round, client), arm, k), arrives)
+            (workload.execute(workload.task(round, client), Choice(arm, k)), arrives)
             for client, (arm, k, arrives) in decided.items()
         ]
         seen += [c.uplink_bytes() for c, _ in started]
@@ -230,7 +233,9 @@ def test_an_evaluation_only_for_being_the_last_is_another_outcome(store):
 def test_the_order_of_lost_uploads_is_no_decision_but_who_lost_is(store):
     def one_round(lost):
         workload, built = replaying(store)
-        started = [workload.execute(workload.task(1, c), "top-k", 3) for c in range(CLIENTS)]
+        started = [
+            workload.execute(workload.task(1, c), Choice("top-k", 3)) for c in range(CLIENTS)
+        ]
         for client in lost:
             workload.discard(started[client])
         workload.merge(1, [c for c in started if c.task.client not in lost])
@@ -305,10 +310,10 @@ def test_clients_at_work_across_merges_keep_their_contributions(store):
     """Asynchronous play: client 2 stays at work over several merges."""
 
     def play_asynchronously(workload, between=lambda workload: workload):
-        slow = workload.execute(workload.task(1, 2), "random-k", 4)
+        slow = workload.execute(workload.task(1, 2), Choice("random-k", 4))
         seen = [slow.uplink_bytes()]
         for round in (1, 2, 3):
-            pair = [workload.execute(workload.task(round, c), "top-k", 5) for c in (0, 1)]
+            pair = [workload.execute(workload.task(round, c), Choice("top-k", 5)) for c in (0, 1)]
             seen.append(workload.merge(round, pair))
         workload = between(workload)
         seen.append(workload.merge(4, [workload.contribution(slow.task)]))
@@ -335,10 +340,12 @@ def test_clients_at_work_across_merges_keep_their_contributions(store):
     assert kept.states >= 1
     workload, built = replaying(store)
     plain = Learner()
-    slow = [side.execute(side.task(1, 2), "random-k", 4).task for side in (workload, plain)]
+    slow = [side.execute(side.task(1, 2), Choice("random-k", 4)).task for side in (workload, plain)]
     for side in (workload, plain):
         for round in (1, 2, 3):
-            side.merge(round, [side.execute(side.task(round, c), "top-k", 5) for c in (0, 1)])
+            side.merge(
+                round, [side.execute(side.task(round, c), Choice("top-k", 5)) for c in (0, 1)]
+            )
     sides = zip((workload, plain), slow, strict=True)
     last = [side.merge(5, [side.contribution(task)]) for side, task in sides]
     assert last[0] == last[1]
@@ -486,7 +493,9 @@ def test_listing_and_clearing(store):
     assert kept["aa"].size_bytes > 0
     assert store.clear("aa") == 1
     assert [k.key for k in store.kept()] == ["ab"]
-    with pytest.raises(InputError, match="beginning of a kept trajectory's key, got 'zz'"):
+    with pytest.raises(
+        InputError, match=r"got 'zz', expected .*beginning of a kept trajectory's key"
+    ):
         store.clear("zz")
     assert store.clear() == 1
     assert store.kept() == []

@@ -106,16 +106,23 @@ class World:
         others = np.where(gone | (np.arange(n) == last), -np.inf, elapsed_s)
         phase = max(CLIENT_KINDS[:4], key=lambda kind: times[kind][last])
         self._row(
-            "rounds", round=t, started_at_s=start_s, finished_at_s=end_s, participants=n, late=0,
-            dropped=int(gone.sum()), uplink_bytes=float(size.sum()),
-            downlink_bytes=float(self.model_bytes.sum()), rolled_back=rolled_back,
+            "rounds",
+            round=t,
+            started_at_s=start_s,
+            finished_at_s=end_s,
+            participants=n,
+            late=0,
+            dropped=int(gone.sum()),
+            uplink_bytes=float(size.sum()),
+            downlink_bytes=float(self.model_bytes.sum()),
+            rolled_back=rolled_back,
             critical_client=last,
             critical_phase=phase,
             critical_link=f"edge-{last % 2 + 1}" if phase in ("download", "upload") else None,
             duration_s=waited_s + SERVER_S,
             server_s=SERVER_S,
             saved_without_critical_s=waited_s - float(others.max()) if (others > 0).any() else None,
-        )  # fmt: skip
+        )
         return end_s
 
     def _pulls(self, t: int) -> tuple[np.ndarray, np.ndarray]:
@@ -143,10 +150,15 @@ class World:
                 if duration_s > 0:
                     until_s = end_s if kind in ("waiting", "offline") else at_s + duration_s
                     self._row(
-                        "spans", track=f"client {c}", kind=kind, round=t, client=c,
+                        "spans",
+                        track=f"client {c}",
+                        kind=kind,
+                        round=t,
+                        client=c,
                         name=ARMS[arm[c]] if kind == "compression" else kind,
-                        started_at_s=at_s, finished_at_s=until_s,
-                    )  # fmt: skip
+                        started_at_s=at_s,
+                        finished_at_s=until_s,
+                    )
                     at_s = until_s
             rewarded = outcome[c] == "aggregated" and self.learns
             gain = float(0.4 * np.exp(-t / 10) + 0.02 * self.rng.normal())
@@ -191,24 +203,39 @@ class World:
                 (f"client-{c}/up", sent_s[c], times["upload"][c], size[c], self.up[c]),
             ):
                 self._row(
-                    "links", link=link, from_s=float(start_s + after_s),
-                    to_s=float(start_s + after_s + length_s), bytes=float(amount),
-                    capacity_bytes_per_s=float(capacity), flows=1,
-                )  # fmt: skip
+                    "links",
+                    link=link,
+                    from_s=float(start_s + after_s),
+                    to_s=float(start_s + after_s + length_s),
+                    bytes=float(amount),
+                    capacity_bytes_per_s=float(capacity),
+                    flows=1,
+                )
         for link, from_s, to_s, moved, flows in pieces:
             self._row(
-                "links", link=link, from_s=start_s + from_s, to_s=start_s + to_s, bytes=moved,
-                capacity_bytes_per_s=self.edge_bytes_per_s, flows=flows,
-            )  # fmt: skip
+                "links",
+                link=link,
+                from_s=start_s + from_s,
+                to_s=start_s + to_s,
+                bytes=moved,
+                capacity_bytes_per_s=self.edge_bytes_per_s,
+                flows=flows,
+            )
 
     def _server(self, t: int, end_s: float) -> None:
         at_s = end_s - SERVER_S
         for kind, seconds in SERVER_KINDS:
             until_s = min(at_s + seconds, end_s)
             self._row(
-                "spans", track="server", kind=kind, name=kind, round=t, client=None,
-                started_at_s=at_s, finished_at_s=until_s,
-            )  # fmt: skip
+                "spans",
+                track="server",
+                kind=kind,
+                name=kind,
+                round=t,
+                client=None,
+                started_at_s=at_s,
+                finished_at_s=until_s,
+            )
             at_s = until_s
 
     def _learning(self, t: int) -> None:
@@ -218,12 +245,15 @@ class World:
             accuracy = 0.1 + (0.82 + 0.05 * i) * (1 - np.exp(-4 * t / self.rounds)) + noise
             broken = self.diverges and t > self.rounds / 2
             self._row(
-                "prototypes", round=t, prototype=prototype,
+                "prototypes",
+                round=t,
+                prototype=prototype,
                 kd_loss=np.inf if broken else float(np.exp(-3 * t / self.rounds) * (1 + noise)),
                 test_accuracy=float(min(accuracy, 1)) if evaluated else None,
                 test_loss=(np.nan if broken else float(2.3 * np.exp(-3 * t / self.rounds)))
-                if evaluated else None,
-            )  # fmt: skip
+                if evaluated
+                else None,
+            )
 
     @property
     def scenario(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from simfed.cli import main
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.report import export, frames
 
 pytest_plugins = ["report_runs"]
@@ -70,9 +70,18 @@ def test_csv_as_typed_of_one_run_and_of_two(report_folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--to", "tensorbord"], "--to: csv, tensorboard or mlflow, got 'tensorbord' (did you"),
-        (["--to", "csv", "--step", "min"], "--step: ms, us, s or round, got 'min'"),
-        (["--to", "csv", "--out", "no/where.csv"], "no/where.csv: a file that can be written"),
+        (
+            ["--to", "tensorbord"],
+            "--to: got 'tensorbord', expected csv, tensorboard or mlflow (did you",
+        ),
+        (["--to", "csv", "--step", "min"], "--step: got 'min', expected ms, us, s or round"),
+        (
+            ["--to", "csv", "--out", "no/where.csv"],
+            (
+                "no/where.csv: cannot be written: Cannot save file into a non-existent "
+                "directory: 'no'\n"
+            ),
+        ),
     ],
 )
 def test_what_cannot_be_written_is_said(report_folder, capsys, arguments, complaint):
@@ -89,7 +98,7 @@ def test_a_missing_extra_is_one_sentence(report_folder, tmp_path, capsys, monkey
     assert main(ask) == 2
     said = capsys.readouterr().err
     assert said == (
-        f"simfed: --to {package}: the package {package}, which writes its files, got 'none' "
+        f"simfed: --to {package}: the package {package}, which writes its files, is missing "
         f"(pip install 'simfed[{package}]')\n"
     )
     assert not (tmp_path / "o").exists()
@@ -149,5 +158,5 @@ def test_mlflow_reads_what_was_written_against_simulated_time(report_run, tmp_pa
 
 @pytest.mark.exports
 def test_what_mlflow_does_not_take_is_one_sentence(report_run):
-    with pytest.raises(InputError, match="a store that MLflow can write"):
+    with pytest.raises(InputError, match="MLflow cannot write there"):
         export.write_mlflow({"a": report_run(4, 3)}, "nothing://here")

@@ -13,11 +13,14 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from simfed.errors import InputError
+import simfed
+from simfed.ground.errors import InputError
+from simfed.ground.units import format_duration
 from simfed.report import compare, frames, page, page_timeline
 from simfed.report.page import write_page
 from simfed.report.panels import MOST_POINTS, curves_panel, packed, plain
-from simfed.units import format_duration
+from simfed.report.timeline import timeline_of
+from simfed.report.trace import trace_events
 
 pytest_plugins = ["report_runs"]
 
@@ -147,9 +150,11 @@ def test_every_section_has_its_heading_and_its_link(reader):
     assert set(links) <= set(ids)
     assert set(page.SECTIONS) <= set(links)
     referred = [
-        name for _, a in reader.tags for key in ("aria-labelledby", "aria-describedby")
+        name
+        for _, a in reader.tags
+        for key in ("aria-labelledby", "aria-describedby")
         for name in (a.get(key) or "").split()
-    ]  # fmt: skip
+    ]
     assert set(referred) <= set(ids)
 
 
@@ -225,6 +230,41 @@ def test_a_round_of_more_clients_than_a_page_carries_is_sampled_by_clients(repor
     assert set(data["rounds"]["number"]) == {1}
     assert run.rounds["critical_client"][0] in ids
     assert set(data["parts"]["row"]) == set(range(len(ids)))
+
+
+def test_a_client_that_takes_part_several_times_in_a_round_keeps_its_bars_apart():
+    """A buffered server asks a quick client again before it merges."""
+    device = {"profile": "x86-2core-vm"}
+    host = {"device": device, "link": {"up": "10 Mbps"}}
+    run = simfed.run(
+        {
+            "name": "twice",
+            "method": "fedavg",
+            "rounds": 2,
+            "dataset": {"name": "mnist-mini", "public": 0, "partition": {"kind": "iid"}},
+            "prototypes": {"only": {"model": "logistic-regression"}},
+            "clients": [
+                {"prototype": "only", "failure": {"upload": 0.5}, **host},
+                {"prototype": "only", "count": 2, **host, "device": {**device, "speed": 0.1}},
+            ],
+            "aggregation": {"mode": "buffered", "buffer": 4, "concurrency": 3},
+            "compression": {"strategies": ["dense"]},
+            "policy": {"kind": "uniform", "strategy": "dense"},
+        },
+        time_only=True,
+        progress=False,
+    )
+    parts = run.participations
+    several = parts[parts.duplicated(["round", "client"], keep=False)]
+    assert several["outcome"].nunique() > 1
+    key = ["round", "client", "started_at_s", "outcome"]
+    bars = timeline_of(run).bars.query("kind == 'training'")
+    assert sorted(bars[key].itertuples(index=False)) == sorted(parts[key].itertuples(index=False))
+    data = unpacked(page_timeline.timeline_data(run, "a", {}))
+    assert set(data["bars"]["part"]) == set(range(len(parts)))
+    slices = [e for e in trace_events(run) if e["ph"] == "X" and e["name"] == "upload"]
+    sent = parts.loc[parts["uplink_s"] > 0, "outcome"]
+    assert sorted(e["args"]["outcome"] for e in slices) == sorted(sent)
 
 
 def test_sliced_link_use_conserves_bytes(report_run, monkeypatch):
@@ -320,8 +360,8 @@ def test_a_run_of_one_prototype_is_compared_with_one_of_several(report_run):
     ],
 )
 def test_what_is_sooner_by_little_is_no_win_and_never_is_later_than_the_end(a_s, b_s, value):
-    said, against = compare._sooner("a", "b", a_s, b_s, pd.Series({"a": 5.0, "b": 6.0}))
-    assert said == value
+    lead, against = compare.describe_lead("a", "b", a_s, b_s, pd.Series({"a": 5.0, "b": 6.0}))
+    assert lead == value
     assert ("> 5 s" in against) == math.isnan(a_s)
 
 
@@ -391,10 +431,10 @@ def test_no_runs_and_no_plotly_are_input_errors(monkeypatch):
     def gone(name):
         raise ModuleNotFoundError(name)
 
-    page._library.cache_clear()
+    page.plotly_script.cache_clear()
     monkeypatch.setattr(page.resources, "files", gone)
     with pytest.raises(InputError, match="plotly"):
-        page._library()
+        page.plotly_script()
 
 
 def test_long_curves_are_thinned_and_the_page_says_so(report_run):

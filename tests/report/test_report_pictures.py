@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 from matplotlib.collections import PolyCollection
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.report import frames, gantt
 from simfed.report.curves import accuracy_figure, curve_figure
 from simfed.report.frames import MEAN, curves
 from simfed.report.gantt import gantt_figure
-from simfed.report.pictures import draw_run, new_figure, parse_points, parse_width, save_picture
+from simfed.report.pictures import new_figure, parse_points, parse_width, save_picture
+from simfed.report.run_pictures import draw_run
 from simfed.report.style import PHASES
 from simfed.report.timeline import Timeline, timeline_of
 
@@ -58,9 +59,10 @@ def test_one_outline_per_round_for_the_critical_client_and_one_for_the_server(re
 def test_every_compression_carries_the_mark_of_its_strategy(report_run):
     run = report_run()
     marks = sum(
-        len(line.get_xdata()) for line in gantt_figure(run, rounds=(1, 3)).axes[0].lines
+        len(line.get_xdata())
+        for line in gantt_figure(run, rounds=(1, 3)).axes[0].lines
         if line.get_linestyle() == "None"
-    )  # fmt: skip
+    )
     assert marks == (run.spans.query("kind == 'compression' and round <= 3")).shape[0]
 
 
@@ -183,10 +185,14 @@ def test_links_of_clients_that_are_not_shown_are_left_out():
     )
     use = pd.DataFrame(
         {
-            "link": names, "from_s": 1.0, "to_s": 2.0, "bytes": [5.0, 6.0, 7.0],
-            "capacity_bytes_per_s": 9.0, "flows": [1, 1, 2],
+            "link": names,
+            "from_s": 1.0,
+            "to_s": 2.0,
+            "bytes": [5.0, 6.0, 7.0],
+            "capacity_bytes_per_s": 9.0,
+            "flows": [1, 1, 2],
         }
-    )  # fmt: skip
+    )
     clients = pd.DataFrame({"client": [3, 4], "prototype": "p"})
     tables = {"participations": pa.Table.from_pandas(clients)}
     run = SimpleNamespace(table=lambda name: tables.get(name) or pa.Table.from_pandas(use))
@@ -253,7 +259,7 @@ def test_a_file_of_another_kind_or_place_is_an_input_error(report_run, tmp_path)
     figure = accuracy_figure(report_run())
     with pytest.raises(InputError, match=r"\*\.png"):
         save_picture(figure, tmp_path / "a.gif")
-    with pytest.raises(InputError, match="can be written"):
+    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
         save_picture(figure, tmp_path / "nowhere" / "a.png")
 
 
@@ -281,6 +287,11 @@ def test_bands_are_drawn_between_low_and_high(report_run):
     tidy = curves(report_run()).assign(low=0.1, high=0.9)
     (ax,) = curve_figure(tidy, colour="prototype").axes
     assert len(ax.collections) == 3
+
+
+def test_a_run_that_learned_nothing_is_left_out_beside_one_that_did(report_run):
+    (ax,) = accuracy_figure([report_run(), report_run(6, 4, name="timed", learns=False)]).axes
+    assert len(ax.get_lines()) == 1
 
 
 def test_a_run_without_accuracy_has_no_accuracy_figure(report_run):

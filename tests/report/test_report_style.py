@@ -123,6 +123,10 @@ def test_a_level_is_a_shade_of_its_strategys_colour_and_of_its_mark():
         assert lightness(f"{codec}@500") > lightness(f"{codec}@5000")
         assert arm_colours([f"{codec}@500"]) == {f"{codec}@500": middle}  # one level: no shades
     assert [marks[arm][1:] for arm in arms] == [
-        ("triangle-up", 1), ("triangle-up", 0), ("circle", 1), ("circle", 0), ("diamond", 1),
-    ]  # fmt: skip
+        ("triangle-up", 1),
+        ("triangle-up", 0),
+        ("circle", 1),
+        ("circle", 0),
+        ("diamond", 1),
+    ]
     assert level_ranks(arms)["random-k@5000"] == (1, 1)

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from simfed.record import verify
 from simfed.report import frames, summary
 from simfed.report.summary import summary_table
+from simfed.verify.invariants import verify
 
 pytest_plugins = ["report_runs"]
 
@@ -77,11 +77,15 @@ def test_the_mean_weighs_prototypes_by_their_clients(report_run):
 def test_a_threshold_is_reached_in_the_first_round_that_has_it():
     tidy = pd.DataFrame(
         {
-            "run": "a", "prototype": "p", "round": [1, 2, 3, 4], "at_s": [1.0, 2.0, 3.0, 4.0],
-            "uplink_bytes": [10.0, 20.0, 30.0, 40.0], "total_bytes": [11.0, 22.0, 33.0, 44.0],
+            "run": "a",
+            "prototype": "p",
+            "round": [1, 2, 3, 4],
+            "at_s": [1.0, 2.0, 3.0, 4.0],
+            "uplink_bytes": [10.0, 20.0, 30.0, 40.0],
+            "total_bytes": [11.0, 22.0, 33.0, 44.0],
             "accuracy": [0.5, None, 0.8, 0.7],
         }
-    )  # fmt: skip
+    )
     found = frames.thresholds(tidy, [0.5, 0.75, 0.9]).set_index("accuracy")
     assert found.loc[0.5, "round"] == 1
     assert found.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [3, 3.0, 30.0]
@@ -133,7 +137,7 @@ def test_many_arms_are_rows_in_the_order_of_the_scenario():
     arms = ["dense", "top-k@50", "top-k@5", "top-k@500", "top-k@5000", "dense"]
     run = a_run_of([(r, 0, "small", arm, 9, "explore") for r, arm in enumerate(arms, 1)])
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(summary._strategies(run))
+    console.print(summary.strategies_table(run))
     lines = console.export_text().splitlines()
     shown = [line.split()[0] for line in lines[1:] if line.strip()]
     assert shown == ["top-k@5", "top-k@50", "top-k@500", "top-k@5000", "dense"]
@@ -146,5 +150,5 @@ def test_k_is_told_where_it_was_set_anew_for_each_play():
     found = frames.varying_k(a_run_of(rows))
     assert found["value"].tolist() == [10, 20, 30, 40, 50]
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(summary._strategies(a_run_of(rows)))
+    console.print(summary.strategies_table(a_run_of(rows)))
     assert "K of top-k, small: 10 to 50, median 30" in console.export_text()

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.report.timeline import (
     clients_in_phase,
     parse_clients,

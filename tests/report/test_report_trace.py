@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.report.trace import trace_events, write_trace
 
 pytest_plugins = ["report_runs"]
@@ -126,9 +126,10 @@ def test_slices_are_the_records_spans(trace, report_run, kind):
 def test_an_upload_says_its_bytes_arm_and_reward(trace, report_run):
     row = report_run().participations.query("round == 3 and client == 4").iloc[0]
     found = next(
-        s["args"] for s in of(trace, "X")
+        s["args"]
+        for s in of(trace, "X")
         if s["name"] == "upload" and s["pid"] == 14 and s["args"]["round"] == 3
-    )  # fmt: skip
+    )
     assert found["uplink_bytes"] == row["uplink_bytes"]
     assert found["arm"] == row["arm"]
     assert found["reward"] == row["reward"]
@@ -198,5 +199,5 @@ def test_the_same_run_gives_the_same_bytes(report_run, tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_an_input_error(report_run, tmp_path):
-    with pytest.raises(InputError, match="can be written"):
+    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
         write_trace(report_run(), tmp_path / "nowhere" / "a.json.gz")

@@ -10,8 +10,8 @@ sys.path.append(str(Path(__file__).parents[1] / "sim"))
 import sim_worlds as sim
 from test_sim_methods import MadeUp, device
 
+from simfed.ground.registry import REGISTRIES, register
 from simfed.net import Star
-from simfed.registry import REGISTRIES, register
 from simfed.report.gantt import gantt_figure
 from simfed.report.page_timeline import kinds_on, legend, timeline_data
 from simfed.report.style import looks

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from simfed.errors import InputErrors
+from simfed.ground.errors import InputErrors
 from simfed.scenario import Scenario, load_scenario
 from simfed.scenario.load import validated
 
@@ -49,7 +49,26 @@ def test_every_spelling_becomes_the_label():
 def test_a_policy_names_a_codec_in_the_same_words():
     made = scenario(policy={"kind": "uniform", "strategy": {"qsgd": {"levels": 8}}})
     assert made.policy.options == {"strategy": "qsgd(8)"}
-    assert made.arms_of_group(made.clients[0]) == ("qsgd(8)",)
+    assert list(map(str, made.arms_of_group(made.clients[0]))) == ["qsgd(8)"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "label"),
+    [
+        (
+            {"layers": {"conv*": "top-k @ 1 %", "*": {"qsgd": {"levels": 4}}}},
+            "layers(conv*=top-k@1%,*=qsgd(4))",
+        ),
+        (
+            {"fields": {"control": "fp16", "update": {"layers": {"fc*": "random-k@5"}}}},
+            "fields(control=fp16,update=layers(fc*=random-k@5))",
+        ),
+    ],
+)
+def test_a_strategy_may_be_one_for_each_layer_or_field(strategy, label):
+    made = scenario(compression={"strategies": [strategy]})
+    assert made.compression.strategies == (label,)
+    assert Scenario.model_validate(made.model_dump(mode="json")) == made
 
 
 def test_what_is_dumped_loads_again():
@@ -63,18 +82,43 @@ def test_what_is_dumped_loads_again():
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"qsgd": {"levels": 0}}, "[1].qsgd: levels: a whole number from 2 to 16384, got 0"),
-        ({"qsgd": {"levels": 1}}, "[1].qsgd: levels: a whole number from 2 to 16384, got 1"),
+        (
+            {"qsgd": {"levels": 0}},
+            "[1].qsgd: levels: got 0, expected a whole number from 2 to 16384",
+        ),
+        (
+            {"qsgd": {"levels": 1}},
+            "[1].qsgd: levels: got 1, expected a whole number from 2 to 16384",
+        ),
         ({"qsgd": {"level": 4}}, "(did you mean 'levels'?)"),
-        ({"chain": ["top-k", "random-k"]}, "[1].chain: at most one selection in a chain"),
-        ({"chain": ["qsgd", "top-k"]}, "[1].chain: the selection before the value codec"),
+        (
+            {"chain": ["top-k", "random-k"]},
+            "[1].chain: got ['top-k', 'random-k'], expected at most one selection in a chain",
+        ),
+        (
+            {"chain": ["qsgd", "top-k"]},
+            "[1].chain: got ['qsgd', 'top-k'], expected the selection before the value codec",
+        ),
         ({"chain": ["top-k", "dgc"]}, "dgc stands alone"),
-        ({"chain": ["top-k", "qsdg"]}, "got 'qsdg' (did you mean 'qsgd'?)"),
-        ("topk", "[1]: a compressor: "),
-        ({"svd": {"energy": 1.5}}, "[1].svd: energy: a share above 0, at most 1, got 1.5"),
-        ({"powersgd": {"rank": 0}}, "[1].powersgd: rank: a whole number from 1"),
-        ({"ef21": {"inner": "dgc"}}, "[1].ef21: inner: a codec without memory of its own"),
-        (7, "[1]: a codec: its name, {name: {option: value}} or {chain: [selection, values]}"),
+        (
+            {"chain": ["top-k", "qsdg"]},
+            (
+                "tiny.yaml: compression.strategies[1]: no compressor 'qsdg', expected "
+                "top-k, random-k, periodic-k, dense,"
+            ),
+        ),
+        ("topk", "[1]: no compressor "),
+        ({"svd": {"energy": 1.5}}, "[1].svd: energy: got 1.5, expected a share above 0, at most 1"),
+        ({"powersgd": {"rank": 0}}, "[1].powersgd: rank: got 0, expected a whole number from 1"),
+        (
+            {"ef21": {"inner": "dgc"}},
+            "[1].ef21: inner: got 'dgc(0.9)', expected a codec without memory of its own",
+        ),
+        (
+            7,
+            "[1]: got 7, expected a codec: its name, {name: {option: value}} or "
+            "{chain: [selection, values]}",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_sentence(wrong, sentence):
@@ -90,15 +134,22 @@ def test_a_codec_that_moves_the_weights_wants_a_method_that_does():
     for method in ("fedkd", "fedavg"):
         made = scenario(method=method, policy=detached)
         assert made.policy.strategy == "detached-ef(top-k)"
-    with pytest.raises(InputErrors, match=r"compression\.strategies: a codec whose gradient"):
+    with pytest.raises(
+        InputErrors,
+        match=r"compression\.strategies: got "
+        r"'detached-ef\(random-k\)', expected a "
+        r"codec whose gradient",
+    ):
         scenario(
             method="fedprox", compression={"strategies": ["detached-ef"]}, policy={"kind": "ascend"}
         )
     with pytest.raises(InputErrors) as caught:
         scenario(method="fedprox", policy=detached)
     (error,) = str(caught.value).splitlines()
-    assert error.startswith("tiny.yaml: policy: a codec whose gradient is taken at the weights")
-    assert "got 'detached-ef(top-k)'" in error
+    assert error.startswith(
+        "tiny.yaml: policy: got 'detached-ef(top-k)', expected a codec whose gradient is "
+        "taken at the weights"
+    )
     assert "fedkd and fedavg move them" in error
 
 

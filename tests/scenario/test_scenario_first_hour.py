@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from simfed.assembly import Parts
 from simfed.cli import main
-from simfed.errors import InputError, InputErrors
-from simfed.reading import parse_yaml
+from simfed.experiment.assembly import Parts
+from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.reading import parse_yaml
 from simfed.scenario import dump_scenario, load_scenario
 from simfed.scenario.lines import with_line
 
@@ -73,10 +73,20 @@ def test_a_resolved_device_without_a_profile_loads_again(file, tmp_path):
 @pytest.mark.parametrize(
     ("device", "said"),
     [
-        ({}, "device: a profile, or times such as {training: 12 ms, compression: 0.3 ms}"),
-        ({"training": 12}, "device.training: a duration with its unit such as 20 ms, got 12"),
-        ({"training": "1 ms", "assume": {"training": "1 ms"}}, "device.training: each time once"),
-        ({"compression": "1 ms"}, "device: the time of training, which no profile says here"),
+        ({}, "device: expected a profile, or times such as {training: 12 ms, compression: 0.3 ms}"),
+        (
+            {"training": 12},
+            "device.training: got 12, expected a duration with its unit such as 20 ms",
+        ),
+        (
+            {"training": "1 ms", "assume": {"training": "1 ms"}},
+            "device.training: 1 ms stands twice, expected each time once\n",
+        ),
+        (
+            {"compression": "1 ms"},
+            "device: got 'model lenet5-half', expected the "
+            "time of training, which no profile says here",
+        ),
         ({"training": "1 ms", "compression": "1 ms", "uncertainty": True}, "device.uncertainty: "),
         ({"training": "1 ms", "compression": "1 ms", "noise": {"kind": "measured"}}, "repeated 5"),
         ({"training": "1 ms", "trainin": "1 ms"}, "did you mean 'training'?"),
@@ -145,19 +155,25 @@ def test_errors_name_the_line_of_the_file(file, capsys):
 
 def test_a_value_from_the_command_line_has_no_line(file, capsys):
     assert main(["validate", "s.yaml", "--set", "rounds=0"]) == 2
-    assert "s.yaml: rounds: a whole number" in capsys.readouterr().err
+    assert "s.yaml: rounds: got 0, expected a whole number" in capsys.readouterr().err
     assert main(["validate", "s.yaml", "--set", "clients[0].device.speed=0"]) == 2
-    assert "s.yaml: clients[0].device.speed: a number above 0" in capsys.readouterr().err
+    assert (
+        "s.yaml: clients[0].device.speed: got 0, expected a number above 0\n"
+        in capsys.readouterr().err
+    )
     file.write_text(SCENARIO.replace("rounds: 2", "rounds: 0"))
     assert main(["validate", "s.yaml", "--set", "seed=1"]) == 2
-    assert "s.yaml: line 2: rounds: a whole number" in capsys.readouterr().err
+    assert "s.yaml: line 2: rounds: got 0, expected a whole number" in capsys.readouterr().err
 
 
 def test_a_key_of_an_extended_file_names_that_file(file, tmp_path, capsys):
     file.write_text(SCENARIO.replace("rounds: 2", "rounds: 0"))
     (tmp_path / "own.yaml").write_text("extends: s.yaml\nseed: 1\n")
     assert main(["validate", "own.yaml"]) == 2
-    assert "own.yaml: s.yaml: line 2: rounds: a whole number" in capsys.readouterr().err
+    assert (
+        "own.yaml: s.yaml: line 2: rounds: got 0, expected a whole number"
+        in capsys.readouterr().err
+    )
     (tmp_path / "round.yaml").write_text("extends: round.yaml\n")
     circle = InputError("x", where=f"{tmp_path / 'round.yaml'}: rounds")
     assert str(with_line(circle)) == str(circle)
@@ -168,7 +184,10 @@ def test_a_study_s_keys_are_paths_themselves(file, tmp_path, capsys):
         "name: s\nbase: s.yaml\ngrid:\n  clients[*].link.up: [1 Mbps]\n  clients[*].lnk: [1]\n"
     )
     assert main(["study", "run", "study.yaml", "--out", "out"]) == 2
-    assert "study.yaml: line 5: grid.clients[*].lnk: one of the keys" in capsys.readouterr().err
+    assert (
+        "study.yaml: line 5: grid.clients[*].lnk: there is no key 'lnk' here, "
+        "expected count, prototype, device, link,"
+    ) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -176,21 +195,24 @@ def test_a_study_s_keys_are_paths_themselves(file, tmp_path, capsys):
     [
         (
             "name: x\nrounds:5\nseed: 1\n",
-            "line 2: valid YAML (a space follows a colon: 'rounds: 5'",
+            "line 2: not valid YAML: a space follows a colon: 'rounds: 5'",
         ),
-        ("a:\n  - count: 5\n    net:small\n    b: 1\n", "line 3: valid YAML (a space follows"),
-        ("name: x\n rounds: 5\n", "line 2: valid YAML (a line indented otherwise"),
-        ("a:\n  b: 1\n c: 2\n", "line 3: valid YAML (a line indented otherwise"),
-        ("name: x\n\trounds: 5\n", "line 2: valid YAML (a tab, where YAML indents with spaces"),
-        ("a:\n\tb: 5\n", "line 2: valid YAML (a tab"),
-        ("name: a: b\n", "line 1: valid YAML (a second ': ' in one line"),
+        ("a:\n  - count: 5\n    net:small\n    b: 1\n", "line 3: not valid YAML: a space follows"),
+        ("name: x\n rounds: 5\n", "line 2: not valid YAML: a line indented otherwise"),
+        ("a:\n  b: 1\n c: 2\n", "line 3: not valid YAML: a line indented otherwise"),
+        ("name: x\n\trounds: 5\n", "line 2: not valid YAML: a tab, where YAML indents with spaces"),
+        ("a:\n\tb: 5\n", "line 2: not valid YAML: a tab"),
+        ("name: a: b\n", "line 1: not valid YAML: a second ': ' in one line"),
         ("name: 'abc\n", "a quote that is never closed"),
         ("x: {a: 1, b: 2\ny: 3\n", "a comma, or the closing }, is missing before this"),
         ("x: [1, 2\ny: 3\n", "a comma, or the closing ], is missing before this"),
         ("k: *a\n", "text that begins with * belongs in quotes"),
         ("x: @a\n", "text that begins with @ belongs in quotes"),
         ("k: 010\n", "010 is an octal number"),
-        ("name: x\nfoo\nbar: 1\n", "line 2: valid YAML (a line that is neither 'key: value' nor"),
+        (
+            "name: x\nfoo\nbar: 1\n",
+            "line 2: not valid YAML: a line that is neither 'key: value' nor",
+        ),
     ],
 )
 def test_yamls_own_words_are_translated(text, said):

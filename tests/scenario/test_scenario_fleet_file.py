@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simfed.errors import InputErrors
-from simfed.reading import parse_yaml
+from simfed.ground.errors import InputErrors
+from simfed.ground.reading import parse_yaml
 from simfed.scenario.fleet_file import dump_fleet, fleet_of, load_fleet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,24 +56,34 @@ def test_the_example_is_a_fleet():
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"rounds": 3}, "one of the keys"),
-        ({"computing": "guessed"}, "computing.kind: metered, declared or measured, got 'guessed'"),
-        ({"computing": "declared"}, "computing: the key 'seconds' beside kind declared"),
+        ({"rounds": 3}, "there is no key"),
+        (
+            {"computing": "guessed"},
+            "computing.kind: got 'guessed', expected metered, declared or measured",
+        ),
+        ({"computing": "declared"}, "computing: the key 'seconds' is missing beside kind declared"),
         (
             {"computing": {"kind": "declared", "seconds": "__import__('os')"}},
-            "computing.seconds: a duration such as 20 ms, or arithmetic",
+            "computing.seconds: got \"__import__('os')\", expected a duration such as "
+            "20 ms, or arithmetic",
         ),
-        ({"computing": {"speed": 2}}, "computing: a key of kind metered"),
-        ({"server": {"computing": "metered"}}, "server.device: a device beside metered computing"),
+        (
+            {"computing": {"speed": 2}},
+            ("computing: kind metered has no key 'speed' (speed belongs to kind measured)"),
+        ),
+        (
+            {"server": {"computing": "metered"}},
+            "server.device: expected a device beside metered computing",
+        ),
         (
             {"app": {"folder": "x", "run_config": {"a": [1]}}},
-            "app.run_config.a: a text, a number, true or false, got [1]",
+            "app.run_config.a: got [1], expected a text, a number, true or false",
         ),
-        ({"clients": []}, "clients: at least one group of clients"),
+        ({"clients": []}, "clients: got [], expected at least one group of clients"),
         ({"faults": {"restarts": {"between": "1 h", "lasts": "1 s"}}}, "no restarts"),
         (
             {"clients": [{"device": "x86-2core-vm", "k": 10}]},
-            "clients[0].k: no k: the app decides what it sends",
+            "clients[0].k: no k in a fleet for an app, which decides what it sends",
         ),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from simfed.cli import main
-from simfed.errors import InputErrors
+from simfed.ground.errors import InputErrors
 from simfed.scenario import Scenario
 from simfed.scenario.load import validated
 
@@ -22,7 +22,7 @@ def scenario(**changes):
 
 def test_without_choices_of_k_arms_are_the_strategies():
     plain = scenario()
-    assert plain.compression.arms == plain.compression.strategies
+    assert tuple(map(str, plain.compression.choices)) == plain.compression.strategies
     assert plain.compression.pairs == "full"
 
 
@@ -34,7 +34,7 @@ def test_arms_are_pairs_and_a_strategy_may_name_its_own_level():
             "k": 1000,
         }
     )
-    assert made.compression.arms == (
+    assert tuple(map(str, made.compression.choices)) == (
         "top-k@500", "top-k@1%", "top-k@energy:90%", "qsgd(4)", "random-k@2%",
         "top-k+fp16@500", "top-k+fp16@1%", "top-k+fp16@energy:90%",
     )  # fmt: skip
@@ -46,7 +46,7 @@ def test_policies_play_what_they_name_or_what_there_is():
 
     def arms(**policy):
         made = scenario(compression=levels, policy=policy)
-        return made.arms_of_group(made.clients[0])
+        return tuple(map(str, made.arms_of_group(made.clients[0])))
 
     assert arms(kind="ucb1") == ("top-k@5", "top-k@50")
     assert arms(kind="uniform", strategy="random-k@7") == ("random-k@7",)
@@ -57,25 +57,45 @@ def test_policies_play_what_they_name_or_what_there_is():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"k_choices": [0]}, "compression.k_choices[0]: a whole number of at least 1, got 0"),
-        ({"k_choices": ["0%"]}, "compression.k_choices[0]: a whole number of at least 1, or a"),
-        ({"k_choices": [5, 5]}, "compression.k_choices: levels of K, each once, got [5, 5]"),
+        (
+            {"k_choices": [0]},
+            "compression.k_choices[0]: got 0, expected a whole number of at least 1",
+        ),
+        (
+            {"k_choices": ["0%"]},
+            "compression.k_choices[0]: got '0%', expected a whole number of at least 1, or a",
+        ),
+        (
+            {"k_choices": [5, 5]},
+            "compression.k_choices: got [5, 5], expected levels of K, each once",
+        ),
         (
             {"k_choices": ["energy:110%"]},
-            "k_choices[0]: a share of the energy above 0%, at most 100%, got 'energy:110%'",
+            "k_choices[0]: got 'energy:110%', expected a share of the energy above "
+            "0%, at most 100%",
         ),
         (
             {"k_choices": ["energy:90%"]},
-            "compression.k_choices: a level of energy behind top-k alone",
+            "compression.k_choices: got 'random-k@energy:90%', expected a level of "
+            "energy behind top-k alone",
         ),
-        ({"k": "energy:90%"}, "compression.k: a whole number of at least 1"),
-        ({"strategies": ["qsgd@5"]}, "strategies[0]: no level behind qsgd(16)"),
-        ({"strategies": ["top-k@0"]}, "strategies[0]: a whole number of at least 1"),
-        ({"pairs": "factored"}, "compression.pairs: full, or k_choices beside strategies"),
-        ({"pairs": "both"}, "compression.pairs: full or factored"),
+        (
+            {"k": "energy:90%"},
+            "compression.k: got 'energy:90%', expected a whole number of at least 1",
+        ),
+        ({"strategies": ["qsgd@5"]}, "strategies[0]: got 5, expected no level behind qsgd(16)"),
+        (
+            {"strategies": ["top-k@0"]},
+            "strategies[0]: got 0, expected a whole number of at least 1",
+        ),
+        (
+            {"pairs": "factored"},
+            "compression.pairs: got 'factored', expected full, or k_choices beside strategies",
+        ),
+        ({"pairs": "both"}, "compression.pairs: got 'both', expected full or factored"),
         (
             {"strategies": ["top-k"], "k_choices": ["energy:90%"], "index_code": "rice"},
-            "compression.index_code: an index code whose length tells K",
+            "compression.index_code: got 'rice', expected an index code whose length tells K",
         ),
     ],
 )
@@ -115,14 +135,16 @@ def test_a_rank_above_the_matrices_is_refused_before_anything_runs(tmp_path, cap
     code, said = run(tmp_path, capsys, text.replace("RANK", "61"))
     assert code == 2
     assert (
-        f"compression.strategies: prototype small: {codec}: rank: a rank of at most 60, that of "
-        "the largest matrix, got 61"
+        f"compression.strategies: prototype small: {codec}: rank: got 61, expected a rank of at "
+        "most 60, that of the largest matrix"
     ) in said.err
     assert run(tmp_path, capsys, text.replace("RANK", "60"))[0] == 0
     policy = f"policy: {{kind: uniform, strategy: {codec}(61)}}\n"
     code, said = run(tmp_path, capsys, f"clients: [{ASSUMED}]\n{policy}")
     assert code == 2
-    assert f"policy: prototype small: {codec}: rank: a rank of at most 60" in said.err
+    assert (
+        f"policy: prototype small: {codec}: rank: got 61, expected a rank of at most 60" in said.err
+    )
 
 
 def test_a_codec_whose_time_no_profile_knows_is_one_sentence(tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simfed.cli.app import app
-from simfed.registry import REGISTRIES
+from simfed.ground.registry import REGISTRIES
 from simfed.scenario.reference import reference_page, scenario_schema
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scenario.md"
@@ -72,7 +72,7 @@ def test_a_policy_of_ones_own_is_in_schema_and_page(monkeypatch):
             pass
 
     monkeypatch.setitem(REGISTRIES["policy"]._added, "mine", Mine)
-    mine = scenario_schema()["$defs"]["Policy.mine"]
+    mine = scenario_schema()["$defs"]["PolicySpec.mine"]
     assert mine["properties"]["depth"] == {"default": 3, "title": "Depth", "type": "integer"}
     assert mine["properties"]["mood"]["default"] == "good"
     assert sections()["`policy` of `kind: mine`"].strip().startswith("Mine alone.")
@@ -93,7 +93,11 @@ def test_a_policy_of_ones_own_is_in_schema_and_page(monkeypatch):
 )
 def test_an_editor_knows_which_keys_go_with_which_kind(policy, valid):
     document = scenario_schema()
-    schema = {"$ref": "#/$defs/Policy", "$defs": document["$defs"], "$schema": document["$schema"]}
+    schema = {
+        "$ref": "#/$defs/PolicySpec",
+        "$defs": document["$defs"],
+        "$schema": document["$schema"],
+    }
     assert jsonschema.Draft202012Validator(schema).is_valid(policy) == valid
 
 

@@ -6,14 +6,14 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from simfed.errors import InputErrors
-from simfed.registry import Only, registry
+from simfed.ground.errors import InputErrors
+from simfed.ground.registry import Only, registry
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.fleet_file import FleetFile
 from simfed.scenario.load import apply_overrides, validated
-from simfed.scenario.network import Network
+from simfed.scenario.network import NetworkSpec
 from simfed.scenario.options import OfKind
-from simfed.scenario.policy import Policy
+from simfed.scenario.policy import PolicySpec
 from simfed.scenario.reference import scenario_schema
 from simfed.scenario.section import OnlyWith, Section, _from_the_top, marked
 
@@ -108,7 +108,9 @@ def test_a_key_of_another_kind_is_refused_with_the_kind_that_uses_it(mark):
         with pytest.raises(ValidationError) as caught:
             mapping.model_validate({key: of for key, of in value.items() if of is not None})
         said = (
-            f"{name} belongs to {only.key}" if only.values else f"{name!r} only beside {only.key}"
+            f"{name} belongs to {only.key}"
+            if only.values
+            else f"without {only.key}, {name} says nothing"
         )
         assert said in str(caught.value)
 
@@ -130,16 +132,19 @@ def test_keys_of_another_format_of_traces_are_refused(format):
 def test_kinds_of_policies_that_do_not_learn_have_no_reward():
     for kind in registry("policy").names():
         options = {"uniform": {"strategy": "top-k"}}.get(kind, {})
-        said = str(complaint(Policy, {"kind": kind, "reward": {}, **options}))
+        said = str(complaint(PolicySpec, {"kind": kind, "reward": {}, **options}))
         learns = getattr(registry("policy").get(kind), "learns", True)
-        assert ("no reward with policy" in said) is not learns
+        assert ("does not use reward" in said) is not learns
 
 
 def test_options_of_parts_are_marked_in_their_constructors():
     for method, said in (
         ({"kind": "fedopt", "optimizer": "momentum", "beta2": 0.9}, "beta2 belongs to optimizer"),
         ({"kind": "fedasync", "b": 2}, "b belongs to staleness hinge"),
-        ({"kind": "feddf", "held_out": 0, "patience": 2}, "'patience' only beside held_out"),
+        (
+            {"kind": "feddf", "held_out": 0, "patience": 2},
+            "without held_out, patience says nothing",
+        ),
     ):
         with pytest.raises(InputErrors, match=said):
             load({"method": method})
@@ -173,7 +178,9 @@ def test_what_the_scenario_as_a_whole_decides_is_refused_or_used_everywhere():
             refused.add(mark)
             with pytest.raises(InputErrors) as caught:
                 load(changed)
-            assert f"({name} belongs to " in str(caught.value) or "only beside" in str(caught.value)
+            assert f"({name} belongs to " in str(caught.value) or "says nothing" in str(
+                caught.value
+            )
     every = {(m.__name__, name) for m, name, only in MARKS if only.from_the_top}
     assert refused == every == used
 
@@ -198,7 +205,13 @@ def test_null_takes_back_what_an_extended_file_says():
 
 def test_no_public_images_may_be_said_where_there_is_no_use_for_any():
     assert load({"method": "fedavg", "dataset.public": 0}).public_samples == 0
-    with pytest.raises(InputErrors, match="no public with method fedavg, which does not use it"):
+    with pytest.raises(
+        InputErrors,
+        match=(
+            r"used\.yaml: dataset: method fedavg does not use public \(public "
+            "belongs to method fedkd, feddf, fedmd, kt-pfl"
+        ),
+    ):
         load({"method": "fedavg", "dataset.public": 1})
 
 
@@ -218,7 +231,9 @@ def test_every_error_of_the_kind_is_said_at_once():
 
 def test_time_and_rate_come_from_two_columns():
     trace = {"file": "up.csv", "format": "csv", "end": "hold", "time_column": 1}
-    with pytest.raises(InputErrors, match="rate_column: another column than time_column, got 1"):
+    with pytest.raises(
+        InputErrors, match="rate_column: got 1, expected another column than time_column"
+    ):
         load({"clients[0].link.up": trace})
 
 
@@ -241,5 +256,5 @@ def test_editors_refuse_the_same(tmp_path):
 
 
 def test_every_mark_is_one_of_the_two():
-    assert Network in {mapping for mapping, _, _ in MARKS}
+    assert NetworkSpec in {mapping for mapping, _, _ in MARKS}
     assert {type(only) for _, _, only in MARKS} == {Only, OnlyWith}

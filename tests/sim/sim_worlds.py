@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfed.device import build_processor, load_profile
+from simfed.fleet.tasks import Tasks
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
 from simfed.net import Network, Star
 from simfed.policy import Replay
 from simfed.record import Recorder, RunDirectory, open_run, summarise
-from simfed.registry import registry
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 from simfed.sim import Simulation, TimeOnlyWorkload
-from simfed.tasks import Tasks
 
 D = 15_738
 
@@ -108,9 +108,9 @@ def build(
     def make_policy(client):
         policy = plain.policy_of_group(plain.clients[group_of[client]])
         if recorded is not None:
-            return Replay(plain.compression.strategies, recorded=recorded.arms(client))
+            return Replay(plain.compression.choices, recorded=recorded.arms(client))
         cls = registry("policy").get(policy.kind)
-        return cls(plain.compression.strategies, policy.reward.clip, **policy.options)
+        return cls(plain.compression.choices, policy.reward.clip, **policy.options)
 
     simulation = Simulation(
         plain,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sim_worlds as sim
 
-from simfed.errors import RunFailed
+from simfed.ground.errors import RunFailed
 from simfed.net import Star
 
 K_BYTES = 8 * 1000  # raw32: 4 bytes of value, 4 of index
@@ -91,7 +91,7 @@ def test_a_device_that_gives_no_number_ends_the_run_with_a_sentence():
 
 
 def test_what_a_device_lacks_is_an_input_error_with_its_place():
-    from simfed.errors import InputError
+    from simfed.ground.errors import InputError
 
     plain = sim.scenario(prototypes={"small": {"model": "logistic-regression"}})
     with pytest.raises(InputError, match="rtx3090-ryzen4800h: training"):

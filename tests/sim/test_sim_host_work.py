@@ -4,8 +4,8 @@ there."""
 import pytest
 
 import simfed
-from simfed.audit import verify
-from simfed.errors import RunFailed
+from simfed.ground.errors import RunFailed
+from simfed.verify.audit import verify
 
 TIMES = {"training": "10 ms", "compression": "1 ms"}
 LATE = {"noise": {"kind": "lognormal", "cv": 0.5}}

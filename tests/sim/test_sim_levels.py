@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 import simfed
-from simfed.audit import verify
-from simfed.errors import InputError, Interrupted, RunFailed
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError, Interrupted, RunFailed
+from simfed.ground.levels import entries
+from simfed.ground.seeding import Streams
+from simfed.learn.kit import Kit
 from simfed.learn.plain import plain_rounds
-from simfed.learn.worker import Worker
-from simfed.levels import entries, split_arm
 from simfed.replay.store import TrajectoryStore
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
+from simfed.verify.audit import verify
 
 D = {"small": 15_738, "wide": 61_706}
 LEVELS = {"strategies": ["top-k", "random-k"], "k_choices": [100, "2%"], "index_code": "fixed"}
@@ -91,17 +92,17 @@ def test_k_is_that_of_the_arm_and_of_the_clients_model(runs, name):
     parts = runs(name).participations
     assert parts["arm"].nunique() > 2
     for row in parts.itertuples():
-        codec, level = split_arm(row.arm)
-        assert row.k == entries(level, D[row.prototype])
+        choice = Choice.of(row.arm)
+        assert row.k == entries(choice.level, D[row.prototype])
         assert row.uplink_bytes == simfed.compress.wire.uplink_bytes(
-            codec, D[row.prototype], row.k, "fixed"
+            choice.strategy, D[row.prototype], row.k, "fixed"
         )
 
 
 def test_compression_takes_as_long_as_the_profile_says_for_this_k(runs):
     run = runs("moving")
     device = {}
-    from simfed.assembly import Parts
+    from simfed.experiment.assembly import Parts
 
     parts = Parts(world("moving"))
     for row in run.participations.itertuples():
@@ -142,7 +143,11 @@ def test_who_watches_time_alone_plays_the_same_without_learning(runs):
 
 def test_learning_without_a_clock_refuses_who_watches_time():
     scenario = world("balanced")
-    with pytest.raises(InputError, match=r"policy.kind: .* no time .*, got 'balance'"):
+    with pytest.raises(
+        InputError,
+        match=r"policy.kind: got 'balance', expected .* no "
+        r"time .*",
+    ):
         next(plain_rounds(scenario, None, Streams(0)))
 
 
@@ -194,17 +199,17 @@ def test_a_uniform_level_is_the_same_as_that_k():
 
 @pytest.mark.parametrize("policy", [{"kind": "uniform", "strategy": "random-k@50"}, ENERGY])
 def test_an_update_that_is_not_finite_names_client_and_round(monkeypatch, policy):
-    train = Worker.train
+    trained_each = Kit.trained_each
 
-    def spoiled(self, unit):
-        answer = train(self, unit)
-        if unit.round == 2 and 3 in unit.clients:
-            prototype = self.prototype_of[3]
-            prototype.residuals[prototype.row[3]][7] = np.inf
-        return answer
+    def spoiled(self, participations):
+        answers = trained_each(self, participations)
+        for (who, round, _), (model, _) in zip(participations, answers, strict=True):
+            if (who.client, round) == (3, 2):
+                model["gradient"][7] = np.inf
+        return answers
 
-    monkeypatch.setattr(Worker, "train", spoiled)
-    with pytest.raises(RunFailed, match="client 3, round 2: the update has values"):
+    monkeypatch.setattr(Kit, "trained_each", spoiled)
+    with pytest.raises(RunFailed, match="client 3, round 2: update has values"):
         simfed.run(world(policy=policy), workers=1, progress=False)
 
 
@@ -212,15 +217,15 @@ def test_an_update_that_is_not_finite_names_client_and_round(monkeypatch, policy
 def test_so_it_does_with_a_hosted_method(monkeypatch, compression):
     from simfed.learn.methods.scaffold import Scaffold
 
-    train = Scaffold.train
+    trained = Scaffold.trained
 
-    def spoiled(self, kit, who, round, down, own):
-        values, own = train(self, kit, who, round, down, own)
+    def spoiled(self, kit, who, round, *arguments):
+        values, own = trained(self, kit, who, round, *arguments)
         if (who.client, round) == (1, 2):
             values["update"][3] = np.nan
         return values, own
 
-    monkeypatch.setattr(Scaffold, "train", spoiled)
+    monkeypatch.setattr(Scaffold, "trained", spoiled)
     changes = {"compression": compression, "policy": {"kind": "exp3"}}
     with pytest.raises(RunFailed, match="client 1, round 2: update has values"):
         simfed.run(world("hosted", **changes), workers=1, progress=False)

@@ -10,13 +10,13 @@ import sim_worlds as sim
 from test_sim_clock import spans
 
 from simfed.device import build_processor, load_profile
-from simfed.errors import InputError
-from simfed.method import Field, Method, Plan, Work
+from simfed.ground.errors import InputError
+from simfed.ground.method import Field, Method, Plan, Work
+from simfed.ground.registry import REGISTRIES, register
+from simfed.ground.seeding import Streams
 from simfed.net import Star
-from simfed.record import verify
 from simfed.record.summary import critical_sentences
-from simfed.registry import REGISTRIES, register
-from simfed.seeding import Streams
+from simfed.verify.invariants import verify
 
 MODEL = "lenet5-half"
 
@@ -254,7 +254,7 @@ def test_a_time_only_run_of_a_method_imports_no_torch():
 import sys
 from dataclasses import dataclass
 import simfed
-from simfed.method import Field, Method, Plan, Work
+from simfed.ground.method import Field, Method, Plan, Work
 from simfed.scenario import Scenario
 @dataclass(frozen=True)
 class Local(Method):

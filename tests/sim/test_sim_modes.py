@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.net import Star
-from simfed.record import verify
+from simfed.verify.invariants import verify
 
 LATE = {"mode": "deadline", "deadline": "2 s", "late": "merge"}
 

@@ -6,12 +6,12 @@ import math
 import pytest
 import sim_worlds as sim
 
-from simfed.contract import Evaluation, Outcome
-from simfed.errors import RunFailed
+from simfed.ground.contract import Evaluation, Outcome
+from simfed.ground.errors import RunFailed
+from simfed.ground.registry import REGISTRIES
+from simfed.ground.seeding import Streams
 from simfed.net import Star
 from simfed.policy import Ascend
-from simfed.registry import REGISTRIES
-from simfed.seeding import Streams
 
 UNCLIPPED = {"kind": "ascend", "warmup": 1, "reward": {"clip": None}}
 ARMS = ("top-k", "random-k", "periodic-k")
@@ -28,9 +28,9 @@ class Scripted:
     def __getattr__(self, name):
         return getattr(self._sizes, name)
 
-    def execute(self, task, arm, k):
-        self.log.append(("execute", task.round, task.client, arm))
-        return self._sizes.execute(task, arm, k)
+    def execute(self, task, choice):
+        self.log.append(("execute", task.round, task.client, choice.strategy))
+        return self._sizes.execute(task, choice)
 
     def merge(self, round, contributions, weights=()):
         self.log.append(("merge", round, [c.task.client for c in contributions]))

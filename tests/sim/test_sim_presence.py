@@ -6,7 +6,7 @@ import pytest
 
 import simfed
 from simfed.cli import main
-from simfed.errors import InputErrors, RunFailed
+from simfed.ground.errors import InputErrors, RunFailed
 from simfed.scenario import Scenario
 
 
@@ -109,7 +109,7 @@ def test_utility_guided_selection_is_told_losses():
 
 
 def test_other_selections_need_cohorts():
-    with pytest.raises(ValueError, match="'selection' only beside clients_per_round"):
+    with pytest.raises(ValueError, match="without clients_per_round, selection says nothing"):
         scenario(
             aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3},
             participation={"selection": "oort"},
@@ -123,14 +123,19 @@ def test_wrong_modes_are_one_sentence_each(tmp_path):
     )
     for aggregation, said in {
         "{mode: deadline, deadline: 0 s}": "a duration above 0",
-        "{mode: deadline}": "the key 'deadline' beside mode deadline",
+        "{mode: deadline}": "the key 'deadline' is missing beside mode deadline",
         "{mode: buffered, buffer: 2, concurrency: 9}": "at most the 4 clients",
         "{mode: synchronous, deadline: 3 s}": "deadline belongs to mode deadline",
         "{mode: first, staleness: {kind: constant}}": "staleness only where the late are merged",
         "{mode: frist}": "first",
-        "{mode: first}": "clients_per_round: fewer than the 4 clients with mode first",
-        "{mode: buffered, buffer: 0, concurrency: 2}": "a whole number of at least 1, got 0",
-        "{mode: asynchronous, concurrency: 2, staleness: {bound: -1}}": "at least 0, got -1",
+        "{mode: first}": (
+            "clients_per_round: got None, expected fewer than the 4 clients with "
+            "mode first, which asks more clients than"
+        ),
+        "{mode: buffered, buffer: 0, concurrency: 2}": "got 0, expected a whole number of at least",
+        "{mode: asynchronous, concurrency: 2, staleness: {bound: -1}}": (
+            "got -1, expected a whole number of at least 0"
+        ),
     }.items():
         file = tmp_path / "x.yaml"
         file.write_text(text + f"aggregation: {aggregation}\n")

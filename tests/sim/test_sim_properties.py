@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simfed.net import Star
-from simfed.record import verify
+from simfed.verify.invariants import verify
 
 TIMES = (
     "downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "slack_s",

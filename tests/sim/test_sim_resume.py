@@ -3,9 +3,9 @@
 import pytest
 import sim_worlds as sim
 
-from simfed.errors import InputError, Interrupted, RunFailed
+from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.net import Star
-from simfed.record import verify
+from simfed.verify.invariants import verify
 
 STAR = Star(4, up_bytes_per_s=[1e3, 2e3, 3e3, 4e3], receive_bytes_per_s=6e3, latency_s=0.01)
 CLIENTS = [
@@ -27,11 +27,12 @@ class Rewarding:
         return getattr(self._sizes, name)
 
     def merge(self, round, contributions, weights=()):
-        from simfed.contract import Outcome
+        from simfed.ground.contract import Outcome
 
         done = self._sizes.merge(round, contributions)
         local = {
-            c.task.label: (1.0 / round, 1.0 / round - 1e-3 * len(c.arm)) for c in contributions
+            c.task.label: (1.0 / round, 1.0 / round - 1e-3 * len(c.choice.strategy))
+            for c in contributions
         }
         return Outcome(round, done.model_version, local_loss=local)
 
@@ -44,7 +45,7 @@ def plain(rounds=7):
 
 def world(recorder=None, rounds=7):
     from simfed.device import build_processor, load_profile
-    from simfed.seeding import Streams
+    from simfed.ground.seeding import Streams
 
     sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain(rounds), down_bytes=100.0))
     processor = build_processor({"noise": {"cv": 0.3}}, load_profile("rtx3090-ryzen4800h"))

@@ -8,9 +8,10 @@ import pytest
 import sim_worlds as sim
 from test_sim_resume import stop_after
 
-from simfed.errors import Interrupted
-from simfed.record import Checkpoint, verify
+from simfed.ground.errors import Interrupted
+from simfed.record import Checkpoint
 from simfed.record.schema import TABLES
+from simfed.verify.invariants import verify
 
 
 @pytest.mark.parametrize("server", [False, True], ids=["", "server device"])
@@ -59,19 +60,17 @@ def learning_scenario(method, mode):
 
 
 def learning_world(plain, data):
+    from simfed.ground.seeding import Streams
     from simfed.learn.hosted import HostedWorkload
-    from simfed.learn.workload import LearningWorkload
-    from simfed.seeding import Streams
 
-    kind = LearningWorkload if plain.method.kind in ("fedkd", "fedavg") else HostedWorkload
-    return modes.world(plain, workload=kind(plain, Streams(0), data=data))
+    return modes.world(plain, workload=HostedWorkload(plain, Streams(0), data=data))
 
 
 def tiny_federation(plain):
     """120 images of 28×28 with a stripe, dealt to the scenario's clients."""
+    from simfed.ground.seeding import Streams
     from simfed.learn.data import Dataset, deal
     from simfed.learn.federation import Federation
-    from simfed.seeding import Streams
 
     rng = np.random.default_rng(5)
     labels = np.arange(150) % 10

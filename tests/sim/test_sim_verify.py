@@ -9,9 +9,10 @@ import pytest
 import sim_worlds as sim
 from test_sim_resume import plain, world
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.net import Star
-from simfed.record import fingerprint, open_run, verify
+from simfed.record import fingerprint, open_run
+from simfed.verify.invariants import verify
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,12 @@ import sim_worlds as sim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.errors import InputError
+from simfed.compress.choice import Choice
+from simfed.fleet.selection import cohort
+from simfed.ground.errors import InputError
+from simfed.ground.method import Field, Plan
+from simfed.ground.seeding import Streams
 from simfed.policy import Pull
-from simfed.seeding import Streams
-from simfed.selection import cohort
 from simfed.sim import Recorded, TimeOnlyWorkload
 from simfed.sim.population import Population
 
@@ -24,7 +26,7 @@ def test_sizes_are_those_of_the_wire_plus_charged_buffers():
     task = sides.task(1, 3)
     d, buffers = task.parameters, task.who.size.buffers
     assert (task.client, task.downlink_bytes) == (3, 4 * (d + buffers))
-    sent = sides.execute(task, "top-k", 500)
+    sent = sides.execute(task, Choice("top-k", 500))
     assert sent.uplink_bytes() == 500 * (32 + np.log2(d)) / 8 + 4 * buffers
 
 
@@ -32,7 +34,7 @@ def test_what_is_not_charged_weighs_nothing():
     def sizes(**changes):
         sides = workload(prototypes={"small": {"model": "resnet18"}}, **changes)
         task = sides.task(1, 0)
-        return task.downlink_bytes, sides.execute(task, "dense", 1).uplink_bytes()
+        return task.downlink_bytes, sides.execute(task, Choice("dense", 1)).uplink_bytes()
 
     d, buffers = 11_172_810, 9600
     assert sizes() == (4 * (d + buffers), 4 * (d + buffers))
@@ -44,7 +46,7 @@ def test_what_is_not_charged_weighs_nothing():
 def test_the_version_counts_merges_of_something():
     sides = workload()
     assert sides.merge(1, []).model_version == 0
-    sent = sides.execute(sides.task(1, 0), "top-k", 5)
+    sent = sides.execute(sides.task(1, 0), Choice("top-k", 5))
     assert sides.merge(1, [sent]).model_version == 1
     assert sides.task(2, 0).model_version == 1
 
@@ -52,7 +54,7 @@ def test_the_version_counts_merges_of_something():
 def test_a_size_that_depends_on_the_data_needs_a_record():
     sides = workload("rice")
     with pytest.raises(InputError, match=r"rice with top-k.*policy\.arms_from: RUN"):
-        sides.execute(sides.task(1, 0), "top-k", 500)
+        sides.execute(sides.task(1, 0), Choice("top-k", 500))
 
 
 def test_a_recorded_run_gives_arms_and_sizes_back(tmp_path):
@@ -64,7 +66,7 @@ def test_a_recorded_run_gives_arms_and_sizes_back(tmp_path):
     assert replayed.column("participations", "arm") == full.participations.arm.tolist()
     assert replayed.column("rounds", "finished_at_s") == full.rounds.finished_at_s.tolist()
     assert set(replayed.column("participations", "choice")) == {"fixed"}
-    with pytest.raises(InputError, match="more than 4 times"):
+    with pytest.raises(InputError, match="only 4 participations of this client"):
         sim.build(plain.model_copy(update={"rounds": 5}), recorded=recorded).run()
 
 
@@ -79,22 +81,30 @@ def recorded_at(tmp_path, **compression):
 
 def test_a_recorded_run_at_another_k_gives_its_arms_alone(tmp_path):
     sides = workload(recorded=recorded_at(tmp_path))
-    sent = sides.execute(sides.task(1, 0), "top-k", 700)
-    assert sent.uplink_bytes() == workload().size_bytes(sides.task(1, 0), "top-k", 700)
+    sent = sides.execute(sides.task(1, 0), Choice("top-k", 700))
+    assert sent.uplink_bytes() == workload().size_bytes(sides.task(1, 0), Choice("top-k", 700))
 
 
 def test_recorded_sizes_that_depend_on_the_data_are_those_of_the_same_upload(tmp_path):
     recorded = recorded_at(tmp_path, index_code="rice")
     sides = workload("rice", recorded=recorded)
     k = sim.scenario().compression.k
-    assert sides.execute(sides.task(1, 0), "top-k", k).uplink_bytes() > 0
-    with pytest.raises(InputError, match=r"a recorded run with K 5 for client 0.*got \"?'?\d+"):
-        sides.execute(sides.task(1, 0), "top-k", 5)
-    with pytest.raises(InputError, match="client 0 takes part in round 5"):
-        sides.execute(sides.task(5, 0), "top-k", k)
+    assert sides.execute(sides.task(1, 0), Choice("top-k", k)).uplink_bytes() > 0
+    with pytest.raises(
+        InputError,
+        match=(
+            "got '1000', expected a recorded run with K 5 for client 0, as sizes "
+            "that depend on the data are taken from it"
+        ),
+    ):
+        sides.execute(sides.task(1, 0), Choice("top-k", 5))
+    with pytest.raises(InputError, match="client 0 takes no part in round 5"):
+        sides.execute(sides.task(5, 0), Choice("top-k", k))
     other = workload("rice", recorded=recorded_at(tmp_path / "other"))
-    with pytest.raises(InputError, match=r"with index code rice for client 0.*got 'raw32'"):
-        other.execute(other.task(1, 0), "top-k", k)
+    with pytest.raises(
+        InputError, match=r"got 'raw32', expected .* with index code rice for client 0"
+    ):
+        other.execute(other.task(1, 0), Choice("top-k", k))
 
 
 @given(clients=st.integers(1, 300), data=st.data())
@@ -130,9 +140,13 @@ def test_only_clients_that_took_part_have_objects():
     assert made == []
     assert people.policy(7) is people.policy(7)
     assert made == [7]
-    pull = Pull("top-k", "fixed")
-    assert people.compression(99_999, pull, sim.D) == ("top-k", 1000)
-    assert people.compression(0, pull, 10) == ("top-k", 10)
+    pull = Pull(Choice("top-k"), "fixed")
+
+    def plan(entries):
+        return Plan({}, (), {"update": Field("update", entries, compressed=True)})
+
+    assert people.compression(99_999, pull, plan(sim.D)) == Choice("top-k", 1000)
+    assert people.compression(0, pull, plan(10)) == Choice("top-k", 10)
 
 
 def test_groups_may_have_their_own_k_and_policy():

@@ -70,25 +70,61 @@ def fake_run(job, out, tell):
     directory.finish(recorder, manifest={"wall_s": {"total": 0.1}}, summary=summary)
 
 
+def wait_for_go(job, out, tell):
+    """A run of no results that ends once there is a file `go` beside the study."""
+    while not (Path(job.study).parent / "go").exists():
+        threading.Event().wait(0.02)
+    out.mkdir()
+
+
 def round_row(number, round_s):
     return Round(
-        round=number, started_at_s=(number - 1) * round_s, finished_at_s=number * round_s,
-        participants=1, late=0, dropped=0, uplink_bytes=UPLINK_BYTES, downlink_bytes=0.0,
-        rolled_back=False, critical_client=0, critical_phase="upload", critical_link=None,
-        duration_s=round_s, server_s=0.0, saved_without_critical_s=0.0,
-    )  # fmt: skip
+        round=number,
+        started_at_s=(number - 1) * round_s,
+        finished_at_s=number * round_s,
+        participants=1,
+        late=0,
+        dropped=0,
+        uplink_bytes=UPLINK_BYTES,
+        downlink_bytes=0.0,
+        rolled_back=False,
+        critical_client=0,
+        critical_phase="upload",
+        critical_link=None,
+        duration_s=round_s,
+        server_s=0.0,
+        saved_without_critical_s=0.0,
+    )
 
 
 def participation_row(number, round_s):
     """One client that trains for 0.1 s and sends for the rest of the round."""
     return Participation(
-        round=number, client=0, prototype="small", model_version=number,
-        arm="top-k", k=10, choice="fixed", outcome="aggregated",
-        started_at_s=(number - 1) * round_s, finished_at_s=number * round_s,
-        downlink_s=0.0, training_s=0.1, compression_s=0.0, uplink_s=round_s - 0.1,
-        waiting_s=0.0, offline_s=0.0, uplink_bytes=UPLINK_BYTES, downlink_bytes=0.0,
-        energy_j=JOULES, local_loss=None, gain=None, reward_raw=None, reward=None, slack_s=0.0,
-    )  # fmt: skip
+        round=number,
+        client=0,
+        prototype="small",
+        model_version=number,
+        arm="top-k",
+        k=10,
+        choice="fixed",
+        outcome="aggregated",
+        started_at_s=(number - 1) * round_s,
+        finished_at_s=number * round_s,
+        downlink_s=0.0,
+        training_s=0.1,
+        compression_s=0.0,
+        uplink_s=round_s - 0.1,
+        waiting_s=0.0,
+        offline_s=0.0,
+        uplink_bytes=UPLINK_BYTES,
+        downlink_bytes=0.0,
+        energy_j=JOULES,
+        local_loss=None,
+        gain=None,
+        reward_raw=None,
+        reward=None,
+        slack_s=0.0,
+    )
 
 
 def misbehave(job, scenario):

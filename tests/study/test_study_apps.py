@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from simfed.errors import InputError, InputErrors
+from simfed.ground.errors import InputError, InputErrors
 from simfed.study.address import addresses_under, facts_of_app
 from simfed.study.plan import plan_study
 
@@ -52,7 +52,7 @@ def test_axes_name_keys_of_the_fleet_and_of_the_apps_configuration(study):
     assert found == [(1, 125e3), (1, 625e3), (5, 125e3), (5, 625e3)] * 2
     assert [run.scenario.seed for run in plan.runs] == [3] * 4 + [4] * 4
     assert plan.runs[0].named == "times 1, up 1 Mbps, seed 3"
-    again = plan.kind.made(
+    again = plan.kind.validate(
         yaml.safe_load(plan.kind.dump(plan.runs[5].scenario)), source="job", folder="/"
     )
     assert again == plan.runs[5].scenario
@@ -73,13 +73,22 @@ def test_an_address_follows_the_apps_files_and_the_fleet(study, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"set": {}, "grid": {"seed": [1]}}, "seeds under the study's own key"),
-        ({"set": {}, "grid": {"clients[*].link.up": ["1 Mbps"]}}, "an app beside the fleet"),
+        (
+            {"set": {}, "grid": {"seed": [1]}},
+            "grid.seed: seeds stand under the study's own key seeds",
+        ),
+        (
+            {"set": {}, "grid": {"clients[*].link.up": ["1 Mbps"]}},
+            (
+                "app: the fleet of a study has no app, expected one (in the study: "
+                "set: {app: FOLDER})"
+            ),
+        ),
         (
             {"set": {"app": {"folder": "nowhere"}}},
-            "the folder of a Flower app, with its pyproject.toml, got",
+            "nowhere', expected the folder of a Flower app, with its pyproject.toml",
         ),
-        ({"set": {"app": "app", "rounds": 3}}, "one of the keys"),
+        ({"set": {"app": "app", "rounds": 3}}, "there is no key"),
         ({"grid": {"app.run_config.times": [[1], [2]]}}, "app.run_config.times"),
     ],
 )
@@ -97,5 +106,9 @@ def test_an_app_is_code_and_runs_by_consent(study):
 
 def test_an_app_needs_learning(study):
     plan = plan_study(study(), allow_plugins=True)
-    with pytest.raises(InputError, match=r"no --time-only|Flower: flwr 1\.38 to 1\.42"):
+    with pytest.raises(
+        InputError,
+        match=r"no --time-only|Flower: got 'none', "
+        r"expected flwr 1\.38 to 1\.42",
+    ):
         plan.kind.check(plan.runs[0].scenario, source="fleet.yaml", time_only=True)

@@ -8,6 +8,7 @@ import pytest
 import study_fakes as fakes
 
 from simfed.cli import main
+from simfed.study import executors
 from simfed.study.page import study_page, write_page
 
 pytestmark = pytest.mark.usefixtures("fake_runs")
@@ -21,9 +22,10 @@ def inline(monkeypatch, tmp_path):
 
 def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
     path = write_study(
-        grid={"policy.strategy": ["top-k", "random-k"]}, seeds=[0, 1, 2],
+        grid={"policy.strategy": ["top-k", "random-k"]},
+        seeds=[0, 1, 2],
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
-    )  # fmt: skip
+    )
     out = tmp_path / "out"
     assert main(["study", "run", str(path), "--out", str(out)]) == 0
     shown = capsys.readouterr()
@@ -67,34 +69,41 @@ def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
     ]
 
 
+def test_more_jobs_than_the_cores_can_do_are_not_started(capsys, monkeypatch):
+    monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: 2)
+    assert executors.LocalExecutor(1_000_000).slots() == 8
+    assert main(["study", "run", "no.yaml", "--jobs", "1000000"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "--jobs: 1,000,000 processes are too many, 8 do the work (at most a few for each core)\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["study", "run", "no.yaml"], "simfed: no.yaml: a file that exists"),
+        (["study", "run", "no.yaml"], "simfed: no.yaml: no such file"),
         (
             ["study", "run", "no.yaml", "--jobs", "0"],
-            "simfed: --jobs: a whole number of at least 1, got 0",
+            "simfed: --jobs: got 0, expected a whole number of at least 1",
         ),
         (
             ["study", "run", "no.yaml", "--device", "tpu"],
-            "simfed: --device: cpu or cuda, got 'tpu'",
+            "simfed: --device: got 'tpu', expected cpu or cuda",
         ),
-        (["study", "status", "no"], "simfed: no: a study's folder, got 'no such folder'"),
-        (["study", "table", "no"], "simfed: no: a study's folder, got 'no such folder'"),
+        (["study", "status", "no"], "simfed: no: no such folder, expected a study's folder"),
+        (["study", "table", "no"], "simfed: no: no such folder, expected a study's folder"),
         (
             ["cache", "clear", "abc"],
-            "simfed: cache: the beginning of a kept trajectory's key, got 'abc'",
+            "simfed: cache: got 'abc', expected the beginning of a kept trajectory's key",
         ),
         (
             ["study", "report", "no", "--out", "up.gif"],
-            "simfed: --out: a file that ends in .html, .png, .svg or .pdf, got 'up.gif'",
+            "simfed: --out: got 'up.gif', expected a file that ends in .html, .png, .svg or .pdf",
         ),
         (
             ["report", "no", "--out", "x.pdf"],
-            (
-                "simfed: --out: a file that ends in .html, got 'x.pdf' (simfed timeline draws png, "
-                "svg and pdf)"
-            ),
+            "simfed: --out: got 'x.pdf', expected a file that ends in .html (simfed timeline "
+            "draws png, svg and pdf)",
         ),
     ],
 )
@@ -124,7 +133,7 @@ def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
     assert first.endswith("mnist-mini, lenet5, 2 clients, seed 3")
     assert f"{tmp_path}/cache: 1 trajectory," in last
     assert main(["cache", "clear", ""]) == 2  # as from a variable that the shell does not know
-    assert "the beginning of a kept trajectory's key, got ''" in capsys.readouterr().err
+    assert "got '', expected the beginning of a kept trajectory's key" in capsys.readouterr().err
     assert main(["cache", "clear"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/cache: 1 trajectory deleted\n"
     assert main(["cache", "list"]) == 0

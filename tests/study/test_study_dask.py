@@ -12,7 +12,7 @@ import distributed
 import pytest
 import study_fakes as fakes
 
-from simfed.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed
 from simfed.study import load_study, run_study
 
 pytestmark = [
@@ -30,8 +30,8 @@ def test_a_cluster_that_does_not_answer(write_study, tmp_path, monkeypatch):
         with pytest.raises(InputError) as caught:
             executors.DaskExecutor(address, timeout_s=0.5)
     assert str(caught.value).startswith(
-        "--executor: the address of a Dask scheduler that answers within 0.5 s, "
-        f"got 'dask={address}' ("
+        f"--executor: got 'dask={address}', expected the address of a Dask scheduler that answers "
+        "within 0.5 s ("
     )
     assert "\n" not in str(caught.value)
 
@@ -48,8 +48,9 @@ def test_an_address_without_a_port_is_one_sentence(write_study, tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "simfed: --executor: the address of a Dask scheduler that answers within 10 s, "
-        "got 'dask=nowhere' (missing port number in address 'nowhere')\n"
+        "simfed: --executor: got 'dask=nowhere', expected the address of a "
+        "Dask scheduler that answers within 10 s (missing port number in "
+        "address 'nowhere')\n"
     )
 
 
@@ -94,9 +95,12 @@ def cluster(monkeypatch):
     here = os.path.dirname(__file__)
     monkeypatch.setenv("PYTHONPATH", here)  # workers import the fakes
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=None,
         silence_logs=50,
-    ) as made:  # fmt: skip
+    ) as made:
         yield made
 
 

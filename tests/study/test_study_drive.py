@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -17,14 +18,15 @@ import pytest
 import study_fakes as fakes
 import yaml
 
-from simfed.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.interrupt import CtrlC
+from simfed.experiment.interrupt import CtrlC
+from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.study import drive, load_study, run_study
-from simfed.study.kinds import OfScenarios
+from simfed.study.executors import LocalExecutor
+from simfed.study.kinds import ScenarioRuns
 from simfed.study.plan import plan_study
 from simfed.study.store import StudyFolder, disk_refuses
 from simfed.study.tables import status_lines
-from simfed.study.work import do
+from simfed.study.work import Job, do
 
 STRATEGIES = {
     "policy.strategy": ["top-k", "random-k", "periodic-k"],
@@ -152,15 +154,15 @@ def test_a_disk_that_refuses_is_found_behind_other_errors():
 def test_folders_that_cannot_be_a_studys(write_study, tmp_path):
     path = write_study(grid=STRATEGIES)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file: a folder, got 'a file'"):
+    with pytest.raises(InputError, match="file: this is a file, expected a folder"):
         study(path, tmp_path / "file")
-    with pytest.raises(InputError, match="a folder that can be written"):
+    with pytest.raises(InputError, match="cannot be written: Not a directory"):
         study(path, tmp_path / "file" / "below")
     with pytest.raises(InputError, match="a new or empty folder, or a study"):
         study(path, tmp_path)
-    with pytest.raises(InputError, match="got 'a folder without study"):
+    with pytest.raises(InputError, match="a folder without study"):
         load_study(tmp_path)
-    with pytest.raises(InputError, match="a study's folder, got 'no such folder'"):
+    with pytest.raises(InputError, match="no such folder, expected a study's folder"):
         load_study(tmp_path / "nothing")
     study(path, tmp_path / "out")
     data = yaml.safe_load(path.read_text())
@@ -171,7 +173,7 @@ def test_folders_that_cannot_be_a_studys(write_study, tmp_path):
 
 def test_a_scenario_that_cannot_run_is_found_before_anything_runs(write_study, tmp_path):
     path = write_study(grid={"clients[0].device.profile": ["rtx3090-ryzen4800h", "rtx3091"]})
-    with pytest.raises(InputErrors, match="a calibration profile"):
+    with pytest.raises(InputErrors, match="no calibration profile"):
         study(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -184,7 +186,7 @@ def test_a_policy_that_learns_is_refused_where_nothing_does(write_study, tmp_pat
     (error,) = caught.value.errors
     assert str(error) == (
         f"{path}: with policy ascend, rounds 5: {tmp_path}/base.yaml: policy.kind: "
-        "a policy that needs no rewards in a time-only run, got 'ascend' "
+        "got 'ascend', expected a policy that needs no rewards in a time-only run "
         "(policy.arms_from: RUN replays the arms of a full run)"
     )
     assert not (tmp_path / "out").exists()
@@ -198,8 +200,8 @@ def test_sizes_that_depend_on_data_are_refused_where_nothing_is_learned(write_st
 
 
 def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path, monkeypatch):
-    from simfed import reading
     from simfed.device import find_profile, load
+    from simfed.ground import reading
 
     parsed = []
     real = reading._Loader
@@ -210,7 +212,7 @@ def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path
     path = write_study(set={"clients[*].device.profile": "mine"}, grid=STRATEGIES, seeds=[0, 1, 2])
     read = plan_study(path)
     before = len(parsed)  # the study file and the base
-    drive._states(read, str(path), "cpu", False, replays=True)
+    drive.run_states(read, str(path), "cpu", False, replays=True)
     assert len(parsed) == before + 1
     # what a profile is told of one run is not known to another
     one, other = load.load_profile(mine), load.load_profile(mine)
@@ -258,9 +260,9 @@ def test_of_two_workers_that_do_the_same_the_first_counts(write_study, tmp_path)
 
 def test_an_executor_that_does_not_exist(write_study, tmp_path):
     path = write_study(grid=STRATEGIES)
-    with pytest.raises(InputError, match="local or dask=ADDRESS, got 'slurm'"):
+    with pytest.raises(InputError, match="got 'slurm', expected local or dask=ADDRESS"):
         study(path, tmp_path / "out", executor="slurm")
-    with pytest.raises(InputError, match="local or dask=ADDRESS, got 'dask='"):
+    with pytest.raises(InputError, match="--executor: got 'dask=', expected local or dask=ADDRESS"):
         study(path, tmp_path / "out", executor="dask=")
 
 
@@ -405,13 +407,48 @@ def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write_study, tmp_pat
     assert again.fingerprint == result.fingerprint
 
 
-def test_interrupted_is_what_a_caller_sees(write_study, tmp_path, monkeypatch):
-    def interrupt(*_):
+def test_a_run_begins_again_where_an_idle_worker_died_beside_its_own(tmp_path):
+    folder = StudyFolder(tmp_path / "out")
+    folder.make("test")
+    strangers = multiprocessing.active_children()
+    executor = LocalExecutor(2)
+
+    def submit(address):
+        runner = "study_fakes:wait_for_go"
+        executor.submit(Job(address, str(folder.path), "", "", None, runner=runner))
+
+    def wait_for(count):
+        ended = []
+        while len(ended) < count:
+            ended += executor.ended(1.0)
+        return {result.address: result.status for result in ended}
+
+    go = tmp_path / "go"
+    go.touch()
+    submit("a")
+    submit("b")
+    assert wait_for(2) == {"a": "finished", "b": "finished"}
+    go.unlink()
+    submit("c")
+    for worker in multiprocessing.active_children():
+        if worker not in strangers:
+            worker.kill()
+            worker.join()
+    go.touch()
+    try:
+        assert wait_for(1) == {"c": "finished"}
+    finally:
+        executor.close()
+
+
+class InterruptedInline(fakes.Inline):
+    def ended(self, timeout_s):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(drive, "_take", interrupt)
+
+def test_interrupted_is_what_a_caller_sees(write_study, tmp_path):
     with pytest.raises(Interrupted, match=r"interrupted with \d of 3 runs finished"):
-        study(write_study(grid=STRATEGIES), tmp_path / "out")
+        study(write_study(grid=STRATEGIES), tmp_path / "out", executor=InterruptedInline())
 
 
 def swallowing(function):
@@ -430,7 +467,7 @@ def test_ctrl_c_is_not_lost_in_code_that_swallows_it(write_study, tmp_path, monk
     before = signal.getsignal(signal.SIGINT)
     path = write_study(grid=STRATEGIES)
     with monkeypatch.context() as patch:
-        patch.setattr(OfScenarios, "dump", swallowing(OfScenarios.dump))
+        patch.setattr(ScenarioRuns, "dump", swallowing(ScenarioRuns.dump))
         with pytest.raises(Interrupted, match="interrupted with 1 of 3 runs finished"):
             study(path, tmp_path / "out")
     assert len(fakes.begun(tmp_path / "out")) == 1

@@ -5,7 +5,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.errors import InputError, InputErrors
+from simfed.ground.errors import InputError, InputErrors
 from simfed.study.plan import label_of, plan_study, short_names
 
 TOP = {"kind": "uniform", "strategy": "top-k"}
@@ -59,8 +59,8 @@ def test_in_a_point_written_out_the_later_key_counts(write_study):
     assert [run.scenario.clients[0].link.up * 8 for run in plan.runs] == [5e6, 6e6]
     assert complaints(write_study(zip={UP: ["5 Mbps"], "clients[0].link.up": ["6 Mbps"]})) == [
         (
-            "zip.clients[0].link.up: one axis for each key (this one stands in "
-            "zip.clients[*].link.up too), got 'clients[0].link.up'"
+            "zip.clients[0].link.up: got 'clients[0].link.up', expected one axis for "
+            "each key (this one stands in zip.clients[*].link.up too)"
         )
     ]
 
@@ -93,73 +93,77 @@ def test_defaults_hang_on_each_points_own_values(write_study):
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ({"grid": {}}, "grid: at least one key path with its values, got {}"),
-        ({"grid": {"policy": []}}, "grid.policy: at least one value, got []"),
+        ({"grid": {}}, "grid: got {}, expected at least one key path with its values"),
+        ({"grid": {"policy": []}}, "grid.policy: got [], expected at least one value"),
         (
             {"grid": {"policy": 3}},
-            "grid.policy: a list of values, or a mapping of label to value, got 3",
+            "grid.policy: got 3, expected a list of values, or a mapping of label to value",
         ),
         (
             {"zip": {"rounds": [1, 2], "seed": [1]}},
-            "zip: as many values for every key, got {'rounds': 2, 'seed': 1}",
+            "zip: got {'rounds': 2, 'seed': 1}, expected as many values for every key",
         ),
-        ({"list": [3]}, "list: a mapping of key path to value in each entry, got 3"),
-        ({"seeds": []}, "seeds: at least one seed, each once, got []"),
-        ({"seeds": [1, 1]}, "seeds: at least one seed, each once, got [1, 1]"),
+        ({"list": [3]}, "list: got 3, expected a mapping of key path to value in each entry"),
+        ({"seeds": []}, "seeds: got [], expected at least one seed, each once"),
+        ({"seeds": [1, 1]}, "seeds: got [1, 1], expected at least one seed, each once"),
         (
             {"gird": {}},
-            (
-                "one of the keys name, base, set, seeds, grid, zip, list, compare or plugins, "
-                "got 'gird' (did you mean 'grid'?)"
-            ),
+            "there is no key 'gird' here, expected name, base, set, seeds, grid, zip, list, "
+            "compare or plugins (did you mean 'grid'?)",
         ),
         (
             {"grid": {"clients[*].lnk.up": ["5 Mbps"]}},
-            (
-                "grid.clients[*].lnk.up: one of the keys count, prototype, device, link, k, "
-                "devices, availability, failure or policy, got 'lnk' (did you mean 'link'?)"
-            ),
+            "grid.clients[*].lnk.up: there is no key 'lnk' here, expected count, prototype, "
+            "device, link, k, devices, availability, failure or policy (did you mean 'link'?)",
         ),
-        ({"grid": {"clients[7].k": [3]}}, "grid.clients[7].k: an index below 1, got 7"),
-        ({"grid": {"a..b": [3]}}, "grid.a..b: a key path such as clients[*].link.up, got 'a..b'"),
-        ({"grid": {"seed": [3]}}, "grid.seed: seeds under the study's own key: seeds"),
-        ({"grid": {"rounds": [3, 3]}}, "grid.rounds: each value once, got 3"),
+        ({"grid": {"clients[7].k": [3]}}, "grid.clients[7].k: got 7, expected an index below 1"),
+        (
+            {"grid": {"a..b": [3]}},
+            "grid.a..b: got 'a..b', expected a key path such as clients[*].link.up",
+        ),
+        ({"grid": {"seed": [3]}}, "grid.seed: seeds stand under the study's own key seeds"),
+        ({"grid": {"rounds": [3, 3]}}, "grid.rounds: got 3, expected each value once"),
         (
             {"grid": {"rounds": [3]}, "zip": {"rounds": [4]}},
-            "zip.rounds: one axis for each key (this one stands in grid.rounds too), got 'rounds'",
+            "zip.rounds: got 'rounds', expected one axis for each key (this one "
+            "stands in grid.rounds too)",
         ),
         (
             {"grid": {UP: ["5 Mbps"], "clients[0].link.up": ["5 Mbps"]}},
             (
-                "grid.clients[0].link.up: one axis for each key (this one stands in "
-                "grid.clients[*].link.up too), got 'clients[0].link.up'"
+                "grid.clients[0].link.up: got 'clients[0].link.up', expected one "
+                "axis for each key (this one stands in grid.clients[*].link.up too)"
             ),
         ),
         (
             {"grid": {"policy": [{"kind": "ascend", "c": 3}], "policy.c": [3]}},
             (
-                "grid.policy.c: one axis for each key (a value of grid.policy sets this one too), "
-                "got 'policy.c'"
+                "grid.policy.c: got 'policy.c', expected one axis for each key (a "
+                "value of grid.policy sets this one too)"
             ),
         ),
         (
             {"grid": {"rounds": [3]}, "compare": {"arms": "round"}},
-            "compare.arms: an axis of this study: rounds, got 'round' (did you mean 'rounds'?)",
+            "compare.arms: got 'round', expected an axis of this study: rounds (did "
+            "you mean 'rounds'?)",
         ),
-        ({"compare": {"arms": "rounds"}}, "compare.arms: no arms: there is no axis, got 'rounds'"),
+        (
+            {"compare": {"arms": "rounds"}},
+            "compare.arms: got 'rounds', expected no arms: there is no axis",
+        ),
         (
             {"grid": {"rounds": [3]}, "compare": {"baseline": 3}},
-            "compare: the key arms beside baseline",
+            "compare: the key arms is missing beside baseline",
         ),
         (
             {"grid": {"rounds": [3]}, "compare": {"arms": "rounds", "baseline": 4}},
-            "compare.baseline: a value of rounds: 3, got '4'",
+            "compare.baseline: got '4', expected a value of rounds: 3",
         ),
         (
             {"compare": {"thresholds": [90]}},
-            "compare.thresholds[0]: an accuracy above 0 and below 1, got 90",
+            "compare.thresholds[0]: got 90, expected an accuracy above 0 and below 1",
         ),
-        ({"set": {"roundz": 3}}, "set.roundz: one of the keys "),
+        ({"set": {"roundz": 3}}, "set.roundz: there is no key 'roundz' here, expected "),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(write_study, keys, expected):
@@ -172,23 +176,23 @@ def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(write
     path = write_study(grid={UP: ["5 Mb", "5 Mbps"], "rounds": [3, 4]})
     assert complaints(path) == [
         (
-            f"with up 5 Mb, rounds 3: {base}: clients[0].link.up: a rate with its unit such as 20 "
-            f"Mbps, got '5 Mb'"
+            f"with up 5 Mb, rounds 3: {base}: clients[0].link.up: got '5 Mb', expected a rate with "
+            "its unit such as 20 Mbps"
         )
     ]
     path = write_study(base={"rounds": -1}, grid={UP: ["5 Mbps", "6 Mbps"]})
     with pytest.raises(InputErrors) as caught:
         plan_study(path)
-    assert str(caught.value) == f"{base}: rounds: a whole number of at least 1, got -1"
+    assert str(caught.value) == f"{base}: rounds: got -1, expected a whole number of at least 1"
 
 
 def test_files_that_are_not_there(write_study, tmp_path):
-    assert complaints(tmp_path / "no.yaml") == ["a file that exists"]
+    assert complaints(tmp_path / "no.yaml") == ["no such file"]
     path = write_study()
     (tmp_path / "base.yaml").unlink()
-    assert complaints(path) == [f"base: {tmp_path}/base.yaml: a file that exists"]
+    assert complaints(path) == [f"base: {tmp_path}/base.yaml: no such file"]
     path.write_text("- 1\n")
-    assert complaints(path) == ["a mapping of keys to values, got [1]"]
+    assert complaints(path) == ["got [1], expected a mapping of keys to values"]
 
 
 def test_an_axis_that_stands_twice_in_the_file(write_study):
@@ -229,23 +233,24 @@ def test_more_runs_than_can_be_handled_are_counted_before_they_are_made(write_st
     values = list(range(1, 1001))
     grid = {"compression.k": values, "training.batch_size": values, "rounds": [1, 2]}
     assert complaints(write_study(grid=grid, seeds=[0, 1, 2])) == [
-        "at most 1,000,000 runs, every combination under every seed counted, got '6,000,000: "
-        "1,000 of compression.k × 1,000 of training.batch_size × 2 of rounds × 3 seeds'"
+        "got '6,000,000: 1,000 of compression.k × 1,000 of training.batch_size × 2 "
+        "of rounds × 3 seeds', expected at most 1,000,000 runs, every combination "
+        "under every seed counted"
     ]
     del grid["rounds"]
     assert complaints(write_study(grid=grid, seeds=[0])) == [
-        "at most 100,000 combinations of its axes, got "
-        "'1,000,000: 1,000 of compression.k × 1,000 of training.batch_size'"
+        "got '1,000,000: 1,000 of compression.k × 1,000 of training.batch_size', expected at most "
+        "100,000 combinations of its axes"
     ]
 
 
 def test_a_run_has_the_same_address_alone_and_among_many(write_study):
     from simfed.study.address import address
-    from simfed.study.drive import _states
+    from simfed.study.drive import run_states
 
     path = write_study(grid={UP: ["5 Mbps", "50 Mbps"]}, seeds=[3, 4, 5])
     plan = plan_study(path)
-    _, found = _states(plan, str(path), "cpu", False, replays=False)
+    _, found = run_states(plan, str(path), "cpu", False, replays=False)
     options = {"source": plan.study.base, "device": "cpu", "time_only": False}
     assert found == [address(run.scenario, **options) for run in plan.runs]
     assert len(set(found)) == 6

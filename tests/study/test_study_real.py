@@ -9,13 +9,13 @@ import threading
 
 import pytest
 
-from simfed import experiment
 from simfed.cli import main
-from simfed.errors import InputError
+from simfed.experiment import running as experiment
+from simfed.ground.errors import InputError
 from simfed.replay import TrajectoryStore
 from simfed.scenario import load_scenario
 from simfed.scenario.fields import files_in
-from simfed.scenario.network import Network
+from simfed.scenario.network import NetworkSpec
 from simfed.study import load_study, run_study
 from simfed.study.address import address
 from simfed.study.page import study_figure
@@ -42,9 +42,7 @@ def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tm
         alone = experiment.run(scenario, source=tmp_path / "base.yaml", workers=1, progress=False)
         assert run.fingerprint == alone.fingerprint
         assert not (run.path / "checkpoint").exists()
-    learned = [
-        run.manifest["learning_wall_s"].get("gradients", 0) > 0 for _, run in result.finished
-    ]
+    learned = [run.manifest["learning_wall_s"].get("training", 0) > 0 for _, run in result.finished]
     assert sum(learned) == 2  # one of two bandwidths for each strategy
 
 
@@ -100,7 +98,7 @@ def test_a_trace_counts_by_its_content_and_not_by_its_place(write_study, tmp_pat
     base = load_scenario(write_study().parent / "base.yaml")
     for path in (first, second, third):
         graph = {"topology": "graph", "file": str(path)}
-        network = Network.model_construct(**{**dict(base.network), **graph})
+        network = NetworkSpec.model_construct(**{**dict(base.network), **graph})
         scenario = base.model_copy(update={"network": network})
         assert list(files_in(scenario)) == [str(path)]
         found.append(
@@ -138,7 +136,7 @@ def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
     result = run_study(path, tmp_path / "out", jobs=1, time_only=True, progress=False)
     assert result.verdicts[0].startswith("50 Mbps before 5 Mbps in 2 of 2 seeds, ")
     assert result.verdicts[0].endswith(" sooner in simulated time.")
-    with pytest.raises(InputError, match="accuracies to draw"):
+    with pytest.raises(InputError, match="no accuracy to draw"):
         study_figure(result)
 
 

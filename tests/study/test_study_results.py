@@ -9,7 +9,7 @@ import pytest
 import study_fakes as fakes
 from rich.console import Console
 
-from simfed.errors import InputError, InputErrors
+from simfed.ground.errors import InputError, InputErrors
 from simfed.study import compare, load_study, run_study
 from simfed.study.comparison import time_text
 from simfed.study.page import study_page
@@ -139,9 +139,10 @@ def test_a_median_says_what_its_interval_covers(studied):
 
 def test_arms_that_do_not_differ_are_said_so(write_study, tmp_path):
     path = write_study(
-        grid={"downlink.payload": ["fp32", "fp16"]}, seeds=[0, 1, 2],
+        grid={"downlink.payload": ["fp32", "fp16"]},
+        seeds=[0, 1, 2],
         compare={"arms": "downlink.payload", "thresholds": [0.5]},
-    )  # fmt: skip
+    )
     (sentence,) = ran(path, tmp_path / "out").verdicts
     assert sentence == "fp32 against fp16 to 50 % undecided: no seed tells which is sooner."
 
@@ -173,7 +174,11 @@ def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_
     (sentence,) = ran(path, tmp_path / "every").verdicts
     assert sentence.startswith("a bit more before as it was in 3 of 3 seeds")
     path = write_study(grid={UP: rates}, compare={**compared, "relevant_ratio": 0.9})
-    with pytest.raises(InputErrors, match="relevant_ratio: a ratio of at least 1"):
+    with pytest.raises(
+        InputErrors,
+        match=r"relevant_ratio: got 0\.9, expected a "
+        "ratio of at least 1",
+    ):
         ran(path, tmp_path / "wrong")
 
 
@@ -201,11 +206,15 @@ def test_runs_are_compared_without_a_study_as_within_one(studied):
 @pytest.mark.parametrize(
     ("sides", "options", "said"),
     [
-        ("a", {}, "two sides or more, got '1'"),
-        ("aA", {"names": ["x", "x"]}, "names: one name of its own for each side"),
-        ("aA", {"thresholds": [2]}, "thresholds: an accuracy above 0, at most 1, got 2"),
-        ("aA", {"confidence": 1}, "confidence: a number between 0 and 1, got 1"),
-        ("aA", {"relevant_ratio": 0}, "relevant_ratio: a number of at least 1, got 0"),
+        ("a", {}, "got '1', expected two sides or more"),
+        (
+            "aA",
+            {"names": ["x", "x"]},
+            "names: got ['x', 'x'], expected one name of its own for each side",
+        ),
+        ("aA", {"thresholds": [2]}, "thresholds: got 2, expected an accuracy above 0, at most 1"),
+        ("aA", {"confidence": 1}, "confidence: got 1, expected a number between 0 and 1"),
+        ("aA", {"relevant_ratio": 0}, "relevant_ratio: got 0, expected a number of at least 1"),
         ("ab", {"names": ["a", "b"]}, "a and b with a seed in common"),
         ("ad", {}, "one run of a side per seed"),
         ("ae", {}, "a run or more for each side"),
@@ -261,9 +270,10 @@ def test_arms_of_a_zip_take_their_other_keys_along(write_study, tmp_path):
 
 def test_a_study_that_is_not_done_compares_what_it_has(write_study, tmp_path, monkeypatch):
     path = write_study(
-        grid={"policy.strategy": ["top-k", "random-k"]}, seeds=[0, 1, 2],
+        grid={"policy.strategy": ["top-k", "random-k"]},
+        seeds=[0, 1, 2],
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
-    )  # fmt: skip
+    )
     out = tmp_path / "out"
     result = ran(path, out)
     import shutil

@@ -134,11 +134,11 @@ def test_the_live_table_shows_what_runs_and_what_ended(write_study):
         "begun_at_wall": 0.0,
         "told_at_wall": 6.0,
     }
-    table = LiveTable(plan)
-    table.ended(Standing(found), found[0])
-    table.ended(Standing(found), found[1])
+    display = LiveTable(plan)
+    display.ended(Standing(found), found[0])
+    display.ended(Standing(found), found[1])
     console = Console(record=True, width=100, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(table._table(Standing(found), 1))
+    console.print(display.table(Standing(found), 1))
     lines = [line.split() for line in console.export_text().splitlines()]
     assert "test: 1 of 4 runs done, 1 running, 1 failed" in " ".join(lines[0])
     assert lines[1] == ["up", "k", "seed", "round", "simulated", "accuracy", "took"]

@@ -193,16 +193,16 @@ def test_a_sentence_about_many_settings_counts_them():
     def against(times, seeds=3):
         return paired_times([1.0] * seeds, [True] * seeds, [times] * seeds, [True] * seeds)
 
-    found = [(f"{n} Mbps", against(1 + n / 10), None) for n in range(1, 7)]
-    found += [("slow", against(0.5), None), ("same", against(1.0), None)]
-    text = sentence("top-k", "random-k", 0.9, found, 0.95)
+    settings = [(f"{n} Mbps", against(1 + n / 10)) for n in range(1, 7)]
+    settings += [("slow", against(0.5)), ("same", against(1.0))]
+    text = sentence("top-k", "random-k", 0.9, settings, 0.95)
     assert text.startswith(
         "top-k before random-k to 90 % in 6 of 8 settings, 1.10× (at 1 Mbps) to 1.60× (at 6 Mbps) "
         "sooner; random-k before top-k in 3 of 3 seeds, 2.00× [2.00, 2.00] sooner to 90 % at "
         "slow; "
     )
     assert text.count("at 3 Mbps") == 0
-    few = sentence("top-k", "random-k", 0.9, found[:3], 0.95)
+    few = sentence("top-k", "random-k", 0.9, settings[:3], 0.95)
     assert "at 1 Mbps, and in 3 of 3 seeds" in few
 
 

@@ -8,7 +8,7 @@ import pytest
 import study_fakes as fakes
 
 from simfed.cli import main
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.report.pictures import parse_width
 from simfed.study import run_study
 from simfed.study.page import study_figure
@@ -62,9 +62,10 @@ def test_energy_is_summed_over_clients_and_rounds(write_study, tmp_path, monkeyp
         studied.targets("money")
     monkeypatch.setattr(fakes, "JOULES", 2.0)
     path = write_study(
-        grid={"policy.strategy": ["top-k", "periodic-k"]}, seeds=[0, 1],
+        grid={"policy.strategy": ["top-k", "periodic-k"]},
+        seeds=[0, 1],
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
-    )  # fmt: skip
+    )
     rows = ran(path, tmp_path / "out").targets("energy")
     assert list(rows["at_least"]) == [30.0, 120.0]
     assert list(rows["reached"]) == [2, 0]
@@ -77,8 +78,9 @@ def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(writ
             UP: ["2 Mbps", "20 Mbps", "2 Gbps"],
             "policy.strategy": ["top-k", "random-k"],
         },
-        seeds=[0], compare={"arms": "policy.strategy", "thresholds": [0.5]},
-    )  # fmt: skip
+        seeds=[0],
+        compare={"arms": "policy.strategy", "thresholds": [0.5]},
+    )
     study = ran(path, tmp_path / "out")
     assert swept_axis(study) == UP
     assert swept_axis(study, "payload") == "downlink.payload"
@@ -120,9 +122,10 @@ def test_the_picture_marks_what_is_censored(studied):
 
 def test_without_a_swept_axis_there_is_a_row_per_arm(write_study, tmp_path):
     path = write_study(
-        grid={"policy.strategy": ["top-k", "random-k"]}, seeds=[0, 1, 2],
+        grid={"policy.strategy": ["top-k", "random-k"]},
+        seeds=[0, 1, 2],
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
-    )  # fmt: skip
+    )
     study = ran(path, tmp_path / "out")
     (ax,) = target_figure(study).axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["top-k", "random-k"]
@@ -135,9 +138,13 @@ def test_the_pages_chart_has_every_quantity_and_target(studied):
     (panel,) = target_panels(studied)
     options = {option["label"]: option for option in panel.spec["options"]}
     assert list(options) == [
-        "simulated time to 50 %", "simulated time to 90 %", "sent by clients to 50 %",
-        "sent by clients to 90 %", "moved both ways to 50 %", "moved both ways to 90 %",
-    ]  # fmt: skip
+        "simulated time to 50 %",
+        "simulated time to 90 %",
+        "sent by clients to 50 %",
+        "sent by clients to 90 %",
+        "moved both ways to 50 %",
+        "moved both ways to 90 %",
+    ]
     marks = [t for t in options["simulated time to 90 %"]["data"] if "marker" in t]
     by_arm = {trace["name"]: trace["marker"]["symbol"] for trace in marks}
     assert all(symbol.endswith("-open") for symbol in by_arm["periodic-k"])
@@ -170,11 +177,15 @@ def test_the_picture_as_typed(studied, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("option", "value", "complaint"),
     [
-        ("--figure", "map", "--figure: targets or curves"),
-        ("--spent", "tim", "--spent: time, sent, moved or energy, got 'tim' (did you mean"),
-        ("--target", "120%", "--target: an accuracy such as 85% or 0.85, got '120%'"),
-        ("--height", "1 mm", "--height: a height of 1 to 40 in"),
-        ("--over", "policy", "--over: up, got 'policy'"),
+        ("--figure", "map", "--figure: got 'map', expected targets or curves"),
+        (
+            "--spent",
+            "tim",
+            "--spent: got 'tim', expected time, sent, moved or energy (did you mean",
+        ),
+        ("--target", "120%", "--target: got '120%', expected an accuracy such as 85% or 0.85"),
+        ("--height", "1 mm", "--height: got '1 mm', expected a height of 1 to 40 in"),
+        ("--over", "policy", "--over: got 'policy', expected up"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(studied, tmp_path, capsys, option, value, complaint):
@@ -186,9 +197,10 @@ def test_what_cannot_be_drawn_is_said(studied, tmp_path, capsys, option, value, 
 def test_accuracies_that_guessing_reaches_are_left_out(write_study, tmp_path, monkeypatch):
     monkeypatch.setattr(fakes, "CLASSES", 2)
     path = write_study(
-        grid={"policy.strategy": ["top-k", "random-k"]}, seeds=[0, 1, 2],
+        grid={"policy.strategy": ["top-k", "random-k"]},
+        seeds=[0, 1, 2],
         compare={"arms": "policy.strategy", "thresholds": [0.3, 0.5, 0.6]},
-    )  # fmt: skip
+    )
     study = ran(path, tmp_path / "out")
     assert study.thresholds == [0.6]
     assert study.caveat == "Not compared: 30 % and 50 %; guessing reaches 50 %."

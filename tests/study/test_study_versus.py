@@ -4,7 +4,7 @@ import pytest
 import study_fakes as fakes
 
 from simfed.cli import main
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.study import run_study
 from simfed.study.versus import matches, versus_page
 
@@ -20,9 +20,12 @@ def ran(write_study, tmp_path):
     def play(name, up, grid):
         client = {"count": 2, "prototype": "small", "device": {"profile": "rtx3090-ryzen4800h"}}
         path = write_study(
-            base={"clients": [{**client, "link": {"up": up}}]}, name=name, grid=grid,
-            seeds=[0, 1, 2], compare={"arms": "policy.strategy", "thresholds": [0.5]},
-        )  # fmt: skip
+            base={"clients": [{**client, "link": {"up": up}}]},
+            name=name,
+            grid=grid,
+            seeds=[0, 1, 2],
+            compare={"arms": "policy.strategy", "thresholds": [0.5]},
+        )
         return run_study(
             path, tmp_path / name, executor=fakes.Inline(), progress=False, trajectories=False
         )
@@ -38,10 +41,10 @@ def two(ran):
 
 
 def test_what_both_have_is_compared_seed_by_seed(two):
-    found = list(matches(*two))
-    assert [(match.setting, match.arm) for match in found] == [("", "top-k"), ("", "random-k")]
-    for match in found:
-        ((threshold, first, second, paired, gap),) = match.found.found
+    shared = list(matches(*two))
+    assert [(match.setting, match.arm) for match in shared] == [("", "top-k"), ("", "random-k")]
+    for match in shared:
+        ((threshold, first, second, paired, gap),) = match.comparison.pairs
         assert (threshold, first, second) == (0.5, "slow", "fast")
         assert (paired.wins, paired.losses, paired.seeds) == (0, 3, 3)
         assert paired.ratio.least == pytest.approx(FAST_S / SLOW_S)
@@ -67,9 +70,12 @@ def test_as_typed(two, tmp_path, capsys, monkeypatch):
     assert main(["study", "report", *folders]) == 0
     assert capsys.readouterr().out == "report.html: written\n"
     assert main(["study", "report", *folders, "--out", "a.png"]) == 2
-    assert "--out: a file that ends in .html for two studies" in capsys.readouterr().err
+    assert (
+        "--out: got 'a.png', expected a file that ends in .html for two studies"
+        in capsys.readouterr().err
+    )
     assert main(["study", "report", *folders, folders[0]]) == 2
-    assert "DIR: one study, or two to compare, got '3'" in capsys.readouterr().err
+    assert "DIR: got '3', expected one study, or two to compare\n" in capsys.readouterr().err
     assert main(["report", folders[0]]) == 2
     assert "this is a study: simfed study report" in capsys.readouterr().err
 

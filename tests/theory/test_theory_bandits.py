@@ -32,6 +32,9 @@ from theory_bandits import (
     totals,
     tuned_exp3,
 )
+from theory_steps import Clients, Draws, exploitation, powers
+
+from simfed.policy import build_policy
 
 FALLS = [name for name in STILL if name != "exp3, mixing 0.1"]
 
@@ -99,6 +102,64 @@ def test_a_constant_step_goes_on_choosing_wrongly_and_steps_of_one_over_n_do_not
     assert late > 0.01
     assert 0.5 < late / early < 2
     assert (falling[:, -1] - falling[:, -first - 1]).mean() / first < 0.1 * late
+
+
+class Scripted:
+    """Hands a policy the draws of one client, in the order in which it asks."""
+
+    def __init__(self, draws, client):
+        self._coins, self._arms = iter(draws.coin[:, client]), iter(draws.arm[:, client])
+        self._arm = 0
+
+    def random(self):
+        self._arm = next(self._arms)
+        return next(self._coins)
+
+    def integers(self, n):
+        return self._arm
+
+
+def test_many_clients_at_once_play_as_the_policy_plays():
+    """The same draws, the same arms and utilities, play by play, over two blocks."""
+    rng, means, step = np.random.default_rng(5), (0.5, 0.6, 0.4), np.array([0.1, 0.03])
+    crowd = Clients.warmed_up(rng, step, means)
+    policies = []
+    for client in range(2):
+        policy = build_policy("ascend", ("a", "b", "c"), options={"ema": float(step[client])})
+        warm = [[float(crowd.utility[arm, client])] * 5 for arm in range(3)]
+        policy.restore(
+            {
+                "pulls": 15,
+                "slots_left": [0, 0, 0],
+                "warmup_rewards": warm,
+                "average": [None] * 3,
+                "rewarded": [5] * 3,
+            }
+        )
+        policies.append(policy)
+    for plays in (300, 200):
+        draws = Draws.of(rng, plays, 2, 3)
+        played, explored = crowd.play(draws)
+        for client, policy in enumerate(policies):
+            script = Scripted(draws, client)
+            for row in range(plays):
+                pull = policy.pull(script)
+                arm = policy.arms.index(pull.arm)
+                assert (arm, pull.choice == "explore") == (
+                    played[row, client],
+                    explored[row, client],
+                )
+                policy.update(pull, float(draws.pay[row, client] < means[arm]))
+            assert policy.values() == pytest.approx(crowd.utility[:, client], abs=1e-12)
+
+
+def test_with_a_constant_step_exploitation_is_neither_linear_nor_within_the_root_of_plays():
+    """It grows faster than √T, as the bound does not allow, and slower than T: its cost per play
+    falls."""
+    marks = (2_000, 40_000)
+    (power,) = powers(exploitation((0.1,), 120, marks)[0.1].exploited, marks)
+    assert power.low > 0.5
+    assert power.high < 1
 
 
 def test_the_schedule_plays_every_arm_as_often_as_the_root_of_all_plays_and_no_more():

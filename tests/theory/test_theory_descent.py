@@ -23,7 +23,7 @@ from theory_descent import (
 )
 
 from simfed.compress import codec_from_spec
-from simfed.registry import registry
+from simfed.ground.registry import registry
 
 
 def test_the_codecs_are_all_that_contract():

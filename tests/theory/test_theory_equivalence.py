@@ -11,11 +11,11 @@ import sys
 import pytest
 
 import simfed
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds
-from simfed.learn.workload import LearningWorkload
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 
 PROFILE = "rtx3090-ryzen4800h"
 BASE = {
@@ -75,7 +75,7 @@ def play(plain, **options):
 def plain_curve(plain, **options):
     streams = Streams(plain.seed)
     learns = plain.policy.kind != "uniform"
-    workload = LearningWorkload(plain, streams, learns=learns)
+    workload = HostedWorkload(plain, streams, learns=learns)
     try:
         return list(plain_rounds(plain, workload, streams, **options))
     finally:
@@ -178,7 +178,7 @@ def test_cohorts_are_the_same_with_and_without_learning():
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
-        ("import simfed.learn.plain, simfed.learn.workload", "simpy"),
+        ("import simfed.learn.plain, simfed.learn.hosted", "simpy"),
         (
             "import simfed; s = simfed.load_scenario(sys.argv[1]);"
             "simfed.run(s, source=sys.argv[1], time_only=True, progress=False)",
@@ -219,7 +219,10 @@ def test_a_selection_is_told_losses_and_times_without_a_clock():
     ("changes", "sentence"),
     [
         ({"aggregation": {"mode": "deadline", "deadline": "1 s"}}, "mode synchronous in learning"),
-        ({"clients": [{**g, "failure": {"upload": 0.5}} for g in BASE["clients"]]}, "never fail"),
+        (
+            {"clients": [{**g, "failure": {"upload": 0.5}} for g in BASE["clients"]]},
+            "nobody comes, goes or fails",
+        ),
     ],
 )
 def test_what_hangs_on_the_clock_is_refused_without_one(changes, sentence):

@@ -3,12 +3,13 @@ send."""
 
 import numpy as np
 
-from simfed.assembly import Parts
-from simfed.learn.workload import LearningWorkload
+from simfed.compress.choice import Choice
+from simfed.experiment.assembly import Parts
+from simfed.ground.seeding import Streams
+from simfed.learn.hosted import HostedWorkload
 from simfed.net import Network, Star
 from simfed.record import Recorder
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 from simfed.sim import Simulation
 
 SCENARIO = Scenario.model_validate(
@@ -38,7 +39,7 @@ class Losing(Simulation):
 
 def after_a_run_with_a_loss():
     parts = Parts(SCENARIO)
-    workload = LearningWorkload(SCENARIO, parts.streams)
+    workload = HostedWorkload(SCENARIO, parts.streams)
     star = Star(3, up_bytes_per_s=[1e6, 4e3, 1e6])
     recorder = Recorder()
     simulation = Losing(
@@ -55,10 +56,11 @@ def after_a_run_with_a_loss():
 
 
 def after_the_contract_by_hand():
-    workload = LearningWorkload(SCENARIO, Streams(SCENARIO.seed))
+    workload = HostedWorkload(SCENARIO, Streams(SCENARIO.seed))
     for round in (1, 2):
         uploads = [
-            workload.execute(workload.task(round, client), "periodic-k", 500) for client in range(3)
+            workload.execute(workload.task(round, client), Choice("periodic-k", 500))
+            for client in range(3)
         ]
         if round == 1:
             workload.discard(uploads.pop(1))

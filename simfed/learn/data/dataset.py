@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.errors import InputError
-from simfed.learn.catalogue import DatasetFacts
-from simfed.registry import registry
+from simfed.ground.errors import InputError
+from simfed.ground.registry import registry
+from simfed.learn.facts import DatasetFacts
 
 __all__ = ["Dataset", "load_dataset"]
 

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from simfed.errors import InputError, SimfedError
+from simfed.ground.errors import InputError, SimfedError
+from simfed.ground.reading import missing_file
+from simfed.ground.units import format_bytes
+from simfed.ground.version import VERSION
 from simfed.learn.data.store import Published, cache_folder, data_folders
-from simfed.units import format_bytes
-from simfed.version import VERSION
 
 __all__ = ["DebianPackage", "NodePackage", "Origin", "Unavailable", "Web", "get"]
 
@@ -94,7 +95,7 @@ def get(
 
 def _from_source(published: Published, source: Path) -> dict[str, bytes]:
     if not source.exists():
-        raise InputError("a folder or archive that is there", where="--from", got=str(source))
+        raise missing_file(source).within("--from")
     try:
         for view in published.views(source):
             files = published.read(view, loose=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 
 __all__ = [
     "cifar_row_bytes",
@@ -84,7 +84,7 @@ def cifar_rows_from_png(png: bytes, labels: Sequence[int]) -> bytes:
         with Image.open(io.BytesIO(png)) as picture:
             pixels = np.asarray(picture.convert("RGB"))
     except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damaged pictures
-        raise InputError(f"a whole PNG picture ({error})") from None
+        raise InputError(problem=f"a damaged PNG picture: {error}") from None
     if len(pixels) != len(labels):
         raise InputError(f"{len(labels)} rows of pixels, one per label", got=len(pixels))
     planes = pixels.transpose(0, 2, 1).reshape(len(pixels), -1)
@@ -123,7 +123,7 @@ def cifar_rows_from_pickle(content: bytes) -> bytes:
         AttributeError,
         OverflowError,
     ) as error:
-        raise InputError(f"a pickled batch of CIFAR-10 ({error})") from None
+        raise InputError(problem=f"no pickled batch of CIFAR-10: {error}") from None
 
 
 class _PickledArray:

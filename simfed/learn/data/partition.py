@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.seeding import Streams
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.seeding import Streams
 
 __all__ = ["Split", "deal"]
 

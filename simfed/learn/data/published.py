@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simfed.learn.catalogue import PUBLISHED_DATASETS
 from simfed.learn.data.fetch import DebianPackage, NodePackage, Web
 from simfed.learn.data.formats import (
     cifar_rows_from_pickle,
@@ -18,6 +17,7 @@ from simfed.learn.data.formats import (
     read_mnist,
 )
 from simfed.learn.data.store import Layout, Published, PublishedFile, converted, plain_files
+from simfed.learn.facts import PUBLISHED_DATASETS
 
 __all__ = ["CIFAR10", "FASHION_MNIST", "MNIST", "MNIST_MINI"]
 

@@ -25,9 +25,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.errors import InputError, listed
-from simfed.learn.catalogue import DatasetFacts
+from simfed.ground.errors import InputError, listed
 from simfed.learn.data.dataset import Dataset
+from simfed.learn.facts import DatasetFacts
 
 __all__ = ["Archive", "Folder", "Published", "PublishedFile", "cache_folder", "data_folders"]
 
@@ -78,7 +78,7 @@ class Folder:
             return None
         except OSError as error:
             raise InputError(
-                "a readable file", where=f"{self.place / path}", got=error.strerror
+                where=f"{self.place / path}", problem=f"cannot be read: {error.strerror or error}"
             ) from None
 
 
@@ -105,7 +105,9 @@ class Archive:
             yield
         except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             reason = str(error).splitlines()[0].rstrip(":") if str(error) else type(error).__name__
-            raise InputError(f"a whole tar archive ({reason})", where=str(self.place)) from None
+            raise InputError(
+                "a whole tar archive", where=str(self.place), problem=f"damaged: {reason}"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +234,9 @@ class Published:
         where = f"{place}: {name}"
         if len(content) < expected.size_bytes:
             raise InputError(
-                f"{expected.size_bytes} bytes (it is truncated)", where=where, got=len(content)
+                f"{expected.size_bytes} bytes",
+                where=where,
+                problem=f"truncated to {len(content)} bytes",
             )
         actual = hashlib.sha256(content).hexdigest()
         if actual != expected.sha256:
@@ -272,7 +276,7 @@ def plain_files(folder: str) -> Layout:
             raise InputError(
                 f"all files of {published.title}",
                 where=str(view.place / folder),
-                got=f"no {listed(missing)}",
+                problem=f"{listed(missing)} is missing",
             )
         return found or None
 
@@ -293,7 +297,7 @@ def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., byt
             raise InputError(
                 f"all files of {published.title}",
                 where=str(view.place),
-                got=f"no {listed(missing)}",
+                problem=f"{listed(missing)} is missing",
             )
         found = {}
         for name, parts in sources.items():
@@ -309,4 +313,4 @@ def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., byt
 def _gunzip(packed: bytes, limit_bytes: int, where: str) -> bytes:
     with suppress(EOFError, gzip.BadGzipFile, zlib.error), gzip.open(io.BytesIO(packed)) as file:
         return file.read(limit_bytes + 1)
-    raise InputError("a whole gzip file (it is truncated or damaged)", where=where)
+    raise InputError("a whole gzip file", where=where, problem="truncated or damaged")

@@ -1,1 +1,11 @@
-"""The federated methods, one file each. Importing them imports no torch."""
+"""The federated methods, one file each, and what a method of one's own may build on.
+
+`Averaging` is the skeleton of methods whose clients train the server's weights; `by_prototype` and
+`moved` are the steps of its merge, `model_down` and `update_up` the fields of its plan. Importing
+this package imports no torch.
+"""
+
+from simfed.learn.methods.averaging import Averaging, by_prototype, moved
+from simfed.learn.methods.fields import model_down, update_up
+
+__all__ = ["Averaging", "by_prototype", "model_down", "moved", "update_up"]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from simfed.ground.method import Arrival, Field, Method, Plan, Setting, State, Values, Who, Work
 from simfed.learn.methods.options import require_above_zero, require_at_least
-from simfed.method import Arrival, Field, Method, Plan, Setting, State, Values, Who, Work
 
 __all__ = ["Answering"]
 

@@ -3,13 +3,26 @@ weights."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+from simfed.ground.method import (
+    Arrival,
+    LocalSteps,
+    Losses,
+    Method,
+    Plan,
+    Setting,
+    Size,
+    State,
+    Values,
+    Who,
+    Work,
+)
 from simfed.learn.methods.fields import model_down, update_up
-from simfed.method import Arrival, LocalSteps, Losses, Method, Plan, Setting, State, Values, Who
 
-__all__ = ["Averaging", "by_prototype", "moved"]
+__all__ = ["Averaging", "averaged", "by_prototype", "moved"]
 
 
 class Averaging(Method):
@@ -22,7 +35,7 @@ class Averaging(Method):
     """
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
-        return Plan(model_down(who.size), (setting.training(who),), update_up(who.size))
+        return _plan(who.size, setting.training(who))
 
     def begin(self, kit: Any) -> State:
         return {name: kit.initial(name) for name in kit.prototypes}
@@ -52,6 +65,12 @@ class Averaging(Method):
         return model
 
 
+@functools.lru_cache(maxsize=4096)
+def _plan(size: Size, training: Work) -> Plan:
+    """Made once for clients that are alike: a time-only run asks for a million of them."""
+    return Plan(model_down(size), (training,), update_up(size))
+
+
 def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
     """The arrivals of each prototype that has any, in their order."""
     found: dict[str, list[Arrival]] = {}
@@ -68,3 +87,23 @@ def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:
     weights = [arrival.who.samples * arrival.weight for arrival in arrivals]
     mean = mean_of([arrival.values for arrival in arrivals], weights)
     return {"weights": model["weights"] - mean["update"], "buffers": mean["buffers"]}
+
+
+def averaged(
+    kit: Any,
+    model: Values,
+    arrivals: Sequence[Arrival],
+    sizes: Sequence[float],
+    factors: Sequence[float],
+) -> Values:
+    """The mean, weighted by `sizes`, of the arrivals' models, each `model` plus a factor times its
+    update; where few entries travelled, only these are touched."""
+    shares = [size / sum(sizes) for size in sizes]
+    changes = [
+        (arrival.change("update"), factor * share)
+        for arrival, factor, share in zip(arrivals, factors, shares, strict=True)
+    ]
+    buffers = model["buffers"].new_zeros(len(model["buffers"]))
+    for arrival, share in zip(arrivals, shares, strict=True):
+        buffers.add_(arrival.values["buffers"], alpha=share)
+    return {"weights": kit.add(model["weights"], changes), "buffers": buffers}

@@ -7,9 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.method import (
+    Arrival,
+    Field,
+    Losses,
+    Method,
+    Plan,
+    Setting,
+    State,
+    Values,
+    Who,
+    Work,
+)
 from simfed.learn.auxiliary import Mlp
-from simfed.method import Arrival, Field, Losses, Method, Plan, Setting, State, Values, Who, Work
 
 __all__ = ["FedAL"]
 

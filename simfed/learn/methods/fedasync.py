@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.method import Arrival, Losses, State, Values, Who
+from simfed.ground.registry import Only
 from simfed.learn.methods.averaging import by_prototype
 from simfed.learn.methods.fedprox import FedProx
 from simfed.learn.methods.options import require_at_least, require_one_of
-from simfed.method import Arrival, Losses, State, Values, Who
-from simfed.registry import Only
 
 __all__ = ["FedAsync"]
 

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from simfed.learn.methods.batched import Batched
+from simfed.ground.method import Arrival, Losses, State
+from simfed.learn.methods.averaging import Averaging, averaged, by_prototype
 
 __all__ = ["FedAvg"]
 
 
 @dataclass(frozen=True)
-class FedAvg(Batched):
+class FedAvg(Averaging):
     """Clients train the server's model on their own data and send what that changed; the server
     averages over the participants, weighted by how many samples they own.
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone. Its
-    learning is the batched engine, `simfed.learn.workload`. Source: McMahan et al.,
-    "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017.
+    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
+    Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
+    Data", 2017.
     """
 
     mixes_prototypes: ClassVar[bool] = False
-    weighs_by_samples: ClassVar[bool] = True
+    moves_point: ClassVar[bool] = True
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        after = dict(server)
+        for name, mine in by_prototype(arrivals).items():
+            sizes = [arrival.who.samples for arrival in mine]
+            after[name] = averaged(kit, server[name], mine, sizes, [-a.weight for a in mine])
+        return after, {}

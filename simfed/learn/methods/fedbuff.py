@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from simfed.ground.method import Arrival, Losses, State
 from simfed.learn.methods.averaging import Averaging, by_prototype
 from simfed.learn.methods.options import require_above_zero, require_at_least
-from simfed.method import Arrival, Losses, State
 
 __all__ = ["FedBuff"]
 

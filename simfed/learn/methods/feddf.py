@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
+from simfed.ground.registry import Only
 from simfed.learn.methods.averaging import Averaging, by_prototype, moved
 from simfed.learn.methods.options import (
     require_above_zero,
     require_at_least,
     require_below_one,
 )
-from simfed.method import Arrival, Losses, Setting, State, Who, Work
-from simfed.registry import Only
 
 __all__ = ["FedDF"]
 
@@ -94,14 +94,23 @@ class FedDF(Averaging):
     ) -> tuple[State, Losses]:
         import torch
 
+        from simfed.learn.kit import Changed
         from simfed.learn.losses import soft_targets
 
         public = kit.public(round)
         total = sum(arrival.weight for arrival in arrivals)
-        mean = sum(
-            (arrival.weight / total) * kit.logits(arrival.who.prototype, model, public)
+        clients = [
+            Changed(
+                arrival.who.prototype,
+                {**server[arrival.who.prototype], "buffers": arrival.values["buffers"]},
+                arrival.change("update"),
+                -1.0,
+            )
             for arrival in arrivals
-            for model in [_client_model(server, arrival)]
+        ]
+        logits = kit.logits_each(clients, round)
+        mean = sum(
+            (arrival.weight / total) * of for arrival, of in zip(arrivals, logits, strict=True)
         )
         targets = soft_targets(mean, self.temperature)
         order = kit.rng("feddf split", round).permutation(len(public))
@@ -159,10 +168,3 @@ class _Best:
             return False
         self._worse += 1
         return self._worse >= self._options.patience
-
-
-def _client_model(server: State, arrival: Arrival) -> dict[str, Any]:
-    return {
-        "weights": server[arrival.who.prototype]["weights"] - arrival.values["update"],
-        "buffers": arrival.values["buffers"],
-    }

@@ -7,12 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.method import (
+    Arrival,
+    Field,
+    Losses,
+    Method,
+    Plan,
+    Setting,
+    State,
+    Values,
+    Who,
+    Work,
+)
 from simfed.learn.auxiliary import Mlp
 from simfed.learn.methods.averaging import by_prototype, moved
 from simfed.learn.methods.fedproto import check_embeddings
 from simfed.learn.methods.fields import model_down, update_up
-from simfed.method import Arrival, Field, Losses, Method, Plan, Setting, State, Values, Who, Work
 
 __all__ = ["FedGen"]
 

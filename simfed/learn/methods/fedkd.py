@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from simfed.learn.methods.batched import Batched
-from simfed.method import Setting, Who, Work
+from simfed.ground.method import Arrival, LocalSteps, Losses, Setting, State, Values, Who, Work
+from simfed.learn.methods.averaging import Averaging, averaged, by_prototype
 
 __all__ = ["FedKD"]
 
 
 @dataclass(frozen=True)
-class FedKD(Batched):
+class FedKD(Averaging):
     """Clients of a prototype send gradients; the server averages each prototype's models and
     distils all of them from the mean logits of the client models on its public set.
 
     The gain of a reward is that of the distillation loss on the public set (shared) and of the
     cross-entropy on the client's own data at the weights of its prototype (local). How distillation
-    goes stands in the scenario's `distillation`. Its learning is the batched engine,
-    `simfed.learn.workload`. Source: C. Liu et al., "Adaptive Heterogeneous Compression for
-    Resource-Efficient Federated Knowledge Distillation".
+    goes stands in the scenario's `distillation`. A client of several local steps, or of steps that
+    are not plain, sends what they changed over the learning rate. Source: C. Liu et al., "Adaptive
+    Heterogeneous Compression for Resource-Efficient Federated Knowledge Distillation".
     """
 
     needs_public: ClassVar[bool] = True
     counts_steps: ClassVar[bool] = True
     shared_loss: ClassVar[str | None] = "kd_loss"
     safeguarded: ClassVar[bool] = True
-    sends_gradients: ClassVar[bool] = True
+    moves_point: ClassVar[bool] = True
 
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
         """The logits of every client model (N passes, not P), then the students' steps, whether or
@@ -42,3 +42,65 @@ class FedKD(Batched):
             for name, size in setting.prototypes.items()
         ]
         return [*logits, *steps]
+
+    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+        return LocalSteps(down, gradient=True)
+
+    def trained(
+        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
+    ) -> tuple[Values, State]:
+        return {"update": after["gradient"], "buffers": after["buffers"]}, own
+
+    def update_scale(self, kit: Any, round: int) -> float:
+        return -float(kit.rate(round))
+
+    def first_losses(self, kit: Any, server: State) -> Losses:
+        """Of the first models, with the logits of all clients: those of their prototypes."""
+        import torch
+
+        from simfed.learn.kit import Changed
+        from simfed.learn.losses import DIVERGENCES, soft_targets
+
+        options, counts = kit.distillation, [of.clients for of in kit.setting.prototypes.values()]
+        logits = kit.logits_each([Changed(name, server[name]) for name in kit.prototypes], 0)
+        weighed = torch.stack([of * n for of, n in zip(logits, counts, strict=True)])
+        targets = soft_targets(weighed.sum(0) / sum(counts), options.temperature)
+        divergence = DIVERGENCES[options.divergence]
+        losses = [divergence(targets, of, options.temperature)[0].item() for of in logits]
+        return {
+            name: {"kd_loss": loss / len(targets)}
+            for name, loss in zip(kit.prototypes, losses, strict=True)
+        }
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        from simfed.learn.kit import Changed
+        from simfed.learn.losses import mean_logits, soft_targets
+
+        factors = [self.update_scale(kit, round - a.staleness) * a.weight for a in arrivals]
+        clients = [
+            Changed(
+                arrival.who.prototype,
+                {**server[arrival.who.prototype], "buffers": arrival.values["buffers"]},
+                arrival.change("update"),
+                factor,
+            )
+            for arrival, factor in zip(arrivals, factors, strict=True)
+        ]
+        options, logits = kit.distillation, kit.logits_each(clients, round)
+        factor_of = dict(zip(map(id, arrivals), factors, strict=True))
+        after = dict(server)
+        for name, mine in by_prototype(arrivals).items():
+            own = [factor_of[id(arrival)] for arrival in mine]
+            after[name] = averaged(kit, server[name], mine, [1] * len(mine), own)
+        after, losses = kit.distil_each(
+            after,
+            round,
+            soft_targets(mean_logits(logits), options.temperature),
+            rate=kit.rate(round, options.learning_rate),
+            steps=options.steps,
+            temperature=options.temperature,
+            divergence=options.divergence,
+        )
+        return after, {name: {"kd_loss": loss} for name, loss in losses.items()}

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from simfed.errors import InputError, did_you_mean, listed
-from simfed.learn.lowrank import decode, encode, most_entries, svd_flops
-from simfed.method import (
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.method import (
     Arrival,
     Field,
     Losses,
@@ -23,6 +22,7 @@ from simfed.method import (
     Who,
     Work,
 )
+from simfed.learn.lowrank import decode, encode, most_entries, svd_flops
 
 __all__ = ["FedKDMutual"]
 

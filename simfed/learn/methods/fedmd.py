@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from simfed.ground.method import Arrival, Losses, State, Who
 from simfed.learn.methods.answering import Answering
-from simfed.method import Arrival, Losses, State, Who
 
 __all__ = ["FedMD"]
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from simfed.ground.method import Arrival, Losses, State
+from simfed.ground.registry import Only
 from simfed.learn.methods.averaging import Averaging, by_prototype, moved
 from simfed.learn.methods.options import (
     require_above_zero,
     require_below_one,
     require_one_of,
 )
-from simfed.method import Arrival, Losses, State
-from simfed.registry import Only
 
 __all__ = ["FedOpt"]
 

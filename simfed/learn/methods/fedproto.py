@@ -6,9 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.method import (
+    Arrival,
+    Field,
+    Losses,
+    Method,
+    Plan,
+    Setting,
+    State,
+    Values,
+    Who,
+    Work,
+)
 from simfed.learn.auxiliary import Mlp
-from simfed.method import Arrival, Field, Losses, Method, Plan, Setting, State, Values, Who, Work
 
 __all__ = ["FedProto", "check_embeddings"]
 
@@ -37,8 +48,15 @@ class FedProto(Method):
     adapter (`fedproto/adapter-…`); the distance term and a fixed projection are not, they are below
     a hundredth of a step of the smallest model. The gain of a reward is that of the distance of the
     client's means from the new global ones, mean over its prototype's clients (shared), and of the
-    cross-entropy of the client's own model on its data (local). Evaluated with its own last layer,
-    not by the nearest class mean. Source: Y. Tan et al., "FedProto: Federated Prototype Learning
+    cross-entropy of the evaluated model on the client's data (local).
+
+    Evaluated, and measured for the local gain, is the client's own model with its own last layer
+    (`predict: head`), or, as the authors do, by the nearest of the global class means that the
+    client was sent last (`predict: nearest-mean`; by its own layer as long as it was sent none).
+    As ‖P·e − C_y‖² is linear in the embedding e but for a part that is the same for every class,
+    that is a last layer with weights 2·C_y·P and biases −‖C_y‖²; a class without a mean is never
+    the answer. Accuracies by the two differ a lot on labels that a client does not own, which its
+    own last layer never learned. Source: Y. Tan et al., "FedProto: Federated Prototype Learning
     across Heterogeneous Clients", AAAI 2022.
     """
 
@@ -50,6 +68,10 @@ class FedProto(Method):
         None
     )
     compress_means: Annotated[bool, "let policies choose how class means are compressed"] = False
+    predict: Annotated[
+        Literal["head", "nearest-mean"],
+        "evaluate by a client's own last layer, or by the nearest class mean it was sent",
+    ] = "head"
 
     personal: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("distance",)
@@ -195,7 +217,24 @@ class FedProto(Method):
             embeddings = net.forward(weights, embeddings)
         counts, means = class_means(embeddings, labels, kit.setting.classes)
         after = {**model, "adapter": weights} if learns else model
+        if self.predict == "nearest-mean" and bool(down["known"].any()):
+            projection = None if net is None else weights.view(net.widths[1], net.widths[0])
+            after = {**after, "nearest": self.nearest(kit, who, model, down, projection)}
         return {"means": means, "counts": counts}, after
+
+    def nearest(
+        self, kit: Any, who: Who, model: Values, down: Values, projection: Any
+    ) -> dict[str, Any]:
+        """The last layer that answers with the nearest class mean, and where it stands in the flat
+        weights."""
+        import torch
+
+        head, _ = kit.head(who.prototype, model)
+        means = down["means"]
+        onto = means if projection is None else means @ projection
+        biases = -means.square().sum(1).masked_fill(down["known"] == 0, _NEVER)
+        layer = torch.cat([2 * onto.reshape(-1), biases])
+        return {"at": head.storage_offset() - model["weights"].storage_offset(), "layer": layer}
 
     def merge(
         self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
@@ -210,7 +249,16 @@ class FedProto(Method):
         return {"means": means, "known": known}, distances(means, arrivals)
 
     def model(self, server: State, own: State, who: Who) -> Values:
-        return {"weights": own["weights"], "buffers": own["buffers"]}
+        weights = own["weights"]
+        if "nearest" in own:
+            at, layer = own["nearest"]["at"], own["nearest"]["layer"]
+            weights = weights.clone()
+            weights[at : at + len(layer)] = layer
+        return {"weights": weights, "buffers": own["buffers"]}
+
+
+_NEVER = 1e6
+"""Below every other class, and finite, as a loss must be."""
 
 
 def check_embeddings(setting: Setting) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.method import LocalSteps, State, Values, Who
 from simfed.learn.methods.averaging import Averaging
-from simfed.method import LocalSteps, State, Values, Who
 
 __all__ = ["FedProx"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.auxiliary import Mlp
 from simfed.learn.methods.fedproto import FedProto, class_means, distances
-from simfed.method import Arrival, Losses, Setting, State, Who, Work
 
 __all__ = ["FedTGP"]
 

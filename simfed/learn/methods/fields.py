@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simfed.method import Field, Size
+from simfed.ground.method import Field, Size
 
 __all__ = ["model_down", "update_up"]
 

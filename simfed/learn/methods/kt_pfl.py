@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
+from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.methods.answering import Answering
 from simfed.learn.methods.options import require_above_zero, require_at_least
-from simfed.method import Arrival, Losses, Setting, State, Who, Work
 
 __all__ = ["KtPfl"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from simfed.method import LocalSteps, Method, Plan, Setting, State, Values, Who
+from simfed.ground.method import LocalSteps, Method, Plan, Setting, State, Values, Who
 
 __all__ = ["LocalOnly"]
 

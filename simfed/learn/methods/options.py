@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from simfed.errors import InputError, listed
+from simfed.ground.errors import InputError, listed
 
 __all__ = ["require_above_zero", "require_at_least", "require_below_one", "require_one_of"]
 
@@ -15,7 +15,7 @@ def require_above_zero(**options: float | None) -> None:
 
     >>> require_above_zero(rate=0.0)
     Traceback (most recent call last):
-    simfed.errors.InputError: rate: a number above 0, got 0.0
+    simfed.ground.errors.InputError: rate: got 0.0, expected a number above 0
     """
     for where, value in options.items():
         if value is not None and not 0 < value < math.inf:

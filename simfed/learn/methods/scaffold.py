@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.method import (
+    Arrival,
+    Field,
+    LocalSteps,
+    Losses,
+    Plan,
+    Setting,
+    State,
+    Values,
+    Who,
+)
 from simfed.learn.methods.averaging import Averaging, by_prototype
 from simfed.learn.methods.fields import model_down, update_up
 from simfed.learn.methods.options import require_above_zero
-from simfed.method import Arrival, Field, LocalSteps, Losses, Plan, Setting, State, Values, Who
 
 __all__ = ["Scaffold"]
 

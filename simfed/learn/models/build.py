@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from simfed.errors import InputError
-from simfed.learn.catalogue import ModelFacts
-from simfed.registry import registry
+from simfed.ground.errors import InputError
+from simfed.ground.registry import registry
+from simfed.learn.facts import ModelFacts
 
 __all__ = ["Factory", "build_model", "count_facts", "last_linear", "plain"]
 
@@ -108,6 +108,7 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
         train_flops=_in_another_process(train_flops),
         features=last.in_features if last is not None else 0,
         shapes=tuple(tuple(p.shape) for p in module.parameters() if p.requires_grad),
+        names=tuple(name for name, p in module.named_parameters() if p.requires_grad),
     )
 
 

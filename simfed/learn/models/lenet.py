@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from simfed.learn.catalogue import image_shape
+from simfed.learn.facts import image_shape
 from simfed.learn.models.layers import ReluPool
 
 __all__ = ["LeNet5", "LeNet5Half"]

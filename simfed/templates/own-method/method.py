@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import simfed
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
+from simfed.ground.method import Field, Method, Plan
 from simfed.learn.methods.averaging import by_prototype
 from simfed.learn.methods.fields import model_down
-from simfed.method import Field, Method, Plan
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import engine_worlds as tiny
 
+from simfed.compress.choice import Choice
+from simfed.ground.registry import register
+from simfed.ground.seeding import Streams
 from simfed.learn.federation import draw_batches
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.models import build_model
-from simfed.registry import register
 from simfed.scenario import Scenario
-from simfed.seeding import Streams
 
 register("dataset", "method-stripes", tiny.dataset, replace=True)
 
@@ -56,7 +57,7 @@ class World:
         """One round, everybody's upload whole; the outcome."""
         chosen = range(self.scenario.client_count) if clients is None else clients
         tasks = [self.host.task(round, client) for client in chosen]
-        self.uploads = [self.host.execute(t, "dense", t.plan.longest) for t in tasks]
+        self.uploads = [self.host.execute(t, Choice("dense", t.plan.longest)) for t in tasks]
         return self.host.merge(round, self.uploads)
 
     def prototype(self, client):

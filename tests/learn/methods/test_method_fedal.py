@@ -13,7 +13,8 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
-from simfed.method import Work
+from simfed.compress.choice import Choice
+from simfed.ground.method import Work
 
 KIND = {"kind": "fedal", "adversarial": 0.3, "forgetting": 0.2, "hidden": 6, "server_steps": 4,
         "server_batch": 7, "server_rate": 0.01}  # fmt: skip
@@ -129,7 +130,7 @@ def test_bytes_and_work():
     first, second = world.host.task(1, 2), world.host.task(2, 2)
     assert first.downlink_bytes == 0
     assert second.downlink_bytes == 4 * (2 * PUBLIC * 4 + 1)
-    assert world.host.execute(first, "dense", 0).uplink_bytes() == 4 * PUBLIC * 4
+    assert world.host.execute(first, Choice("dense", 0)).uplink_bytes() == 4 * PUBLIC * 4
     assert second.plan.work == [
         Work("inference", "lenet5", PUBLIC, name="before"),
         Work("distillation", "lenet5", 8, 2),

@@ -4,10 +4,11 @@ import pytest
 import torch
 from textbook import Textbook, arrival, assert_close, data_of, flat, played, scenario, with_weights
 
-from simfed.errors import InputError
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fedasync import FedAsync
-from simfed.seeding import Streams
 
 
 def test_rounds_mix_client_after_client():
@@ -32,8 +33,8 @@ def test_a_late_client_is_mixed_in_as_it_trained_from_the_older_model():
     book = Textbook(made)
     model = book.module("a")
     w = flat(model)
-    slow = workload.execute(workload.task(1, 0), "dense", 1)
-    workload.merge(1, [workload.execute(workload.task(1, 1), "dense", 1)])
+    slow = workload.execute(workload.task(1, 0), Choice("dense", 1))
+    workload.merge(1, [workload.execute(workload.task(1, 1), Choice("dense", 1))])
     workload.merge(2, [slow])
     w = 0.5 * w + 0.5 * flat(book.trained(model, 1, 1))
     w = 0.75 * w + 0.25 * flat(book.trained(model, 0, 1))
@@ -78,11 +79,14 @@ def test_bytes_and_work_are_those_of_averaging():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"mixing": 0}, "mixing: a number above 0, up to 1, got 0"),
+        ({"mixing": 0}, "mixing: got 0, expected a number above 0, up to 1"),
         ({"mixing": 1.5}, "mixing"),
-        ({"staleness": "linear"}, "staleness: constant, polynomial or hinge|staleness: constant"),
-        ({"oldest": -1}, "oldest: a number of at least 0"),
-        ({"mu": -1}, "mu: a number of at least 0"),
+        (
+            {"staleness": "linear"},
+            "staleness: got 'linear', expected constant, polynomial or hinge|staleness: constant",
+        ),
+        ({"oldest": -1}, "oldest: got -1, expected a number of at least 0"),
+        ({"mu": -1}, "mu: got -1, expected a number of at least 0"),
     ],
 )
 def test_bad_options_are_one_sentence(options, sentence):

@@ -4,10 +4,11 @@ import pytest
 import torch
 from textbook import Textbook, arrival, assert_close, data_of, flat, played, scenario, with_weights
 
-from simfed.errors import InputError
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fedbuff import FedBuff
-from simfed.seeding import Streams
 
 
 def test_rounds_are_the_plain_mean_of_updates():
@@ -41,8 +42,8 @@ def test_an_upload_that_misses_a_merge_comes_late():
     book = Textbook(made)
     model = book.module("a")
     w = flat(model)
-    slow = workload.execute(workload.task(1, 0), "dense", 1)
-    fast = workload.execute(workload.task(1, 1), "dense", 1)
+    slow = workload.execute(workload.task(1, 0), Choice("dense", 1))
+    fast = workload.execute(workload.task(1, 1), Choice("dense", 1))
     workload.merge(1, [fast])
     workload.merge(2, [slow])
     late, soon = (flat(book.trained(model, client, 1)) - w for client in (0, 1))
@@ -63,5 +64,5 @@ def test_bytes_and_work_are_those_of_averaging():
 
 @pytest.mark.parametrize("options", [{"server_rate": 0}, {"exponent": -1}])
 def test_bad_options_are_one_sentence(options):
-    with pytest.raises(InputError, match=f"{next(iter(options))}: a number "):
+    with pytest.raises(InputError, match=f"{next(iter(options))}: got .*, expected a number "):
         FedBuff(**options)

@@ -14,10 +14,11 @@ from textbook import (
     with_weights,
 )
 
-from simfed.errors import InputError
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.feddf import FedDF
-from simfed.seeding import Streams
 
 
 def distilled(book, module, public, targets, name, round, steps, batch, rate):
@@ -92,7 +93,7 @@ def test_distillation_ends_when_the_held_out_part_gets_worse():
     workload.kit.distil = lambda *a, watch, **k: distil(
         *a, watch=lambda step, model: seen.append(step) or watch(step, model), **k
     )
-    workload.merge(1, [workload.execute(workload.task(1, 0), "dense", 1)])
+    workload.merge(1, [workload.execute(workload.task(1, 0), Choice("dense", 1))])
     assert seen == [1, 2]
     workload.close()
 
@@ -100,8 +101,8 @@ def test_distillation_ends_when_the_held_out_part_gets_worse():
 def test_a_late_upload_teaches_by_its_weight():
     made = scenario({"kind": "feddf", "steps": 2, "held_out": 0})
     workload = HostedWorkload(made, Streams(0), data=data_of(made))
-    slow = workload.execute(workload.task(1, 0), "dense", 1)
-    workload.merge(1, [workload.execute(workload.task(1, 1), "dense", 1)])
+    slow = workload.execute(workload.task(1, 0), Choice("dense", 1))
+    workload.merge(1, [workload.execute(workload.task(1, 1), Choice("dense", 1))])
     outcome = workload.merge(2, [slow])
     assert outcome.model_version == 2
     # alone, its own model is both mean and teacher: nothing to learn
@@ -138,9 +139,9 @@ def test_bytes_and_work():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"steps": 0}, "steps: a number of at least 1, got 0"),
-        ({"held_out": 1.0}, "held_out: a number from 0 to below 1, got 1"),
-        ({"rate": 0}, "rate: a number above 0, got 0"),
+        ({"steps": 0}, "steps: got 0, expected a number of at least 1"),
+        ({"held_out": 1.0}, "held_out: got 1.*, expected a number from 0 to below 1"),
+        ({"rate": 0}, "rate: got 0, expected a number above 0"),
     ],
 )
 def test_bad_options_are_one_sentence(options, sentence):

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
-from simfed.assembly import Parts
-from simfed.method import Work
+from simfed.compress.choice import Choice
+from simfed.experiment.assembly import Parts
+from simfed.ground.method import Work
 
 KIND = {"kind": "fedgen", "noise": 3, "hidden": 5, "server_steps": 3, "server_batch": 6,
         "server_rate": 0.01, "weight": 0.8, "weight_decay": 0.5}  # fmt: skip
@@ -128,7 +129,7 @@ def test_bytes_and_work(share):
     first, second = world.host.task(1, 0), world.host.task(2, 0)
     sent = {"model": first.parameters, "head": HEAD}[share]
     assert first.downlink_bytes == 4 * (sent + GENERATOR + 4)
-    upload = world.host.execute(first, "dense", first.plan.longest)
+    upload = world.host.execute(first, Choice("dense", first.plan.longest))
     assert upload.uplink_bytes() == 4 * (sent + 4)
     assert first.plan.work == [Work("training", "lenet5-half", 8, 2)]
     assert second.plan.work[1] == Work("auxiliary", "fedgen/generate-7-5-42", 8, 2, name="generate")
@@ -160,7 +161,8 @@ def test_heads_are_personal_and_models_are_not():
 def test_embeddings_of_different_widths_are_refused():
     parts = Parts(tiny.scenario(KIND, mixed=True))
     [error] = parts.errors()
-    assert str(error).startswith("method: prototypes with embeddings of one width, got")
+    assert str(error).startswith("method: got ")
+    assert "expected prototypes with embeddings of one width" in str(error)
 
 
 @pytest.mark.parametrize(

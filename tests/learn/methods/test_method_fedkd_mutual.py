@@ -17,12 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
 from simfed import run
-from simfed.assembly import check
 from simfed.cli import main
-from simfed.errors import InputErrors
+from simfed.compress.choice import Choice
+from simfed.experiment.assembly import check
+from simfed.ground.errors import InputErrors
+from simfed.ground.method import Work
 from simfed.learn.catalogue import facts
 from simfed.learn.lowrank import decode, encode, most_entries
-from simfed.method import Work
 from simfed.scenario import Scenario
 
 KIND = {"kind": "fedkd-mutual", "energy_start": 0.5, "energy_end": 0.8}
@@ -146,7 +147,7 @@ def test_a_client_whose_upload_was_lost_is_sent_what_it_then_lacks():
     world = tiny.World(tiny.scenario(KIND, rounds=3))
     world.play(1)
     tasks = [world.host.task(2, client) for client in range(3)]
-    uploads = [world.host.execute(t, "dense", 0) for t in tasks]
+    uploads = [world.host.execute(t, Choice("dense", 0)) for t in tasks]
     world.host.discard(uploads[0])
     world.host.merge(2, uploads[1:])
     world.play(3)
@@ -204,14 +205,17 @@ def test_a_time_only_run_without_a_record_says_why_it_cannot():
     with pytest.raises(InputErrors) as refused:
         check(clocked(), time_only=True)
     assert (
-        "method: sizes on the wire that do not depend on what is learned, as that of update and of "
-        "student does (in a time-only run use policy.arms_from: RUN to replay recorded sizes)"
+        "method: sizes on the wire depend on what is learned, as that of "
+        "update and of student does (in a time-only"
     ) in str(refused.value)
 
 
 def test_the_student_must_be_a_prototype():
     plain = {**clocked().model_dump(), "method": {**KIND, "student": "smal"}}
-    with pytest.raises(InputErrors, match="method: student: a prototype of this scenario: small"):
+    with pytest.raises(
+        InputErrors,
+        match="method: student: got 'smal', expected a prototype of this scenario: small",
+    ):
         check(Scenario.model_validate(plain))
 
 

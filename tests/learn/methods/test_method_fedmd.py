@@ -15,11 +15,12 @@ from textbook import (
     scenario,
 )
 
-from simfed.errors import InputError
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fedmd import FedMD
 from simfed.learn.plain import plain_rounds
-from simfed.seeding import Streams
 
 PUBLIC = {"name": "mnist-mini", "public": 24, "public_batch": 16}
 
@@ -65,9 +66,9 @@ def test_rounds_are_digest_revisit_and_mean_answers(everybody):
 def test_late_answers_are_about_the_samples_that_were_asked():
     made = scenario("fedmd", dataset=PUBLIC)
     workload = HostedWorkload(made, Streams(0), data=data_of(made))
-    slow = workload.execute(workload.task(1, 0), "dense", 1)
-    workload.merge(1, [workload.execute(workload.task(1, 1), "dense", 1)])
-    workload.merge(2, [workload.execute(workload.task(2, 2), "dense", 1), slow])
+    slow = workload.execute(workload.task(1, 0), Choice("dense", 1))
+    workload.merge(1, [workload.execute(workload.task(1, 1), Choice("dense", 1))])
+    workload.merge(2, [workload.execute(workload.task(2, 2), Choice("dense", 1)), slow])
     consensus = torch.tensor(workload.state()[1]["server/consensus"])
     asked = [workload.kit.public_places(round).tolist() for round in (2, 3)]
     late = slow.values["logits"]
@@ -96,7 +97,7 @@ def test_compressed_answers_have_no_residual():
     made = scenario({"kind": "fedmd", "compress_logits": True}, arm="top-k")
     workload, last = played(made)
     assert not [key for key in workload.state()[1] if key.startswith("residuals/")]
-    upload = workload.execute(workload.task(3, 0), "top-k", 30)
+    upload = workload.execute(workload.task(3, 0), Choice("top-k", 30))
     upload.uplink_bytes()
     assert set(last.uplink_bytes.values()) == {upload.uplink_bytes()}
     workload._work()
@@ -119,10 +120,10 @@ def test_policies_learn_where_answers_are_compressed():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"digest_epochs": 0}, "digest_epochs: a number of at least 1, got 0"),
-        ({"digest_batch": 0}, "digest_batch: a number of at least 1, got 0"),
-        ({"digest_rate": -1.0}, "digest_rate: a number above 0"),
-        ({"temperature": 0}, "temperature: a number above 0"),
+        ({"digest_epochs": 0}, "digest_epochs: got 0, expected a number of at least 1"),
+        ({"digest_batch": 0}, "digest_batch: got 0, expected a number of at least 1"),
+        ({"digest_rate": -1.0}, r"digest_rate: got -1\.0, expected a number above 0"),
+        ({"temperature": 0}, "temperature: got 0, expected a number above 0"),
     ],
 )
 def test_bad_options_are_one_sentence(options, sentence):

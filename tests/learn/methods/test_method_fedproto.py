@@ -12,9 +12,10 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
-from simfed.assembly import check
-from simfed.errors import InputError
-from simfed.method import Work
+from simfed.compress.choice import Choice
+from simfed.experiment.assembly import check
+from simfed.ground.errors import InputError
+from simfed.ground.method import Work
 from simfed.scenario import Scenario
 
 ONE = {"kind": "fedproto", "pull": 0.7}
@@ -93,6 +94,51 @@ def test_widths_that_differ_are_projected(projection):
     world.close()
 
 
+@pytest.mark.parametrize("projection", ["fixed", "trained"])
+@pytest.mark.parametrize("kind", ["fedproto", "fedtgp"])
+def test_the_nearest_mean_is_the_one_of_least_distance(kind, projection):
+    """As it is said: distances to every class mean that was sent, written out."""
+    option = {"kind": kind, "projection": projection, "predict": "nearest-mean"}
+    world = tiny.World(tiny.scenario(option, mixed=True))
+    world.play(1)
+    sent = world.host._server
+    outcome = world.play(2)
+    x, labels = world.data.test_samples, world.data.test_labels
+    right = []
+    for c in range(3):
+        own = world.host._own[c]
+        who = world.host.tasks.who(c)
+        e = world.kit.embeddings(world.prototype(c), own, x)
+        if "adapter" in own:
+            e = e @ own["adapter"].view(42, -1).T
+        elif e.shape[1] == 84:
+            drawn = torch.randn(42, 84, generator=world.generator("projection", "large"))
+            e = e @ (drawn / 42**0.5).T
+        far = torch.stack([(e - mean).square().sum(1) for mean in sent["means"]], 1)
+        far[:, sent["known"] == 0] = torch.inf
+        evaluated = world.method.model(world.host._server, own, who)
+        answers = world.kit.logits(world.prototype(c), evaluated, x).argmax(1)
+        assert torch.equal(answers, far.argmin(1))
+        right.append(float((answers == labels).double().mean()))
+    assert outcome.evaluation["small"].accuracy == pytest.approx((right[0] + right[1]) / 2)
+    world.close()
+
+
+def test_how_a_client_is_evaluated_changes_nothing_that_it_learns():
+    """Before any mean has come down, the answers are those of its own last layer as well."""
+    worlds = [
+        tiny.World(tiny.scenario({**ONE, "predict": predict}, evaluation={"every": 1}))
+        for predict in ("head", "nearest-mean")
+    ]
+    head, nearest = ([world.play(n).evaluation["small"] for n in (1, 2)] for world in worlds)
+    assert head[0] == nearest[0]
+    assert head[1] != nearest[1]
+    for c in range(3):
+        assert torch.equal(*(world.host._own[c]["weights"] for world in worlds))
+    for world in worlds:
+        world.close()
+
+
 def test_a_class_without_an_arrival_keeps_its_mean_and_the_shared_loss_is_the_distance():
     label = {
         "dataset": {
@@ -119,7 +165,7 @@ def test_bytes_and_work_are_those_of_the_plan():
     world = tiny.World(made)
     task = world.host.task(1, 2)
     assert task.downlink_bytes == 4 * 30 * 4 + 4 / 8
-    assert world.host.execute(task, "dense", 0).uplink_bytes() == 4 * (4 * 30 + 4)
+    assert world.host.execute(task, Choice("dense", 0)).uplink_bytes() == 4 * (4 * 30 + 4)
     owned = len(world.data.owned[2])
     assert task.plan.work == [
         Work("training", "lenet5", 8, 2),
@@ -139,24 +185,26 @@ def test_compressed_means_are_chosen_by_the_policy():
         policy={"kind": "uniform", "strategy": "top-k"},
     )
     world = tiny.World(made)
-    upload = world.host.execute(world.host.task(1, 0), "top-k", 10)
+    upload = world.host.execute(world.host.task(1, 0), Choice("top-k", 10))
     # 8 bits for each place among 168
     assert upload.uplink_bytes() == 10 * 4 + 10 + 4 * 4
     world.host.merge(1, [upload])
     assert int((upload.values["means"] != 0).sum()) == 10
-    assert not world.host._residuals
+    assert not world.host._residuals.used
     world.close()
 
 
-@pytest.mark.parametrize("option", [{"pull": -1}, {"width": 0}, {"projection": "none"}])
+@pytest.mark.parametrize(
+    "option", [{"pull": -1}, {"width": 0}, {"projection": "none"}, {"predict": "x"}]
+)
 def test_options_are_judged(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         tiny.scenario({"kind": "fedproto", **option})
 
 
 def test_models_without_an_embedding_are_refused():
+    from simfed.ground.method import Setting, Size
     from simfed.learn.methods.fedproto import FedProto
-    from simfed.method import Setting, Size
 
     size = Size("conv-only", 10, 0, 0, 1)
     setting = Setting(1, 1, 1, 4, 0, 8, 1, None, {"a": size})

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
-from simfed.method import Work
+from simfed.compress.choice import Choice
+from simfed.ground.method import Work
 
 KIND = {"kind": "fedtgp", "server_epochs": 3, "server_batch": 5, "server_rate": 0.1}
 
@@ -107,7 +108,7 @@ def test_server_steps_are_charged_and_bytes_are_those_of_fedproto():
     flops = world.method.auxiliary(world.kit.setting)[work.model]
     assert flops == 2 * 4 * 4 * 42 + 3 * 4 * (4 * 42 * 42) / 5
     assert tasks[0].downlink_bytes == 4 * 4 * 42 + 4 / 8
-    assert world.host.execute(tasks[0], "dense", 0).uplink_bytes() == 4 * (4 * 42 + 4)
+    assert world.host.execute(tasks[0], Choice("dense", 0)).uplink_bytes() == 4 * (4 * 42 + 4)
     world.close()
 
 

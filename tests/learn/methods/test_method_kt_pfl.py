@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from textbook import TWO, Textbook, answers, assert_close, distilled, flat, played, scenario
 
-from simfed.errors import InputError
+from simfed.ground.errors import InputError
 from simfed.learn.methods.kt_pfl import KtPfl
 
 
@@ -88,9 +88,9 @@ def test_bytes_and_work():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"coefficient_rate": 0}, "coefficient_rate: a number above 0, got 0"),
-        ({"coefficient_steps": 0}, "coefficient_steps: a number of at least 1"),
-        ({"rho": -0.1}, "rho: a number of at least 0"),
+        ({"coefficient_rate": 0}, "coefficient_rate: got 0, expected a number above 0"),
+        ({"coefficient_steps": 0}, "coefficient_steps: got 0, expected a number of at least 1"),
+        ({"rho": -0.1}, r"rho: got -0\.1, expected a number of at least 0"),
     ],
 )
 def test_bad_options_are_one_sentence(options, sentence):

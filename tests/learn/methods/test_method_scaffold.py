@@ -4,10 +4,11 @@ import pytest
 import torch
 from textbook import Textbook, assert_close, flat, played, scenario, with_weights
 
-from simfed.errors import InputError
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.scaffold import Scaffold
-from simfed.seeding import Streams
 
 
 def test_three_rounds_are_those_of_the_paper():
@@ -49,14 +50,14 @@ def test_under_compression_the_servers_control_stays_the_mean_of_the_clients():
     # two fields of 30 entries each
     [size] = set(last.uplink_bytes.values())
     task = workload.task(4, 0)
-    assert size == 2 * workload.tasks.field_bytes(task, task.plan.up["update"], "top-k", 30)
+    assert size == 2 * workload.tasks.field_bytes(task, task.plan.up["update"], Choice("top-k", 30))
 
 
 def test_a_lost_upload_leaves_the_clients_control_where_it_was():
     made = scenario("scaffold", arm="top-k")
     workload, _ = played(made, rounds=1)
     before = workload.state()[1]
-    workload.discard(workload.execute(workload.task(2, 0), "top-k", 30))
+    workload.discard(workload.execute(workload.task(2, 0), Choice("top-k", 30)))
     after = workload.state()[1]
     same = [key for key in before if not key.startswith("residuals/0:update")]
     assert all((after[key] == before[key]).all() for key in same)
@@ -78,5 +79,5 @@ def test_steps_that_are_not_plain_are_refused(training):
 
 
 def test_bad_options_are_one_sentence():
-    with pytest.raises(InputError, match="server_rate: a number above 0, got 0"):
+    with pytest.raises(InputError, match="server_rate: got 0, expected a number above 0"):
         Scaffold(server_rate=0)

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
 KINDS = [
-    {"kind": "fedproto", "projection": "trained"},
+    {"kind": "fedproto", "projection": "trained", "predict": "nearest-mean"},
     {"kind": "fedtgp", "server_epochs": 2},
     {"kind": "fedgen", "server_steps": 2},
     {"kind": "fedgen", "share": "head", "server_steps": 2},

@@ -13,13 +13,13 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import engine_worlds as tiny
 
+from simfed.fleet.selection import cohort
+from simfed.ground.method import Arrival, Size, Who
+from simfed.ground.seeding import Streams
 from simfed.learn.federation import Federation, draw_local, draw_public
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.models import build_model
 from simfed.learn.plain import plain_rounds
-from simfed.method import Arrival, Size, Who
-from simfed.seeding import Streams
-from simfed.selection import cohort
 
 ONE = {"a": {"model": "logistic-regression"}}
 TWO = {"a": {"model": "logistic-regression"}, "b": {"model": "lenet5-half"}}

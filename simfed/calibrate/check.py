@@ -1,0 +1,122 @@
+"""A profile against measurements it has not seen: errors, coverage, a verdict in words (needs
+scipy)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from simfed.calibrate.spread import interval_factor
+from simfed.device.curve import Fitted, Points
+from simfed.device.profile import QUANTITIES, Key, Profile
+from simfed.device.table import Table
+from simfed.ground.errors import InputError
+
+__all__ = ["LEVEL", "HeldOutPoint", "ProfileCheck", "compare", "interval_around"]
+
+LEVEL = 0.9
+"""Probability of the intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutPoint:
+    """One held-out size: the median of its measurements beside its prediction."""
+
+    key: Key
+    size: float
+    measured_s: float
+    predicted_s: float
+    factor: float | None
+    """Of the interval [predicted/factor, predicted·factor]; None where the profile states none."""
+
+    @property
+    def error(self) -> float:
+        """Relative error of the prediction."""
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the median lies in the interval."""
+        if self.factor is None:
+            return None
+        return abs(math.log(self.predicted_s / self.measured_s)) <= math.log(self.factor)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileCheck:
+    """A profile's predictions at all sizes of a table."""
+
+    points: tuple[HeldOutPoint, ...]
+
+    @property
+    def median_error(self) -> float:
+        """Median of the absolute relative errors."""
+        return statistics.median(abs(p.error) for p in self.points)
+
+    @property
+    def worst(self) -> HeldOutPoint:
+        """The point with the largest factor between prediction and median."""
+        return max(self.points, key=lambda p: abs(math.log(p.predicted_s / p.measured_s)))
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the medians inside their interval; None where there are no intervals."""
+        inside = [p.inside for p in self.points if p.inside is not None]
+        return sum(inside) / len(inside) if inside else None
+
+    @property
+    def verdict(self) -> str:
+        """What to make of it, in words."""
+        covered = self.coverage
+        error = f"the median error is {self.median_error:.1%}"
+        if covered is not None:
+            error += (
+                f" and {covered:.0%} of the held-out medians lie in their {LEVEL:.0%} intervals"
+            )
+        if self.median_error > 0.25:
+            return f"The profile does not describe these measurements: {error}."
+        if self.median_error > 0.10:
+            return f"The profile describes these measurements roughly: {error}."
+        if covered is not None and covered < LEVEL - 0.05:
+            return f"The profile is accurate but surer than it should be: {error}."
+        return f"The profile holds: {error}."
+
+
+def compare(profile: Profile, table: Table) -> ProfileCheck:
+    """Predictions for the median of every size in `table`.
+
+    Raises: `InputError` where the profile lacks a curve that the table measures.
+    """
+    times: dict[tuple[Key, float], list[float]] = defaultdict(list)
+    for row in table.rows:
+        times[row.key, row.size].append(row.seconds)
+    points = []
+    for (key, x), seconds in times.items():
+        quantity, model, strategy = key
+        size = {QUANTITIES[quantity].size: x}
+        predicted_s = profile.seconds(quantity, model=model, strategy=strategy, **size)
+        if predicted_s == 0:
+            allowed = f"a profile that predicts a time for {quantity} of {model}"
+            raise InputError(allowed, where=profile.name, got="0 s")
+        measured_s, factor = statistics.median(seconds), interval_around(profile, key, x)
+        points.append(HeldOutPoint(key, x, measured_s, predicted_s, factor))
+    return ProfileCheck(tuple(points))
+
+
+def interval_around(profile: Profile, key: Key, x: float) -> float | None:
+    """The factor by which a new median may differ from the profile, with probability `LEVEL`."""
+    entry = profile.find(key)
+    if entry is None:
+        return None
+    curve = entry[1]
+    if isinstance(curve, Fitted) and curve.spread is not None:
+        size = {name: np.array([value]) for name, value in profile.size_of(key, curve, x).items()}
+        return float(interval_factor(curve.law, curve.parameters, curve.spread, size, LEVEL)[0])
+    if isinstance(curve, Points) and key[0] in profile.uncertainty:
+        return math.exp(float(stats.norm.ppf(0.5 + LEVEL / 2)) * profile.uncertainty[key[0]])
+    return None

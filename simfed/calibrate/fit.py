@@ -1,0 +1,244 @@
+"""Fitting laws to measured times: robust, non-negative, chosen by leaving sizes out (needs scipy).
+
+The data are medians: one per size and session (one process that measured). What is minimised is the
+deviation of the *relative* error, so that microseconds count as much as seconds:
+
+- with enough points, a smooth absolute value (soft-L1) of the log-residuals, whose scale is taken
+  from the residuals themselves, so that a few wild points do not pull;
+- with at most one point more than parameters, the largest relative error (Chebyshev): so few points
+  cannot tell an outlier from a law that does not fit, and the worst error is then the fair summary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from simfed.device.curve import Spread
+from simfed.device.laws import LAWS, CostLaw
+
+__all__ = ["Candidate", "FitSample", "choose_law", "fit_law"]
+
+Array = NDArray[np.float64]
+
+_FLOOR = 0.01  # residuals below 1 % are not outliers, whatever the others are
+
+
+@dataclass(frozen=True, slots=True)
+class FitSample:
+    """Medians of one curve: sizes by name, seconds, and which points share a size."""
+
+    size: dict[str, Array]
+    seconds: Array
+    group: NDArray[np.int64]
+    """Points of the same group have the same size and are left out together."""
+    session: NDArray[np.int64]
+    """Points of the same session were measured by one process."""
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    @property
+    def groups(self) -> list[int]:
+        """The numbers of the groups, ascending."""
+        return [int(g) for g in np.unique(self.group)]
+
+    def where(self, mask: NDArray[np.bool_]) -> FitSample:
+        """The points under a mask."""
+        return FitSample(
+            {n: x[mask] for n, x in self.size.items()},
+            self.seconds[mask],
+            self.group[mask],
+            self.session[mask],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A law with fitted parameters and what leaving sizes out says of it."""
+
+    law: CostLaw
+    parameters: dict[str, float]
+    residuals: Array
+    """log(predicted / measured) at every point."""
+    held_out: Array
+    """The same with the point's own size left out of the fit; empty where too few sizes are."""
+    spread: Spread | None = None
+    fits: list[tuple[dict[str, float], FitSample]] = field(default_factory=list, repr=False)
+    """Per group left out: parameters and the points that remained."""
+
+    @property
+    def in_sample(self) -> float:
+        """Mean absolute relative error."""
+        return float(np.mean(np.abs(np.expm1(self.residuals))))
+
+    @property
+    def worst(self) -> float:
+        """Largest relative error at a measured point."""
+        return float(np.max(np.abs(np.expm1(self.residuals))))
+
+    @property
+    def cross_validated(self) -> float:
+        """Mean absolute log-error at sizes left out; infinite where that could not be done."""
+        return float(np.mean(np.abs(self.held_out))) if len(self.held_out) else math.inf
+
+
+def choose_law(names: Sequence[str], sample: FitSample) -> Candidate:
+    """The law with the smallest cross-validated error; of near equals (10 %, 0.2 %) the first
+    named.
+
+    Leaving out the smallest or largest size judges how a law extrapolates. So that this does not
+    outweigh what was measured, laws take part only if they fit the points themselves nearly as well
+    as the best (mean error within twice its own, or 1 %), and if they have no more parameters than
+    there are sizes. There must be two sizes.
+    """
+    laws = [LAWS[name] for name in names if set(LAWS[name].needs) <= set(sample.size)]
+    usable = [law for law in laws if len(law.parameters) <= len(sample.groups)]
+    candidates = [_fit_candidate(law, sample) for law in usable]
+    close = max(0.01, 2 * min(c.in_sample for c in candidates))
+    first, *others = [c for c in candidates if c.in_sample <= close]
+    for other in others:
+        bar = min(0.9 * first.cross_validated, first.cross_validated - 0.002)
+        if other.cross_validated < bar:
+            first = other
+    return first
+
+
+def _fit_candidate(law: CostLaw, sample: FitSample) -> Candidate:
+    parameters = fit_law(law, sample)
+    residuals = _log_errors(law, parameters, sample)
+    held_out = np.zeros(len(sample))
+    fits = []
+    if len(sample.groups) <= len(law.parameters):
+        return Candidate(law, parameters, residuals, np.zeros(0))
+    for group in sample.groups:
+        out = sample.group == group
+        others = sample.where(~out)
+        without = fit_law(law, others)
+        held_out[out] = _log_errors(law, without, sample.where(out))
+        fits.append((without, others))
+    return Candidate(law, parameters, residuals, held_out, fits=fits)
+
+
+def _log_errors(law: CostLaw, parameters: dict[str, float], sample: FitSample) -> Array:
+    """log(predicted / measured); a law may say 0 s where rows contradict each other."""
+    return _log(law.seconds(parameters, sample.size) / sample.seconds)
+
+
+def _log(ratios: Array) -> Array:
+    return np.asarray(np.log(np.maximum(ratios, 1e-12)))
+
+
+def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
+    """The parameters of one law, all at least 0 and one above."""
+    few = len(sample) <= len(law.parameters) + 1
+    if law.features is not None:
+        design = np.column_stack([f(sample.size) * np.ones(len(sample)) for f in law.features])
+        relative = design / sample.seconds[:, None]
+        values: Array = _chebyshev_linear(relative) if few else _robust_linear(relative)
+    elif law.name.startswith("power-"):
+        values = _fit_power(sample.size[law.needs[0]], sample.seconds, few)
+    else:
+        values = _fit_roofline(law, sample)
+    return {name: float(value) for name, value in zip(law.parameters, values, strict=True)}
+
+
+def _robust_linear(relative: Array) -> Array:
+    """θ ≥ 0 for which the rows of `relative`·θ are near 1 in log (rows: points over their
+    times)."""
+    scale = _largest(relative)
+    scaled = relative / scale
+    start, _ = optimize.nnls(scaled, np.ones(len(scaled)))
+    values = _soft_l1(lambda x: _log(scaled @ x), start, len(start))
+    values[scaled.max(axis=0) * values < 1e-7] = 0.0  # a term that never shows is not there
+    return np.asarray(values / scale)
+
+
+def _soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: int) -> Array:
+    """Robust least squares over x ≥ 0: with a wide scale first, then twice with that of the
+    residuals."""
+    x, scale = np.maximum(start, 1e-6), 0.1
+    tolerances = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12)
+    options = {"bounds": (0, np.inf), "loss": "soft_l1", **tolerances}
+    for _ in range(3):
+        begin, scales = np.maximum(x, 1e-9), np.maximum(x, 1e-3)
+        x = optimize.least_squares(residuals, begin, f_scale=scale, x_scale=scales, **options).x
+        left = np.abs(residuals(x))
+        # the median of n absolute residuals after fitting p parameters is too small by (n − p)/n
+        spread = 1.4826 * float(np.median(left)) * len(left) / max(1, len(left) - parameters)
+        scale = max(_FLOOR, 1.345 * spread)
+    return np.asarray(x)
+
+
+def _chebyshev_linear(relative: Array) -> Array:
+    """θ ≥ 0 that minimises the largest |relative·θ − 1|."""
+    scale = _largest(relative)
+    return _chebyshev(relative / scale, np.ones(len(relative)), (0, None)) / scale
+
+
+def _chebyshev(design: Array, target: Array, *bounds: tuple[float | None, float | None]) -> Array:
+    """The x that minimises the largest |design·x − target|, each within its bounds (the last are
+    those of all others): a linear programme."""
+    ones = np.ones((len(design), 1))
+    cost = np.zeros(design.shape[1] + 1)
+    cost[-1] = 1.0
+    best = optimize.linprog(
+        cost,
+        A_ub=np.vstack([np.hstack([design, -ones]), np.hstack([-design, -ones])]),
+        b_ub=np.concatenate([target, -target]),
+        bounds=[*bounds, *[bounds[-1]] * (len(cost) - len(bounds))],
+        method="highs",
+    )
+    return np.asarray(best.x)[:-1]
+
+
+def _largest(columns: Array) -> Array:
+    """The largest entry of each column, which brings features of any unit near 1."""
+    largest = columns.max(axis=0)
+    return np.asarray(np.where(largest > 0, largest, 1.0))
+
+
+def _fit_power(x: Array, seconds: Array, few: bool) -> Array:
+    """The parameters a and p of a·x^p."""
+    log_x, log_t = np.log(x), np.log(seconds)
+    middle = float(log_x.mean())
+
+    def residuals(v: Array) -> Array:
+        return np.asarray(math.log(max(v[0], 1e-300)) + v[1] * (log_x - middle) - log_t + base)
+
+    base = float(np.median(log_t))
+    if few:  # the largest log-error
+        design = np.column_stack([np.ones(len(x)), log_x - middle])
+        log_a, p = map(float, _chebyshev(design, log_t, (None, None), (0, None)))
+    else:
+        slope = max(0.0, float(np.polyfit(log_x - middle, log_t, 1)[0]))
+        a, p = _soft_l1(residuals, np.array([1.0, slope]), 2)
+        log_a = math.log(a) + base
+    return np.array([math.exp(log_a - p * middle), p])
+
+
+def _fit_roofline(law: CostLaw, sample: FitSample) -> Array:
+    """From two starts: everything bound by compute, everything by memory."""
+    flops, traffic, t = sample.size["flops"], sample.size["bytes"], sample.seconds
+    scale = np.array([1.0, 1 / flops.max(), 1 / traffic.max()]) * float(np.median(t))
+
+    def residuals(v: Array) -> Array:
+        values = dict(zip(law.parameters, v * scale, strict=True))
+        return _log(law.seconds(values, sample.size) / t)
+
+    best: Array | None = None
+    for feature, place in ((flops, 1), (traffic, 2)):
+        design = np.column_stack([np.ones(len(t)), feature]) * scale[[0, place]] / t[:, None]
+        overhead, slope = optimize.nnls(design, np.ones(len(t)))[0]
+        start = np.array([overhead, 0.0, 0.0])
+        start[place], start[3 - place] = slope, slope / 2
+        values = _soft_l1(residuals, start, 3)
+        if best is None or np.abs(residuals(values)).sum() < np.abs(residuals(best)).sum():
+            best = values
+    assert best is not None
+    return np.asarray(best * scale)

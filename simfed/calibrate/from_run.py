@@ -1,0 +1,238 @@
+"""What a deployed run measured, as rows of a calibration table and as rates of links.
+
+Every participation that arrived is one measurement of training, one of compression and one of
+handling its messages (what its hosts took beside the phases), on its client's device as it was:
+cold, once a round, beside whatever else the machine did. Seconds are put on the profile's scale by
+the speed that its group came to. What the server took becomes times that the scenario says: of a
+merge as a whole, of an evaluation, and of waiting for the losses that clients measure.
+
+What is ignored: how a method's local work divides into units (all of it counts as training steps),
+and a merge into its parts; rates of links that change within the run: one rate per group and
+direction, the median over its participations, behind the latency that the scenario says, also where
+a shared link was what limited them.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from simfed.compress.choice import Choice
+from simfed.device.noise import Measured
+from simfed.device.table import SIZE_COLUMNS, WORK_COLUMNS, Table
+from simfed.experiment.assembly import Parts
+from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
+from simfed.record.read import Run
+from simfed.record.schema import PHASES
+from simfed.scenario import dump_scenario
+from simfed.scenario.distribution import Distribution
+
+__all__ = [
+    "GroupSpeed",
+    "ServerTimes",
+    "calibrate_scenario",
+    "centre_rows",
+    "group_speeds",
+    "measurements",
+    "server_times",
+]
+
+_COLUMNS = (*WORK_COLUMNS, *SIZE_COLUMNS, "seconds")
+_OF_CLIENTS = ("training", "compression", "handling")
+_MERGING = ("decompression", "inference", "distillation", "auxiliary")
+
+
+class GroupSpeed(NamedTuple):
+    """What the links and devices of a group of clients came to."""
+
+    group: int
+    up_bytes_per_s: float
+    down_bytes_per_s: float
+    faster: float
+    """Than all clients of its model together, on the scale of the scenario's `speed`."""
+
+
+class ServerTimes(NamedTuple):
+    """What a merge took on the server."""
+
+    merge_s: float
+    """All of it but evaluations and losses: a round's median."""
+    evaluation_s: float | None
+    """The evaluation of one prototype; None: nothing was evaluated."""
+    losses_s: float | None
+    """Until everybody asked had measured its loss; None: nobody was asked."""
+
+
+def measurements(
+    run: Run, parts: Parts, *, rounds: tuple[int, int] | None = None, host: bool = True
+) -> str:
+    """The run's participations as a table in CSV, such as `simfed calibrate fit` reads.
+
+    rounds: of these alone, first and last included. host: what hosts took beside the phases as
+    well, as handling of messages. Raises: `InputError` for a run that was not deployed, or has no
+    such rows.
+    """
+    faster = {group.group: group.faster for group in group_speeds(run, parts, rounds=rounds)}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS)
+    writer.writeheader()
+    rows = 0
+    session, dataset = str(run.manifest.get("id", "run")), parts.scenario.dataset.name
+    for row in _arrivals(run, rounds):
+        who = parts.tasks.who(row["client"])
+        speed = _speed(parts, row["client"]) * faster[int(parts.fleet.group[row["client"]])]
+        common = {"session": session, "model": who.model, "dataset": dataset}
+        step_s, size = _step_s(row, parts), parts.tasks.setting.batch_size
+        if step_s > 0:
+            timed = {"quantity": "training", "batch_size": size, "seconds": repr(step_s * speed)}
+            writer.writerow({**common, **timed})
+            rows += 1
+        phases_s = sum(row[name] for name in PHASES)
+        beside_s = row["finished_at_s"] - row["started_at_s"] - phases_s
+        if host and beside_s > 0:
+            timed = {"quantity": "handling", "samples": 1, "seconds": repr(beside_s * speed)}
+            writer.writerow({**common, **timed})
+        if row["compression_s"] > 0 and row["k"]:
+            timed = {
+                "quantity": "compression",
+                "strategy": Choice.of(row["arm"]).strategy,
+                "k": row["k"],
+                "seconds": repr(row["compression_s"] * speed),
+            }
+            writer.writerow({**common, **timed})
+    if not rows:
+        allowed = "rounds with uploads that arrived"
+        raise InputError(allowed, where="--from", problem="no upload arrived")
+    return text.getvalue()
+
+
+def centre_rows(document: Mapping[str, Plain], table: Table) -> dict[str, Plain]:
+    """A fitted profile whose rows, with its scatter, have the means that were measured.
+
+    Scatter is one law for all rows of a kind of work, around medians. Where rows scatter unlike one
+    another (work under a quota passes at once or waits, so that a median is the one or the other),
+    medians with that law have other means. Laws stay as they are.
+    """
+    means: dict[tuple[str, str, str, float], list[float]] = {}
+    for row in table.rows:
+        means.setdefault((*row.key, row.size), []).append(row.seconds)
+    profile: dict[str, Plain] = copy.deepcopy(dict(document))
+    scatter = profile.get("noise", {}).items()
+    noise = {name: Measured.read(node, name).mean for name, node in scatter}
+    for (quantity, model, strategy, size), seconds in means.items():
+        node = profile[quantity][model]
+        rows = node[strategy] if strategy else node
+        if quantity in noise and "law" not in rows:
+            middle_s = float(np.mean(seconds)) / noise[quantity]
+            rows[int(size) if size.is_integer() else size] = f"{middle_s:.6g} s"
+    return profile
+
+
+def server_times(run: Run, *, rounds: tuple[int, int] | None = None) -> ServerTimes:
+    """What the server took for its merges; `rounds` as of `measurements`."""
+    spans = run.spans
+    within = (spans["track"] == "server") & spans["round"].between(*(rounds or (1, np.inf)))
+    spans = spans[within].assign(seconds=spans["finished_at_s"] - spans["started_at_s"])
+    tests, losses = spans["name"] == "evaluation", spans["name"] == "losses"
+    masks = (~tests & ~losses, tests, losses)
+    sums = [spans[mask].groupby("round")["seconds"].sum() for mask in masks]
+    merge_s, tests_s, losses_s = (None if x.empty else float(x.median()) for x in sums)
+    prototypes = len(run.scenario["prototypes"])
+    return ServerTimes(merge_s or 0.0, None if tests_s is None else tests_s / prototypes, losses_s)
+
+
+def group_speeds(
+    run: Run, parts: Parts, *, rounds: tuple[int, int] | None = None
+) -> list[GroupSpeed]:
+    """Per group, what its transfers and its devices came to; `rounds` as of `measurements`."""
+    rates: dict[int, tuple[list[float], list[float]]] = {}
+    steps: dict[int, list[float]] = {}
+    for row in _arrivals(run, rounds):
+        client = row["client"]
+        group = int(parts.fleet.group[client])
+        steps.setdefault(group, []).append(_step_s(row, parts) * _speed(parts, client))
+        ways = zip(rates.setdefault(group, ([], [])), ("up", "down"), strict=True)
+        for way_rates, way in ways:
+            latency_s = parts.topology.path(client, way).latency_s  # type: ignore[arg-type]
+            took_s = row[f"{way}link_s"] - latency_s
+            if row[f"{way}link_bytes"] > 0 and took_s > 0:
+                way_rates.append(row[f"{way}link_bytes"] / took_s)
+    by_model: dict[str, list[float]] = {}
+    for group, seconds in steps.items():
+        by_model.setdefault(_model(parts, group), []).extend(seconds)
+    typical_s = {model: _median(seconds) for model, seconds in by_model.items()}
+    speeds = []
+    for group, (up, down) in sorted(rates.items()):
+        faster = typical_s[_model(parts, group)] / _median(steps[group])
+        speeds.append(GroupSpeed(group, _median(up), _median(down), faster))
+    return speeds
+
+
+def calibrate_scenario(
+    parts: Parts, profile: str, groups: list[GroupSpeed], server: ServerTimes, *, noise: bool
+) -> str:
+    """The run's scenario with that profile, those rates and speeds, and the server's seconds, as
+    YAML. A speed that is drawn stays as it is. noise: the profile knows that of all work."""
+    plain: dict[str, Plain] = yaml.safe_load(dump_scenario(parts.scenario))
+    for group in plain["clients"]:
+        device = group["device"]
+        device["profile"] = profile
+        for key in ("assume", "scale"):  # what the profile knows now
+            left = {name: s for name, s in (device[key] or {}).items() if name not in _OF_CLIENTS}
+            device[key] = left if any(s is not None for s in left.values()) else None
+        if noise:
+            device["noise"] = {"kind": "measured"}
+    seconds = {
+        "handling": server.merge_s,
+        "evaluation": server.evaluation_s or 0.0,
+        "losses": server.losses_s or 0.0,
+        **dict.fromkeys(_MERGING, 0.0),  # they are in the merge as a whole
+    }
+    assume = {name: f"{1e3 * s:.4g} ms" for name, s in seconds.items()}
+    plain["server"] = {"device": {"assume": assume}}
+    for speed in groups:
+        device, link = (plain["clients"][speed.group][key] for key in ("device", "link"))
+        if isinstance(device["speed"], (int, float)):
+            device["speed"] = float(f"{device['speed'] * speed.faster:.4g}")
+        for key, rate in (("up", speed.up_bytes_per_s), ("down", speed.down_bytes_per_s)):
+            if np.isfinite(rate):
+                link[key] = f"{8e-6 * rate:.6g} Mbps"
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _arrivals(run: Run, rounds: tuple[int, int] | None) -> Iterator[dict[str, Any]]:
+    """The rows of participations that arrived. Raises: `InputError` for a run not deployed."""
+    mode = run.manifest.get("mode")
+    if mode != "deployed":
+        raise InputError("a deployed run, whose seconds are real", where="--from", got=mode)
+    for row in run.table("participations").to_pylist():
+        within = rounds is None or rounds[0] <= row["round"] <= rounds[1]
+        if within and row["outcome"] in ("aggregated", "late"):
+            yield row
+
+
+def _step_s(row: dict[str, Any], parts: Parts) -> float:
+    """Seconds of one step of local work."""
+    step_s: float = row["training_s"] / parts.tasks.setting.steps(parts.tasks.who(row["client"]))
+    return step_s
+
+
+def _model(parts: Parts, group: int) -> str:
+    model: str = parts.scenario.prototypes[parts.scenario.clients[group].prototype].model
+    return model
+
+
+def _speed(parts: Parts, client: int) -> float:
+    speed = parts.group(client).device.speed
+    return parts.fleet.speed(client) if isinstance(speed, Distribution) else float(speed)
+
+
+def _median(rates: list[float]) -> float:
+    return float(np.median(rates)) if rates else float("inf")

@@ -1,0 +1,694 @@
+"""Times the learning side's own functions on this machine: the raw table behind a calibration
+profile.
+
+What is timed is what a run calls (`simfed.learn.passes`, `losses`, `flat`; `simfed.compress`): a
+single client's gradient from the received weights, the compression of residual + gradient, the
+server's sparse addition of a payload, the public logits of a client's model, a distillation step.
+The model has its right shape, the samples are random. One call is one row; nothing is averaged
+here. Cases take turns in an order that is shuffled anew in every repeat, so a slow minute falls on
+all of them; each is called once beforehand, untimed.
+
+A call is made as a round makes it: once, after a rest, with caches that hold other things by then
+(`MeasurementPlan.pace_s`; 0: one call after the other, with warm caches). Training is as many steps
+in a row as the plan says.
+
+What else runs on the machine should not show, unless the plan asks for it. One thread on a CPU is
+timed by the time it spent on the processor (`clock: cpu`), anything else by the wall clock. A call
+during which the operating system took the processor away is marked as `preempted` and, if it is
+short, followed by another. Under a quota of processor time, or beside other processes of the
+plan's, the wall clock counts all that: seconds are then those of a whole processor (wall time times
+the quota), so that a scenario's `speed` of that share gives back what was measured.
+
+What is not measured: reading of data, sockets, and what a run does around these calls (drawing
+seeds, recording). On CUDA every call is timed between two synchronisations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import multiprocessing
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from multiprocessing.synchronize import Semaphore
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import torch
+
+from simfed.compress import Chain, ErrorFeedback, Payload, codec_from_spec, feedback_for
+from simfed.compress.codec import Memory
+from simfed.compress.selection import beside
+from simfed.device.profile import QUANTITIES, codec_key, is_value_codec
+from simfed.device.table import MACHINE_COLUMNS, WORK_COLUMNS
+from simfed.ground.cores import cpu_groups, home_group, make_group, most_processes
+from simfed.ground.errors import InputError, Interrupted, listed
+from simfed.ground.reading import why_unreadable
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
+from simfed.ground.version import VERSION
+from simfed.learn.catalogue import ModelFacts, facts
+from simfed.learn.flat import FlatModel
+from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
+from simfed.learn.memory import Arena
+from simfed.learn.models import build_model
+from simfed.learn.parcel import pack, unpack
+from simfed.learn.passes import PARTS, passes_of, stretch
+from simfed.learn.precision import exact_float32, same_algorithms
+from simfed.learn.rehearsal import Rehearsal, rehearsals
+
+__all__ = ["Bench", "MeasuredCase", "MeasurementPlan", "measure", "this_machine"]
+
+_CALL_COLUMNS = ("k", "samples", "seconds", "clock", "preempted")
+COLUMNS = (*WORK_COLUMNS, *_CALL_COLUMNS, *MACHINE_COLUMNS)
+
+_LINEAR_ALGEBRA = ("powersgd", "svd")
+"""Codecs that call NumPy's."""
+
+_SETTING = ("machine", "cpu", "governor", "device", "threads", "manner")
+"""What must not change within one table."""
+
+_TRIES = 3
+"""Calls per repeat in the hope of one that is not preempted."""
+
+_SLICE_S = 0.01
+"""Longer calls hardly ever have a shared processor to themselves; they are not tried again."""
+
+_OTHER_THINGS = 48 * 2**20
+"""Bytes that caches hold when a round begins: more than most have."""
+
+_FILLER = 2
+"""Batch of the training that only makes something to compress."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCase:
+    """One thing to time."""
+
+    quantity: str
+    strategy: str
+    size: int
+    work: str = ""
+    """The name of a method's auxiliary work; the table has it in place of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementPlan:
+    """What to measure. Sizes that a model cannot have (K above d) are left out."""
+
+    models: tuple[tuple[str, str], ...]
+    """(model, data set whose samples it takes)."""
+    strategies: tuple[str, ...] = ("top-k", "random-k", "periodic-k")
+    """Codecs by label; a name without options stands for all options in the table."""
+    ks: tuple[int, ...] = (500, 1000, 2000, 5000, 10_000)
+    batches: tuple[int, ...] = (8, 16, 32, 64)
+    samples: tuple[int, ...] = (64, 128, 256, 512)
+    """Of public sets: inference and distillation; and of methods' auxiliary work."""
+    quantities: tuple[str, ...] = tuple(QUANTITIES)
+    repeat: int = 20
+    threads: int = 1
+    device: str = "cpu"
+    pace_s: float = 0.02
+    """Rest before each call, after which caches hold other things; 0: neither."""
+    steps: int = 1
+    """Training steps in a row, of which a measurement is the mean."""
+    quota: float | None = None
+    """Share of one processor that this process, and each beside it, may use."""
+    beside: int = 0
+    """Other processes that train meanwhile."""
+
+    @property
+    def manner(self) -> str:
+        """How calls are made, in words."""
+        words = [f"rested {self.pace_s:g} s and cold" if self.pace_s else "in a loop"]
+        words += [f"{self.steps} steps in a row"] if self.steps > 1 else []
+        words += [f"quota {self.quota:g}"] if self.quota is not None else []
+        words += [f"beside {self.beside}"] if self.beside else []
+        return ", ".join(words)
+
+    def cases(self, model: str, dataset: str) -> list[MeasuredCase]:
+        """All cases of one model."""
+        d = facts(model, dataset).parameters
+        ks = [k for k in sorted(set(self.ks)) if k <= d]
+        per_strategy = [
+            (codec_key(strategy), k)
+            for strategy in self.strategies
+            for k in ([d] if is_value_codec(strategy) else ks)
+        ]
+        sizes = {
+            "training": self.batches,
+            "inference": self.samples,
+            "distillation": self.samples,
+            "handling": (1,),
+            "evaluation": (min(self.samples), max(self.samples)),
+        }  # of losses, a wait for others, only a deployment knows
+        cases = []
+        for quantity in self.quantities:
+            plain = [("", size) for size in sorted(set(sizes.get(quantity, ())))]
+            pairs = per_strategy if QUANTITIES[quantity].per_strategy else plain
+            cases += [MeasuredCase(quantity, strategy, size) for strategy, size in pairs]
+        return cases + (self._auxiliary(model, dataset) if "auxiliary" in self.quantities else [])
+
+    def _auxiliary(self, model: str, dataset: str) -> list[MeasuredCase]:
+        """The work of methods beside this model; some of it has no samples, and the size 1."""
+        return [
+            MeasuredCase("auxiliary", "", size, name)
+            for name, rehearsal in rehearsals(model, dataset).items()
+            for size in sorted({1, *self.samples})
+            if rehearsal.method.rehearse(rehearsal.setting, name, size) is not None
+        ]
+
+    def left_out(self) -> list[str]:
+        """A sentence for each model that has fewer entries than some K."""
+        if not any(QUANTITIES[quantity].per_strategy for quantity in self.quantities):
+            return []
+        sentences = []
+        for model, dataset in self.models:
+            d = facts(model, dataset).parameters
+            above = [f"{k:,}" for k in sorted(set(self.ks)) if k > d]
+            if above:
+                sentences.append(f"K = {listed(above)} is left out: {model} has {d:,} entries")
+        return sentences
+
+    def threads_beside(self) -> list[str]:
+        """A sentence where NumPy's linear algebra may take other threads than `threads`: how many
+        is settled from outside, before Python starts."""
+        made = {s: codec_from_spec(s, where="--strategies") for s in self.strategies}
+        codecs = [s for s, codec in made.items() if codec.name in _LINEAR_ALGEBRA]
+        settings = {os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
+        if not codecs or str(self.threads) in settings:
+            return []
+        return [
+            f"{listed(codecs)} may be timed with the threads of NumPy's linear algebra, all cores: "
+            f"set OPENBLAS_NUM_THREADS={self.threads} before measuring"
+        ]
+
+
+def measure(
+    plan: MeasurementPlan,
+    out: str | Path,
+    *,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> int:
+    """Append what is missing of the plan to the CSV table `out`; how often a case was measured.
+
+    `progress(done, total, what)` is told of every repeat of a case. A table that is there goes on
+    where it stopped: cases are repeated until each was measured `plan.repeat` times.
+    Raises: `InputError` for names, sizes and devices that do not exist, a plan without a case, and
+    a table of another machine or setting; `Interrupted` on Ctrl-C, every row so far being in the
+    table.
+    """
+    _check(plan)
+    out = Path(out)
+    machine = {**this_machine(plan.device, plan.threads), "manner": plan.manner}
+    done = _rows_in(out, machine)
+    wanted: dict[tuple[str, MeasuredCase], tuple[str, str, MeasuredCase]] = {}
+    for model, dataset in plan.models:
+        for case in plan.cases(model, dataset):
+            wanted.setdefault(_key(model, case), (model, dataset, case))  # work may be alike
+    todo: dict[tuple[str, str], dict[MeasuredCase, int]] = {pair: {} for pair in plan.models}
+    for key, (model, dataset, case) in wanted.items():
+        if done[key] < plan.repeat:
+            todo[model, dataset][case] = plan.repeat - done[key]
+    total = sum(sum(times.values()) for times in todo.values())
+    new = 0
+    common = {"session": _now(), "clock": "cpu" if _alone_on_a_cpu(plan) else "wall", **machine}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(plan.threads)
+    try:
+        with _surroundings(plan), _open_table(out) as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            if file.tell() == 0:
+                writer.writeheader()
+            for (model, dataset), times in todo.items():
+                for case, seconds, preempted, last in _time_cases(plan, model, dataset, times):
+                    name, quantity = case.work or model, case.quantity
+                    row = {
+                        **common,
+                        "quantity": quantity,
+                        "model": name,
+                        "dataset": dataset,
+                        "strategy": case.strategy,
+                        "k" if QUANTITIES[quantity].per_strategy else "samples": case.size,
+                        "seconds": f"{seconds:.9g}",
+                        "preempted": preempted,
+                        "measured_at": _now(),
+                    }
+                    writer.writerow(row)
+                    file.flush()
+                    new += last
+                    if last and progress is not None:
+                        progress(new, total, f"{name} {quantity} {case.strategy}".rstrip())
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"stopped; {new} of {total} measurements are in {out}, and the same command goes on "
+            "from there"
+        ) from None
+    finally:
+        torch.set_num_threads(threads)
+    return new
+
+
+def this_machine(device: str, threads: int) -> dict[str, str]:
+    """What describes this machine in every row; no name of it and nobody's."""
+    return {
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_model(),
+        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "threads": str(threads),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "simfed": VERSION,
+    }
+
+
+def _key(model: str, case: MeasuredCase) -> tuple[str, MeasuredCase]:
+    """A case as the table knows it."""
+    return case.work or model, replace(case, work="")
+
+
+def _check(plan: MeasurementPlan) -> None:
+    if plan.device not in ("cpu", "cuda"):
+        raise InputError("cpu or cuda", where="--device", got=plan.device)
+    if plan.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("cpu", where="--device", got="cuda", problem="PyTorch sees no CUDA device")
+    lists = {"--k": plan.ks, "--batch": plan.batches, "--samples": plan.samples}
+    counts = {"--repeat": plan.repeat, "--threads": plan.threads, "--steps": plan.steps}
+    for name, values in (lists | {name: (count,) for name, count in counts.items()}).items():
+        for value in values:
+            if value < 1:
+                raise InputError("whole numbers of at least 1", where=name, got=value)
+    if plan.threads > most_processes():
+        allowed = f"at most {most_processes()}, a few for each core"
+        raise InputError(allowed, where="--threads", got=plan.threads)
+    if not 0 <= plan.pace_s < 3600:
+        raise InputError("seconds from 0 to 3600", where="--paced", got=plan.pace_s)
+    if plan.quota is not None and not 0.001 <= plan.quota <= 1:
+        raise InputError("a share from 0.001 to 1", where="--quota", got=plan.quota)
+    if not 0 <= plan.beside <= 1000:
+        raise InputError("a whole number from 0 to 1000", where="--beside", got=plan.beside)
+    for quantity in plan.quantities:
+        if quantity not in QUANTITIES:
+            raise InputError(f"kinds of work: {listed(QUANTITIES)}", where="--only", got=quantity)
+    for strategy in plan.strategies:
+        codec_from_spec(strategy, where="--strategies")
+    for model, dataset in plan.models:
+        registry("model").get(model, where="--models")
+        facts(model, dataset)
+    left_out = plan.left_out()
+    if any(plan.cases(model, dataset) for model, dataset in plan.models):
+        return
+    if left_out:
+        hint = "; ".join(left_out)
+        raise InputError("a K that a model has", where="--k", got=min(plan.ks), hint=hint)
+    allowed, got = "work that one machine can time", listed(plan.quantities)
+    hint = "`simfed calibrate fit --from RUN` finds it in a deployed run"
+    raise InputError(allowed, where="--only", got=got, hint=hint)
+
+
+def _alone_on_a_cpu(plan: MeasurementPlan) -> bool:
+    """Whether the process's time on processors is the time that its one thread took, and all that
+    is asked for."""
+    return plan.device == "cpu" and plan.threads == 1 and not _waits_count(plan)
+
+
+def _waits_count(plan: MeasurementPlan) -> bool:
+    """Whether waiting for the processor is part of what is asked for."""
+    return plan.quota is not None or plan.beside > 0
+
+
+@contextlib.contextmanager
+def _surroundings(plan: MeasurementPlan) -> Iterator[None]:
+    """While this process is under the plan's quota, and beside the others that it asks for.
+    Raises: `InputError` where there can be no quota."""
+    above = cpu_groups() if plan.quota is not None else None
+    if plan.quota is not None and above is None:
+        allowed = "a system that gives quotas of processor time"
+        got = "no cgroup with the `cpu` controller that can be written"
+        raise InputError(allowed, where="--quota", got=got)
+    context = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+
+        def limit(process: int) -> None:
+            if above is None or plan.quota is None:
+                return
+            group, home = above / f"simfed-measure-{process}", home_group(above)
+            make_group(group, plan.quota, "--quota")
+            stack.callback(_remove_group, group, home)
+            (group / "cgroup.procs").write_text(str(process))
+
+        ready = context.Semaphore(0)
+        for number in range(plan.beside):
+            model, dataset = plan.models[number % len(plan.models)]
+            arguments = (model, dataset, plan, ready)
+            other = context.Process(target=_train_for_ever, args=arguments, daemon=True)
+            other.start()
+            stack.callback(other.join)
+            stack.callback(other.kill)  # callbacks are called last first
+            ready.acquire()  # it has loaded all that it needs
+            assert other.pid is not None
+            limit(other.pid)
+        limit(os.getpid())
+        yield
+
+
+def _train_for_ever(model: str, dataset: str, plan: MeasurementPlan, ready: Semaphore) -> None:
+    """What a process beside the measuring one does."""
+    torch.set_num_threads(1)
+    bench = Bench(model, facts(model, dataset), replace(plan, device="cpu", strategies=()))
+    ready.release()
+    while os.getppid() == multiprocessing.parent_process().pid:  # type: ignore[union-attr]
+        bench.train(min(plan.batches))
+
+
+def _remove_group(group: Path, home: Path) -> None:
+    """Remove a group; processes that are left in it go back to where they were."""
+    for _ in range(100):
+        for process in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):
+                (home / "cgroup.procs").write_text(process)
+        try:
+            group.rmdir()
+        except OSError:  # the last one is still on its way out
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _open_table(out: Path) -> TextIO:
+    """The table to append to. Raises: `InputError` where it cannot be written."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return open(out, "a", newline="", encoding="utf-8")
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror or error}"
+        raise InputError(where=str(out), problem=problem) from None
+
+
+def _rows_in(out: Path, machine: dict[str, str]) -> Counter[tuple[str, MeasuredCase]]:
+    """How often each case of a model was measured in a table."""
+    done: Counter[tuple[str, MeasuredCase]] = Counter()
+    tries: Counter[tuple[str, MeasuredCase]] = Counter()
+    for line, row in _read(out):
+        for column in _SETTING:
+            if row[column] != machine[column]:
+                allowed = f"a table of this machine and setting ({column} {machine[column]})"
+                hint = "measure into another file"
+                raise InputError(allowed, where=str(out), got=row[column], hint=hint)
+        try:
+            size = int(row["k"] or row["samples"])
+            key = row["model"], MeasuredCase(row["quantity"], row["strategy"], size)
+            seconds, preempted = float(row["seconds"]), int(row["preempted"])
+        except (TypeError, ValueError):
+            allowed, where = "a row of `calibrate measure`", f"{out}: line {line}"
+            raise InputError(allowed, where=where, problem="cannot be read") from None
+        tries[key] += 1
+        if _counts(seconds, preempted, tries[key]):
+            done[key] += 1
+            tries[key] = 0
+    return done
+
+
+def _read(out: Path) -> list[tuple[int, dict[str, str]]]:
+    """The rows of a table with their line numbers; none where there is no table yet."""
+    allowed = "a new file, or a table of `calibrate measure`"
+    try:
+        text = out.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(allowed, where=str(out), got=why_unreadable(error)) from None
+    rows = csv.DictReader(text.splitlines())
+    if text and tuple(rows.fieldnames or ()) != COLUMNS:
+        raise InputError(allowed, where=str(out), got=rows.fieldnames)
+    return [(rows.line_num, row) for row in rows]
+
+
+def _counts(seconds: float, preempted: int, attempt: int) -> bool:
+    """Whether this attempt ends a repeat, rather than being followed by another."""
+    return preempted == 0 or attempt == _TRIES or seconds > _SLICE_S
+
+
+def _time_cases(
+    plan: MeasurementPlan, model: str, dataset: str, times: dict[MeasuredCase, int]
+) -> Iterator[tuple[MeasuredCase, float, int, bool]]:
+    """(case, seconds, preemptions, whether it counts as a repeat) of one model, cases taking
+    turns."""
+    if not times:
+        return
+    bench = Bench(model, facts(model, dataset), plan, rehearsals(model, dataset))
+    for case in times:
+        bench.time(case)
+    for repeat in range(max(times.values())):
+        left = [case for case, repeats in times.items() if repeats > repeat]
+        for i in Streams(repeat)("measure-order", model).permutation(len(left)):
+            for attempt in range(1, _TRIES + 1):
+                seconds, preempted = bench.time(left[i])
+                last = _counts(seconds, preempted, attempt)
+                yield left[i], seconds, preempted, last
+                if last:
+                    break
+
+
+class Bench:
+    """One model on one device, with everything that the learning side's functions need."""
+
+    def __init__(
+        self,
+        model: str,
+        facts: ModelFacts,
+        plan: MeasurementPlan,
+        rehearsals: Mapping[str, Rehearsal] | None = None,
+    ) -> None:
+        self._plan = plan
+        self.clock = time.process_time if _alone_on_a_cpu(plan) else time.perf_counter
+        self._rng = np.random.default_rng(0)
+        draw = torch.Generator().manual_seed(0)
+        count, public = max([_FILLER, *plan.batches]), max([1, *plan.samples])
+        self.samples = torch.randn(count, *facts.input_shape, generator=draw).to(plan.device)
+        self.labels = torch.randint(facts.classes, (count,), generator=draw).to(plan.device)
+        self._public = torch.randn(public, *facts.input_shape, generator=draw).to(plan.device)
+        logits = torch.randn(public, facts.classes, generator=draw)
+        self._targets = soft_targets(logits, 1.0).to(plan.device)
+        self.server = self._flat_model(model, facts)
+        self.client = self._flat_model(model, facts)
+        self._server_passes = passes_of(self.server, facts.input_shape)
+        self._client_passes = passes_of(self.client, facts.input_shape)
+        self.residual = self._zeros(facts.parameters)
+        self._gradient = self._zeros(facts.parameters)
+        self._players = {
+            codec_key(name): feedback_for(codec_from_spec(name)) for name in plan.strategies
+        }
+        self._states: dict[str, Memory | None] = {}
+        self._rehearsals = rehearsals or {}
+        self.other_things = np.zeros(_OTHER_THINGS if plan.pace_s else 0, np.uint8)
+
+    def time(self, case: MeasuredCase) -> tuple[float, int]:
+        """Make one call of a case: its seconds, and how often it was preempted."""
+        with exact_float32(), same_algorithms():  # as in a run
+            call = self.prepare(case)
+            self._wait()
+            if self._plan.pace_s:
+                self.other_things += 1
+                time.sleep(self._plan.pace_s)
+            before, begin = _preemptions(), self.clock()
+            call()
+            self._wait()
+            seconds = self.clock() - begin
+            preempted = 0 if _waits_count(self._plan) else _preemptions() - before
+        if case.quantity == "training":
+            seconds /= self._plan.steps
+        return seconds * (self._plan.quota or 1.0), preempted
+
+    def prepare(self, case: MeasuredCase) -> Callable[[], object]:
+        """The call of a case, with all that it needs at hand."""
+        call: Callable[[], object] = getattr(self, f"_{case.quantity}")(case)
+        return call
+
+    def train(self, batch: int) -> None:
+        """One training step, with the arithmetic of a run."""
+        with exact_float32(), same_algorithms():
+            self.step(batch)
+
+    # ---- one method per kind of work: prepares a call and returns it -----------------------------
+
+    def _training(self, case: MeasuredCase) -> Callable[[], object]:
+        """From the received weights to the gradient, added to the residual."""
+
+        def call() -> None:
+            for _ in range(self._plan.steps):
+                self.step(case.size)
+
+        return call
+
+    def _compression(self, case: MeasuredCase) -> Callable[[], object]:
+        """From residual + gradient to the payload."""
+        self.step(_FILLER)
+        return lambda: self.encode(case)
+
+    def _decompression(self, case: MeasuredCase) -> Callable[[], object]:
+        """One payload's change of the server's weights."""
+        self.step(_FILLER)
+        payload = self.encode(case)
+        weights, codec = self.server.weights, self._players[case.strategy].codec
+
+        def call() -> None:
+            if payload.indices is None:
+                weights.add_(codec.decode(payload), alpha=0.0)
+                return
+            if isinstance(codec, Chain) and codec.values is not None:
+                for _ in codec.values.blocks(payload.symbols):
+                    pass  # reading them is the work
+            weights.index_add_(0, payload.indices, payload.values * 0.0)
+
+        return call
+
+    def _inference(self, case: MeasuredCase) -> Callable[[], object]:
+        """Public logits of one client's model, weights included."""
+
+        def call() -> torch.Tensor:
+            self.client.weights.copy_(self.server.weights)
+            return self._client_passes.logits(self._public[: case.size])
+
+        return call
+
+    def _distillation(self, case: MeasuredCase) -> Callable[[], object]:
+        """One student step on the public set: loss, gradient, new weights."""
+        most = 1 if self._plan.device == "cuda" else PARTS
+        parts = self._server_passes.parts(case.size, most)  # as in a run
+
+        def call() -> None:
+            self._gradient.zero_()
+            for number in range(parts):
+                where = stretch(case.size, parts, number)
+                for part in self._server_passes.chunks(where.start, where.stop):
+                    self._distil(part)
+            self.server.weights.sub_(self._gradient, alpha=0.0)
+
+        return call
+
+    def _handling(self, case: MeasuredCase) -> Callable[[], object]:
+        """A model comes as bytes and is taken up, and a gradient goes as bytes."""
+        down = {"weights": self.server.weights, "buffers": self.server.statistics}
+        message = pack({}, {name: np.asarray(x.cpu()) for name, x in down.items()})
+
+        def call() -> None:
+            _, parts = unpack(message)
+            tensors = {name: torch.tensor(part) for name, part in parts.items()}
+            self.client.weights.copy_(tensors["weights"])
+            self.client.statistics.copy_(tensors["buffers"])
+            pack({}, {"update": np.asarray(self.residual.cpu())})
+
+        return call
+
+    def _evaluation(self, case: MeasuredCase) -> Callable[[], object]:
+        """Right answers and the loss on samples of a test set."""
+        labels = torch.zeros(case.size, dtype=torch.long, device=self._public.device)
+
+        def call() -> None:
+            for part in self._server_passes.chunks(0, case.size):
+                logits = self._server_passes.logits(self._public[part])
+                (logits.argmax(1) == labels[part]).sum(), cross_entropy(logits, labels[part])
+
+        return call
+
+    def _auxiliary(self, case: MeasuredCase) -> Callable[[], object]:
+        """One step of a method's own, as it says it is done."""
+        rehearsal = self._rehearsals[case.work]
+        call = rehearsal.method.rehearse(rehearsal.setting, case.work, case.size)
+        assert call is not None
+        return call
+
+    # ---- inside ----------------------------------------------------------------------------------
+
+    def step(self, batch: int) -> torch.Tensor:
+        """One step of a client: from the received weights to the gradient, in the residual."""
+        self.client.weights.copy_(self.server.weights)
+        self.client.statistics.copy_(self.server.statistics)
+        self.client.reset_counters()
+        chosen = self._rng.choice(len(self.labels), batch, replace=False)
+        positions = beside(chosen, self.labels.device)
+        labels = self.labels[positions]
+        return self._client_passes.gradient(
+            self.samples[positions],
+            lambda logits: cross_entropy(logits, labels),
+            self.residual,
+            training=True,
+        )
+
+    def encode(self, case: MeasuredCase) -> Payload:
+        """The payload of the residual, which is what is left of it then."""
+        player, state = self._players[case.strategy], self._states.get(case.strategy)
+        if isinstance(player, ErrorFeedback):
+            payload = player.encode_in_place(
+                None, self.residual, case.size, self._rng, state=state, layout=self.server.shapes
+            )
+        else:  # as a run does, which may have to go back
+            payload, _ = player.codec.encode(
+                self.residual, state, self._rng, case.size, layout=self.server.shapes
+            )
+            self.residual.zero_()
+        self._states[case.strategy] = payload.state
+        return payload
+
+    def _distil(self, part: slice) -> torch.Tensor:
+        def loss(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            value, gradient = kl_sum(self._targets[part], logits, 1.0)
+            return value, gradient
+
+        samples = self._public[part]
+        return self._server_passes.gradient(samples, loss, self._gradient, training=False)
+
+    def _flat_model(self, model: str, facts: ModelFacts) -> FlatModel:
+        module = build_model(model, facts.input_shape, facts.classes, seed=0).to(self._plan.device)
+        return FlatModel(module, weights=self._zeros(facts.parameters))
+
+    def _zeros(self, length: int) -> torch.Tensor:
+        # placed in memory as a run's arrays are
+        return Arena(shared=False, device=torch.device(self._plan.device)).zeros(length)
+
+    def _wait(self) -> None:
+        if self._plan.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def _preemptions() -> int:
+    """How often the operating system has taken a processor away from this process."""
+    try:
+        import resource
+    except ImportError:  # not on Windows; every call then passes for undisturbed
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()[0].strip()
+    except (OSError, IndexError, UnicodeDecodeError):
+        return "unknown"
+
+
+def _cpu_model() -> str:
+    if sys.platform == "linux":
+        try:
+            text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        except OSError:
+            text = ""
+        for key in ("model name", "Model", "Hardware"):
+            for line in text.splitlines():
+                if line.startswith(key):
+                    return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"

@@ -1,0 +1,415 @@
+"""From measured rows to a profile, and from a profile to its errors on other rows (needs scipy)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import yaml
+
+from simfed.calibrate.check import LEVEL
+from simfed.calibrate.fit import Candidate, FitSample, choose_law
+from simfed.calibrate.spread import coverage, spread_of, typical_of
+from simfed.device.laws import ACROSS_MODELS, PER_MODEL
+from simfed.device.noise import fit_noise
+from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
+from simfed.device.table import Table, medians
+from simfed.ground.plain import Plain
+from simfed.ground.version import VERSION
+
+__all__ = ["Calibration", "CurveReport", "fit_profile", "profile_text"]
+
+_TABLE_BETTER = 0.10
+"""A law that misses a measured size by more than this, and by more than sessions differ among
+themselves (twice their standard deviation), is worse than keeping the rows."""
+
+FEW_REPEATS = 3
+"""Rows of a size; of fewer nobody knows how far their median is off."""
+
+NOISE_ROWS = 20
+NOISE_REPEATS = 5
+"""Noise of a kind of work is known from so many rows, of sizes repeated so often in a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurveReport:
+    """What fitting found for one curve."""
+
+    key: Key
+    sizes: int
+    candidate: Candidate | None
+    """None: too few sizes for a law; the profile keeps the rows."""
+    coverage: float | None = None
+    other_model: float | None = None
+    """Of a law across models: mean absolute log-error on models left out."""
+    repeats: int = 0
+    """Rows of the size with the fewest, all sessions together."""
+    missed: float = 0.0
+    """Largest relative error at a size, its sessions averaged, that is too large for a good law; 0
+    where there is none."""
+
+    @property
+    def error_is_known(self) -> bool:
+        """Whether something tells how far the law is off: sizes that could be left out of the fit,
+        and enough repeats to know the medians that it is held against."""
+        enough = self.candidate is not None and len(self.candidate.held_out) > 0
+        return enough and self.repeats >= FEW_REPEATS
+
+    @property
+    def prefers_table(self) -> bool:
+        """Whether the rows say more than the law."""
+        return self.candidate is None or self.missed > 0 or not self.error_is_known
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A profile as its file will say it, and the report that goes with it."""
+
+    document: dict[str, Plain]
+    curves: tuple[CurveReport, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def recommended(self) -> str:
+        """`table` where some curve's law misses a measured median by more than 10 %, or where
+        nothing tells how far it is off; else `law`."""
+        prefers = any(c.prefers_table for c in self.curves if c.key[1] != ANY)
+        return "table" if prefers else "law"
+
+
+def fit_profile(
+    table: Table, *, kind: str = "law", name: str, models: Mapping[str, ModelWork] | None = None
+) -> Calibration:
+    """The profile that a table of measurements supports.
+
+    Args:
+        table: rows of one machine, see `read_table`.
+        kind: `law` fits a law to every curve of at least two sizes and keeps the rows of the
+            others; `table` keeps the medians of all rows. Both come with noise and uncertainty,
+            where rows were repeated, and with laws for other models, where `models` are known.
+        models: sizes of the measured models, for laws that count d or FLOPs.
+    """
+    models = models or {}
+    samples = {key: _sample(table, [key], models) for key in table.keys}
+    document: dict[str, Plain] = {"kind": kind, "name": name, "provenance": _provenance(table)}
+    curves: list[CurveReport] = []
+    between = _between_sessions(table)
+    for quantity in QUANTITIES:
+        of_work = {key: sample for key, sample in samples.items() if key[0] == quantity}
+        if not of_work:
+            continue
+        laws = PER_MODEL[QUANTITIES[quantity].variable]
+        fitted = {k: choose_law(laws, x) for k, x in of_work.items() if len(x.groups) >= 2}
+        repeats = {key: _fewest_repeats(table, key) for key in of_work}
+        reports = _reports(of_work, fitted, between.get(quantity, 0.0), repeats)
+        across = _across_models(quantity, table, models)
+        document[quantity] = _nodes(reports, of_work, across, kind)
+        curves += [*reports, *[report for report, _ in across]]
+    if between:
+        document["uncertainty"] = {q: _round(sd) for q, sd in between.items()}
+    factors = _noise_factors(table)
+    enough = {q: np.array(values) for q, values in factors.items() if len(values) >= NOISE_ROWS}
+    if enough:
+        document["noise"] = {q: fit_noise(values).written() for q, values in enough.items()}
+    notes = [*_notes_on_laws(curves), *_notes_on_rows(table), *_notes_on_noise(factors)]
+    return Calibration(document, tuple(curves), tuple(notes))
+
+
+def _fewest_repeats(table: Table, key: Key) -> int:
+    """Rows of the size of a curve that has the fewest."""
+    return min(Counter(row.size for row in table.rows_of(key)).values())
+
+
+def _notes_on_laws(curves: Sequence[CurveReport]) -> list[str]:
+    """Where no error of a law can be known, and what it would take."""
+    fits = [(c, c.candidate) for c in curves if c.candidate is not None and c.key[1] != ANY]
+    few = [curve for curve, candidate in fits if not len(candidate.held_out)]
+    seldom = [c for c, _ in fits if c not in few and c.repeats < FEW_REPEATS]
+    notes = []
+    if few:
+        notes.append(
+            f"the error of the law of {_name_curves(few)} cannot be known: with {few[0].sizes} "
+            "sizes none can be left out of the fit; measure more sizes, or take --kind table"
+        )
+    if seldom:
+        notes.append(
+            f"the error of the law of {_name_curves(seldom)} cannot be known: a size was measured "
+            f"{seldom[0].repeats} times, and fewer than {FEW_REPEATS} tell nothing of how far "
+            "their median is off; raise --repeat, or take --kind table"
+        )
+    return [note.replace("measured 1 times", "measured once") for note in notes]
+
+
+def _name_curves(curves: Sequence[CurveReport]) -> str:
+    names = [" ".join(filter(None, c.key)) for c in curves]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _notes_on_noise(factors: Mapping[str, Sequence[float]]) -> list[str]:
+    few = {quantity: len(x) for quantity, x in factors.items() if len(x) < NOISE_ROWS}
+    if not few:
+        return []
+    have = ", ".join(f"{quantity} has {count}" for quantity, count in few.items())
+    return [
+        f"`noise: measured` needs {NOISE_ROWS} rows of a kind of work, of sizes repeated at least "
+        f"{NOISE_REPEATS} times in one session: {have}; --repeat {NOISE_ROWS} is always enough"
+    ]
+
+
+def _notes_on_rows(table: Table) -> list[str]:
+    notes = []
+    if table.dropped:
+        counts = Counter(row.key[0] for row in table.dropped)
+        parts = ", ".join(f"{count} of {quantity}" for quantity, count in counts.items())
+        whole = len(table.dropped) + len(table.rows)
+        notes.append(
+            f"{len(table.dropped)} of {whole} rows left out ({parts}): the operating system gave "
+            "the processor to others during them (column `preempted`), so they time more than the "
+            "work; close what else runs and measure again for fewer"
+        )
+    if table.sessions == 1:
+        notes.append(
+            "one session: the intervals do not know how much another process differs; measure "
+            "again and fit both together"
+        )
+    return notes
+
+
+def _reports(
+    samples: Mapping[Key, FitSample],
+    fitted: Mapping[Key, Candidate],
+    between: float,
+    repeats: Mapping[Key, int],
+) -> list[CurveReport]:
+    """Fits with their uncertainty and what is to be said of them, of all curves of a kind of
+    work."""
+    typical = typical_of([(candidate, samples[key]) for key, candidate in fitted.items()])
+    reports = []
+    for key, sample in samples.items():
+        sizes = len(sample.groups)
+        if key not in fitted:
+            reports.append(CurveReport(key, sizes, None, repeats=repeats[key]))
+            continue
+        candidate = replace(fitted[key], spread=spread_of(fitted[key], sample, typical))
+        residuals = [float(np.mean(candidate.residuals[sample.group == g])) for g in sample.groups]
+        largest = max(residuals, key=abs)
+        tolerated = max(math.log1p(_TABLE_BETTER), 2 * between)
+        missed = abs(math.expm1(largest)) if abs(largest) > tolerated else 0.0
+        covered = coverage(candidate, sample, typical, LEVEL)
+        reports.append(CurveReport(key, sizes, candidate, covered, None, repeats[key], missed))
+    return reports
+
+
+def _nodes(
+    reports: Sequence[CurveReport],
+    samples: Mapping[Key, FitSample],
+    across: Sequence[tuple[CurveReport, FitSample]],
+    kind: str,
+) -> dict[str, Plain]:
+    """The part of the profile's file on one kind of work."""
+    node: dict[str, Plain] = {}
+    for report, sample in [*[(report, samples[report.key]) for report in reports], *across]:
+        _, model, strategy = report.key
+        by_rows = report.candidate is None or (kind == "table" and model != ANY)
+        value = _rows_node(report.key, sample) if by_rows else _law_node(report, sample)
+        if strategy:
+            node.setdefault(model, {})[strategy] = value
+        else:
+            node[model] = value
+    return node
+
+
+def _across_models(
+    quantity: str, table: Table, models: Mapping[str, ModelWork]
+) -> list[tuple[CurveReport, FitSample]]:
+    """Laws for models that were not measured, from at least two that were."""
+    reports: list[tuple[CurveReport, FitSample]] = []
+    if QUANTITIES[quantity].beside:
+        return reports
+    strategies = dict.fromkeys(key[2] for key in table.keys if key[0] == quantity)
+    for strategy in strategies:
+        keys = [k for k in table.keys if k[0] == quantity and k[2] == strategy and k[1] in models]
+        if len(keys) < 2:
+            continue
+        sample = _sample(table, keys, models)
+        laws = ACROSS_MODELS[QUANTITIES[quantity].variable]
+        candidate = choose_law(laws, sample)
+        errors = _left_out_models(candidate, keys, table, models)
+        typical = typical_of([(candidate, sample)])
+        candidate = replace(candidate, spread=spread_of(candidate, sample, typical))
+        key = (quantity, ANY, strategy)
+        reports.append((CurveReport(key, len(sample.groups), candidate, None, errors), sample))
+    return reports
+
+
+def _left_out_models(
+    candidate: Candidate, keys: Sequence[Key], table: Table, models: Mapping[str, ModelWork]
+) -> float | None:
+    """Mean absolute log-error of the law on each model, fitted without it; None where that leaves
+    too little."""
+    errors: list[float] = []
+    for left_out in keys:
+        others = _sample(table, [key for key in keys if key != left_out], models)
+        if len(others.groups) < len(candidate.law.parameters):
+            return None
+        without = choose_law([candidate.law.name], others)
+        out = _sample(table, [left_out], models)
+        predicted = without.law.seconds(without.parameters, out.size)
+        errors += list(np.abs(np.log(predicted / out.seconds)))
+    return float(np.mean(errors))
+
+
+def _sample(table: Table, keys: Sequence[Key], models: Mapping[str, ModelWork]) -> FitSample:
+    """The medians of some curves as points with their sizes."""
+    features: list[dict[str, float]] = []
+    seconds: list[float] = []
+    group: dict[tuple[str, float], int] = {}
+    session: dict[str, int] = {}
+    labels: list[tuple[int, int]] = []
+    for key in keys:
+        quantity, model, _ = key
+        work = models.get(model)
+        for x, name, middle, _ in medians(table.rows_of(key)):
+            size = {QUANTITIES[quantity].variable: x}
+            features.append({**size, **(work.size(quantity, x) if work else {})})
+            seconds.append(middle)
+            labels.append(
+                (group.setdefault((model, x), len(group)), session.setdefault(name, len(session)))
+            )
+    names = set.intersection(*(set(f) for f in features))
+    return FitSample(
+        {name: np.array([f[name] for f in features]) for name in sorted(names)},
+        np.array(seconds),
+        *np.array(labels).T,
+    )
+
+
+def _between_sessions(table: Table) -> dict[str, float]:
+    """By how much a new session's medians differ from the table's (sd of the logarithm), per kind
+    of work, from sizes measured in several sessions."""
+    deviations = {}
+    for quantity in QUANTITIES:
+        squares = freedom = sessions = 0.0
+        for key in (key for key in table.keys if key[0] == quantity):
+            logs: dict[float, list[float]] = defaultdict(list)
+            for x, _, middle, _ in medians(table.rows_of(key)):
+                logs[x].append(math.log(middle))
+            for values in logs.values():
+                squares += float(np.var(values)) * len(values)
+                freedom += len(values) - 1
+                sessions = max(sessions, len(values))
+        if freedom:
+            deviations[quantity] = math.sqrt(squares / freedom * (1 + 1 / sessions))
+    return deviations
+
+
+def _noise_factors(table: Table) -> dict[str, list[float]]:
+    """Each kind of work in the table → its rows' seconds over their medians, of sizes that were
+    repeated often enough in one session."""
+    factors: dict[str, list[float]] = {}
+    for key in table.keys:
+        rows = table.rows_of(key)
+        middle = {(x, session): (m, n) for x, session, m, n in medians(rows)}
+        values = factors.setdefault(key[0], [])
+        for row in rows:
+            m, n = middle[row.size, row.session]
+            if n >= NOISE_REPEATS:
+                values.append(row.seconds / m)
+    return factors
+
+
+# ---- the profile's file ------------------------------------------------------------------------
+
+
+def _provenance(table: Table) -> dict[str, Plain]:
+    machine: dict[str, Plain] = {
+        column: values[0] if len(values) == 1 else values
+        for column, values in table.machine.items()
+        if column != "measured_at"
+    }
+    if isinstance(machine.get("threads"), str):
+        machine["threads"] = int(machine["threads"])
+    dates = sorted(table.machine.get("measured_at", []))
+    return {
+        "fitted_by": f"simfed {VERSION}",
+        "files": [{"name": name, "sha256": digest} for name, digest in table.files],
+        "sessions": table.sessions,
+        **({"measured": f"{dates[0][:10]} to {dates[-1][:10]}"} if dates else {}),
+        **machine,
+    }
+
+
+def _rows_node(key: Key, sample: FitSample) -> dict[float, str]:
+    variable = QUANTITIES[key[0]].variable
+    rows: dict[float, str] = {}
+    for group in sample.groups:
+        points = sample.where(sample.group == group)
+        # geometric mean of the sessions' medians; of one session, its median to the last digit
+        t = points.seconds
+        middle = float(t[0]) if len(t) == 1 else float(f"{np.exp(np.mean(np.log(t))):.6g}")
+        rows[_plain(points.size[variable][0])] = f"{middle!r} s"
+    return rows
+
+
+def _law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
+    candidate = report.candidate
+    assert candidate is not None
+    law = candidate.law
+    node: dict[str, Plain] = {
+        "law": law.name,
+        "parameters": {p: float(f"{v:.6g}") for p, v in candidate.parameters.items()},
+        "valid": {
+            n: [_plain(sample.size[n].min()), _plain(sample.size[n].max())] for n in law.needs
+        },
+        "error": {
+            "in_sample": _share(candidate.in_sample),
+            "worst": _share(candidate.worst),
+            "cross_validated": _share(candidate.cross_validated),
+            "coverage_90": _share(report.coverage),
+            **({"other_model": _share(report.other_model)} if report.key[1] == ANY else {}),
+            "sizes": report.sizes,
+        },
+    }
+    spread = candidate.spread
+    if spread is not None:
+        sd = np.sqrt(np.diag(spread.covariance))
+        used = [i for i in range(len(sd)) if sd[i] > 0]
+        node["uncertainty"] = {
+            "residual": _round(spread.residual),
+            "freedom": _round(spread.freedom),
+            "standard_error": {law.coordinates[i]: _round(float(sd[i])) for i in used},
+            "correlation": [
+                [round(float(spread.covariance[i, j] / (sd[i] * sd[j])), 4) for j in used]
+                for i in used
+            ],
+        }
+    return node
+
+
+def _plain(x: float) -> float | int:
+    return int(x) if float(x).is_integer() else float(x)
+
+
+def _round(x: float | None) -> float | None:
+    return None if x is None or not math.isfinite(x) else float(f"{x:.4g}")
+
+
+def _share(x: float | None) -> float | None:
+    """A relative error or a share, as a person wants to read it."""
+    return None if x is None or not math.isfinite(x) else round(x, 4)
+
+
+def profile_text(document: Mapping[str, Plain], header: str = "") -> str:
+    """The profile's YAML: small mappings on one line, so that it reads as a table."""
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    comment = "".join(f"# {line}\n" for line in header.splitlines())
+    layout: dict[str, Plain] = {"sort_keys": False, "allow_unicode": True, "width": 130}
+    text = yaml.dump(dict(document), Dumper=Dumper, default_flow_style=None, **layout)
+    return f"{comment}{text}"

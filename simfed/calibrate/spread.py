@@ -1,0 +1,179 @@
+"""What a fitted law does not know: the spread of new measurements around it (needs scipy).
+
+Regression in log-time with two sources of scatter. *Within* a session (one process that measured)
+points lie off the law because it does not quite fit and medians are noisy; from one *session* to
+another the whole curve moves, because memory, clocks and neighbours differ. A new median at a size
+of leverage h has the variance
+
+    within² · (1 + h) + session² · (1 + 1/S)
+
+after S sessions, and Student's t with Satterthwaite's degrees of freedom. With few sizes per curve
+the two are themselves uncertain: both are drawn towards those of the typical curve of the same kind
+of work, as if `BORROWED` degrees of freedom came from it. How much sessions differ is known from S
+of them only, however many curves; from one session it is not known at all, and left out.
+
+Source: textbook variance components (F. E. Satterthwaite, Biometrics Bulletin 2, 1946).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from simfed.calibrate.fit import Candidate, FitSample
+from simfed.device.curve import Spread
+from simfed.device.laws import CostLaw, Size
+
+__all__ = ["Typical", "coverage", "interval_factor", "spread_of", "typical_of"]
+
+Array = NDArray[np.float64]
+
+BORROWED = 4.0
+"""Degrees of freedom that a curve's spread borrows from its kin."""
+
+_SUREST = 0.001  # no law of time is known better than this
+_LEAST_BOUND = 0.015  # residuals below it are not outliers, whatever the others are
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """Variances of the typical curve of one kind of work."""
+
+    within: float
+    session: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Components:
+    """One curve's scatter, taken apart."""
+
+    squares: float
+    """Sum of squared residuals within sessions."""
+    freedom: float
+    """Degrees of freedom behind it."""
+    session: float
+    """Variance between sessions; 0 where there is one."""
+    sessions: int
+
+
+def typical_of(fitted: Sequence[tuple[Candidate, FitSample]]) -> Typical | None:
+    """The medians over the curves that have points to spare; None where none has. (A mean would
+    let one bad curve spoil the others.)"""
+    parts = [_components(c.residuals, s, c.parameters) for c, s in fitted]
+    spare = [part for part in parts if part.freedom > 0]
+    if not spare:
+        return None
+    within = float(np.median([part.squares / part.freedom for part in spare]))
+    return Typical(within, float(np.median([part.session for part in spare])))
+
+
+def spread_of(candidate: Candidate, sample: FitSample, typical: Typical | None) -> Spread | None:
+    """The uncertainty of a fit; None where nothing says how large it is."""
+    return _spread(candidate.law, candidate.parameters, sample, typical)
+
+
+def coverage(
+    candidate: Candidate, sample: FitSample, typical: Typical | None, level: float
+) -> float | None:
+    """Share of left-out medians inside the interval that was predicted without their size; None
+    where no size could be left out."""
+    inside: list[bool] = []
+    for (parameters, others), group in zip(candidate.fits, sample.groups, strict=False):
+        spread = _spread(candidate.law, parameters, others, typical)
+        if spread is None:
+            return None
+        out = sample.group == group
+        factor = interval_factor(candidate.law, parameters, spread, sample.where(out).size, level)
+        inside.extend(np.abs(candidate.held_out[out]) <= np.log(factor))
+    return float(np.mean(inside)) if inside else None
+
+
+def interval_factor(
+    law: CostLaw, parameters: Mapping[str, float], spread: Spread, size: Size, level: float
+) -> Array:
+    """The factor f for which a new median lies in [predicted/f, predicted·f] with probability
+    `level`."""
+    jacobian = _jacobian(law, parameters, size)
+    parameter_variance = np.einsum("ij,jk,ik->i", jacobian, spread.covariance, jacobian)
+    quantile = stats.t.ppf(0.5 + level / 2, spread.freedom)
+    return np.asarray(np.exp(quantile * np.sqrt(spread.residual**2 + parameter_variance)))
+
+
+def _spread(
+    law: CostLaw, parameters: Mapping[str, float], sample: FitSample, typical: Typical | None
+) -> Spread | None:
+    residuals = np.log(law.seconds(parameters, sample.size) / sample.seconds)
+    scatter = _components(residuals, sample, parameters)
+    borrowed = BORROWED if typical is not None else 0.0
+    freedom = scatter.freedom + borrowed
+    if freedom == 0:
+        return None
+    within = (scatter.squares + (borrowed * typical.within if typical else 0.0)) / freedom
+    within = max(within, _SUREST**2)
+    session = 0.0
+    if scatter.sessions > 1:
+        others = scatter.sessions - 1
+        pulled = others * scatter.session + (borrowed * typical.session if typical else 0.0)
+        session = pulled / (others + borrowed) * (1 + 1 / scatter.sessions)
+        freedom = (within + session) ** 2 / (within**2 / freedom + session**2 / others)
+    covariance = within * _inverse_information(_jacobian(law, parameters, sample.size))
+    return Spread(math.sqrt(within + session), freedom, covariance)
+
+
+def _components(
+    residuals: Array, sample: FitSample, parameters: Mapping[str, float]
+) -> _Components:
+    used = sum(value > 0 for value in parameters.values())
+    names = np.unique(sample.session)
+    freedom = len(residuals) - used - (len(names) - 1)
+    if len(names) == 1 or freedom <= 0:
+        freedom = max(0, len(residuals) - used)
+        return _Components(_robust_squares(residuals) if freedom else 0.0, freedom, 0.0, 1)
+    means = np.array([residuals[sample.session == name].mean() for name in names])
+    moved = residuals - means[np.searchsorted(names, sample.session)]
+    squares = _robust_squares(moved)
+    per_session = len(residuals) / len(names)
+    between = float(np.var(means, ddof=1)) - squares / freedom / per_session
+    return _Components(squares, freedom, max(0.0, between), len(names))
+
+
+def _inverse_information(jacobian: Array) -> Array:
+    """(JᵀJ)⁻¹ for the columns that are not 0; 0 for the others."""
+    scale = np.linalg.norm(jacobian, axis=0)  # seconds per FLOP are tiny numbers
+    used = scale > 0
+    scaled = jacobian[:, used] / scale[used]
+    inverse = np.zeros((len(scale), len(scale)))
+    information = scaled.T @ scaled
+    units = np.outer(scale[used], scale[used])
+    inverse[np.ix_(used, used)] = np.linalg.pinv(information, rcond=1e-10) / units
+    return inverse
+
+
+def _robust_squares(residuals: Array) -> float:
+    """Sum of squared residuals, the wild ones held to 3 robust standard deviations."""
+    bound = max(3 * 1.4826 * float(np.median(np.abs(residuals))), _LEAST_BOUND)
+    return float(np.sum(np.minimum(np.abs(residuals), bound) ** 2))
+
+
+def _jacobian(law: CostLaw, parameters: Mapping[str, float], size: Size) -> Array:
+    """d log seconds / d coordinate, one row per point; 0 for parameters that are held at 0."""
+    centre = law.located(parameters)
+    columns: list[Array | None] = []
+    for i, name in enumerate(law.parameters):
+        # a relative step; an absolute one for exponents and logarithms
+        step = 1e-5 * (1.0 if "p" in law.parameters else parameters[name])
+        if step == 0:
+            columns.append(None)
+            continue
+        up, down = list(centre), list(centre)
+        up[i], down[i] = up[i] + step, down[i] - step
+        rise = np.log(law.seconds(law.parameters_at(up), size))
+        fall = np.log(law.seconds(law.parameters_at(down), size))
+        columns.append(np.atleast_1d((rise - fall) / (2 * step)))
+    filled = next(c for c in columns if c is not None)
+    return np.column_stack([np.zeros_like(filled) if c is None else c for c in columns])

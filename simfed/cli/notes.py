@@ -1,0 +1,35 @@
+"""Warnings as a command shows them: of one profile in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["in_short"]
+
+_OF_PROFILE = re.compile(r"device profile ([^:]+): (.*)", re.DOTALL)
+
+
+def in_short(warnings: Sequence[str], details: str) -> list[str]:
+    """The warnings, several of one profile as one line that ends with where all of them stand.
+
+    >>> noted = [f"device profile pi: training of m{i} was not measured" for i in range(3)]
+    >>> in_short([*noted, "a link is slow"], "run/manifest.json")  # doctest: +NORMALIZE_WHITESPACE
+    ['device profile pi: 3 of its times are not what was measured, first: training of m0 was not
+    measured; details: run/manifest.json', 'a link is slow']
+    """
+    of_profile: dict[str, list[str]] = {}
+    for warning in warnings:
+        if match := _OF_PROFILE.fullmatch(warning):
+            of_profile.setdefault(match[1], []).append(match[2])
+    lines: dict[str, None] = {}
+    for warning in warnings:
+        match = _OF_PROFILE.fullmatch(warning)
+        noted = of_profile[match[1]] if match else []
+        if match and len(noted) > 1:
+            warning = (
+                f"device profile {match[1]}: {len(noted)} of its times are not what was measured, "
+                f"first: {noted[0]}; details: {details}"
+            )
+        lines[warning] = None
+    return list(lines)

@@ -1,0 +1,103 @@
+"""Codecs as short text: `top-k+qsgd(4)`, `svd(energy=0.95)`, `ef21(random-k)`. Pure text, no parts.
+
+A link is a name and its options: the constructor's first option stands bare, the others as
+`name=value`, left out where they have their default. `+` joins the links of a chain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from simfed.ground.errors import InputError
+
+__all__ = ["label_of", "names_in", "read_label", "split"]
+
+Link = tuple[str, dict[str | None, Any]]
+"""Name and options; the key None is the constructor's first option."""
+
+_LINK = re.compile(r"([^()+,=\s]+)(?:\((.*)\))?", re.DOTALL)
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+def label_of(name: str, options: Mapping[str | None, Any]) -> str:
+    """One link as text.
+
+    >>> label_of("qsgd", {None: 16, "code": "elias"})
+    'qsgd(16,code=elias)'
+    """
+    shown = [_text(v) if key is None else f"{key}={_text(v)}" for key, v in options.items()]
+    return f"{name}({','.join(shown)})" if shown else name
+
+
+def read_label(text: str) -> list[Link]:
+    """The links of a label.
+
+    >>> read_label("top-k+qsgd(4,code=elias)")
+    [('top-k', {}), ('qsgd', {None: 4, 'code': 'elias'})]
+
+    Raises: `InputError` for text that is none.
+    """
+    return [_read_link(part.strip(), text) for part in split(text, "+")]
+
+
+def names_in(text: str) -> list[str]:
+    """The names and option values of a label: whatever in it may be the name of a part.
+
+    >>> names_in("ef21(random-k+fp16)")
+    ['ef21', 'random-k', 'fp16']
+    """
+    return re.findall(r"[^()+,=@\s]+", text)
+
+
+def _read_link(part: str, text: str) -> Link:
+    found = _LINK.fullmatch(part)
+    if found is None:
+        raise InputError("a codec such as top-k, qsgd(16) or top-k+qsgd(4)", got=text)
+    name, inside = found.groups()
+    options: dict[str | None, Any] = {}
+    for place, item in enumerate(split(inside, ",") if inside else []):
+        key, equals, value = _cut(item.strip())
+        if place and not equals:
+            raise InputError("option=value after the first option", where=part, got=item)
+        options[key if equals else None] = _value(value)
+    return name, options
+
+
+def _cut(item: str) -> tuple[str, str, str]:
+    """`key=value`, unless the first `=` stands inside parentheses."""
+    key, equals, value = item.partition("=")
+    return (key.strip(), equals, value.strip()) if equals and "(" not in key else ("", "", item)
+
+
+def split(text: str, separator: str) -> list[str]:
+    """`text` at the separators that stand outside parentheses.
+
+    >>> split("dense,qsgd(4,code=elias)", ",")
+    ['dense', 'qsgd(4,code=elias)']
+    """
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == separator and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _value(text: str) -> Any:
+    if not text:
+        text = "null"
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return _WORDS.get(text, text)
+
+
+def _text(value: Any) -> str:
+    words = {word: text for text, word in _WORDS.items()}
+    return words[value] if value is None or isinstance(value, bool) else str(value)

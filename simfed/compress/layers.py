@@ -1,0 +1,332 @@
+"""A codec for each layer: patterns over the names of parameters, each with a strategy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from simfed.compress.choice import NO_COMPRESSION, Choice
+from simfed.compress.codec import (
+    COMPOSED,
+    LAYERS,
+    Block,
+    Codec,
+    Feedback,
+    Layout,
+    Memory,
+    Payload,
+    device_of,
+    flat,
+    pieces,
+)
+from simfed.compress.compressors import State
+from simfed.compress.labels import label_of
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.levels import energy_of, entries
+from simfed.ground.method import Layers
+
+__all__ = ["PerLayer"]
+
+_LENGTH_BYTES = 4
+"""How long a layer's part is, where the receiver cannot know."""
+
+_SPECIAL = frozenset("()+,=@ ")
+
+
+class _Layer(NamedTuple):
+    """One parameter tensor: where it lies, by what it travels."""
+
+    stretch: slice
+    choice: Choice
+    pattern: str
+    k: int
+    layout: Layers
+
+    @property
+    def length(self) -> int:
+        return int(self.stretch.stop - self.stretch.start)
+
+
+class PerLayer(Codec):
+    """Each parameter tensor of an update by the codec of the first pattern that its name matches.
+
+    Patterns are those of `fnmatch` (`conv*`, `*.bias`); a tensor that none matches travels dense.
+    Levels are of each tensor: `1%` of its own entries, `100` of them, at least 1. A payload is the
+    tensors' own, one after another; where the length of one depends on the data, 4 bytes say it.
+    Residuals, memories and lost uploads are as with one codec; time is the sum over patterns, each
+    charged the share of its entries of what its codec takes for a whole model at the same density.
+
+    >>> codec = PerLayer.read({"conv*": "top-k@10%", "fc*": "qsgd"})
+    >>> codec.label
+    'layers(conv*=top-k@10%,fc*=qsgd(16))'
+    >>> shapes = Layers([(4, 5), (10,)], ("conv.weight", "fc.weight"))
+    >>> codec.size_bytes(30, 1, "fixed", shapes)  # 2 entries, and 10 levels with their scale
+    22.0
+    """
+
+    name: str = LAYERS
+    feedback: ClassVar[Feedback] = "wanted"  # type: ignore[misc]
+    takes_k: ClassVar[bool] = False
+    by_layer = True
+
+    def __init__(self, choices: tuple[tuple[str, Choice], ...]) -> None:
+        self.choices = choices
+        self._plans: dict[tuple[tuple[str, ...], tuple[tuple[int, ...], ...]], list[_Layer]] = {}
+
+    @classmethod
+    def read(cls, value: Any) -> PerLayer:
+        """From `{pattern: strategy}`. Raises: `InputError`."""
+        if not isinstance(value, Mapping) or not value:
+            raise InputError("a strategy for each pattern", where=LAYERS, got=value)
+        choices = []
+        for pattern, strategy in value.items():
+            try:
+                choices.append((_checked_pattern(pattern), _read_strategy(strategy)))
+            except InputError as error:
+                raise error.within(f"{LAYERS}: {pattern}") from None
+        return cls(tuple(choices))
+
+    @cached_property
+    def label(self) -> str:
+        return label_of(LAYERS, {pattern: choice.label for pattern, choice in self.choices})
+
+    @property
+    def spec(self) -> Any:
+        return {LAYERS: {pattern: choice.label for pattern, choice in self.choices}}
+
+    @cached_property
+    def draws(self) -> bool:
+        return any(choice.codec.draws for _, choice in self.choices)
+
+    def under_feedback(self) -> PerLayer:
+        return PerLayer(
+            tuple(
+                (pattern, Choice(choice.codec.under_feedback(), choice.level))
+                for pattern, choice in self.choices
+            )
+        )
+
+    def encode(
+        self,
+        update: Any,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        vector = flat(update)
+        layers = self._layers(len(vector), layout)
+        before = _taken_apart(state, len(layers))
+        payloads, after = [], []
+        for layer, state_before in zip(layers, before, strict=True):
+            payload, state_after = layer.choice.codec.encode(
+                vector[layer.stretch],
+                state_before,
+                rng,
+                layer.k,
+                layout=layer.layout,
+                consume=consume,
+            )
+            payloads.append(payload)
+            after.append(state_after)
+        whole = Payload(
+            self.label,
+            len(vector),
+            None,
+            None,
+            _put_together(after),
+            _put_together([payload.state_before for payload in payloads]),
+            symbols=payloads,
+            layout=layout,
+            device=device_of(update),
+        )
+        return whole, whole.state
+
+    def blocks(self, payload: Payload) -> Iterator[Block]:
+        for stretch, part in zip(
+            pieces(payload.length, payload.layout), payload.symbols, strict=True
+        ):
+            yield stretch, part.dense()
+
+    def undo(self, payload: Payload) -> State:
+        return _put_together([part.codec.undo(part) for part in payload.symbols])
+
+    def parts(
+        self, length: int, k: int, layout: Layout | None
+    ) -> tuple[tuple[str, int, float], ...]:
+        of_pattern: dict[str, list[_Layer]] = {}
+        for layer in self._layers(length, layout):
+            of_pattern.setdefault(layer.pattern, []).append(layer)
+        found = []
+        for layers in of_pattern.values():
+            covered = sum(layer.length for layer in layers)
+            kept = sum(layer.k for layer in layers)
+            found.append(
+                (layers[0].choice.strategy, round(kept * length / covered), covered / length)
+            )
+        return tuple(found)
+
+    # ---- on the wire -----------------------------------------------------------------------------
+
+    def size_bytes(
+        self, length: int, k: int, index_code: str, layout: Layout | None = None
+    ) -> float | None:
+        sizes = [self._size(layer, index_code) for layer in self._layers(length, layout)]
+        return None if None in sizes else math.fsum(size for size in sizes if size is not None)
+
+    def payload_bytes(self, payload: Payload, index_code: str) -> float:
+        layers = self._layers(payload.length, payload.layout)
+        return math.fsum(
+            part.wire_bytes(index_code) + self._head_bytes(layer, index_code)
+            for layer, part in zip(layers, payload.symbols, strict=True)
+        )
+
+    def to_bytes(self, payload: Payload, index_code: str) -> bytes:
+        layers = self._layers(payload.length, payload.layout)
+        data: list[bytes] = []
+        for layer, part in zip(layers, payload.symbols, strict=True):
+            body = part.encoded(index_code)
+            head = self._head_bytes(layer, index_code)
+            data += [len(body).to_bytes(head, "little") if head else b"", body]
+        return b"".join(data)
+
+    def from_bytes(
+        self,
+        data: bytes,
+        length: int,
+        k: int,
+        index_code: str,
+        *,
+        layout: Layout | None = None,
+        state: State = None,
+    ) -> Payload:
+        layers, at, parts = self._layers(length, layout), 0, []
+        before = _taken_apart(state, len(layers))
+        for layer, state_before in zip(layers, before, strict=True):
+            head, known = self._head_bytes(layer, index_code), self._size(layer, index_code)
+            size = int.from_bytes(data[at : at + head], "little") if known is None else int(known)
+            body = data[at + head : at + head + size]
+            if len(body) != size:
+                raise InputError(f"a payload of more than {len(data)} bytes", got=len(data))
+            codec = layer.choice.codec
+            parts.append(
+                codec.from_bytes(
+                    body,
+                    layer.length,
+                    layer.k,
+                    index_code,
+                    layout=layer.layout,
+                    state=state_before,
+                )
+            )
+            at += head + size
+        if at != len(data):
+            raise InputError(f"a payload of {at} bytes", got=len(data))
+        return Payload(self.label, length, None, None, symbols=parts, layout=layout)
+
+    @staticmethod
+    def _size(layer: _Layer, index_code: str) -> float | None:
+        return layer.choice.codec.size_bytes(layer.length, layer.k, index_code, layer.layout)
+
+    def _head_bytes(self, layer: _Layer, index_code: str) -> int:
+        varies = index_code != "ideal" and self._size(layer, index_code) is None
+        return _LENGTH_BYTES if varies else 0
+
+    # ---- inside ----------------------------------------------------------------------------------
+
+    def _layers(self, length: int, layout: Layout | None) -> list[_Layer]:
+        """Raises: `InputError` for a layout without names, and for patterns that none matches."""
+        if not isinstance(layout, Layers) or not layout.names:
+            raise InputError(
+                "a field whose layers have names, such as a model's update", where=LAYERS
+            )
+        key = layout.names, tuple(layout)
+        if key not in self._plans:
+            self._plans[key] = self._planned(length, layout)
+        return self._plans[key]
+
+    def _planned(self, length: int, layout: Layers) -> list[_Layer]:
+        unused = [
+            pattern
+            for pattern, _ in self.choices
+            if not any(fnmatchcase(name, pattern) for name in layout.names)
+        ]
+        if unused:
+            raise InputError(
+                f"a pattern of the model's layers: {listed(layout.names)}",
+                where=LAYERS,
+                got=unused[0],
+                hint=did_you_mean(unused[0], layout.names),
+            )
+        layers = []
+        named = [n for n, shape in zip(layout.names, layout, strict=True) if math.prod(shape)]
+        shapes = [shape for shape in layout if math.prod(shape)]
+        for name, shape, stretch in zip(named, shapes, pieces(length, layout), strict=True):
+            pattern, choice = next(
+                (found for found in self.choices if fnmatchcase(name, found[0])),
+                ("", NO_COMPRESSION),
+            )
+            size = stretch.stop - stretch.start
+            k = size if choice.level is None else entries(choice.level, size)
+            layers.append(_Layer(stretch, choice, pattern, k, Layers([shape], (name,))))
+        return layers
+
+
+COMPOSED[LAYERS] = PerLayer.read
+
+
+def _checked_pattern(pattern: object) -> str:
+    if not isinstance(pattern, str) or not pattern or _SPECIAL & set(pattern):
+        raise InputError("a pattern of names such as conv* or *.bias", got=pattern)
+    return pattern
+
+
+def _read_strategy(value: Any) -> Choice:
+    choice = Choice.read(value)
+    if choice.fields or choice.codec.by_layer:
+        raise InputError("a codec", got=value)
+    if choice.codec.feedback not in ("wanted", "optional"):
+        raise InputError("a codec that error feedback can be put around", got=value)
+    if choice.codec.takes_k and choice.level is None:
+        raise InputError(f"a level behind it, such as {choice.label}@1%", got=value)
+    if energy_of(choice.level) is not None:
+        raise InputError("a level that is known before the update is", got=value)
+    return choice
+
+
+def _put_together(states: list[State]) -> State:
+    """The state of all layers; None where none has any."""
+    if all(state is None for state in states):
+        return None
+    if not any(isinstance(state, Memory) for state in states):
+        return states
+    arrays: dict[str, Any] = {}
+    facts = []
+    for at, state in enumerate(states):
+        if isinstance(state, Memory):
+            arrays |= {f"{at}/{key}": array for key, array in state.arrays.items()}
+            facts.append({"memory": state.facts})
+        else:
+            facts.append({"plain": state})
+    return Memory(facts, arrays)
+
+
+def _taken_apart(state: State, count: int) -> list[State]:
+    """Inverse of `_put_together`."""
+    if state is None:
+        return [None] * count
+    if not isinstance(state, Memory):
+        return list(state)
+    found: list[State] = []
+    for at, facts in enumerate(state.facts):
+        begin = f"{at}/"
+        mine = {k.removeprefix(begin): a for k, a in state.arrays.items() if k.startswith(begin)}
+        found.append(Memory(facts["memory"], mine) if "memory" in facts else facts["plain"])
+    return found

@@ -1,0 +1,699 @@
+"""From a scenario to built parts: profiles, devices, policies, the network; and what is wrong with
+them.
+
+Nothing here simulates, learns or imports torch, so that `simfed validate` finds every mistake in a
+moment. `simfed.experiment.running` builds the rest and lets the clock play.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simfed.compress.choice import Choice
+from simfed.device import (
+    Device,
+    ModelWork,
+    Processor,
+    Profile,
+    build_processor,
+    find_profile,
+    load_profile,
+    profile_folders,
+    profile_names,
+    shipped_name,
+)
+from simfed.fleet.columns import Fleet, forgotten_links
+from simfed.fleet.faults import Exponential, Faults, Messages, Rhythm
+from simfed.fleet.tasks import Tasks, codec_work, policies_of
+from simfed.ground.contract import Task
+from simfed.ground.distributions import Discrete, Law
+from simfed.ground.errors import InputError, InputErrors, listed
+from simfed.ground.levels import energy_of
+from simfed.ground.method import Plan, Work
+from simfed.ground.seeding import Streams
+from simfed.ground.units import format_bytes, format_duration, format_rate
+from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
+from simfed.record.read import Run, open_run
+from simfed.scenario import Scenario
+from simfed.scenario.distribution import QUANTITIES as DRAWN
+from simfed.scenario.distribution import Distribution
+from simfed.scenario.load import validated
+
+if TYPE_CHECKING:
+    from simfed.fleet.columns import FleetColumn
+    from simfed.net import Model, Topology
+    from simfed.net.traces import LinkTrace
+    from simfed.policy import Policy
+    from simfed.record.read import Run
+    from simfed.scenario.device import DeviceSpec
+    from simfed.scenario.faults import Strike
+    from simfed.scenario.model import ClientGroup
+    from simfed.sim import Recorded
+
+__all__ = ["Parts", "available_profiles", "check", "checked", "parts_of_run"]
+
+_SLOWEST_BYTES_PER_S = 125.0
+"""Of a link, 1 kbps: below that, and where one transfer takes longer than `_LONGEST_S`, its unit
+may be a slip."""
+_LONGEST_S = 86_400.0
+
+
+class Parts:
+    """Everything of a scenario that is built without torch, made when it is first asked for.
+
+    `source` is the scenario's file: profiles are looked for beside it, in a folder `calibration`
+    there or above, and among simfed's own.
+    """
+
+    def __init__(self, scenario: Scenario, source: str | Path | None = None) -> None:
+        self.scenario = scenario
+        self.streams = Streams(scenario.seed)
+        self._source = Path(source) if source is not None else None
+        self.fleet = Fleet(scenario, self.streams)
+
+    @property
+    def name(self) -> str:
+        """What errors call this scenario: its file, or its name."""
+        return str(self._source) if self._source is not None else self.scenario.name
+
+    @cached_property
+    def facts(self) -> dict[str, ModelFacts]:
+        """Prototype → sizes of its model."""
+        dataset = self.scenario.dataset.name
+        return {name: facts(p.model, dataset) for name, p in self.scenario.prototypes.items()}
+
+    @cached_property
+    def profile_files(self) -> dict[str, Path]:
+        """Profile name → the file that it stands for."""
+        specs = [group.device for group in self.scenario.clients]
+        if self.scenario.server.device is not None:
+            specs.append(self.scenario.server.device)
+        folders = profile_folders(self._source.parent if self._source else Path())
+        names = dict.fromkeys(spec.profile for spec in specs if spec.profile is not None)
+        return {name: find_profile(name, folders) for name in names}
+
+    @cached_property
+    def profiles(self) -> dict[str, Profile]:
+        """Profile name → profile, told the sizes of the models in use."""
+        found: dict[str, Profile] = {}
+        for name, file in self.profile_files.items():
+            profile = found[name] = load_profile(file)
+            for prototype, of_model in self.facts.items():
+                profile.models[self.scenario.prototypes[prototype].model] = ModelWork(
+                    of_model.parameters, of_model.forward_flops, of_model.train_flops
+                )
+            for work, flops in self.scenario.method.made.auxiliary(self.tasks.setting).items():
+                profile.models[work] = ModelWork(0, flops, flops)
+        return found
+
+    @property
+    def shipped_profiles(self) -> list[str]:
+        """Which of simfed's own profiles are in use, each as it is shipped."""
+        return sorted(filter(None, map(shipped_name, self.profile_files.values())))
+
+    @cached_property
+    def processors(self) -> list[Processor]:
+        """Group index → what its clients' devices have in common."""
+        return [self._processor(group.device) for group in self.scenario.clients]
+
+    @cached_property
+    def recorded(self) -> dict[str, Recorded]:
+        """Run directory → its arms and sizes, for `policy.arms_from`."""
+        named: dict[str, str] = {}
+        for i, group in enumerate(self.scenario.clients):
+            run = self.scenario.policy_of_group(group).arms_from
+            if run is not None:
+                named.setdefault(run, "policy" if group.policy is None else f"clients[{i}].policy")
+        return {run: self._record(run, f"{policy}.arms_from") for run, policy in named.items()}
+
+    @property
+    def changes_vary(self) -> bool:
+        """Whether models travel down as changes whose sizes depend on what is learned."""
+        return any(
+            self.tasks.changes_vary(self._task_of_group(i))
+            for i in range(len(self.scenario.clients))
+        )
+
+    def columns(self) -> list[FleetColumn]:
+        """What every client has, and what was drawn for it."""
+        return self.fleet.columns({name: of.parameters for name, of in self.facts.items()})
+
+    def group(self, client: int) -> ClientGroup:
+        """The group a client belongs to."""
+        return self.scenario.clients[int(self.fleet.group[client])]
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Who is asked to do what, and what it weighs."""
+        tests = dataset_facts(self.scenario.dataset.name).test_samples
+        return Tasks(self.scenario, self.facts, self.samples_of, test_samples=tests)
+
+    def samples_of(self, client: int) -> int:
+        """How many training samples a client owns."""
+        return self._owned_samples[client]
+
+    @cached_property
+    def _owned_samples(self) -> list[int]:
+        """How many training samples each client owns, as learning deals them.
+
+        Where they cannot be dealt, which only a clock without learning allows, all own equally
+        many, and at least one.
+        """
+        from simfed.learn.data import deal, load_dataset
+
+        data, clients = self.scenario.dataset, self.scenario.client_count
+        try:
+            self._check_data()
+        except InputError:
+            return [max(1, dataset_facts(data.name).train_samples // clients)] * clients
+        split = deal(
+            load_dataset(data.name).train_labels,
+            self.streams,
+            clients=clients,
+            public=self.scenario.public_dealt,
+            kind=data.partition.kind,
+            alpha=data.partition.alpha,
+            shards_per_client=data.partition.shards_per_client,
+        )
+        return [len(samples) for samples in split.clients]
+
+    def device(self, client: int) -> Device:
+        """One client's device."""
+        processor = self.processors[int(self.fleet.group[client])]
+        return processor.client(self.streams, client, self.fleet.speed(client))
+
+    def server_device(self) -> Device | None:
+        """The server's device; it is nobody's client, so its draws are keyed by -1."""
+        spec = self.scenario.server.device
+        return None if spec is None else self._processor(spec).client(self.streams, -1)
+
+    def policy(self, client: int) -> Policy:
+        """A new policy for one client."""
+        return self._policy_makers[int(self.fleet.group[client])](client)
+
+    @cached_property
+    def _policy_makers(self) -> list[Callable[[int], Policy]]:
+        """Group index → what makes the policy of a client."""
+        return [self._policy_maker(group) for group in self.scenario.clients]
+
+    def _policy_maker(self, group: ClientGroup) -> Callable[[int], Policy]:
+        run = self.scenario.policy_of_group(group).arms_from
+        if run is not None:
+            return partial(self.replay, self.recorded[run])
+        make = policies_of(self.scenario, group)
+        return lambda client: make()
+
+    def replay(self, recorded: Recorded, client: int) -> Policy:
+        """A policy that plays what one client played in a recorded run."""
+        from simfed.policy import Replay
+
+        played = recorded.arms(client)
+        known = tuple(dict.fromkeys((*self.scenario.compression.choices, *played)))
+        return Replay(known, recorded=played, levels=recorded.levels(client))
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Links and paths of all clients."""
+        from simfed import net
+
+        topology = net.build(
+            self.scenario.network.plain(),
+            self.fleet.links(),
+            self.streams,
+            link_of_client=self.fleet.group,
+        )
+        spec = self.scenario.faults
+        if self.faults is not None and spec is not None and spec.stalls is not None:
+            which = spec.stalls.links
+            net.stall(
+                topology,
+                self.faults.stalls_of,
+                access=which in ("clients", "all"),
+                lines=which in ("network", "all"),
+            )
+        return topology
+
+    @cached_property
+    def faults(self) -> Faults | None:
+        """What goes wrong, and when."""
+        spec = self.scenario.faults
+        if spec is None:
+            return None
+        messages = None
+        if spec.messages is not None:
+            given = spec.messages
+            messages = Messages(given.lost, given.doubled, given.timeout or 0.0, given.tries or 1)
+        return Faults(
+            self.streams,
+            stalls=_rhythm(spec.stalls),
+            freezes=_rhythm(spec.freezes),
+            messages=messages,
+            restarts=_rhythm(spec.restarts),
+        )
+
+    @cached_property
+    def network_model(self) -> Model:
+        """What a transfer does."""
+        from simfed import net
+
+        return net.build_model(self.scenario.network.plain())
+
+    def errors(self, *, time_only: bool = False) -> list[InputError]:
+        """What is wrong with the scenario beyond its form: every sentence, in file order."""
+        found: list[InputError] = []
+        self._gather(found, None, lambda: self.facts)
+        self._gather(found, None, lambda: self.recorded)
+        if not found:  # what is drawn from tables
+            self._gather(found, None, self.columns)
+            self._gather(found, None, self.fleet.availability)
+            method = self.scenario.method.made
+            self._gather(found, "method", lambda: method.check(self.tasks.setting))
+            self._gather(found, "downlink.compression", self._check_changes)
+        if found:
+            return found
+        if not time_only:  # a clock without learning deals no samples
+            self._gather(found, None, self._check_data)
+        for i in range(len(self.scenario.clients)):
+            before = len(found)
+            self._gather(found, None, partial(self._try_codecs, i))
+            if len(found) > before:
+                continue  # what it would take is no question then
+            self._gather(found, f"clients[{i}].device", partial(self._try_device, i, time_only))
+            self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
+            if time_only:
+                self._gather(found, None, partial(self._check_time_only, i))
+        self._gather(found, "server.device", partial(self._try_server, time_only))
+        self._gather(found, None, lambda: self.topology)
+        self._gather(found, None, lambda: self.network_model)
+        return list({str(error): error for error in found}.values())
+
+    def warnings(self) -> list[str]:
+        """What the scenario leaves out at the cost of realism, and what the profiles in use have
+        to say (after `errors` or a run): one sentence each."""
+        of_profiles = (w for p in self.profiles.values() for w in p.warnings)
+        return [
+            *forgotten_links(self.scenario),
+            *self._slow_links(),
+            *dict.fromkeys(of_profiles),
+            *self._not_timed(),
+        ]
+
+    # ---- inside ----------------------------------------------------------------------------------
+
+    def _processor(self, spec: DeviceSpec) -> Processor:
+        return build_processor(spec.plain(), self._profile_of(spec), self.streams)
+
+    def _profile_of(self, spec: DeviceSpec) -> Profile:
+        """That of a device, or one that knows nothing, where the scenario says the times."""
+        if spec.profile is None:
+            return Profile("times said in the scenario", "table", {})
+        return self.profiles[spec.profile]
+
+    @staticmethod
+    def _record(run: str, where: str) -> Recorded:
+        from simfed.sim import Recorded  # brings simpy
+
+        try:
+            return Recorded(open_run(run))
+        except InputError as error:
+            raise error.within(where) from None
+
+    @staticmethod
+    def _gather(found: list[InputError], where: str | None, build: Callable[[], object]) -> None:
+        try:
+            build()
+        except InputError as error:
+            found.append(error.within(where) if where else error)
+
+    def _check_data(self) -> None:
+        """Every client owns a sample, and no shard is empty."""
+        data, clients = self.scenario.dataset, self.scenario.client_count
+        samples = dataset_facts(data.name).train_samples
+        public = self.scenario.public_dealt
+        most = samples - min(public, 1)
+        if clients > most:
+            raise InputError(
+                f"at most {most} clients, as {data.name} has {samples} training samples",
+                where="clients", got=clients,
+            )  # fmt: skip
+        if public > samples - clients:
+            raise InputError(
+                f"at most {samples - clients} public images, so that each client owns one of the "
+                f"{samples}", where="dataset.public", got=public,
+            )  # fmt: skip
+        most = (samples - public) // clients
+        if data.partition.kind == "shards" and data.partition.shards_per_client > most:
+            raise InputError(
+                f"at most {most}, so that no shard is empty",
+                where="dataset.partition.shards_per_client", got=data.partition.shards_per_client,
+            )  # fmt: skip
+
+    def _arms(self, index: int) -> tuple[Choice, ...]:
+        policy = self.scenario.policy_of_group(self.scenario.clients[index])
+        if policy.arms_from is not None:
+            played = self.recorded[policy.arms_from]
+            clients = self.fleet.members(index).tolist()
+            return tuple(dict.fromkeys(arm for client in clients for arm in played.arms(client)))
+        return self.scenario.arms_of_group(self.scenario.clients[index])
+
+    def _arms_and_forced(self, index: int, time_only: bool) -> tuple[Choice, ...]:
+        """With the one that everybody plays after a rollback, where something is distilled."""
+        scenario = self.scenario
+        recorded = scenario.policy_of_group(scenario.clients[index]).arms_from is not None
+        if time_only or recorded:
+            return self._arms(index)
+        return tuple(dict.fromkeys((*self._arms(index), *scenario.forced_arms)))
+
+    def _at_both_ends(self, index: int, arms: Iterable[Choice], plan: Plan) -> Iterator[Choice]:
+        """What a group's clients play: at each arm's level, or at both ends of K."""
+        for arm in arms:
+            if arm.fields:
+                ends = {
+                    name: self.fleet.range_of_k(index, of.entries, arm.of_field(name).level)
+                    for name, of in plan.compressed.items()
+                }
+                for end in (0, 1):
+                    yield Choice.per_field(
+                        {name: arm.of_field(name).at(ks[end]) for name, ks in ends.items()}
+                    )
+                continue
+            for k in dict.fromkeys(self.fleet.range_of_k(index, plan.longest, arm.level)):
+                yield arm.at(k)
+
+    def _codec_work(self, quantity: str, task: Task, choice: Choice) -> Iterator[Work]:
+        """The work on each compressed field of an upload."""
+        for name, field in task.plan.compressed.items():
+            of_field = choice.of_field(name)
+            k = of_field.entries(field.entries)
+            yield codec_work(quantity, task.who, field, of_field, k, name=choice.label)
+
+    def _try_codecs(self, index: int) -> None:
+        """Codecs that look at the shapes of layers find what they need in the prototype's, and
+        choices per field the fields that they speak of."""
+        task = self._task_of_group(index)
+        offered = {choice.strategy for choice in self.scenario.compression.choices}
+        own = f"clients[{index}].policy" if self.scenario.clients[index].policy else "policy"
+        for arm in self._arms(index) if task.plan.compressed else ():
+            try:
+                arm.check_fields(task.plan.compressed)
+                for choice in self._at_both_ends(index, [arm], task.plan):
+                    self.tasks.uplink_bytes(task, choice)
+            except InputError as error:
+                where = "compression.strategies" if arm.strategy in offered else own
+                raise error.within(f"prototype {task.prototype}").within(where) from None
+
+    def _try_device(self, index: int, time_only: bool) -> None:
+        group = self.scenario.clients[index]
+        processor = self._processor(group.device)
+        model = self.scenario.prototypes[group.prototype].model
+        task = self._task_of_group(index)
+        for work in task.plan.work:
+            processor.work_s(work)
+        arms = self._arms_and_forced(index, time_only)
+        for choice in self._at_both_ends(index, arms, task.plan):
+            for work in self._codec_work("compression", task, choice):
+                processor.work_s(work)
+        phases = {work.quantity for work in task.plan.work}
+        phases |= {"compression"} if task.plan.compressed else set()
+        phases |= {"handling"} if processor.charges("handling", model) else set()
+        for work in self._unpacking(index):
+            with suppress(InputError):  # a warning says that it is not known
+                processor.work_s(work)
+                phases.add(work.quantity)
+        for phase in sorted(phases, reverse=True):
+            processor.noise_of(phase)
+        self._check_power(processor.profile)
+
+    def _check_power(self, profile: Profile) -> None:
+        """A profile that knows the power of some phases must know that of all that take time."""
+        phases = {"training", "compression", "uplink", "idle"}
+        if self.scenario.charge.downlink:
+            phases.add("downlink")
+        missing = sorted(phases - profile.power_w.keys())
+        if profile.power_w and missing:
+            raise InputError(
+                f"watts for each of {', '.join(sorted(phases))} (or no power at all)",
+                where=f"{profile.name}: power", got=f"none for {', '.join(missing)}",
+            )  # fmt: skip
+
+    def _unpacking(self, index: int) -> tuple[Work, ...]:
+        """A group's work on one change of the model; empty where models travel whole."""
+        task = self.tasks.task(1, self.fleet.first(index), 1, held=0)
+        if self.tasks.changes_vary(task):  # of whatever size, smaller than a model
+            task = self.tasks.as_sent(task, sizes={name: [0.0] for name in task.plan.down})
+        return task.unpacking
+
+    def _check_changes(self) -> None:
+        """Where changes travel down there is a model that they are changes of."""
+        if self.scenario.downlink.compression is None:
+            return
+        down = {
+            name: field
+            for i in range(len(self.scenario.clients))
+            for name, field in self.tasks.task(2, self.fleet.first(i), 1).plan.down.items()
+        }
+        if not any(field.kind == "weights" for field in down.values()):
+            raise InputError(
+                f"null with method {self.scenario.method.kind}, which sends no models down",
+                got=f"{listed(down) or 'nothing'} travels down",
+            )
+
+    def _slow_links(self) -> list[str]:
+        """Links whose unit may not be the one that is meant."""
+        ways = {"link.up": "upload", "link.down": "download"}
+        found = []
+        for column in self.columns():
+            rates = column.values[column.values > 0]
+            if column.field not in ways or not rates.size:
+                continue
+            rate, task = float(rates.min()), self._task_of_group(column.group)
+            size_bytes = task.downlink_bytes
+            if column.field == "link.up":
+                arms = self._arms(column.group) if task.plan.longest else ()
+                choices = self._at_both_ends(column.group, arms, task.plan)
+                sizes = [self.tasks.uplink_bytes(task, choice) for choice in choices]
+                size_bytes = max((size for size in sizes if size is not None), default=0.0)
+            takes_s = size_bytes / rate
+            if rate < _SLOWEST_BYTES_PER_S or takes_s > _LONGEST_S:
+                found.append(
+                    f"{column.where}: at {format_rate(rate)} one {ways[column.field]} of "
+                    f"{format_bytes(size_bytes)} takes {format_duration(takes_s)}; is another unit "
+                    "meant, such as Mbps?"
+                )
+        return found
+
+    def _not_timed(self) -> list[str]:
+        """Unpacking that no profile knows."""
+        found = []
+        for i, group in enumerate(self.scenario.clients):
+            for work in self._unpacking(i):
+                try:
+                    self.processors[i].work_s(work)
+                except InputError:
+                    found.append(
+                        f"device profile {group.device.profile or 'none'}: decompression of "
+                        f"{work.model} by {work.name} is not known, so unpacking what travels "
+                        "down takes no time"
+                    )
+        return list(dict.fromkeys(found))
+
+    def _try_policy(self, index: int) -> None:
+        self.policy(self.fleet.first(index))
+
+    def _check_time_only(self, index: int) -> None:
+        """Where nothing is learned, nothing is rewarded, and no size may depend on what is
+        learned."""
+        group = self.scenario.clients[index]
+        policy = self.scenario.policy_of_group(group)
+        if policy.arms_from is not None:
+            return  # both were recorded
+        if policy.learns:
+            raise InputError(
+                "a policy that needs no rewards in a time-only run",
+                where="policy.kind" if group.policy is None else f"clients[{index}].policy.kind",
+                got=policy.kind,
+                hint="policy.arms_from: RUN replays the arms of a full run",
+            )
+        from simfed.sim import TimeOnlyWorkload
+
+        task, workload = self._task_of_group(index), TimeOnlyWorkload(self.tasks)
+        arms = self._arms(index)
+        for arm in arms:
+            if energy_of(arm.level) is not None:
+                workload.known_k(task, arm)
+        for choice in self._at_both_ends(index, arms, task.plan):
+            workload.size_bytes(task, choice)
+
+    def _task_of_group(self, index: int) -> Task:
+        """The task of a group's first client in the first round."""
+        return self.tasks.task(1, self.fleet.first(index), 0)
+
+    def _try_server(self, time_only: bool) -> None:
+        device = self.server_device()
+        if device is None:
+            return
+        first = [self._task_of_group(i) for i in range(len(self.scenario.clients))]
+        work = [
+            piece
+            for piece in self.tasks.server_work([task.who for task in first], self.scenario.rounds)
+            if device.charges(piece.quantity, piece.model)
+        ]
+        compressed = any(task.plan.compressed for task in first)
+        for phase in {piece.quantity for piece in work} | (
+            {"decompression"} if compressed else set()
+        ):
+            device.processor.noise_of(phase)
+        for i, task in enumerate(first):
+            arms = self._arms_and_forced(i, time_only)
+            for choice in self._at_both_ends(i, arms, task.plan):
+                for unpacked in self._codec_work("decompression", task, choice):
+                    device.work_s(unpacked)
+        for piece in work:
+            device.work_s(piece)
+
+
+def _rhythm(strike: Strike | None) -> Rhythm | None:
+    """The laws of times between strikes and of their lengths."""
+    if strike is None:
+        return None
+    return Rhythm(
+        _law(strike.between, Exponential),
+        _law(strike.lasts, lambda length_s: Discrete((length_s,))),
+    )
+
+
+def _law(spec: float | Distribution, of_number: Callable[[float], Law]) -> Law:
+    if not isinstance(spec, Distribution):
+        return of_number(float(spec))
+    law = spec.law(DRAWN["stay"])
+    assert law is not None  # a column is refused where it is written
+    return law
+
+
+def check(
+    scenario: Scenario, *, source: str | Path | None = None, time_only: bool = False
+) -> list[str]:
+    """Build everything that needs no torch; the warnings that a run would record.
+
+    Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy arguments,
+    too little data for the clients and the public images.
+    """
+    return checked(scenario, source, time_only).warnings()
+
+
+def parts_of_run(run: Run, path: str | os.PathLike[str]) -> Parts:
+    """The parts of the run in a folder, from its resolved scenario and the files kept beside it.
+
+    Raises: `InputError`, `InputErrors` for a scenario that this version does not read.
+    """
+    where = Path(path) / "scenario.yaml"
+    return Parts(
+        validated(run.scenario, source=where.name, folder=Path(path), recorded=True), where
+    )
+
+
+_MOST_STEPS = 100_000
+"""Of one link's capacity that a picture is given."""
+
+
+def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], list[float]]]:
+    """(instants, bytes/s from then on) of every link of a run whose capacity varies, also where the
+    link is idle, of which the run's tables say nothing: worked out anew from its scenario.
+
+    `path` is its directory. Empty where no capacity varies, and where the scenario's traces are no
+    longer at hand: then a picture shows what was recorded.
+    """
+    if not _may_vary(run.scenario):
+        return {}
+    end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
+    try:
+        topology = parts_of_run(run, path).topology
+        recorded = run.links["link"].unique()
+    except (InputError, InputErrors):
+        return {}
+    names = {topology.link_name(k): k for k in range(len(topology.capacities_bytes_per_s))}
+    found = {}
+    for name in recorded:
+        link = topology.traces[names[name]] if names.get(name) in topology.traces else None
+        if link is not None:
+            found[str(name)] = _steps(link, end_s)
+    return found
+
+
+def _may_vary(scenario: dict[str, Any]) -> bool:
+    """Whether a resolved scenario has a trace where a rate could stand, or stalls."""
+    faults = scenario.get("faults") or {}
+    if isinstance(faults, dict) and faults.get("stalls"):
+        return True
+
+    def holds(value: Any) -> bool:
+        if isinstance(value, dict):
+            return "end" in value or any(map(holds, value.values()))
+        return isinstance(value, list) and any(map(holds, value))
+
+    links = [group.get("link") for group in scenario.get("clients", [])]
+    return holds(links) or holds(scenario.get("network"))
+
+
+def _steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
+    """The pieces of a trace from 0 to `end_s`."""
+    moment = link.trace.moment(link.offset_s)
+    at_s, rates = [0.0], [link.trace.rate_bytes_per_s(moment)]
+    while len(at_s) < _MOST_STEPS:
+        after, from_s = link.trace.next_moment(moment)
+        if after is None or from_s - link.offset_s >= end_s:
+            break
+        moment = after
+        at_s.append(max(0.0, from_s - link.offset_s))
+        rates.append(link.trace.rate_bytes_per_s(moment))
+    return at_s, rates
+
+
+def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
+    parts = Parts(scenario, source)
+    errors = parts.errors(time_only=time_only)
+    if errors:
+        raise InputErrors([error.within(parts.name) for error in errors])
+    return parts
+
+
+def checked_world(world: Scenario, source: str | Path | None) -> Parts:
+    """The parts of a world without learning of its own, such as a fleet's for an app.
+
+    Raises: `InputErrors` for profiles, tables, availability, topology.
+    """
+    parts = Parts(world, source)
+    checks: list[Callable[[], object]] = [
+        lambda: parts.processors, parts.columns, parts.fleet.availability,
+        parts.server_device, lambda: parts.topology, lambda: parts.network_model,
+    ]  # fmt: skip
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            raise InputErrors([error.within(parts.name)]) from None
+    return parts
+
+
+def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
+    """Name and one line of provenance of each calibration profile at hand.
+
+    Those in a folder `calibration` here or above, and simfed's own; one that cannot be read says
+    why.
+    """
+    search = profile_folders(folder)
+    rows = []
+    for name in profile_names(search):
+        try:
+            profile = load_profile(name, search)
+        except InputError as error:
+            rows.append((name, str(error)))
+            continue
+        about = profile.provenance.get("description") or profile.provenance.get("source") or ""
+        rows.append((name, f"{profile.kind}; {about}".rstrip("; ")))
+    return rows

@@ -1,0 +1,91 @@
+"""Ctrl-C and SIGTERM that lose nothing."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from simfed.ground.errors import Interrupted
+
+__all__ = ["CtrlC", "sigterm_is_ctrl_c"]
+
+
+class CtrlC:
+    """Ctrl-C as a fact besides an exception, because not all code lets the exception through.
+
+    pydantic takes a KeyboardInterrupt inside a validator or serializer for a value that does not
+    fit, and goes on. So the signal is remembered, and `check` raises it where that is safe.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._patient = False
+        self._notice = ""
+
+    @contextmanager
+    def heard(self) -> Iterator[CtrlC]:
+        """Meanwhile Ctrl-C is remembered (in the main thread: others get no signals)."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = signal.signal(signal.SIGINT, self._on_signal)
+        try:
+            yield self
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def patient(self, notice: str = "") -> Iterator[None]:
+        """Meanwhile the first Ctrl-C only prints `notice` and waits for somebody to ask; the second
+        one raises at once."""
+        self._patient, self._notice = True, notice
+        try:
+            yield
+        finally:
+            self._patient = False
+
+    def asked(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._asked
+
+    def check(self) -> None:
+        """Raises: `KeyboardInterrupt` if somebody asked to stop."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        again, self._asked = self._asked, True
+        if again or not self._patient:
+            raise KeyboardInterrupt
+        if self._notice:
+            print(self._notice, file=sys.stderr)
+
+
+@contextmanager
+def sigterm_is_ctrl_c() -> Iterator[None]:
+    """SIGTERM (a cluster's time limit, say) is Ctrl-C with an exit code of its own."""
+    asked = False
+
+    def on_signal(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.raise_signal(signal.SIGINT)
+
+    try:
+        before = signal.signal(signal.SIGTERM, on_signal)
+    except ValueError:  # only the main thread may handle signals
+        yield
+        return
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt) as error:
+        if not asked:
+            raise
+        told = error if isinstance(error, Interrupted) else Interrupted("interrupted")
+        told.exit_code = 128 + signal.SIGTERM
+        raise told from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

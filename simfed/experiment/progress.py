@@ -1,0 +1,96 @@
+"""What long work shows while it runs: a live line on a terminal, a plain line now and then
+elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from simfed.ground.units import format_duration
+
+__all__ = ["RunProgress"]
+
+_PLAIN_EVERY_WALL_S = 10.0
+
+
+class RunProgress:
+    """Round, simulated time, accuracy and time left of one run; used as a context manager.
+
+    Call it with each finished round. Writes to standard error, so that output can be piped; `title`
+    comes first, once the run can begin. `seconds`: what the run's are.
+    """
+
+    def __init__(
+        self, rounds: int, *, quiet: bool = False, title: str | None = None,
+        seconds: str = "simulated",
+    ) -> None:  # fmt: skip
+        self._rounds = rounds
+        self._seconds = seconds
+        self._first: int | None = None
+        self._quiet = quiet
+        self._title = title
+        self._live = sys.stderr.isatty() and not quiet
+        self._accuracy: float | None = None
+        self._bar: object = None
+
+    def __enter__(self) -> RunProgress:
+        self._begun = self._said = time.monotonic()
+        if self._title is not None and not self._quiet:
+            print(self._title, file=sys.stderr, flush=True)
+        if self._live:
+            self._bar = self._make_bar()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()  # type: ignore[attr-defined]
+
+    def __call__(self, round: int, simulated_s: float, accuracy: float | None) -> None:
+        """Round `round` is done at `simulated_s`; `accuracy` where it was evaluated."""
+        if self._first is None:
+            self._first = round - 1  # a resumed run begins in the middle
+        if accuracy is not None:
+            self._accuracy = accuracy
+        if self._quiet:
+            return
+        known = f"{self._accuracy:6.1%}" if self._accuracy is not None else "  –   "
+        if self._bar is not None:
+            self._bar.update(  # type: ignore[attr-defined]
+                self._task, completed=round, simulated=format_duration(simulated_s), accuracy=known
+            )
+            return
+        now = time.monotonic()
+        if round == self._rounds or now - self._said >= _PLAIN_EVERY_WALL_S:
+            self._said = now
+            done = round - self._first
+            left = (now - self._begun) / done * (self._rounds - round)
+            print(
+                f"round {round}/{self._rounds}  {self._seconds} {format_duration(simulated_s)}"
+                f"  accuracy {known.strip()}  left {format_duration(left)}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _make_bar(self) -> object:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        bar = Progress(
+            TextColumn("round {task.completed}/{task.total}"),
+            BarColumn(bar_width=None),
+            TextColumn(f"{self._seconds} {{task.fields[simulated]}}"),
+            TextColumn("accuracy {task.fields[accuracy]}"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = bar.add_task("", total=self._rounds, simulated="0 s", accuracy="  –   ")
+        bar.start()
+        return bar

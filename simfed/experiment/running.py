@@ -1,0 +1,515 @@
+"""The composition root: from a scenario's parts to a run, to its result.
+
+Nothing here simulates or learns; `run` joins what does, and lets the clock play.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simfed.experiment.assembly import Parts, checked
+from simfed.experiment.interrupt import CtrlC
+from simfed.experiment.progress import RunProgress
+from simfed.ground.contract import Workload
+from simfed.ground.cores import available_cores, most_processes
+from simfed.ground.errors import InputError, Interrupted, RunFailed
+from simfed.ground.plain import Plain
+from simfed.ground.registry import import_part
+from simfed.record.digest import fingerprint
+from simfed.record.directory import RunDirectory, reserved
+from simfed.record.manifest import versions
+from simfed.record.read import Run, open_run
+from simfed.record.recorder import Recorder
+from simfed.record.schema import TABLES
+from simfed.record.summary import summarise
+from simfed.replay.key import data_digest
+from simfed.scenario import Scenario, dump_scenario, load_scenario
+from simfed.scenario.fields import files_in
+from simfed.scenario.load import validated
+from simfed.scenario.plugins import files_below, has_copies, opened_files, with_opened_files
+
+if TYPE_CHECKING:
+    from simfed.policy import Policy
+    from simfed.record.checkpoint import Checkpoint
+    from simfed.replay.store import TrajectoryStore
+    from simfed.sim import Simulation
+
+__all__ = [
+    "Progress",
+    "RunResult",
+    "carry_out",
+    "clock_of",
+    "facts_at_start",
+    "learning_of",
+    "load_run",
+    "loaded",
+    "most_workers",
+    "restore",
+    "run",
+    "run_in_memory",
+    "self_contained",
+    "simulation_of",
+    "workers_of",
+]
+
+RunResult = Run
+Progress = Callable[[int, float, "float | None"], None]
+"""`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
+
+Beside = Callable[["Parts", "Simulation"], "contextlib.AbstractContextManager[Progress]"]
+"""Made when the simulation stands, closed before its learning side is; gives what is called
+after each round."""
+
+_STOPPING = "stopping after this round; Ctrl-C again stops at once"
+
+load_run = open_run
+"""A run from its directory: the same object that `run` returned."""
+
+
+def run(
+    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any],
+    out: str | Path | None = None,
+    *,
+    source: str | Path | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    time_only: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool | Progress = True,
+    trajectories: TrajectoryStore | None = None,
+    beside: Beside | None = None,
+) -> RunResult:
+    """Play a scenario; its run directory goes to `out` (None: nothing is written).
+
+    Args:
+        scenario: as `load_scenario` gives it, or its file, or what such a file says as a mapping.
+        source: the scenario's file, beside which profiles are looked for.
+        workers: learning processes; None picks one per core. There are never more than
+            `most_workers`, and the results do not depend on it.
+        device: where to learn, `cpu` or `cuda`.
+        time_only: the clock without learning; torch is never imported.
+        resume: go on with the run in `out` from its last whole checkpoint; begin it where none has
+            begun, give its result where it is finished.
+        overwrite: replace the run that is in `out`, once the new one has something to keep.
+        progress: True shows it on standard error; or a function called after each round.
+        trajectories: answer learning from what runs recorded there before, and record in turn; the
+            result is the same bit for bit.
+        beside: somebody who looks on between rounds and changes nothing.
+
+    Raises:
+        InputError, InputErrors: the scenario or `out` is wrong; nothing was run.
+        RunFailed: the run could not go on; `out` says why.
+        Interrupted: Ctrl-C; after a first one the state is saved where there is an `out`.
+    """
+    if resume and out is None:
+        raise InputError("a run directory to go on with", where="resume", problem="no run is named")
+    scenario, source = loaded(scenario, source)
+    parts = checked(scenario, source, time_only)
+    device = "cpu" if time_only else device
+    workers = workers_of(scenario, workers)
+
+    def workload() -> Workload:
+        return clock_of(parts) if time_only else _full(parts, workers, device, trajectories)
+
+    return carry_out(
+        parts, out, mode="time-only" if time_only else "full", device=device,
+        workers=0 if time_only else workers, make_workload=workload, make_simulation=simulation_of,
+        resume=resume, overwrite=overwrite, progress=progress, beside=beside,
+    )  # fmt: skip
+
+
+def carry_out(
+    parts: Parts,
+    out: str | Path | None,
+    *,
+    mode: str,
+    device: str,
+    workers: int,
+    make_workload: Callable[[], Workload],
+    make_simulation: Callable[[Parts, Workload, Recorder], Simulation],
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool | Progress = True,
+    beside: Beside | None = None,
+    at_end: Callable[[], dict[str, Any]] = dict,
+) -> RunResult:
+    """The frame of every run, whatever plays its rounds: the run directory, its checkpoints, its
+    manifest, and what is said where it fails.
+
+    mode, device, workers: what the manifest says. at_end: what else it says once all is done.
+    """
+    began = time.perf_counter()
+    scenario = parts.scenario
+    directory = None
+    losses = scenario.method.made.losses
+    recorder = Recorder(losses=losses)
+    with contextlib.ExitStack() as stack:
+        if out is not None:
+            stack.enter_context(reserved(out, overwrite=overwrite, resume=resume))
+        try:
+            at_start, begun = facts_at_start(parts, mode, device), None
+            if out is not None and resume:
+                begun = _look_for_begun(parts, out, mode, device, at_start)
+                if begun is not None and begun.finished:
+                    begun.tidy()
+                    return open_run(begun.path)
+            workload = stack.enter_context(contextlib.closing(make_workload()))
+            if out is not None:  # only now, when nothing is left that could be refused at once
+                directory = begun or _begin(parts, out, at_start, overwrite=overwrite)
+                directory.go_on()
+                recorder = directory.recorder(losses=losses)
+            simulation = make_simulation(parts, workload, recorder)
+            shown = _shown(progress, scenario)
+            looking = stack.enter_context(beside(parts, simulation)) if beside else None
+            _play(simulation, directory, recorder, shown, scenario.checkpoint.every, looking)
+            facts_at_end = _at_end(parts, workload, simulation, directory)
+            facts_at_end["warnings"] += (more := at_end()).pop("warnings", [])
+            facts_at_end |= more
+            summary = summarise(recorder.table, scenario.clients_of_prototype)
+            facts_at_end["wall_s"]["total"] = time.perf_counter() - began
+            facts_at_end["workers"] = workers
+            if directory is None:
+                facts = at_start | facts_at_end
+                return run_in_memory(recorder, facts, summary, dump_scenario(scenario))
+            directory.finish(recorder, manifest=facts_at_end, summary=summary)
+            return open_run(directory.path)
+        except BaseException as error:
+            explained = _explain(error, parts, directory, begun=resume or bool(recorder.rounds))
+            if explained is error:
+                raise
+            raise explained from None
+
+
+# ---- the steps of a run ------------------------------------------------------------------------
+
+
+def loaded(
+    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any], source: str | Path | None
+) -> tuple[Scenario, str | Path | None]:
+    """The scenario and its file."""
+    if isinstance(scenario, Scenario):
+        return scenario, source
+    if isinstance(scenario, Mapping):
+        folder = Path(source).parent if source is not None else Path()
+        return validated(scenario, source=str(source or "scenario"), folder=folder), source
+    if not isinstance(scenario, (str, os.PathLike)):
+        raise InputError("a scenario, its file or a mapping", where="scenario", got=scenario)
+    path = Path(scenario)
+    return load_scenario(path), path if source is None else source
+
+
+def _begin(
+    parts: Parts, out: str | Path, at_start: dict[str, Any], *, overwrite: bool
+) -> RunDirectory:
+    """A new run directory; it holds the files it names, so it runs as it is."""
+    beside, text = self_contained(parts)
+    return RunDirectory.create(
+        out, scenario_yaml=text, manifest=at_start, overwrite=overwrite, beside=beside
+    )
+
+
+def _look_for_begun(
+    parts: Parts, out: str | Path, mode: str, device: str, at_start: dict[str, Any]
+) -> RunDirectory | None:
+    """The same run in `out`, where it has begun."""
+    beside, text = self_contained(parts)
+    return RunDirectory.resume(
+        out, scenario_yaml=text, mode=mode, device=device, manifest=at_start, beside=beside
+    )
+
+
+def clock_of(parts: Parts) -> Workload:
+    """The learning side's stand-in in a time-only run."""
+    from simfed.sim import TimeOnlyWorkload
+
+    return TimeOnlyWorkload(parts.tasks, recorded=next(iter(parts.recorded.values()), None))
+
+
+def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None) -> Workload:
+    make = partial(learning_of, parts, workers, device)
+    if parts.scenario.method.made.sizes_vary or parts.changes_vary:
+        # what travels down is timed from the start, before an outcome could be looked up
+        return make()
+    return _replaying(parts, make, device, store) if store else make()
+
+
+def self_contained(
+    parts: Parts, dump: Callable[[dict[str, str], dict[str, str]], str] | None = None
+) -> tuple[dict[str, bytes], str]:
+    """Profiles, traces and graphs in use, and the scenario that finds them beside it.
+
+    `dump(profiles, files)` writes what stands for the scenario, with these names of profiles and
+    other files in place of its own."""
+    files: dict[str, bytes] = {}
+
+    def kept(source: str, folder: str, suffix: str) -> str:
+        stem = unique = Path(source).stem
+        number = 1
+        while f"{folder}/{unique}{suffix}" in files:  # two files of one name in different folders
+            number += 1
+            unique = f"{stem}-{number}"
+        files[f"{folder}/{unique}{suffix}"] = Path(source).read_bytes()
+        return f"{folder}/{unique}{suffix}"
+
+    profiles = {
+        name: Path(kept(profile.source, "calibration", ".yaml")).stem
+        for name, profile in parts.profiles.items()
+    }
+    scenario = with_opened_files(parts.scenario)
+    opened = {one.file for plugin in scenario.plugins for one in opened_files(plugin)}
+    names = {}
+    for plugin in scenario.plugins:
+        name = kept(plugin.file, "plugins", Path(plugin.file).suffix)
+        copies = files_below(plugin) if has_copies(plugin) else []
+        if copies:  # in a folder of its own, in which all lie as they lay
+            own = Path(name).with_suffix("")
+            copies.append(plugin.file)
+            del files[name]
+            for source in copies:
+                names[source] = (
+                    own / Path(source).relative_to(Path(plugin.file).parent)
+                ).as_posix()
+                files[names[source]] = Path(source).read_bytes()
+        else:
+            names[plugin.file] = name
+    for source in dict.fromkeys(files_in(scenario)):
+        if source not in names and source not in opened and Path(source).is_file():
+            names[source] = kept(source, "network", Path(source).suffix)
+    if dump is not None:
+        return files, dump(profiles, names)
+    return files, dump_scenario(scenario, profiles, names)
+
+
+def learning_of(parts: Parts, workers: int, device: str) -> Workload:
+    """The learning side that the method names."""
+    workload: type[Workload] = import_part(parts.scenario.method.made.workload)
+    return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
+
+
+def _replaying(
+    parts: Parts, make: Callable[[], Workload], device: str, store: TrajectoryStore
+) -> Workload:
+    """Learning answered from a recorded trajectory as far as one is known."""
+    from simfed.replay.key import last_round_if_special, learning_key, learning_setup
+    from simfed.replay.workload import ReplayingWorkload
+
+    scenario = parts.scenario
+    return ReplayingWorkload(
+        make,
+        parts.tasks,
+        store.open(learning_key(scenario, device=device), learning_setup(scenario, device=device)),
+        last_round=last_round_if_special(scenario),
+    )
+
+
+def most_workers(scenario: Scenario) -> int:
+    """Learning processes that have something to do: one for each client that takes part at a time,
+    and a few for each core that this process may use."""
+    from simfed.sim.modes import mode_of
+
+    return min(most_processes(), mode_of(scenario).at_once(scenario.client_count))
+
+
+def workers_of(scenario: Scenario, asked: int | None) -> int:
+    """A run's learning processes: as many as were asked for (None: one per core), and no more than
+    have something to do. Raises: `InputError` for fewer than 1."""
+    if asked is not None and asked < 1:
+        raise InputError("a whole number of at least 1", where="workers", got=asked)
+    return min(asked or available_cores(), most_workers(scenario))
+
+
+def simulation_of(
+    parts: Parts,
+    workload: Workload,
+    recorder: Recorder,
+    make_policy: Callable[[int], Policy] | None = None,
+) -> Simulation:
+    """The clock side of a scenario; `make_policy`: in place of the scenario's policies."""
+    from simfed.net import Network
+    from simfed.sim import Simulation
+
+    return Simulation(
+        parts.scenario,
+        workload=workload,
+        make_policy=make_policy or parts.policy,
+        make_device=parts.device,
+        make_network=lambda env, on_use: Network(
+            env, parts.topology, model=parts.network_model, on_use=on_use
+        ),
+        recorder=recorder,
+        streams=parts.streams,
+        server_device=parts.server_device(),
+        presence=parts.fleet.presence(),
+        samples_of=parts.samples_of,
+        faults=parts.faults,
+    )
+
+
+def _play(
+    simulation: Simulation,
+    directory: RunDirectory | None,
+    recorder: Recorder,
+    shown: RunProgress | Progress | None,
+    save_every: int,
+    looking: Progress | None = None,
+) -> None:
+    """Let the clock run, from the checkpoint where there is one, with Ctrl-C at round borders."""
+
+    def save(checkpoint: Checkpoint) -> None:
+        if directory is not None:
+            directory.save_checkpoint(checkpoint, recorder)
+
+    if directory is not None:
+        kept = directory.load_checkpoint(recorder)
+        if kept is not None:
+            restore(simulation, kept)
+    bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
+    with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
+        simulation.run(
+            progress=_one_after_another(shown, looking),
+            stop_requested=ctrl_c.asked,
+            save=save if directory is not None else None,
+            save_every=save_every,
+        )
+
+
+def _one_after_another(first: Progress | None, second: Progress | None) -> Progress | None:
+    if first is None or second is None:
+        return first or second
+
+    def both(round: int, time_s: float, accuracy: float | None) -> None:
+        first(round, time_s, accuracy)
+        second(round, time_s, accuracy)
+
+    return both
+
+
+def restore(simulation: Simulation, kept: Checkpoint) -> None:
+    """Go on from a checkpoint. Raises: `InputError` for one of other code."""
+    try:
+        simulation.restore(kept)
+    except (LookupError, TypeError, ValueError) as error:  # it is whole, so others made it
+        raise InputError(
+            "a checkpoint of this version of simfed and the same options", where="checkpoint",
+            got=f"{type(error).__name__}: {error}",
+        ) from error  # fmt: skip
+
+
+def _shown(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progress | None:
+    if progress is True:
+        return RunProgress(scenario.rounds)
+    return progress or None
+
+
+def _explain(
+    error: BaseException, parts: Parts, directory: RunDirectory | None, *, begun: bool
+) -> BaseException:
+    """The error to raise: what happened and what is kept of the run, which the folder says too.
+
+    `begun`: rounds were played. A run with nothing to go on from gives way to the one it was to
+    replace; one that never began leaves nothing.
+    """
+    stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
+    kept = "nothing was kept" if begun else "no round was done and nothing was changed"
+    if directory is not None:
+        reason = "stopped at once" if isinstance(error, KeyboardInterrupt) else str(error)
+        in_vain = not begun and (stopped or isinstance(error, InputError))
+        kept = _leave(directory, "interrupted" if stopped else "failed",
+                      reason or type(error).__name__, in_vain=in_vain)  # fmt: skip
+    if isinstance(error, InputError):
+        return error.within(parts.name)
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted(f"stopped at once; {kept}")
+    if isinstance(error, RunFailed) and directory is not None and "--resume" not in str(error):
+        return RunFailed(f"{error}; {kept}")
+    return error
+
+
+def _leave(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) -> str:
+    """Leave a run that cannot go on now; what is kept, in words."""
+    if not directory.has_checkpoint and directory.replaces:
+        directory.abandon()
+        return f"{directory.path} holds the run that was there before"
+    if in_vain and not directory.has_checkpoint:
+        directory.abandon()
+        return "no round was done and nothing is kept"
+    with contextlib.suppress(OSError):  # a full disk is already the error that is on its way
+        directory.stop(status, reason)
+    if directory.has_checkpoint:
+        return f"{directory.path} keeps the last checkpoint, --resume goes on from it"
+    return f"{directory.path} keeps the scenario, no checkpoint was due yet"
+
+
+# ---- what the manifest says --------------------------------------------------------------------
+
+
+def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Any]:
+    """What the manifest of a run says from its beginning."""
+    scenario = parts.scenario
+    return {
+        "name": scenario.name,
+        "mode": mode,
+        "device": device,
+        "seed": scenario.seed,
+        "versions": versions(),
+        "models": {
+            name: {
+                "model": scenario.prototypes[name].model,
+                "parameters": of_model.parameters,
+                "buffers": of_model.buffers,
+            }
+            for name, of_model in parts.facts.items()
+        },
+        "classes": parts.tasks.setting.classes,
+        "data": {scenario.dataset.name: data_digest(scenario.dataset.name)},
+        "profiles": parts.shipped_profiles,
+        "network": scenario.network.model,
+        "warnings": [],
+        **_facts_of_plugins(scenario),
+    }
+
+
+def _facts_of_plugins(scenario: Scenario) -> dict[str, Any]:
+    """Place and SHA-256 of the files that plug-ins open, where there are any: those that stand in
+    no copy beside the scenario."""
+    plugins = with_opened_files(scenario).plugins
+    found = {
+        one.file: one.sha256
+        for plugin in plugins
+        for one in opened_files(plugin)
+        if not has_copies(plugin) or one.file not in files_below(plugin)
+    }
+    return {"opened": found} if found else {}
+
+
+def _at_end(
+    parts: Parts, workload: Workload, simulation: Simulation, directory: RunDirectory | None
+) -> dict[str, Any]:
+    went_on = directory.manifest["warnings"] if directory is not None else ()
+    return {
+        "warnings": [*parts.warnings(), *getattr(workload, "warnings", ()), *went_on],
+        "wall_s": {"total": 0.0, **simulation.wall_s()},
+        "learning_wall_s": dict(workload.timings()),
+    }
+
+
+def run_in_memory(
+    recorder: Recorder, facts: Mapping[str, Plain], summary: dict[str, Plain], scenario_yaml: str
+) -> Run:
+    """A finished run of which nothing was written; `facts` are those of its manifest."""
+    tables = {name: recorder.table(name) for name in TABLES}
+    digest = fingerprint(lambda name: [tables[name]])
+    return Run(
+        path=None,
+        manifest={**facts, "fingerprint": digest, "status": "finished"},
+        summary=summary,
+        scenario_yaml=scenario_yaml,
+        read_table=tables.__getitem__,
+    )

@@ -1,0 +1,435 @@
+"""The fleet of a run: what each client's own quantities are where a group gives a distribution.
+
+Client i's draw for a field (`device.speed`, `link.up`, …) is the quantile of its law at the i-th
+number of the uniform stream `Streams(seed)("fleet", field)`. So it is keyed by seed, field and
+client id alone: more clients, another law for another group or another order of questions change
+nobody else's draw, and a million draws are one NumPy call. A client that moves to another group
+keeps its rank: the fast one of its old group is the fast one of its new group.
+
+Drawn columns are made when somebody asks; nothing is kept per client but its group, and its speed
+and K where those are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from simfed.compress.choice import Choice
+from simfed.fleet.availability import (
+    Always,
+    Availability,
+    Daily,
+    Markov,
+    Presence,
+    PresenceTrace,
+    read_trace,
+)
+from simfed.ground.distributions import positions
+from simfed.ground.errors import InputError
+from simfed.ground.levels import Level, energy_of, entries
+from simfed.ground.method import Plan
+from simfed.ground.seeding import Streams
+from simfed.ground.tables import read_columns
+from simfed.policy import Pull
+from simfed.scenario import Scenario
+from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, FieldQuantity
+from simfed.scenario.model import ClientGroup
+from simfed.scenario.network import TraceSpec as LinkTrace
+from simfed.scenario.presence import Failure, PresenceSpec, time_of_day_s
+
+__all__ = ["FIELDS", "DrawnField", "Fleet", "FleetColumn", "FleetPresence", "forgotten_links"]
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+_LEAST_U = 2.0**-54
+"""In place of a uniform number that is exactly 0, whose quantile may be infinite."""
+
+
+@dataclass(frozen=True)
+class DrawnField:
+    """A quantity of a client group that may be drawn per client."""
+
+    path: str
+    quantity: FieldQuantity
+    of: Callable[[ClientGroup], Any]
+    """What the group says: a value, a distribution, a trace or None."""
+
+
+def _mean_stay(key: str, group: ClientGroup) -> Any:
+    markov = getattr(group.availability, "markov", None)
+    return None if markov is None else getattr(markov, key)
+
+
+FIELDS: dict[str, DrawnField] = {
+    field.path: field
+    for field in (
+        DrawnField("device.speed", QUANTITIES["number"], lambda group: group.device.speed),
+        DrawnField("link.up", QUANTITIES["rate"], lambda group: group.link.up),
+        DrawnField("link.down", QUANTITIES["rate"], lambda group: group.link.down),
+        DrawnField("link.latency", QUANTITIES["duration"], lambda group: group.link.latency),
+        DrawnField(
+            "link.down_latency", QUANTITIES["duration"], lambda group: group.link.down_latency
+        ),
+        DrawnField("link.loss", QUANTITIES["loss"], lambda group: group.link.loss),
+        DrawnField("availability.markov.on", QUANTITIES["stay"], partial(_mean_stay, "on")),
+        DrawnField("availability.markov.off", QUANTITIES["stay"], partial(_mean_stay, "off")),
+        DrawnField("k", QUANTITIES["entries"], lambda group: group.k),
+    )
+}
+
+
+@dataclass(frozen=True)
+class FleetColumn:
+    """One field of one group: what its clients have."""
+
+    group: int
+    field: str
+    how: str
+    """`fixed`, `trace`, the law's name, or `column NAME`."""
+    values: Floats
+    """Drawn: one per client, in the order of ids; fixed: one for all; empty for a trace. `inf`:
+    unlimited."""
+    n: int
+    """Clients of the group."""
+
+    @property
+    def where(self) -> str:
+        """The key path in the scenario."""
+        return f"clients[{self.group}].{self.field}"
+
+    @property
+    def drawn(self) -> bool:
+        """Whether clients differ."""
+        return self.how not in ("fixed", "trace")
+
+    def summary(self) -> tuple[str, str, str]:
+        """Minimum, median and maximum, for people."""
+        if not self.values.size:
+            return "–", "–", "–"
+        if np.isinf(self.values).any():
+            return "unlimited", "unlimited", "unlimited"
+        show = FIELDS[self.field].quantity.format
+        v = self.values
+        return show(float(v.min())), show(float(np.median(v))), show(float(v.max()))
+
+    def __str__(self) -> str:
+        least, median, most = self.summary()
+        return f"{self.where}: n {self.n:,}, min {least}, median {median}, max {most}"
+
+
+class Fleet:
+    """Who is in which group, and what was drawn for each client.
+
+    Raises, from whatever looks at a column of a table: `InputError` for a table that cannot be read
+    or has values that the field cannot take.
+    """
+
+    def __init__(self, scenario: Scenario, streams: Streams) -> None:
+        self._scenario = scenario
+        self._streams = streams
+        self.group = scenario.group_of_client().astype(np.int32)
+        """Client id → index of its group."""
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def members(self, group: int) -> Ints:
+        """The ids of a group's clients."""
+        return np.flatnonzero(self.group == group)
+
+    def first(self, group: int) -> int:
+        """The lowest id of a group's clients."""
+        return int(np.argmax(self.group == group))
+
+    def drawn(self, group: int, field: str) -> Floats | None:
+        """One value for each of the group's clients, in the order of their ids; None where the
+        group gives no distribution of this field."""
+        spec = FIELDS[field].of(self._scenario.clients[group])
+        if not isinstance(spec, Distribution):
+            return None
+        try:
+            return self._draw(group, field, spec)
+        except InputError as error:
+            raise error.within(f"clients[{group}].{field}") from None
+
+    def speed(self, client: int) -> float:
+        """The client's factor on its group's processor; 1 where it is not drawn."""
+        return 1.0 if self._speeds is None else float(self._speeds[client])
+
+    def k(self, client: int, parameters: int, level: Level | None = None) -> int:
+        """Entries this client keeps of an update of `parameters` entries: its own K, or `level`."""
+        if level is not None:
+            return entries(level, parameters)
+        written = self._k_of_group[self.group[client]]
+        if isinstance(written, Distribution):
+            assert self._ks is not None
+            written = int(self._ks[client])
+        return entries(written, parameters)
+
+    def compression(self, client: int, pull: Pull, plan: Plan) -> Choice:
+        """By what a client's pull has the fields of this plan travel: its choice with a number of
+        entries as the level, or of energy, which the update has to say more of. Shares are of the
+        longest compressed field, or of each where each has a choice of its own."""
+        choice, longest = pull.arm, plan.longest
+        if choice.fields:
+            alone = {name: (choice.of_field(name), of) for name, of in plan.compressed.items()}
+            return Choice.per_field(
+                {name: c.at(self.k(client, of.entries, c.level)) for name, (c, of) in alone.items()}
+            )
+        level = choice.level if pull.k is None else pull.k
+        if energy_of(level) is not None:
+            return choice.at(level if longest else 0)
+        return choice.at(self.k(client, longest, level))
+
+    def range_of_k(
+        self, group: int, parameters: int, level: Level | None = None
+    ) -> tuple[int, int]:
+        """The smallest and the largest K of a group's clients, at their own K or at `level`."""
+        if level is not None and energy_of(level) is not None:
+            return min(1, parameters), parameters
+        if level is not None:
+            return entries(level, parameters), entries(level, parameters)
+        written = self._k_of_group[group]
+        if isinstance(written, Distribution):
+            ks = self.drawn(group, "k")
+            assert ks is not None
+            return entries(float(ks.min()), parameters), entries(float(ks.max()), parameters)
+        return entries(written, parameters), entries(written, parameters)
+
+    def links(self) -> list[dict[str, Any]]:
+        """The argument `links` of `simfed.net.build`: one per group, drawn quantities as arrays."""
+        found = []
+        for i, group in enumerate(self._scenario.clients):
+            plain = group.link.plain()
+            for field in FIELDS:
+                room, _, name = field.partition(".")
+                if room == "link" and (values := self.drawn(i, field)) is not None:
+                    plain[name] = values
+            found.append(plain)
+        return found
+
+    def columns(self, parameters: Mapping[str, int]) -> list[FleetColumn]:
+        """What every client has, group by group, in the order of `FIELDS`.
+
+        `parameters`: prototype → d, to which K is limited. A link without loss or without a latency
+        of its own on the way down has no such column.
+        """
+        return [
+            column
+            for i, group in enumerate(self._scenario.clients)
+            for field in FIELDS
+            if (column := self._column_of(i, field, parameters[group.prototype])) is not None
+        ]
+
+    def availability(self) -> Availability:
+        """Who is there when."""
+        return Availability(
+            [(self.members(i), self._presence(i)) for i in range(len(self._scenario.clients))]
+        )
+
+    def presence(self) -> FleetPresence | None:
+        """What a server asks of it, see `simfed.sim.population.Presence`; None: everybody is always
+        there, and nothing fails."""
+        availability = self.availability()
+        groups = self._scenario.clients
+        failures = [group.failure for group in groups]
+        if availability.always and not any(any(dict(of).values()) for of in failures):
+            return None
+        return FleetPresence(availability, self.group, failures)
+
+    def shares_there(self, at_s: Floats) -> Floats | None:
+        """Per instant (a row) and group, the share of clients that are there; None: all, always."""
+        availability = self.availability()
+        if availability.always:
+            return None
+        groups = len(self._scenario.clients)
+        counts = np.bincount(self.group, minlength=groups)
+        there = [np.bincount(self.group[availability.mask(t)], minlength=groups) for t in at_s]
+        return np.array(there) / counts
+
+    # ---- inside ----------------------------------------------------------------------------------
+
+    def _column_of(self, group: int, field: str, parameters: int) -> FleetColumn | None:
+        of_group = self._scenario.clients[group]
+        spec = self._k_of_group[group] if field == "k" else FIELDS[field].of(of_group)
+        if isinstance(spec, Distribution):
+            values = self.drawn(group, field)
+            assert values is not None
+            if field == "k":
+                values = np.minimum(values, parameters)
+            how = next(kind for kind in KINDS if getattr(spec, kind) is not None)
+            how = f"column {spec.column}" if spec.column is not None else how
+            return FleetColumn(group, field, how, values, of_group.count)
+        if isinstance(spec, LinkTrace):
+            return FleetColumn(group, field, "trace", np.empty(0), of_group.count)
+        if field == "k":
+            spec = entries(spec, parameters)
+        elif spec is None and field in ("link.up", "link.down"):
+            spec = np.inf
+        elif spec is None or (field == "link.loss" and spec == 0):
+            return None
+        return FleetColumn(group, field, "fixed", np.array([float(spec)]), of_group.count)
+
+    def _presence(self, group: int) -> Presence:
+        spec, members = self._scenario.clients[group].availability, self.members(group)
+        if isinstance(spec, str):
+            return Always(len(members))
+        if spec.markov is not None:
+            on, off = (self._mean_stays(group, key) for key in ("on", "off"))
+            return Markov(self._streams, members, on, off)
+        if spec.daily is not None:
+            zones = np.array(spec.daily.zones) * 3600.0
+            lives = positions(self._uniform("availability.zone")[members], len(zones))
+            times = (time_of_day_s(getattr(spec.daily, key)) for key in ("from", "to"))
+            return Daily(*times, zones[lives])
+        try:
+            return self._traced(spec, members)
+        except InputError as error:
+            raise error.within(f"clients[{group}].availability.trace") from None
+
+    def _mean_stays(self, group: int, key: str) -> float | Floats:
+        field = f"availability.markov.{key}"
+        drawn = self.drawn(group, field)
+        return float(FIELDS[field].of(self._scenario.clients[group])) if drawn is None else drawn
+
+    def _traced(self, spec: PresenceSpec, members: Ints) -> Presence:
+        assert spec.trace is not None
+        intervals = read_trace(spec.trace)
+        period_s = np.inf if spec.period is None else spec.period
+        if spec.devices == "drawn":
+            u = self._uniform("availability.trace")[members]
+            return PresenceTrace(intervals, positions(u, len(intervals.ids)), period_s)
+        if intervals.ids[-1] >= len(self):
+            allowed = f"clients of this scenario, 0 to {len(self) - 1}"
+            hint = "`devices: drawn` gives each client a random one of the trace's"
+            raise InputError(allowed, where=spec.trace, got=int(intervals.ids[-1]), hint=hint)
+        found = np.searchsorted(intervals.ids, members)
+        known = intervals.ids[np.minimum(found, len(intervals.ids) - 1)] == members
+        if not known.any():
+            raise InputError(
+                "intervals of some client of the group", where=spec.trace, problem="there are none"
+            )
+        return PresenceTrace(intervals, np.where(known, found, -1), period_s)
+
+    @cached_property
+    def _speeds(self) -> Floats | None:
+        return self._column("device.speed")
+
+    @cached_property
+    def _ks(self) -> Floats | None:
+        return self._column("k")
+
+    @cached_property
+    def _k_of_group(self) -> list[int | str | Distribution]:
+        return [self._scenario.k_of_group(group) for group in self._scenario.clients]
+
+    def _column(self, field: str) -> Floats | None:
+        """For all clients, 1 for those whose group does not draw it; None where no group does."""
+        groups = range(len(self._scenario.clients))
+        drawn = {i: v for i in groups if (v := self.drawn(i, field)) is not None}
+        if not drawn:
+            return None
+        column = np.ones(len(self))
+        for i, values in drawn.items():
+            column[self.members(i)] = values
+        return column
+
+    def _draw(self, group: int, field: str, spec: Distribution) -> Floats:
+        quantity = FIELDS[field].quantity
+        law = spec.law(quantity)
+        if law is not None:
+            values = law.quantile(self._uniform(field)[self.members(group)])
+            if quantity.below < np.inf:  # rounding up to the open end of the law's support
+                values = np.minimum(values, np.nextafter(quantity.below, 0))
+        else:
+            values = self._from_table(group, field, spec) * quantity.unit(spec.unit)
+            bad = values[~quantity.holds(values)]
+            if bad.size:
+                got = float(bad[0] / quantity.unit(spec.unit))
+                raise InputError(
+                    f"a column of which every value is {quantity.allowed}",
+                    where=f"column {spec.column}", got=got,
+                )  # fmt: skip
+        return np.maximum(np.rint(values), 1.0) if quantity.whole else values
+
+    def _from_table(self, group: int, field: str, spec: Distribution) -> Floats:
+        assert spec.column is not None
+        devices = self._scenario.clients[group].devices
+        if spec.table is not None:
+            values, weights = _columns(spec.table, spec.column, spec.weights)
+            picked = positions(self._uniform(field)[self.members(group)], len(values), weights)
+            return values[picked]
+        assert devices is not None  # a scenario without is not valid
+        values, weights = _columns(devices.table, spec.column, devices.weights)
+        members = self.members(group)
+        if devices.rows == "in-order":
+            return values[np.arange(len(members)) % len(values)]
+        return values[positions(self._uniform("devices")[members], len(values), weights)]
+
+    def _uniform(self, field: str) -> Floats:
+        """A number in (0, 1) for every client; client i's is the i-th of the field's stream."""
+        return np.maximum(self._streams("fleet", field).random(len(self)), _LEAST_U)
+
+
+class FleetPresence:
+    """Who is there and who fails, in the words of a server."""
+
+    def __init__(
+        self,
+        availability: Availability,
+        group: np.ndarray[Any, np.dtype[np.int32]],
+        failures: Sequence[Failure],
+    ) -> None:
+        """group: of each client, an index into `failures`."""
+        self._availability = availability
+        self._group = group
+        self._failures = failures
+
+    def available(self, at_s: float) -> Ints:
+        """The ids of the clients that are there, ascending."""
+        return np.flatnonzero(self._availability.mask(at_s))
+
+    def is_available(self, client: int, at_s: float) -> bool:
+        """Whether one client is."""
+        return self._availability.there(client, at_s)
+
+    def leaves_at_s(self, client: int, at_s: float) -> float:
+        """When a client that is there goes away; inf: never."""
+        return self._availability.change_after(client, at_s)
+
+    def next_return_s(self, at_s: float) -> float:
+        """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
+        return self._availability.arrival_after(at_s)
+
+    def failure(self, client: int, phase: str) -> float:
+        """The probability that a phase of this client fails."""
+        return float(getattr(self._failures[int(self._group[client])], phase, 0.0))
+
+
+def forgotten_links(scenario: Scenario) -> list[str]:
+    """A sentence for each group that says nothing of its link, not even that it has none."""
+    return [
+        f"clients[{i}].link is omitted: its {group.count:,} clients send and receive over links of "
+        "their own without limit or delay (`link: {}` says that this is meant)"
+        for i, group in enumerate(scenario.clients)
+        if "link" not in group.model_fields_set
+    ]
+
+
+def _columns(table: str, column: str, weights: str | None) -> tuple[Floats, Floats | None]:
+    names = [column] if weights is None else list(dict.fromkeys([column, weights]))
+    found = read_columns(table, names)
+    if weights is None:
+        return found[column], None
+    if not (found[weights] >= 0).all() or not found[weights].any():
+        allowed = "weights of at least 0, one of them above 0"
+        raise InputError(
+            allowed, where=f"{table}: column {weights}", got=float(found[weights].min())
+        )
+    return found[column], found[weights]

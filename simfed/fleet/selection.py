@@ -1,0 +1,288 @@
+"""Whom a server asks next, of those who are there.
+
+A selection sees plain facts only, one NumPy column each, indexed by client id, and gives ids. It
+keeps nothing between calls and draws from the generator that it is handed, so a resumed run goes on
+alike, and learning without a clock asks the same clients as a run with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Protocol
+
+import numpy as np
+
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+
+__all__ = [
+    "All",
+    "BySamples",
+    "ClientSelection",
+    "Facts",
+    "Fastest",
+    "Oort",
+    "Selecting",
+    "UniformSelection",
+    "cohort",
+]
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a server knows of every client, indexed by its id. Not to be written to by a
+    selection."""
+
+    samples: Ints
+    """Training samples that it owns."""
+    duration_s: Floats
+    """How long its last participation took that was not cut off; NaN before the first."""
+    loss: Floats
+    """Its own mean loss as it last told the server; NaN before."""
+    picked: Ints
+    """How often it was asked."""
+    last_round: Ints
+    """When it was last asked; 0 before."""
+
+    @classmethod
+    def unknown(cls, samples: Ints) -> Facts:
+        """Before anybody was asked."""
+        n = len(samples)
+        nothing = np.full(n, np.nan)
+        return cls(samples, nothing, nothing.copy(), np.zeros(n, np.int64), np.zeros(n, np.int64))
+
+
+class ClientSelection(Protocol):
+    """Chooses among clients. One with `needs_losses = True` is told their own losses; to measure
+    these costs a forward pass over every participant's samples twice a round."""
+
+    def choose(
+        self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
+    ) -> Ints:
+        """`count` of `ids` (all of them where there are not more), ascending, each once.
+
+        `ids` are those that may be asked now (there and idle), ascending.
+        """
+        ...
+
+
+class All:
+    """Everybody who is there, however many are wanted."""
+
+    def choose(
+        self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
+    ) -> Ints:
+        return ids
+
+
+class UniformSelection:
+    """A uniformly random subset; the cost is that of its size."""
+
+    def choose(
+        self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
+    ) -> Ints:
+        return ids if count >= len(ids) else ids[_drawn(rng, len(ids), count)]
+
+
+class BySamples:
+    """At random without replacement, one after another in proportion to the samples they own."""
+
+    def choose(
+        self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
+    ) -> Ints:
+        if count >= len(ids):
+            return ids
+        # whose exponential clock of rate `samples` rings first (Efraimidis and Spirakis 2006)
+        with np.errstate(divide="ignore"):
+            rings = rng.standard_exponential(len(ids)) / facts.samples[ids]
+        return np.sort(ids[np.argpartition(rings, count - 1)[:count]])
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """Those whose last participation was shortest, nobody far ahead of the others.
+
+    Who never took part comes first. With `bound`, a client that was asked more than that many times
+    more often than the least asked one who is there waits until the others have caught up (and
+    fills in where there are too few). Ties go to the lower id. Draws nothing.
+    """
+
+    bound: Annotated[int | None, "participations that a client may be ahead of the least asked"] = (
+        10
+    )
+
+    def __post_init__(self) -> None:
+        if self.bound is not None and self.bound < 1:
+            raise InputError("a whole number of at least 1, or null", where="bound", got=self.bound)
+
+    def choose(
+        self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
+    ) -> Ints:
+        if count >= len(ids):
+            return ids
+        duration_s = np.nan_to_num(facts.duration_s[ids], nan=-1.0)
+        ahead = facts.picked[ids] - facts.picked[ids].min()
+        waits = ahead > self.bound if self.bound is not None else np.zeros(len(ids), dtype=bool)
+        order = np.lexsort((ids, duration_s, np.where(waits, ahead, 0)))
+        return np.sort(ids[order[:count]])
+
+
+@dataclass(frozen=True)
+class Oort:
+    """Statistical utility times speed, with exploration: F. Lai et al., "Oort", OSDI 2021.
+
+    Of the count, a share ε = max(`least_exploration`, `exploration` · `decay`^(round − 1)) are
+    clients that were never asked, drawn uniformly; the others are drawn among the best: all whose
+    utility is at least `cutoff` times that of the last one needed, in proportion to it. The utility
+    of a client is samples · loss, clipped at its `clip` quantile, plus √(0.1 · ln round / last
+    round) of the largest, times (T/duration)^`penalty` where its last participation took longer
+    than T, the `preferred` quantile of the known durations.
+
+    What differs from the source: the root mean square of the losses of a client's samples, which no
+    method here tells, is replaced by their mean; T follows the durations instead of a pacer; nobody
+    is barred for having been asked often.
+    """
+
+    exploration: Annotated[float, "share of clients never asked before, at first"] = 0.9
+    decay: Annotated[float, "what remains of that share per round"] = 0.98
+    least_exploration: Annotated[float, "the share does not fall below this"] = 0.2
+    preferred: Annotated[float, "quantile of the durations that is fast enough"] = 0.5
+    penalty: Annotated[float, "how much slowness beyond that counts"] = 2.0
+    cutoff: Annotated[float, "the best are those of at least this × the last needed utility"] = 0.95
+    clip: Annotated[float, "quantile at which utilities are cut"] = 0.95
+    needs_losses: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("exploration", "decay", "least_exploration", "preferred", "cutoff", "clip"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError("a number from 0 to 1", where=name, got=getattr(self, name))
+        if not 0 <= self.penalty < np.inf:
+            raise InputError("a number of at least 0", where="penalty", got=self.penalty)
+
+    def choose(
+        self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
+    ) -> Ints:
+        if count >= len(ids):
+            return ids
+        # a client whose loss nobody was told yet is as good as never asked
+        known = np.isfinite(facts.loss[ids]) & (facts.picked[ids] > 0)
+        new, old = ids[~known], ids[known]
+        share = max(self.least_exploration, self.exploration * self.decay ** (round - 1))
+        exploring = min(len(new), max(int(np.rint(share * count)), count - len(old)))
+        fresh = new[_drawn(rng, len(new), exploring)]
+        best = self._best(old, count - exploring, facts, round, rng)
+        return np.sort(np.concatenate([fresh, best]))
+
+    def _best(
+        self, ids: Ints, count: int, facts: Facts, round: int, rng: np.random.Generator
+    ) -> Ints:
+        if count >= len(ids) or count == 0:
+            return ids[:count]
+        utility = self.utility(ids, facts, round)
+        least = np.partition(utility, len(ids) - count)[len(ids) - count]
+        good = np.flatnonzero(utility >= self.cutoff * least)
+        weights = utility[good] / utility.max() if utility.max() > 0 else np.ones(len(good))
+        rings = rng.standard_exponential(len(good)) / np.maximum(weights, 1e-12)
+        return ids[good[np.argpartition(rings, count - 1)[:count]]]
+
+    def utility(self, ids: Ints, facts: Facts, round: int) -> Floats:
+        """Of clients whose loss is known."""
+        gain = facts.samples[ids] * np.maximum(facts.loss[ids], 0.0)
+        gain = np.minimum(gain, np.quantile(gain, self.clip))
+        uncertain = np.sqrt(0.1 * np.log(max(round, 1)) / np.maximum(facts.last_round[ids], 1))
+        utility: Floats = gain + uncertain * gain.max()
+        duration_s = facts.duration_s[ids]
+        told = np.isfinite(duration_s)
+        if told.any():
+            preferred_s = np.quantile(duration_s[told], self.preferred)
+            slow = told & (duration_s > preferred_s)
+            utility[slow] *= (preferred_s / duration_s[slow]) ** self.penalty
+        return utility
+
+
+class Selecting:
+    """A selection at work: it is asked round after round, and clients tell what it goes by.
+
+    samples_of: training samples that a client owns; asked only by selections that look at facts.
+    """
+
+    def __init__(
+        self, selection: ClientSelection, clients: int, samples_of: Callable[[int], int]
+    ) -> None:
+        self._selection = selection
+        self._clients = clients
+        self._samples_of = samples_of
+        self._uniform = isinstance(selection, UniformSelection)
+
+    def cohort(
+        self, streams: Streams, round: int, count: int | None, free: Ints | None = None
+    ) -> list[int]:
+        """The ids of `count` clients (None: of all), ascending, among those that are `free` (None:
+        everybody)."""
+        wanted = self._clients if count is None else count
+        if self._uniform and free is None:  # at the cost of the cohort alone
+            return list(map(int, cohort(streams, round, self._clients, wanted)))
+        ids = np.arange(self._clients) if free is None else free
+        rng = streams("selection", round)
+        facts = Facts.unknown(ids[:0]) if self._uniform else self._facts
+        chosen = self._selection.choose(ids, wanted, facts, round=round, rng=rng)
+        if not self._uniform:
+            self._facts.picked[chosen] += 1
+            self._facts.last_round[chosen] = round
+        return list(map(int, chosen))
+
+    def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
+        """What a participation told the server: how long it took, where it was not cut off, and the
+        client's own loss, where it was measured."""
+        if self._uniform:
+            return
+        if duration_s is not None:
+            self._facts.duration_s[client] = duration_s
+        if loss is not None:
+            self._facts.loss[client] = loss
+
+    def state(self) -> dict[str, Any]:
+        """What clients have told so far, JSON-able; empty before anybody was asked."""
+        known = "_facts" in self.__dict__
+        return {f.name: getattr(self._facts, f.name).tolist() for f in _TOLD} if known else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        for name, column in state.items():
+            getattr(self._facts, name)[:] = column
+
+    @cached_property
+    def _facts(self) -> Facts:
+        samples = np.fromiter(map(self._samples_of, range(self._clients)), np.int64, self._clients)
+        return Facts.unknown(samples)
+
+
+_TOLD = fields(Facts)[1:]
+"""What clients told the server: all columns but the samples."""
+
+
+def cohort(streams: Streams, round: int, clients: int, clients_per_round: int | None) -> Ints:
+    """Ids in ascending order: all clients, or a uniformly random subset of the given size.
+
+    Costs O(size of the cohort), however many clients there are; `UniformSelection` over all ids
+    gives the same.
+
+    >>> cohort(Streams(0), 1, 5, None)
+    array([0, 1, 2, 3, 4])
+    >>> len(set(cohort(Streams(0), 1, 1_000_000, 100).tolist()))
+    100
+    """
+    if clients_per_round is None or clients_per_round == clients:
+        return np.arange(clients)
+    return _drawn(streams("selection", round), clients, clients_per_round)
+
+
+def _drawn(rng: np.random.Generator, clients: int, count: int) -> Ints:
+    """`count` of 0 … clients − 1, ascending."""
+    found: Ints = np.sort(rng.choice(clients, count, replace=False, shuffle=False))
+    return found

@@ -1,0 +1,377 @@
+"""What both sides must agree on: who is asked to do what, and what it weighs on the wire.
+
+The clock plays these tasks, and learning carries them out; neither may import the other, and a fact
+that stood in both would sooner or later stand there twice. No tensor and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from simfed.compress.choice import NO_COMPRESSION, Choice
+from simfed.compress.codec import Codec
+from simfed.compress.selection import checked_k
+from simfed.ground.contract import Task
+from simfed.ground.errors import InputError
+from simfed.ground.levels import Level
+from simfed.ground.levels import entries as entries_of
+from simfed.ground.method import Field, Layers, Layout, Method, Plan, Setting, Size, Who, Work
+from simfed.ground.seeding import Streams
+from simfed.policy import Policy, Pull, policy_maker
+from simfed.scenario import Scenario
+from simfed.scenario.model import ClientGroup
+
+__all__ = ["SERVER", "Tasks", "codec_work", "k_of", "policies_of", "pull_for"]
+
+SERVER = "server"
+"""In place of a model's name: what the server handles at a merge is no client's messages."""
+
+
+_UNUSED = np.random.default_rng(0)
+"""For policies that say that they draw nothing: to key a generator takes longer than their pull."""
+
+
+class ModelSizes(Protocol):
+    """What is known of a model without building it (`simfed.learn.catalogue.ModelFacts`)."""
+
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def buffers(self) -> int: ...
+    @property
+    def features(self) -> int: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+
+class Tasks:
+    """The tasks of a scenario's clients, and their sizes.
+
+    facts: prototype → the facts of its model. samples_of: client → training samples it owns; asked
+    only by plans that depend on it. test_samples: of the test set.
+    """
+
+    def __init__(
+        self, scenario: Scenario, facts: Mapping[str, ModelSizes], samples_of: Callable[[int], int],
+        *, test_samples: int = 0,
+    ) -> None:  # fmt: skip
+        self.scenario = scenario
+        self._test_samples = test_samples
+        self.method: Method = scenario.method.made
+        clients = scenario.clients_of_prototype
+        sizes = {
+            name: Size(
+                p.model,
+                of.parameters,
+                of.buffers,
+                of.features,
+                clients[name],
+                Layers(of.shapes, of.names),
+            )
+            for name, p in scenario.prototypes.items()
+            for of in [facts[name]]
+        }
+        training = scenario.training
+        self.setting = Setting(
+            rounds=scenario.rounds,
+            clients=scenario.client_count,
+            participants=scenario.participation.clients_per_round or scenario.client_count,
+            classes=next(iter(facts.values())).classes,
+            public=scenario.public_samples,
+            batch_size=training.batch_size,
+            local_steps=training.local_steps,
+            local_epochs=training.local_epochs,
+            prototypes=sizes,
+            distillation_steps=scenario.distillation.steps,
+        )
+        self._samples_of = samples_of
+        self._first_of: dict[str, int] = {}
+        self._group_of_client = scenario.group_of_client()
+        self._prototypes = [group.prototype for group in scenario.clients]
+        self._measures = [scenario.measures_losses(group) for group in scenario.clients]
+        self.index_code = scenario.compression.index_code
+        self._charge = scenario.charge
+        self._changes = scenario.downlink.compression
+        if self._changes is not None:
+            self.change_choice = Choice.of(self._changes.strategy)
+            """By what changes of the model travel down."""
+        self._weight_bytes = 2.0 if scenario.downlink.payload == "fp16" else 4.0
+        self._known: dict[tuple[object, ...], float | None] = {}
+
+    def who(self, client: int, turn: int = 0) -> Who:
+        """The plain facts of one client."""
+        prototype = self._prototypes[self._group_of_client[client]]
+        return Who(client, prototype, self.setting.prototypes[prototype], self._samples_of, turn)
+
+    def first_of(self, prototype: str) -> Who:
+        """The client of lowest id that has this prototype."""
+        if not self._first_of:
+            names = [self._prototypes[group] for group in self._group_of_client]
+            for client in range(len(names) - 1, -1, -1):
+                self._first_of[names[client]] = client
+        return self.who(self._first_of[prototype])
+
+    def task(
+        self,
+        round: int,
+        client: int,
+        model_version: int,
+        turn: int = 0,
+        held: int | None = None,
+    ) -> Task:
+        """What `client` is asked to do in `round`; `held`: the version that it has already."""
+        who = self.who(client, turn)
+        plan = self.method.plan(self.setting, who, round)
+        if self._changes is None:
+            return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
+        return self.as_sent(Task(round, client, who, plan, model_version, 0.0, held))
+
+    def as_sent(
+        self,
+        task: Task,
+        sent: Mapping[str, int] | None = None,
+        sizes: Mapping[str, Sequence[float]] | None = None,
+    ) -> Task:
+        """`task` with the bytes and the unpacking of what travels down.
+
+        sent: entries of each field as it was sent; without it, bounded fields count as the most.
+        sizes: field of weights → bytes of each of its changes so far, where these depend on what is
+        learned; without it, the whole model counts.
+        """
+        if self._changes is None or not self._charge.downlink:
+            return task._replace(downlink_bytes=self.downlink_bytes(task.plan, sent))
+        total = 0.0
+        unpacking = []
+        missed = None if task.held is None else task.model_version - task.held
+        for name, field in task.plan.down.items():
+            dense = self._dense_bytes(name, field, sent)
+            if field.kind == "buffers" and missed == 0:
+                continue  # they are those that it has
+            if field.kind == "weights" and missed is not None:
+                size = self.change_bytes(task.who, field)
+                if size is not None:
+                    changes = missed * size
+                elif sizes is not None:
+                    changes = sum(sizes[name][task.held : task.model_version])
+                else:
+                    changes = dense if missed else 0.0
+                if changes < dense:
+                    total += changes
+                    if missed:
+                        unpacking.append(self._unpacking(task, field, missed))
+                    continue
+            total += dense
+        return task._replace(downlink_bytes=total, unpacking=tuple(unpacking))
+
+    def as_recorded(self, task: Task, down_bytes: float) -> Task:
+        """`task` with bytes that were recorded; where they are fewer than the whole model's, they
+        were changes."""
+        if down_bytes == task.downlink_bytes:
+            return task
+        task = task._replace(downlink_bytes=down_bytes)
+        if task.held is None or not self.changes_vary(task):
+            return task
+        missed = task.model_version - task.held
+        if not missed or down_bytes >= self.downlink_bytes(task.plan):
+            return task
+        weights = [field for field in task.plan.down.values() if field.kind == "weights"]
+        return task._replace(unpacking=tuple(self._unpacking(task, of, missed) for of in weights))
+
+    def _unpacking(self, task: Task, field: Field, times: int) -> Work:
+        k, choice = self.change_entries(field), self.change_choice
+        return codec_work(
+            "decompression", task.who, field, choice, k, times=times, name=choice.label
+        )
+
+    def downlink_bytes(self, plan: Plan, sent: Mapping[str, int] | None = None) -> float:
+        """What travels down of whole models; 0 where that is not charged. `sent`: see `as_sent`."""
+        if not self._charge.downlink:
+            return 0.0
+        return sum(self._dense_bytes(name, field, sent) for name, field in plan.down.items())
+
+    def _dense_bytes(self, name: str, field: Field, sent: Mapping[str, int] | None) -> float:
+        if field.kind == "buffers" and not self._charge.buffers:
+            return 0.0
+        size = self._weight_bytes if field.kind == "weights" else field.value_bytes
+        return size * (sent[name] if sent and field.bounded else field.entries)
+
+    def downlink_varies(self, task: Task) -> bool:
+        """Whether the bytes that travel down depend on what is learned."""
+        fields = task.plan.down.values()
+        return self._charge.downlink and (
+            any(field.bounded for field in fields) or self.changes_vary(task)
+        )
+
+    def changes_vary(self, task: Task) -> bool:
+        """Whether the size of a change of the model is charged and depends on what is learned."""
+        if self._changes is None or not self._charge.downlink:
+            return False
+        return any(
+            field.kind == "weights" and self.change_bytes(task.who, field) is None
+            for field in task.plan.down.values()
+        )
+
+    def change_entries(self, field: Field) -> int:
+        """K of a change of the model, where models travel down compressed."""
+        assert self._changes is not None
+        return entries_of(self._changes.k, field.entries)
+
+    @property
+    def change_code(self) -> str:
+        """How the indices of changes are charged."""
+        assert self._changes is not None
+        return self._changes.index_code or self.index_code
+
+    def change_bytes(self, who: Who, field: Field) -> float | None:
+        """Bytes of one change of the model; None where that depends on what is learned."""
+        assert self._changes is not None
+        key = self._changes.strategy, -1, who.model, _facts(field)
+        if key not in self._known:
+            layout, k = field.layout_of(who), self.change_entries(field)
+            codec, code = self.change_choice.codec, self.change_code
+            self._known[key] = _size(codec, field.entries, k, code, layout)
+        return self._known[key]
+
+    def uplink_bytes(self, task: Task, choice: Choice) -> float | None:
+        """What travels up; None where that depends on the data."""
+        total = 0.0
+        for name, field in task.plan.up.items():
+            of_field = choice.of_field(name) if choice.fields else choice
+            size = self.field_bytes(task, field, of_field)
+            if size is None:
+                return None
+            total += size
+        return total
+
+    def field_bytes(self, task: Task, field: Field, choice: Choice) -> float | None:
+        """What one field of an upload comes to; None where that depends on the data."""
+        if field.bounded:
+            return None
+        if not field.compressed:
+            charged = field.kind != "buffers" or self._charge.buffers
+            return field.value_bytes * field.entries if charged else 0.0
+        return (
+            None
+            if isinstance(choice.level, str)
+            else self.compressed_bytes(task.who, field, choice)
+        )
+
+    def compressed_bytes(self, who: Who, field: Field, choice: Choice) -> float | None:
+        """What a compressed field comes to at a number of entries; None where that depends on the
+        data."""
+        key = choice.strategy, choice.level, who.model, _facts(field)
+        if key not in self._known:
+            k, layout = choice.entries(field.entries), field.layout_of(who)
+            self._known[key] = _size(choice.codec, field.entries, k, self.index_code, layout)
+        return self._known[key]
+
+    def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
+        """What the server works at this merge, beside decompression: what the method says, the
+        compression of every prototype's change where changes travel down, and, for servers that
+        know what it takes, the rest of a merge, the wait for losses that clients measure, and the
+        evaluation that is due."""
+        arrived = list(arrived)
+        work = [*self.method.server_work(self.setting, arrived, round)]
+        if self._changes is not None:
+            work += self._packing(round)
+        work.append(Work("handling", SERVER, 1))
+        measures, group_of = self._measures, self._group_of_client
+        if any(measures) and any(measures[group_of[who.client]] for who in arrived):
+            work.append(Work("losses", SERVER, 1))
+        due = self.scenario.evaluation.due(round, self.scenario.rounds)
+        if due and self._test_samples and not self.method.personal:
+            work += [
+                Work("evaluation", of.model, self._test_samples, name=f"evaluation of {name}")
+                for name, of in self.setting.prototypes.items()
+            ]
+        return work
+
+    def _packing(self, round: int) -> Iterable[Work]:
+        if not self._charge.downlink:
+            return
+        for name in self.setting.prototypes:
+            who = self.first_of(name)
+            for field in self.method.plan(self.setting, who, round).down.values():
+                if field.kind == "weights":
+                    k, choice = self.change_entries(field), self.change_choice
+                    yield codec_work(
+                        "compression", who, field, choice, k, kind="packing", name=choice.label
+                    )
+
+
+def k_of(plan: Plan, choice: Choice) -> Level:
+    """The K of an upload as tables have it: that of all its compressed fields, or of the longest
+    where each has a choice of its own."""
+    if choice.fields:
+        choice = choice.of_field(max(plan.compressed, key=lambda name: plan.up[name].entries))
+    assert choice.level is not None
+    return choice.level
+
+
+def codec_work(
+    quantity: str,
+    who: Who,
+    field: Field,
+    choice: Choice,
+    k: int,
+    name: str = "",
+    client: int | None = None,
+    *,
+    kind: str = "",
+    times: float = 1.0,
+) -> Work:
+    """The compression or decompression of one field with K entries by a codec."""
+    codec = choice.codec
+    parts = codec.parts(field.entries, k, field.layout_of(who)) if codec.by_layer else ()
+    # by place: by name takes half a microsecond longer, three times in each participation
+    return Work(quantity, who.model, k, times, kind, name, client, choice.strategy, parts)
+
+
+def _size(
+    codec: Codec, length: int, k: int, index_code: str, layout: Layout | None
+) -> float | None:
+    return codec.size_bytes(length, checked_k(k, length), index_code, layout)
+
+
+def _facts(field: Field) -> object:
+    """What a field's size hangs on, as a key."""
+    if field.layout is None:
+        return field.kind, field.entries
+    return field.kind, field.entries, tuple(map(tuple, field.layout))
+
+
+def policies_of(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:
+    """What makes the policies of a group's clients, one after another."""
+    spec = scenario.policy_of_group(group)
+    among = spec.learns and not spec.sets_k
+    return policy_maker(
+        spec.kind,
+        scenario.compression.choices,
+        reward_range=spec.reward.bounds,
+        options=spec.options,
+        factored=among and scenario.compression.pairs == "factored",
+    )
+
+
+def pull_for(task: Task, policy: Policy, forced: Choice | None, streams: Streams) -> Pull:
+    """How this task's upload is compressed: as the server forces it, or as the client's policy
+    says; where nothing is compressed, nobody is asked."""
+    if not task.plan.longest:
+        return Pull(NO_COMPRESSION, "fixed")
+    if forced is not None:
+        return Pull(forced, "forced")
+    pull = policy.pull(streams("policy", task.client, task.key) if policy.draws else _UNUSED)
+    if isinstance(pull.arm, str):
+        raise InputError(
+            "one of the policy's arms in a pull, or Choice.of its label",
+            where=f"policy {type(policy).__name__}",
+            got=pull.arm,
+        )
+    return pull

@@ -1,0 +1,136 @@
+"""Arithmetic that a user writes in a file: numbers, names, + - * / **, min and max; nothing else.
+
+A name stands for a value that is known later. Where the value's own name has other characters than
+letters and digits, an underscore stands for each of them: `num_examples` is `num-examples`.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.units import parse_duration
+
+__all__ = ["Arithmetic", "read_arithmetic"]
+
+_TWO: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_CALLS: dict[str, Callable[..., float]] = {"min": min, "max": max}
+_LONGEST = 1000
+"""Characters; deeper trees than these can hold would not be arithmetic any more."""
+
+
+class Arithmetic:
+    """A parsed expression.
+
+    >>> read_arithmetic("0.5 + 0.02 * num_examples")({"num-examples": 100, "loss": 0.3})
+    2.5
+    >>> read_arithmetic("20 ms")({})
+    0.02
+    """
+
+    def __init__(self, text: str, tree: ast.expr) -> None:
+        self.text = text
+        self._tree = tree
+
+    @property
+    def names(self) -> list[str]:
+        """The names in it, in the order of their first use."""
+        found = (node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name))
+        return [name for name in dict.fromkeys(found) if name not in _CALLS]
+
+    def __call__(self, values: Mapping[str, Any]) -> float:
+        """Its value, a finite number. Raises: `InputError` for a name that has no value, a value
+        that is no number, and a result that is not finite."""
+        known = {_spelled(name): value for name, value in values.items()}
+        for name in self.names:
+            if name not in known:
+                raise InputError(
+                    f"a value that is there: {listed(known) or 'there is none'}",
+                    where=self.text, got=name, hint=did_you_mean(name, known),
+                )  # fmt: skip
+        try:
+            found = float(_value(self._tree, known))
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise InputError("a number", where=self.text, got=str(error)) from None
+        if not math.isfinite(found):
+            raise InputError("a finite number", where=self.text, got=found)
+        return found
+
+
+@lru_cache
+def read_arithmetic(text: str) -> Arithmetic:
+    """Parse arithmetic, or a duration with its unit, whose value is in seconds.
+
+    Raises: `InputError` for anything else.
+
+    >>> read_arithmetic("open('x')")
+    Traceback (most recent call last):
+    simfed.ground.errors.InputError: got "open('x')", expected a duration such as ...
+    """
+    wrong = InputError(
+        "a duration such as 20 ms, or arithmetic such as 0.02 * num_examples, with + - * / ** min "
+        "max",
+        got=text,
+    )
+    if len(text) > _LONGEST:
+        raise wrong
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        try:
+            return Arithmetic(text, ast.Constant(parse_duration(text)))
+        except InputError:
+            raise wrong from None
+    if not all(_allowed(node) for node in _inner(tree)):
+        raise wrong
+    return Arithmetic(text, tree)
+
+
+def _inner(tree: ast.expr) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.operator, ast.unaryop, ast.expr_context)):
+            yield node
+
+
+def _allowed(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    if isinstance(node, ast.BinOp):
+        return type(node.op) in _TWO
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, (ast.USub, ast.UAdd))
+    if isinstance(node, ast.Call):
+        named = isinstance(node.func, ast.Name) and node.func.id in _CALLS
+        return named and bool(node.args) and not node.keywords
+    return isinstance(node, ast.Name)
+
+
+def _value(node: ast.expr, known: Mapping[str, Any]) -> float:
+    if isinstance(node, ast.Constant):
+        return float(node.value)  # type: ignore[arg-type]  # read_arithmetic lets no other pass
+    if isinstance(node, ast.Name):
+        return float(known[node.id])
+    if isinstance(node, ast.UnaryOp):
+        inner = _value(node.operand, known)
+        return -inner if isinstance(node.op, ast.USub) else inner
+    if isinstance(node, ast.BinOp):
+        return _TWO[type(node.op)](_value(node.left, known), _value(node.right, known))
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Name)
+    values = [_value(inner, known) for inner in node.args]
+    return _CALLS[node.func.id](values)
+
+
+def _spelled(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)

@@ -1,0 +1,236 @@
+"""Where time and learning meet.
+
+The clock side (`simfed.sim`) asks a `Workload` for tasks, sizes and outcomes and never sees a
+tensor; the learning side (`simfed.learn`) answers and never sees a clock. Everything that crosses
+is a frozen record of plain numbers, so that it can be logged, replayed from a cache, or made up by
+the time-only workload.
+
+One synchronous round, as the server plays it:
+
+    for client in cohort:
+        task = workload.task(round, client)                    # a plan: what travels, what work
+        contribution = workload.execute(task, choice)          # may be computed later, in one batch
+    ...                                                        # downloads, work, uploads: time
+    outcome = workload.merge(round, contributions)             # whatever the method makes of them
+    workload.discard(contribution)                             # not merged: the upload was lost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from simfed.ground.method import Plan, Who, Work
+
+__all__ = [
+    "Contribution",
+    "Evaluation",
+    "Outcome",
+    "PersonalEvaluation",
+    "Task",
+    "Workload",
+    "mean_over_clients",
+]
+
+
+class Task(NamedTuple):
+    """What one client is asked to do in one round."""
+
+    round: int
+    client: int
+    who: Who
+    plan: Plan
+    model_version: int
+    """Number of accepted merges behind what the client receives."""
+    downlink_bytes: float
+    """All that travels down, as it is charged; 0 where the downlink is free. Before it is executed
+    the most, where that depends on what is learned."""
+    held: int | None = None
+    """The version that the client has already, where changes travel down in place of models; None:
+    none, so that it is sent the whole model."""
+    unpacking: tuple[Work, ...] = ()
+    """The client's work on what travels down compressed, before that of its plan."""
+
+    @property
+    def key(self) -> int | str:
+        """What keys this participation's draws beside the client."""
+        return self.who.key(self.round)
+
+    @property
+    def name(self) -> tuple[int, int, int, int]:
+        """(round, client, model version, turn): its part in the decisions of a run."""
+        return self.round, self.client, self.model_version, self.who.turn
+
+    @property
+    def label(self) -> str:
+        """`client/key`: no other participation of the run has it."""
+        return f"{self.client}/{self.key}"
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """(client, turn, round): what is merged together is merged in ascending order of this."""
+        return self.client, self.who.turn, self.round
+
+    @property
+    def arguments(self) -> tuple[int | None, ...]:
+        """What `Tasks.task` makes it from."""
+        return self.name if self.held is None else (*self.name, self.held)
+
+    @property
+    def work(self) -> Sequence[Work]:
+        """All that the client works between the download and the compression of its upload."""
+        return (*self.unpacking, *self.plan.work) if self.unpacking else self.plan.work
+
+    @property
+    def prototype(self) -> str:
+        return self.who.prototype
+
+    @property
+    def model(self) -> str:
+        """Registry name of the model: the device profile's key."""
+        return self.who.model
+
+    @property
+    def parameters(self) -> int:
+        """d, the length of the model's flat gradient."""
+        return self.who.parameters
+
+
+@runtime_checkable
+class Contribution(Protocol):
+    """What one client sends back."""
+
+    @property
+    def task(self) -> Task:
+        """As it was executed: with the true size of what travels down."""
+        ...
+
+    @property
+    def choice(self) -> Any:
+        """By what its compressed fields travel, a `simfed.compress.choice.Choice`; each level is a
+        number of entries, or one of energy."""
+        ...
+
+    @property
+    def k(self) -> int:
+        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed.
+        Of a level of energy it is the first such field's, and asking runs pending learning work;
+        of a choice per field, that of the longest."""
+        ...
+
+    def uplink_bytes(self) -> float:
+        """Payload on the wire, fractional under `ideal` accounting, buffers included. Where it
+        depends on the data, asking runs pending learning work."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One prototype on the test set."""
+
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalEvaluation:
+    """One client's model: on the test set, and on the test set in the client's own label mix."""
+
+    accuracy: float
+    loss: float
+    own_accuracy: float
+    own_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a merge did to the models, in plain numbers."""
+
+    round: int
+    model_version: int
+    """Accepted merges so far; unchanged by a round that was rolled back."""
+    rolled_back: bool = False
+    forced_arm: str | None = None
+    """The arm everybody must play in the next round (after a rollback), else None."""
+    losses: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Prototype → name → value: the losses that the method measures at a merge."""
+    shared_loss: Mapping[str, float] = field(default_factory=dict)
+    """Per prototype, the one of them whose decrease is the shared part of a gain; empty where the
+    method has none."""
+    shared_loss_before: Mapping[str, float] = field(default_factory=dict)
+    """The same of the last accepted round. A gain compares `shared_loss` with that of the version
+    which its upload trained on: this one, unless the upload was late."""
+    local_loss: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Per merged task, by its `label`: f_n of its client at the version that it trained on and
+    after this merge, whose difference is the local gain; empty where no policy learns."""
+    evaluation: Mapping[str, Evaluation] = field(default_factory=dict)
+    """Per prototype, in evaluated rounds only; of personal models the mean over its clients."""
+    clients: Mapping[int, PersonalEvaluation] = field(default_factory=dict)
+    """In evaluated rounds: where models are personal, per client that has taken part; else, where
+    the scenario asks for it, per client at its prototype's weights."""
+
+
+class Workload(Protocol):
+    """What the clock needs to know of learning (or of its stand-in in a time-only run)."""
+
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
+        """The work of `client` in `round`; cheap and without side effects. `held`: see `Task`."""
+        ...
+
+    def execute(self, task: Task, choice: Any) -> Contribution:
+        """Local gradient, residual, compression. The levels of `choice`, a
+        `simfed.compress.choice.Choice`, are entries to keep of each
+        compressed field, or one of energy (`simfed.ground.levels`). Called once per started
+        participation, at its start; implementations batch the work until a size or a merge needs
+        it."""
+        ...
+
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
+        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is
+        given in. `weights`: what each counts by its staleness; 1 where there are none."""
+        ...
+
+    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
+        """What the server works at the merge of these, beside decompression; without side
+        effects."""
+        ...
+
+    def discard(self, contribution: Contribution) -> None:
+        """The upload was lost: what it carried returns to the client's residual."""
+        ...
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All that a resumed run needs: (JSON-able facts, name → NumPy array)."""
+        ...
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Inverse of `state`, on a freshly built workload of the same scenario."""
+        ...
+
+    def contribution(self, task: Task) -> Contribution:
+        """The contribution of a task that is under way: what a resumed run goes on with."""
+        ...
+
+    def timings(self) -> Mapping[str, float]:
+        """Host seconds by activity (gradients, compression, logits, …); for the manifest only."""
+        ...
+
+    def close(self) -> None:
+        """End worker processes and free shared memory; safe to call twice."""
+        ...
+
+
+def mean_over_clients(values: Mapping[str, float], clients: Mapping[str, int]) -> float | None:
+    """The mean of a value per prototype over all clients; None where a prototype has no value.
+
+    >>> mean_over_clients({"small": 0.25, "large": 0.75}, {"small": 1, "large": 1})
+    0.5
+    >>> mean_over_clients({"small": 0.5}, {"small": 2, "large": 1}) is None
+    True
+    """
+    if set(values) != set(clients):
+        return None
+    return sum(clients[name] * values[name] for name in clients) / sum(clients.values())

@@ -1,0 +1,86 @@
+"""How many processors there are for this process, and shares of one (cgroup `cpu`, Linux)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from simfed.ground.errors import InputError
+
+__all__ = ["available_cores", "cpu_groups", "home_group", "make_group", "most_processes", "quota"]
+
+_CGROUP = Path("/sys/fs/cgroup")
+_PROCESSES_PER_CORE = 4
+"""Some wait for others or for a disk; beyond that they only take memory from one another."""
+
+
+def available_cores() -> int:
+    """Cores that this process may use: its affinity, and its control group's quota."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:  # macOS
+        cores = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        cores = min(cores, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass  # no control groups here, or no quota ("max")
+    return max(1, cores)
+
+
+def most_processes() -> int:
+    """That work at a time, however many were asked for: a few for each core."""
+    return _PROCESSES_PER_CORE * available_cores()
+
+
+def quota(share: float) -> tuple[int, int]:
+    """(µs of processor time, in so many µs) of a share; no quota is below 1 ms, the kernel's least.
+
+    >>> quota(0.25), quota(0.02)
+    ((2500, 10000), (2000, 100000))
+    """
+    period = 10_000 if share >= 0.1 else 100_000
+    return max(round(share * period), 1000), period
+
+
+def cpu_groups() -> Path | None:
+    """The folder in which groups with a quota are made: of version 2, else of version 1."""
+    for folder, needed in ((_CGROUP, "cgroup.controllers"), (_CGROUP / "cpu", "cgroup.procs")):
+        known = folder / needed
+        if not known.exists() or not os.access(folder, os.W_OK):
+            continue
+        if needed == "cgroup.procs":
+            return folder
+        if "cpu" in known.read_text().split():
+            return folder
+    return None
+
+
+def home_group(above: Path) -> Path:
+    """The group of `above`'s hierarchy in which this process is."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" and (above / "cgroup.controllers").exists():
+            return above / path.lstrip("/")
+        if "cpu" in controllers.split(","):
+            return above / path.lstrip("/")
+    return above
+
+
+def make_group(group: Path, share: float, where: str) -> None:
+    """A group whose processes have this share of one processor. Raises: `InputError`, at `where`,
+    where the system does not let us."""
+    above, (most, period) = group.parent, quota(share)
+    try:
+        if (above / "cgroup.controllers").exists():
+            (above / "cgroup.subtree_control").write_text("+cpu")
+        group.mkdir()
+        if (group / "cpu.max").exists():
+            (group / "cpu.max").write_text(f"{most} {period}")
+        else:
+            (group / "cpu.cfs_period_us").write_text(str(period))
+            (group / "cpu.cfs_quota_us").write_text(str(most))
+    except OSError as error:
+        raise InputError(
+            "a cgroup with a quota", where=where, got=f"{group}: {error.strerror or error}"
+        ) from None

@@ -1,0 +1,254 @@
+"""Distributions that a fleet's quantities are drawn from, each as its quantile function.
+
+A law turns a uniform number u in (0, 1) into a value, so one uniform per client and field is all
+the randomness there is: client i's value depends on its own u alone, never on how many clients
+there are or on what another law would have consumed. Everything is vectorised.
+
+Bounds truncate: the law is what it is under the condition that the value lies between `low` and
+`high` (its density there, rescaled), not clipped at them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from simfed.ground.errors import InputError
+
+__all__ = [
+    "Discrete",
+    "Law",
+    "Lognormal",
+    "Normal",
+    "Pareto",
+    "UniformLaw",
+    "positions",
+    "truncated",
+]
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+_LEAST_MASS = 1e-6
+"""Bounds that leave less of a law than this are a mistake, and its tail has too few digits."""
+
+
+class Law(Protocol):
+    """A distribution of one quantity."""
+
+    @property
+    def low(self) -> float:
+        """No value is below."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """No value is above."""
+        ...
+
+    @property
+    def attains_low(self) -> bool:
+        """Whether `low` itself may be drawn."""
+        ...
+
+    def quantile(self, u: Floats) -> Floats:
+        """The value below which a share `u` of the law lies; 0 < u < 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class UniformLaw:
+    """Every value from `low` to `high` alike.
+
+    >>> UniformLaw(2.0, 4.0).quantile(np.array([0.25]))
+    array([2.5])
+    """
+
+    low: float
+    high: float
+    attains_low = True
+
+    def __post_init__(self) -> None:
+        _ordered(self.low, self.high)
+
+    def quantile(self, u: Floats) -> Floats:
+        return self.low + (self.high - self.low) * u
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Normal with `mean` and `sd`, both before truncation to `low` … `high`."""
+
+    mean: float
+    sd: float
+    low: float = 0.0
+    high: float = math.inf
+    attains_low = False
+
+    def __post_init__(self) -> None:
+        _positive(self.sd, "sd")
+        truncated(self.cdf, self.low, self.high)
+
+    def cdf(self, x: float) -> float:
+        """The share of the law below `x`, before truncation."""
+        return _ndtr((x - self.mean) / self.sd)
+
+    def quantile(self, u: Floats) -> Floats:
+        from scipy.special import ndtri
+
+        below, inside = truncated(self.cdf, self.low, self.high)
+        values: Floats = self.mean + self.sd * ndtri(below + inside * u)
+        return np.clip(values, self.low, self.high)  # rounding in the tails
+
+
+@dataclass(frozen=True)
+class Lognormal:
+    """Log-normal with `median` and coefficient of variation `cv` (sd over mean), both before
+    truncation.
+
+    >>> Lognormal(median=10.0, cv=0.5).quantile(np.array([0.5]))
+    array([10.])
+    """
+
+    median: float
+    cv: float
+    low: float = 0.0
+    high: float = math.inf
+    attains_low = False
+
+    def __post_init__(self) -> None:
+        _positive(self.median, "median")
+        if not 0 < self.cv <= 100:
+            raise InputError("a number above 0, at most 100", where="cv", got=self.cv)
+        truncated(self.cdf, self.low, self.high)
+
+    @classmethod
+    def of_mean(cls, mean: float, cv: float, low: float, high: float) -> Lognormal:
+        """With a mean in place of the median."""
+        return cls(mean / math.sqrt(1 + cv**2), cv, low, high)
+
+    @property
+    def log_sd(self) -> float:
+        """Standard deviation of the logarithm."""
+        return math.sqrt(math.log1p(self.cv**2))
+
+    def cdf(self, x: float) -> float:
+        """The share of the law below `x`, before truncation."""
+        return _ndtr(math.log(x / self.median) / self.log_sd) if x > 0 else 0.0
+
+    def quantile(self, u: Floats) -> Floats:
+        from scipy.special import ndtri
+
+        below, inside = truncated(self.cdf, self.low, self.high)
+        values: Floats = self.median * np.exp(self.log_sd * ndtri(below + inside * u))
+        return np.clip(values, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Pareto:
+    """P(X > x) = (low/x)^shape from `low` on; the smaller the shape, the heavier the tail.
+
+    >>> Pareto(1.0, shape=2.0).quantile(np.array([0.75]))
+    array([2.])
+    """
+
+    low: float
+    shape: float
+    high: float = math.inf
+    attains_low = True
+
+    def __post_init__(self) -> None:
+        _positive(self.low, "minimum")
+        if not 0.1 <= self.shape <= 1000:
+            raise InputError("a number from 0.1 to 1000", where="shape", got=self.shape)
+        truncated(self.cdf, self.low, self.high)
+
+    def cdf(self, x: float) -> float:
+        """The share of the law below `x`, before truncation."""
+        return -math.expm1(-self.shape * math.log(x / self.low)) if x > self.low else 0.0
+
+    def quantile(self, u: Floats) -> Floats:
+        _, inside = truncated(self.cdf, self.low, self.high)
+        values: Floats = self.low * np.exp(-np.log1p(-inside * u) / self.shape)
+        return np.clip(values, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One of `values`, with probabilities in proportion to `weights` (alike without)."""
+
+    values: tuple[float, ...]
+    weights: tuple[float, ...] = ()
+    attains_low = True
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise InputError("at least one value", where="values", got=[])
+        if self.weights and len(self.weights) != len(self.values):
+            allowed = f"as many weights as values ({len(self.values)})"
+            raise InputError(allowed, where="weights", got=len(self.weights))
+        if any(not 0 <= w < math.inf for w in self.weights) or (
+            self.weights and not 0 < math.fsum(self.weights) < math.inf
+        ):
+            allowed = "numbers of at least 0, one of them above 0"
+            raise InputError(allowed, where="weights", got=list(self.weights))
+
+    @property
+    def low(self) -> float:
+        return min(self.values)
+
+    @property
+    def high(self) -> float:
+        return max(self.values)
+
+    def quantile(self, u: Floats) -> Floats:
+        weights = np.array(self.weights) if self.weights else None
+        values: Floats = np.array(self.values)
+        return values[positions(u, len(self.values), weights)]
+
+
+def positions(u: Floats, count: int, weights: Floats | None = None) -> Ints:
+    """Which of `count` things each uniform number picks, alike or in proportion to `weights`.
+
+    >>> positions(np.array([0.0, 0.49, 0.5, 0.99]), 2)
+    array([0, 0, 1, 1])
+    """
+    if weights is None:
+        return np.asarray(u * count).astype(np.int64)  # below count, as u ≤ 1 − 2^-53
+    edges = np.cumsum(weights)
+    picked = np.searchsorted(edges, u * edges[-1], side="right")
+    last = np.flatnonzero(weights)[-1]  # u × the sum may round up to the sum
+    found: Ints = np.minimum(picked, last).astype(np.int64)
+    return found
+
+
+def truncated(cdf: Any, low: float, high: float) -> tuple[float, float]:
+    """(share of the law below `low`, share between the bounds).
+
+    Raises: `InputError` for bounds the wrong way round, or between which next to nothing lies.
+    """
+    _ordered(low, high)
+    below = cdf(low)
+    inside = (cdf(high) if high < math.inf else 1.0) - below
+    if not inside > _LEAST_MASS:
+        raise InputError(
+            "bounds between which some of the distribution lies", got=f"{inside:.2g} of it"
+        )
+    return below, inside
+
+
+def _ordered(low: float, high: float) -> None:
+    if not low < high:
+        raise InputError("low below high", got=[low, high])
+
+
+def _positive(value: float, where: str) -> None:
+    if not 0 < value < math.inf:
+        raise InputError("a value above 0", where=where, got=value)
+
+
+def _ndtr(z: float) -> float:
+    return 0.5 * math.erfc(-z / math.sqrt(2))

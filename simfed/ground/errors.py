@@ -1,0 +1,150 @@
+"""Errors that a user can act on.
+
+Every error that is somebody's to mend says in one sentence *where* it is, *what is wrong*, *what
+is allowed*, and, where we can guess, *what was meant*, in this order. Anything else that escapes
+simfed is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = [
+    "BrokenInvariant",
+    "InputError",
+    "InputErrors",
+    "Interrupted",
+    "RunFailed",
+    "SimfedError",
+    "closest",
+    "did_you_mean",
+    "listed",
+]
+
+
+class SimfedError(Exception):
+    """An error with a sentence for the user and an exit code for the shell."""
+
+    exit_code: int = 1
+
+
+class RunFailed(SimfedError):
+    """A run that began could not be finished: why, what is kept, how to go on. Exit code 1."""
+
+
+class InputError(SimfedError):
+    """The input is wrong: `where: got what, expected what is allowed (hint)`. Exit code 2.
+
+    `problem` says in words what is wrong where no value shows it: something is missing, or cannot
+    be read.
+
+    >>> where = "edge.yaml: clients[2].link.up"
+    >>> print(InputError("a rate with its unit such as 20 Mbps", where=where, got="20 Mb"))
+    edge.yaml: clients[2].link.up: got '20 Mb', expected a rate with its unit such as 20 Mbps
+    >>> print(InputError(where="edge.yml", problem="no such file", hint="did you mean edge.yaml?"))
+    edge.yml: no such file (did you mean edge.yaml?)
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        allowed: str = "",
+        *,
+        where: str | None = None,
+        got: object = ...,
+        problem: str = "",
+        hint: str | None = None,
+    ) -> None:
+        self.allowed = allowed
+        self.where = where
+        self.got = got
+        self.problem = problem
+        self.hint = hint
+        super().__init__(allowed or problem)
+
+    def changed(self, **changes: Any) -> InputError:
+        """The same error with another `where`, `got`, `problem` or `hint`."""
+        return InputError(**{**self._values(), **changes})
+
+    def within(self, outer: str) -> InputError:
+        """The same error, seen from further out: `outer` is put before `where`."""
+        return self.changed(where=f"{outer}: {self.where}" if self.where else outer)
+
+    def __str__(self) -> str:
+        wrong = self.problem or ("" if self.got is ... else f"got {_shown(self.got)}")
+        allowed = f"expected {self.allowed}" if self.allowed else ""
+        sentence = ", ".join(filter(None, (wrong, allowed)))
+        if self.hint:
+            sentence += f" ({self.hint})"
+        return f"{self.where}: {sentence}" if self.where else sentence
+
+    def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments do not survive pickling
+        return _rebuilt, (self._values(),)
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("allowed", *_SAID)}
+
+
+class InputErrors(SimfedError):
+    """Several things are wrong with one input: all of them, one sentence each. Exit code 2."""
+
+    exit_code = 2
+
+    def __init__(self, errors: Sequence[InputError]) -> None:
+        self.errors = list(errors)
+        super().__init__(self.errors)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+class BrokenInvariant(SimfedError):
+    """An invariant of a run, or a bound that the user gave, does not hold. Exit code 3."""
+
+    exit_code = 3
+
+
+class Interrupted(SimfedError):
+    """The user stopped the work; what was done is kept. Exit code 130."""
+
+    exit_code = 130
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str | None:
+    """The hint for a name that is close to one of `choices`, in whatever case, else None.
+
+    >>> did_you_mean("topk", ["top-k", "random-k"]), did_you_mean("MNIST", ["mnist-mini", "mnist"])
+    ("did you mean 'top-k'?", "did you mean 'mnist'?")
+    """
+    near = closest(name, choices)
+    return f"did you mean {near!r}?" if near else None
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """The one of `choices` that a misspelt name may stand for, in whatever case; None: none."""
+    plain: dict[str, str] = {}
+    for choice in choices:
+        plain.setdefault(choice.lower(), choice)
+    close = difflib.get_close_matches(str(name).lower(), list(plain), n=1, cutoff=0.6)
+    return plain[close[0]] if close else None
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a phrase: `a, b or c`."""
+    names = list(names)
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+_SAID = ("where", "got", "problem", "hint")
+
+
+def _rebuilt(values: dict[str, Any]) -> InputError:
+    return InputError(**values)

@@ -1,0 +1,419 @@
+"""What a federated method is: plans from plain facts, and three steps of learning.
+
+A method is one frozen dataclass of options. From facts alone it says what a participation is (a
+`Plan`: what travels down, what the device works, what travels up) and what the server works at a
+merge; that is all that the clock, and a run without learning, need. In learning it says what is
+sent, what a client makes of it, and how arrivals are merged. It knows nothing of the clock, of
+bytes on the wire, of processes, compression, residuals or checkpoints: the host does these for
+every method alike. Here are no tensors; methods stand in `simfed.learn.methods`, one file each.
+
+    class Scaled(Method):                                      # see docs/methods.md
+        def plan(self, setting, who, round): ...               # facts → Plan
+        def begin(self, kit): ...                              # the server's state
+        def send(self, server, who, round): ...                # → values, named as plan.down
+        def train(self, kit, who, round, down, own): ...       # → values (plan.up), own state
+        def merge(self, kit, server, arrivals, round): ...     # → the server's state, losses
+        def model(self, server, own, who): ...                 # what is evaluated for this client
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple
+
+__all__ = [
+    "Arrival",
+    "Field",
+    "Layers",
+    "Layout",
+    "LocalSteps",
+    "Losses",
+    "Method",
+    "Plan",
+    "Setting",
+    "Size",
+    "State",
+    "Values",
+    "Who",
+    "Work",
+]
+
+Values = Mapping[str, Any]
+"""Tensors by the names of a plan's fields."""
+
+State = Mapping[str, Any]
+"""What the server or a client keeps: tensors, numbers, text, None, and lists and mappings of
+them."""
+
+Layout = Sequence[tuple[int, ...]]
+"""The shapes of the layers that make up a flat vector, in its order."""
+
+
+class Layers(tuple[tuple[int, ...], ...]):
+    """A layout whose layers have names.
+
+    >>> Layers([(2, 2), (2,)], ("fc.weight", "fc.bias")).names
+    ('fc.weight', 'fc.bias')
+    """
+
+    names: tuple[str, ...]
+
+    def __new__(cls, shapes: Iterable[tuple[int, ...]], names: tuple[str, ...]) -> Layers:
+        """`names`: one for each; empty: not known."""
+        layers = super().__new__(cls, shapes)
+        layers.names = names
+        return layers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layers, (tuple(self), self.names)
+
+
+Losses = Mapping[str, Mapping[str, float]]
+"""Prototype → name of a loss → value: what a merge measured."""
+
+
+class Field(NamedTuple):
+    """One thing that travels; its size is known before anything is computed, unless it is
+    `bounded`."""
+
+    kind: str
+    """`weights` (of a model on its way down: its number format is the scenario's), `update` (what
+    becomes of them), `buffers` (charged only where the scenario charges them), or any other
+    word."""
+    entries: int
+    compressed: bool = False
+    """Whether the client's policy chooses how it is compressed (uploads only)."""
+    feedback: bool = True
+    """Whether what compression leaves out is added to the client's next upload."""
+    value_bytes: float = 4.0
+    bounded: bool = False
+    """What is sent has at most so many entries; how many is known when it is sent. Such a field is
+    not compressed by policies, and its method says `sizes_vary`."""
+    layout: Layout | None = None
+    """The shapes of the layers that are laid end to end in it, for codecs that look at them; None:
+    the model's where it is one (see `layout_of`), else one flat vector."""
+
+    def layout_of(self, who: Who) -> Layout | None:
+        """The shapes of its layers in what this client sends or gets: its own, or the model's where
+        it is `weights` or an `update` of the whole model; None: it is one flat vector."""
+        if self.layout is not None:
+            return self.layout
+        whole = self.kind in ("update", "weights") and self.entries == who.parameters
+        return who.size.shapes or None if whole else None
+
+
+class Work(NamedTuple):
+    """One unit of work: `times` × what a device profile knows of `quantity`, model and size."""
+
+    quantity: str
+    """`training` (one step on a batch), `inference`, `distillation` (one step), or `auxiliary`
+    (what is no pass of a known model: `model` is then the name of the work)."""
+    model: str
+    size: int
+    """Samples of one step or pass."""
+    times: float = 1.0
+    kind: str = ""
+    """Kind of its span; the quantity where it is empty."""
+    name: str = ""
+    """Label of its span; the kind where it is empty."""
+    client: int | None = None
+    """Whose upload the server works on; None: nobody's in particular."""
+    strategy: str = ""
+    """Of compression and decompression: the codec, by whose label its times are known."""
+    parts: tuple[tuple[str, int, float], ...] = ()
+    """Of a codec of several: (strategy, K, share of the entries) of each, in place of the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One participation: what travels down, what is worked in this order, what travels up.
+
+    The host adds the compression of fields that say so, after the last unit of work.
+    """
+
+    down: Mapping[str, Field]
+    work: Sequence[Work]
+    up: Mapping[str, Field]
+    longest: int = field(init=False)
+    """Entries of the longest compressed field; 0: there is nothing to choose."""
+
+    def __post_init__(self) -> None:
+        sizes = [of.entries for of in self.up.values() if of.compressed]
+        object.__setattr__(self, "longest", max(sizes, default=0))
+
+    @property
+    def compressed(self) -> dict[str, Field]:
+        """The fields whose compression the client's policy chooses."""
+        return {name: of for name, of in self.up.items() if of.compressed}
+
+
+class Size(NamedTuple):
+    """What is known of a prototype without building its model."""
+
+    model: str
+    """Registry name of the model: the device profile's key."""
+    parameters: int
+    """d, the length of the flat gradient."""
+    buffers: int
+    """Running statistics."""
+    features: int
+    """Inputs of the model's last linear layer: the length of an embedding."""
+    clients: int
+    """Clients that have it."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the trainable parameters in the order of the flat vector, as `Layers` where their names
+    are known; empty: not known."""
+
+
+def key_of(round: int, turn: int) -> int | str:
+    """What keys a participation's draws beside the client: the round, and its turn there."""
+    return f"{round}.{turn}" if turn else round
+
+
+class Who:
+    """The plain facts of one client."""
+
+    __slots__ = (
+        "_samples",
+        "client",
+        "features",
+        "model",
+        "parameters",
+        "prototype",
+        "size",
+        "turn",
+    )
+
+    def __init__(
+        self,
+        client: int,
+        prototype: str,
+        size: Size,
+        samples: int | Callable[[int], int],
+        turn: int = 0,
+    ) -> None:
+        """`samples`: how many training samples it owns, or the function that knows; it is asked
+        only when somebody asks. `turn`: how many times it has been started before in this round:
+        a server that keeps clients in flight may start one again before it merges."""
+        self.client = client
+        self.turn = turn
+        self.prototype = prototype
+        self.size = size
+        self.model = size.model
+        self.parameters = size.parameters
+        self.features = size.features
+        self._samples = samples
+
+    @property
+    def samples(self) -> int:
+        """Training samples that it owns."""
+        if not isinstance(self._samples, int):
+            self._samples = int(self._samples(self.client))
+        return self._samples
+
+    def key(self, round: int) -> int | str:
+        """What keys this participation's draws beside the client, as `Task.key`."""
+        return key_of(round, self.turn)
+
+    def __repr__(self) -> str:
+        return f"<client {self.client} of {self.prototype}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Who) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[int, str, Size]:
+        return self.client, self.prototype, self.size
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Who, (self.client, self.prototype, self.size, self.samples, self.turn)
+
+
+class LocalSteps(NamedTuple):
+    """Local training as the scenario's `training` says: its batches of the client's own data, its
+    optimiser, the mean cross-entropy; and what a method adds to the gradient of every step."""
+
+    model: Values
+    """`weights` and `buffers` that it begins from."""
+    pull: float = 0.0
+    """μ: adds μ·(w − the weights at the beginning)."""
+    drift: Any = None
+    """A tensor as long as the weights, added as it is; None: nothing."""
+    gradient: bool = False
+    """Whether the model after it also has `gradient`: that of its one plain step, or else what the
+    steps changed over the learning rate, which is the sum of the gradients of plain steps."""
+
+
+class Arrival(NamedTuple):
+    """One upload as the server got it, decoded."""
+
+    who: Who
+    staleness: int
+    """Rounds from that in which it was trained (`train`'s) to that of the merge; 0: it is in
+    time."""
+    values: Values
+    """Named as the plan's `up`."""
+    weight: float = 1.0
+    """What the server mode makes of the staleness."""
+
+    def change(self, name: str) -> Any:
+        """One of `values` as `Kit.add`, `Kit.logits_each` and `mean_of` take it: where only some
+        entries travelled, it is not made dense for them."""
+        as_it_came = getattr(self.values, "change", None)
+        return self.values[name] if as_it_came is None else as_it_came(name)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The plain facts of a run that plans are made of."""
+
+    rounds: int
+    clients: int
+    participants: int
+    """Clients per round."""
+    classes: int
+    public: int
+    """Samples of the public set that a round uses; 0: there is none."""
+    batch_size: int
+    local_steps: int | None
+    """Steps of local training; None: it is counted in epochs."""
+    local_epochs: int | None
+    prototypes: Mapping[str, Size]
+    distillation_steps: int = 1
+    """Of the scenario's `distillation`."""
+
+    def steps(self, who: Who) -> int:
+        """Local steps of one participation."""
+        if self.local_steps is not None:
+            return self.local_steps
+        return (self.local_epochs or 1) * -(-who.samples // self.batch_size)
+
+    def training(self, who: Who) -> Work:
+        """Local training: every step takes as long as one at the configured batch size."""
+        return Work("training", who.model, self.batch_size, self.steps(who))
+
+
+class Method:
+    """A federated method. Subclasses are frozen dataclasses of their options.
+
+    What is true of the whole method stands in class variables. Raises of a constructor are shown to
+    the user as errors about the scenario's `method`.
+    """
+
+    needs_public: ClassVar[bool] = False
+    """It learns from the server's unlabelled public set."""
+    mixes_prototypes: ClassVar[bool] = True
+    """Clients may have different models."""
+    personal: ClassVar[bool] = False
+    """Every client keeps a model of its own, which is evaluated for itself."""
+    counts_steps: ClassVar[bool] = False
+    """Local work is one step unless the scenario says otherwise; else one epoch."""
+    losses: ClassVar[tuple[str, ...]] = ()
+    """Names of the losses that a merge measures: columns of prototypes.parquet."""
+    shared_loss: ClassVar[str | None] = None
+    """The one of them whose decrease is the shared part of a reward's gain."""
+    local_loss: ClassVar[str] = "cross-entropy of the evaluated model on the client's own data"
+    """The one whose decrease is the local part, in words."""
+    safeguarded: ClassVar[bool] = False
+    """Its rounds can be undone by `safeguard.rollback`."""
+    sizes_vary: ClassVar[bool] = False
+    """Some of its fields are `bounded`: its bytes depend on what is learned. Its runs are not
+    answered from recorded trajectories, and time-only ones need a recorded run."""
+    moves_point: ClassVar[bool] = False
+    """Its clients begin where their codec says (`Codec.point`), which may be beside the weights."""
+    workload: ClassVar[str] = "simfed.learn.hosted:HostedWorkload"
+    """`module:class` of its learning side: the one for all methods, unless it brings its own."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its options by name, as a scenario writes them."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    # ---- from facts alone ------------------------------------------------------------------------
+
+    def check(self, setting: Setting) -> None:
+        """`InputError`, with an option as its `where`, for options that do not fit the run's
+        facts."""
+
+    def plan(self, setting: Setting, who: Who, round: int) -> Plan:
+        """What this client's participation is."""
+        raise NotImplementedError
+
+    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+        """What the server works at this merge, beside decompression; averaging is not counted."""
+        return ()
+
+    def auxiliary(self, setting: Setting) -> Mapping[str, float]:
+        """Name → FLOPs per sample of its `auxiliary` work."""
+        return {}
+
+    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
+        """One call of that auxiliary work on so many made-up samples, by the functions that a
+        run calls, for `simfed calibrate measure`; None: it is never done on so many, or cannot
+        be timed by itself."""
+        return None
+
+    # ---- learning --------------------------------------------------------------------------------
+
+    def begin(self, kit: Any) -> State:
+        """The server's state before the first round."""
+        raise NotImplementedError
+
+    def first_losses(self, kit: Any, server: State) -> Losses:
+        """What a merge that changes nothing would have measured before the first round: where the
+        method has a `shared_loss`, what the first round's is compared with."""
+        return {}
+
+    def begin_client(self, kit: Any, who: Who) -> State:
+        """A client's own state, when it first takes part."""
+        return {}
+
+    def send(self, server: State, who: Who, round: int) -> Values:
+        """What this client is sent, named as its plan's `down`. It is not changed afterwards."""
+        return {}
+
+    def train(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> tuple[Values, State]:
+        """What the client sends, named as its plan's `up`, and its state afterwards.
+
+        Depends on its arguments only, and changes none of them. A method that leaves this as it is
+        says `local_steps` and `trained`, and has its clients trained together where that is faster,
+        with the same result.
+        """
+        steps = self.local_steps(kit, who, round, down, own)
+        [(after, _)] = kit.descend_each([(who, round, steps)])
+        return self.trained(kit, who, round, down, own, after)
+
+    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+        """The local training that a participation is."""
+        raise NotImplementedError
+
+    def trained(
+        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
+    ) -> tuple[Values, State]:
+        """What `train` answers, from the model `after` local training."""
+        raise NotImplementedError
+
+    def update_scale(self, kit: Any, round: int) -> float:
+        """What makes an update of this round a change of the model: −η of a gradient, −1 of a
+        difference of weights. Of methods that say `moves_point`."""
+        return -1.0
+
+    def sent(self, own: State, values: Values) -> State:
+        """The client's state once it knows what really travelled: `values` as the server decodes
+        them. For state that must follow what was sent and not what was meant."""
+        return own
+
+    def merge(
+        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[State, Losses]:
+        """The server's next state, and what it measured. `server` is not changed."""
+        return server, {}
+
+    def model(self, server: State, own: State, who: Who) -> Values:
+        """`weights` and `buffers` of the model that is evaluated for this client."""
+        raise NotImplementedError

@@ -1,0 +1,85 @@
+"""Which files the plug-ins of a run open, so that the run can say by place and content what it
+rests on.
+
+Seen is what Python opens for reading while a plug-in's own code asks for it: `open`, `np.load`,
+`Path.read_bytes`. Not seen: what a library in another language opens (it is named in the scenario,
+`plugins: [{file: parts.py, with: [mine.npz]}]`), modules that are imported, and files of installed
+packages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["opened_by", "sha256_of", "watch"]
+
+_SIMFED = str(Path(__file__).resolve().parents[1]) + os.sep
+_INSTALLED = tuple(
+    str(Path(place).resolve()) + os.sep for place in {sys.prefix, sys.base_prefix, _SIMFED}
+)
+_PIECE_BYTES = 1 << 20
+_NO_DATA = (".py", ".pyc", ".so")
+
+_watched: dict[str, str] = {}
+"""File of code → the digest by which its opened files are known."""
+_opened: dict[str, dict[str, None]] = {}
+_digests: dict[tuple[str, int, int], str] = {}
+
+
+def watch(file: Path, digest: str) -> None:
+    """From now on note what this file's code opens; `digest` is what the code is known by."""
+    if not _watched:
+        sys.addaudithook(_heard)
+    _watched[str(file)] = digest
+
+
+def opened_by(digest: str) -> list[str]:
+    """The files that this code has opened in this process, those that are there, sorted."""
+    return sorted(path for path in _opened.get(digest, ()) if _is_data(path))
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file; read again only when its size or time has changed."""
+    found = os.stat(path)
+    key = (os.path.abspath(path), found.st_size, found.st_mtime_ns)
+    if key not in _digests:
+        content = hashlib.sha256()
+        with open(path, "rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                content.update(piece)
+        _digests[key] = content.hexdigest()
+    return _digests[key]
+
+
+def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+    """Python's audit hook."""
+    if event != "open" or not isinstance(arguments[0], (str, bytes)) or not _reads(*arguments[1:]):
+        return
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name in _watched:
+            path = os.path.realpath(os.fsdecode(arguments[0]))
+            _opened.setdefault(_watched[name], {})[path] = None
+            return
+        if name.startswith(_SIMFED):  # a file that simfed opens on the plug-in's behalf
+            return
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def _reads(mode: object, flags: object) -> bool:
+    if isinstance(mode, str):
+        return not set(mode) & set("wax+")
+    return not isinstance(flags, int) or flags & (os.O_WRONLY | os.O_RDWR) == 0
+
+
+def _is_data(path: str) -> bool:
+    return (
+        os.path.isfile(path)
+        and not path.endswith(_NO_DATA)
+        and not path.startswith((*_INSTALLED, "/proc/", "/sys/", "/dev/"))
+    )

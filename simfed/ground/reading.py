@@ -1,0 +1,265 @@
+"""Text that people write in files, and a sentence for each way in which it cannot be read."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from simfed.ground.errors import InputError, closest
+
+__all__ = [
+    "MOST_CHARACTERS",
+    "compose_yaml",
+    "missing_file",
+    "named_in_errors",
+    "parse_yaml",
+    "read_text",
+    "why_unreadable",
+]
+
+MOST_CHARACTERS = 100_000_000
+"""Of a file that people write: more is no scenario, and would be read for minutes."""
+_PIECE_CHARACTERS = 1_000_000
+_MOST_NAMES = 1_000
+"""In a folder in which a name like the one that is missing is looked for."""
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a UTF-8 file, without a byte order mark; of at most `MOST_CHARACTERS`.
+
+    Raises: `InputError` that names the file.
+    """
+    pieces, length = [], 0
+    with named_in_errors(path), open(path, encoding="utf-8-sig") as file:
+        # in pieces: one `read` sets memory aside for all that it may be, whatever is there
+        while length <= MOST_CHARACTERS and (piece := file.read(_PIECE_CHARACTERS)):
+            pieces.append(piece)
+            length += len(piece)
+    if length > MOST_CHARACTERS:
+        allowed = f"a text of at most {MOST_CHARACTERS:,} characters"
+        raise InputError(allowed, where=str(path), got="more")
+    return "".join(pieces)
+
+
+@contextmanager
+def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What goes wrong with the file inside, as an `InputError` that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise missing_file(path) from None
+    except IsADirectoryError:
+        raise InputError("a file", where=str(path), problem="this is a folder") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = why_unreadable(error)
+        raise InputError(where=str(path), problem=f"cannot be read: {reason}") from None
+
+
+def missing_file(path: str | os.PathLike[str]) -> InputError:
+    """That there is no such file, with the name that it may have in its folder."""
+    folder, name = os.path.split(path)
+    try:
+        names = os.listdir(folder or ".")
+    except (OSError, ValueError):
+        names = []
+    stem, kind = os.path.splitext(name)
+    alike = {
+        os.path.splitext(other)[0]: other
+        for other in names[:_MOST_NAMES]
+        if os.path.splitext(other)[1].lower() == kind.lower()
+    }
+    near = closest(stem, alike)
+    hint = f"did you mean {alike[near]!r}?" if near else None
+    return InputError(where=str(path), problem="no such file", hint=hint)
+
+
+def why_unreadable(error: Exception) -> str:
+    """What the operating system says, or that it is no text."""
+    return getattr(error, "strerror", None) or "not UTF-8 text"
+
+
+def parse_yaml(text: str, *, where: str) -> Any:
+    """What YAML says, as people write it: `1e5` is a number, a key that stands twice is an error,
+    and keys may be called on, off, yes or no.
+
+    Raises: `InputError` that names the place and, where it is known, the line.
+
+    >>> parse_yaml("{k: 1e3, 32: 5 ms}", where="a.yaml")
+    {'k': 1000.0, 32: '5 ms'}
+    >>> parse_yaml("{on: 2 h, off: no}", where="a.yaml")
+    {'on': '2 h', 'off': False}
+    >>> parse_yaml("k: 1\\nk: 2", where="a.yaml")
+    Traceback (most recent call last):
+    simfed.ground.errors.InputError: a.yaml: line 2: not valid YAML: the key 'k' stands twice
+    """
+    try:
+        loader = _Loader(text)  # a SafeLoader
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_what_is_not_meant(node)
+        return loader.construct_document(node)
+    except yaml.reader.ReaderError as error:
+        problem = f"a character that YAML does not allow, U+{int(error.character):04X}"
+        where = f"{where}: line {text.count(chr(10), 0, error.position) + 1}"
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        if mark:
+            problem, mark = _in_words(problem, mark, text)
+        where = f"{where}: line {mark.line + 1}" if mark else where
+    except RecursionError:
+        problem = "nested too deeply"
+    except ValueError as error:  # a day or a number that looks like one and is none
+        problem = str(error)
+    except (AttributeError, LookupError, TypeError):  # PyYAML's, where a tag and its text disagree
+        problem = "a value that is not what its tag says"
+    raise InputError(where=where, problem=f"not valid YAML: {problem}")
+
+
+def compose_yaml(text: str) -> yaml.Node | None:
+    """The nodes of a YAML text with their places, for whom looks for a line. Raises: what PyYAML
+    does."""
+    node: yaml.Node | None = _Loader(text).get_single_node()
+    return node
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Where a line stands, counted from 0."""
+
+    line: int
+
+
+_GLUED = re.compile(r"\s*(?:- )?([\w-]+):([^\s:/].*)")
+"""A key and a value without the space between them."""
+
+
+def _in_words(problem: str, mark: Any, text: str) -> tuple[str, Any]:
+    """What the parser stumbled over as somebody would say it who sees the file, and its line."""
+    lines = text.splitlines()
+    here = lines[mark.line] if mark.line < len(lines) else ""
+    if "could not find expected ':'" in problem or "mapping values are not allowed" in problem:
+        for number in (mark.line, mark.line - 1):
+            glued = _GLUED.fullmatch(lines[number]) if 0 <= number < len(lines) else None
+            if glued:
+                key, value = glued.groups()
+                return f"a space follows a colon: '{key}: {value.strip()}'", _Line(number)
+        if "could not" in problem:
+            return "a line that is neither 'key: value' nor '- item'", _Line(max(mark.line - 1, 0))
+        if here[: mark.column].count(":"):
+            return "a second ': ' in one line; text with a colon belongs in quotes", mark
+        return _INDENTED, mark
+    if "'\\t'" in problem or "\t" in here[: len(here) - len(here.lstrip())]:
+        return "a tab, where YAML indents with spaces alone", mark
+    if "expected <block end>" in problem or "did not find expected key" in problem:
+        return _INDENTED, mark
+    if "unexpected end of stream" in problem:
+        return "a quote that is never closed", mark
+    if "expected ',' or" in problem:
+        closing = "}" if "'}'" in problem else "]"
+        return f"a comma, or the closing {closing}, is missing before this", mark
+    if "cannot start any token" in problem or "undefined alias" in problem:
+        sign = here[mark.column : mark.column + 1]
+        return f"text that begins with {sign} belongs in quotes", mark
+    return problem, mark
+
+
+_INDENTED = "a line indented otherwise than its neighbours; keys of one mapping begin in one column"
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's own keeps the last of two equal keys, and takes 1e5 for text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+_PLAIN = "tag:yaml.org,2002:"
+_KNOWN = {
+    f"{_PLAIN}{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "merge")
+}
+_MOST_VALUES = 1_000_000
+"""Keys and values of a file, each alias counted as what it stands for."""
+_MOST_DIGITS = 1_000
+"""Of a number as it is written."""
+
+
+def _refuse_what_is_not_meant(root: yaml.Node) -> None:
+    """Before anything is made of it. Raises: `yaml.MarkedYAMLError`."""
+    sizes: dict[int, int] = {}
+
+    def size_of(node: yaml.Node) -> int:
+        """How many values a node stands for; every node is looked at once."""
+        if id(node) in sizes:
+            return sizes[id(node)]
+        sizes[id(node)] = 1  # one that contains itself is found by PyYAML
+        problem = _problem_of(node)
+        if problem is None and not isinstance(node, yaml.ScalarNode):
+            inner = node.value
+            if isinstance(node, yaml.MappingNode):
+                inner = [part for pair in inner for part in pair]
+            sizes[id(node)] = 1 + sum(map(size_of, inner))
+            if sizes[id(node)] > _MOST_VALUES:
+                problem = f"aliases that multiply to more than {_MOST_VALUES:,} values"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return sizes[id(node)]
+
+    size_of(root)
+
+
+def _problem_of(node: yaml.Node) -> str | None:
+    """Why this node alone is refused."""
+    kind = node.tag.removeprefix(_PLAIN)
+    if node.tag not in _KNOWN:
+        if kind == "timestamp":
+            return f"{node.value} is a point in time, which no key takes; '{node.value}' is text"
+        return f"{kind} is no kind of value here"
+    if not isinstance(node, yaml.ScalarNode):
+        return None
+    text = node.value
+    if kind == "str" and re.search("[\0\ud800-\udfff]", text):
+        return "text with a null byte or half a character"
+    if kind not in ("int", "float"):
+        return None
+    if len(text) > _MOST_DIGITS:
+        return f"a number of {len(text):,} characters, where {_MOST_DIGITS:,} are allowed"
+    if ":" in text:
+        return f"{text} is a number to the base 60 in YAML 1.1; '{text}' is text"
+    if kind == "int" and re.match(r"[-+]?0[0-7_]+$", text):
+        return f"{text} is an octal number in YAML 1.1; write it without the 0, or '{text}' as text"
+    return None
+
+
+def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue  # what it brings stands beneath the keys written here
+        if key_node.tag.endswith(":bool") and key_node.value.lower() not in ("true", "false"):
+            key_node.tag = "tag:yaml.org,2002:str"  # `on: 2 h` means a key of this name
+        key = loader.construct_object(key_node, deep=True)
+        problem = None
+        if not isinstance(key, (str, int, float, bool)):
+            problem = "a key must be text"
+        elif key in seen:
+            problem = f"the key {key!r} stands twice"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
+        seen.add(key)
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_keys)

@@ -1,0 +1,458 @@
+"""Named parts: built-in ones, those of installed packages, and those a user registers.
+
+A registry maps a name to `"module:attribute"` (imported on first use, so that naming a model does
+not import torch) or to an object. Installed packages add theirs by an entry point in the group
+`simfed.<kind>s`; a script adds its own with `simfed.register(kind, name, object)`, and so does a
+file named by `--import FILE.py` (or, for processes that know of no command line, by the environment
+variable `SIMFED_IMPORT`), or by `plugins` in a scenario, once somebody has consented to run it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.opened import watch
+
+__all__ = [
+    "IMPORTS",
+    "REGISTRIES",
+    "NameOf",
+    "Only",
+    "Registry",
+    "import_file",
+    "import_part",
+    "is_consented",
+    "of_ones_own",
+    "register",
+    "registry",
+    "written",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NameOf:
+    """In the annotation of a part's option: the text is a name of this kind of part.
+
+    `strategy: Annotated[str, NameOf("compressor"), "the strategy"]`: scenarios check the name.
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, init=False)
+class Only:
+    """In the annotation of a key or an option: it says something only where another one has one of
+    `values`; without values: where the other one is given at all.
+
+    `beta2: Annotated[float, Only("optimizer", "adam", "yogi"), "memory of the squares"] = 0.99`:
+    a scenario that gives `beta2` beside another optimizer is refused with this as the reason. The
+    other key stands beside this one; with a dot, as in `network.model`, it is a path from the top
+    of the scenario. `needed`: where the key says something, it is required.
+
+    >>> print(Only("network.topology", "tree", "graph"))
+    network.topology tree or graph
+    """
+
+    key: str
+    values: tuple[Any, ...] = ()
+    needed: bool = False
+
+    def __init__(self, key: str, *values: Any, needed: bool = False) -> None:
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "needed", needed)
+
+    @property
+    def from_the_top(self) -> bool:
+        """Whether the scenario as a whole decides."""
+        return "." in self.key
+
+    def chosen(self, section: Any) -> Any:
+        """What the other key says, seen from the mapping that `key` starts at."""
+        return functools.reduce(getattr, self.key.split("."), section)
+
+    def holds(self, section: Any) -> bool:
+        """Whether the key says something there."""
+        chosen = self.chosen(section)
+        return chosen in self.values if self.values else bool(chosen)
+
+    def __str__(self) -> str:
+        return f"{self.key} {listed(map(written, self.values))}" if self.values else self.key
+
+
+def written(value: Any) -> str:
+    """A value as a scenario has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Registry:
+    """The names of one kind of part.
+
+    >>> kinds = Registry("colour", {"red": "builtins:str"})
+    >>> kinds.get("red") is str
+    True
+    """
+
+    def __init__(self, kind: str, builtin: dict[str, str]) -> None:
+        self.kind = kind
+        self.group = f"simfed.{_plural(kind).replace('-', '_')}"
+        self._builtin = dict(builtin)
+        self._added: dict[str, Any] = {}
+        self._installed: dict[str, Any] | None = None
+
+    def names(self) -> list[str]:
+        """All names, built-in first, then installed and registered ones."""
+        return list(dict.fromkeys([*self._builtin, *self._entry_points(), *self._added]))
+
+    def __contains__(self, name: object) -> bool:
+        here = (self._builtin, self._added, self._entry_points())
+        return isinstance(name, str) and any(name in names for names in here)
+
+    def origin(self, name: str) -> str:
+        """Where a name comes from: `built in`, `registered`, or the installed package's name."""
+        if name in self._added:
+            return "registered"
+        if name in self._builtin:
+            return "built in"
+        entry = self._entry_points()[name]
+        return entry.dist.name if entry.dist else "installed"
+
+    def get(self, name: str, *, where: str | None = None) -> Any:
+        """The part of this name; imports it on first use.
+
+        Raises: `InputError` with a did-you-mean for a name nobody registered.
+        """
+        if name in self._added or name in self._builtin:
+            part = self._added[name] if name in self._added else self._builtin[name]
+            if not isinstance(part, str):
+                return part
+            return import_part(part)
+        if name in self._entry_points():
+            return self._entry_points()[name].load()
+        raise self.unknown(name, where=where)
+
+    def unknown(self, name: object, *, where: str | None = None) -> InputError:
+        """The error for a name that is not here."""
+        return InputError(
+            listed(self.names()),
+            where=where,
+            got=name,
+            problem=f"no {self.kind} {name!r}",
+            hint=did_you_mean(str(name), self.names()) or OWN_PARTS,
+        )
+
+    def add(self, name: str, part: Any, *, replace: bool = False) -> None:
+        """Register `part` (an object or `"module:attribute"`) under `name` in this process."""
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"text as the name of a {self.kind}", got=name)
+        if not replace and name in self.names():
+            raise InputError("a new name", problem=f"there is a {self.kind} {name!r}")
+        self._added[name] = part
+
+    def own_parts(self) -> dict[str, Any]:
+        """The parts that were added in this process, and those of installed packages that were
+        loaded."""
+        loaded = {
+            name: getattr(sys.modules[entry.module], entry.attr, None)
+            for name, entry in self._entry_points().items()
+            if entry.module in sys.modules
+        }
+        return {**loaded, **self._added}
+
+    def remove(self, name: str) -> None:
+        """Forget a name that was added in this process."""
+        del self._added[name]
+
+    def _entry_points(self) -> dict[str, Any]:
+        if self._installed is None:
+            self._installed = {entry.name: entry for entry in entry_points(group=self.group)}
+            _import_named_files()
+        return self._installed
+
+
+OWN_PARTS = "parts of your own: --import FILE.py, or plugins: [FILE.py] in the scenario"
+
+IMPORTS = "SIMFED_IMPORT"
+"""The environment variable that names Python files to be run before names are looked up."""
+
+PLACES = "SIMFED_IMPORT_PLACES"
+"""And the one that says of copies among them where they lay, in JSON."""
+
+
+_IMPORTED = "simfed_import_"
+"""How the names of modules begin that were made of files."""
+
+
+def import_file(
+    path: str | os.PathLike[str], *, where: str | None = None, place: str | None = None
+) -> None:
+    """Run a Python file that registers parts of one's own: here, and in processes started from
+    here. Once per process, however often it, or a copy of it, is asked for.
+
+    `where` is what errors call the place that names it. `place`: of a copy, the folder where the
+    file lay, from which its code finds files of its own. Raises: `InputError` for a file that is
+    not there, or that raises.
+    """
+    file, where = Path(path).resolve(), where or f"--import {path}"
+    place = place or _places().get(str(file))
+    if place is not None and _is_same(file, Path(place) / file.name):
+        file, place = (Path(place) / file.name).resolve(), None
+    name = f"{_IMPORTED}{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
+    if name in sys.modules:
+        return
+    if not file.is_file():
+        raise InputError("a Python file", where=where, problem=f"no file {str(file)!r}")
+    if _is_imported(file):
+        return
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InputError("a Python file, NAME.py", where=where, got=file.name)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    setattr(module, _DIGEST, content_digest(file))
+    watch(file, content_digest(file))
+    if place is not None:
+        module.__file__ = str(Path(place) / file.name)
+        os.environ[PLACES] = json.dumps({**_places(), str(file): place})
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        at = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+              if frame.filename == str(file)]  # fmt: skip
+        line = f" (line {at[-1]})" if at else ""
+        raise InputError(
+            where=where, problem=f"{file.name} fails with {type(error).__name__}: {error}{line}"
+        ) from error
+    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*_named_files(), str(file)]))
+
+
+def is_consented(path: str | os.PathLike[str]) -> bool:
+    """Whether somebody has asked for this file to be run, in this process or in the one that
+    started it: by its name, or a copy of it."""
+    file = Path(path).resolve()
+    named = [Path(name) for name in _named_files()]
+    if file in named or not file.is_file():
+        return file in named
+    return _is_imported(file) or content_digest(file) in [
+        content_digest(one) for one in named if one.is_file()
+    ]
+
+
+_DIGEST = "__simfed_digest__"
+
+
+def _is_imported(file: Path) -> bool:
+    """Whether a file with this content was imported: a run directory keeps copies of plug-ins."""
+    digest = content_digest(file)
+    return any(
+        getattr(module, _DIGEST, None) == digest
+        for name, module in list(sys.modules.items())
+        if name.startswith(_IMPORTED)
+    )
+
+
+def content_digest(path: str | os.PathLike[str]) -> str:
+    """What a file of code is known by."""
+    return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+
+
+def _is_same(file: Path, other: Path) -> bool:
+    """Whether both are there, with the same content."""
+    return file.is_file() and other.is_file() and content_digest(file) == content_digest(other)
+
+
+def _places() -> dict[str, str]:
+    places: dict[str, str] = json.loads(os.environ.get(PLACES) or "{}")
+    return places
+
+
+def _named_files() -> list[str]:
+    return [path for path in os.environ.get(IMPORTS, "").split(os.pathsep) if path]
+
+
+_looked = False
+
+
+def _import_named_files() -> None:
+    """Those of `SIMFED_IMPORT`."""
+    global _looked
+    if not _looked:
+        _looked = True
+        for path in _named_files():
+            import_file(path)
+
+
+def import_part(name: str) -> Any:
+    """What `"module:attribute"` names; its module is imported.
+
+    >>> import_part("math:pi") > 3
+    True
+    """
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def of_ones_own(error: BaseException) -> str | None:
+    """One sentence for an error that a part of the user's raised: which part, how it was called,
+    what it said and where. None for errors of no such part.
+
+    A part is known by the file of its code; where several stand in one file, by the name of the
+    function or of the method's class as far as that tells.
+    """
+    files: dict[str, list[tuple[str, str, Any]]] = {}
+    for kind, known in REGISTRIES.items():
+        for name, part in known.own_parts().items():
+            with contextlib.suppress(TypeError, OSError):
+                files.setdefault(inspect.getfile(part), []).append((kind, name, part))
+    frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
+    mine = [frame for frame in frames if frame.filename in files]
+    if not mine:
+        return None
+    called, last = mine[0], mine[-1]
+    code = called.frame.f_code
+    parts = files[called.filename]
+    of_class = type(called.frame.f_locals.get("self"))
+    known_as = [(kind, name) for kind, name, part in parts if part is of_class
+                or getattr(part, "__code__", None) is code] or [parts[0][:2]]  # fmt: skip
+    kind, name = known_as[0]
+    asked = [word for word in code.co_varnames[: code.co_argcount] if word != "self"]
+    said = f"{type(error).__name__}: {error}".partition("\n")[0]
+    where = f"{Path(last.filename).name}, line {last.lineno}, in {last.function}"
+    return (
+        f"your {kind} {name!r}, called as {called.function}({', '.join(asked)}), raised {said} "
+        f"({where}; --debug shows more)"
+    )
+
+
+def _plural(kind: str) -> str:
+    return kind[:-1] + "ies" if kind.endswith("y") else kind + "s"
+
+
+REGISTRIES: dict[str, Registry] = {
+    r.kind: r
+    for r in (
+        Registry(
+            "compressor",
+            {
+                "top-k": "simfed.compress:TopK",
+                "random-k": "simfed.compress:RandomK",
+                "periodic-k": "simfed.compress:PeriodicK",
+                "dense": "simfed.compress:Dense",
+                "qsgd": "simfed.compress:QSGD",
+                "terngrad": "simfed.compress:TernGrad",
+                "ef-sign": "simfed.compress:EFSign",
+                "fp16": "simfed.compress:FP16",
+                "bf16": "simfed.compress:BF16",
+                "dgc": "simfed.compress:DGC",
+                "adacomp": "simfed.compress:AdaComp",
+                "ef21": "simfed.compress:EF21",
+                "detached-ef": "simfed.compress:DetachedEF",
+                "powersgd": "simfed.compress:PowerSGD",
+                "svd": "simfed.compress:SVD",
+            },
+        ),
+        Registry(
+            "policy",
+            {
+                "uniform": "simfed.policy:Uniform",
+                "ascend": "simfed.policy:Ascend",
+                "exp3": "simfed.policy:Exp3",
+                "exp3-ix": "simfed.policy:Exp3Ix",
+                "exp3.s": "simfed.policy:Exp3S",
+                "ucb1": "simfed.policy:Ucb1",
+                "d-ucb": "simfed.policy:DiscountedUcb",
+                "sw-ucb": "simfed.policy:SlidingWindowUcb",
+                "thompson": "simfed.policy:Thompson",
+                "adaptive-k": "simfed.policy:AdaptiveK",
+                "energy-share": "simfed.policy:EnergyShare",
+                "balance": "simfed.policy:Balance",
+            },
+        ),
+        Registry(
+            "model",
+            {
+                "lenet5": "simfed.learn.models:LeNet5",
+                "lenet5-half": "simfed.learn.models:LeNet5Half",
+                "resnet18": "simfed.learn.models:ResNet18",
+                "wresnet40-2": "simfed.learn.models:WResNet40x2",
+                "logistic-regression": "simfed.learn.models:LogisticRegression",
+                "perceptron": "simfed.learn.models:Perceptron",
+            },
+        ),
+        Registry(
+            "dataset",
+            {
+                "mnist-mini": "simfed.learn.data:MNIST_MINI",
+                "mnist": "simfed.learn.data:MNIST",
+                "fashion-mnist": "simfed.learn.data:FASHION_MNIST",
+                "cifar10": "simfed.learn.data:CIFAR10",
+            },
+        ),
+        Registry(
+            "selection",
+            {
+                "all": "simfed.fleet.selection:All",
+                "uniform": "simfed.fleet.selection:UniformSelection",
+                "by-samples": "simfed.fleet.selection:BySamples",
+                "fastest": "simfed.fleet.selection:Fastest",
+                "oort": "simfed.fleet.selection:Oort",
+            },
+        ),
+        Registry(
+            "method",
+            {
+                "fedkd": "simfed.learn.methods.fedkd:FedKD",
+                "fedavg": "simfed.learn.methods.fedavg:FedAvg",
+                "fedprox": "simfed.learn.methods.fedprox:FedProx",
+                "fedopt": "simfed.learn.methods.fedopt:FedOpt",
+                "scaffold": "simfed.learn.methods.scaffold:Scaffold",
+                "fedbuff": "simfed.learn.methods.fedbuff:FedBuff",
+                "fedasync": "simfed.learn.methods.fedasync:FedAsync",
+                "feddf": "simfed.learn.methods.feddf:FedDF",
+                "fedmd": "simfed.learn.methods.fedmd:FedMD",
+                "kt-pfl": "simfed.learn.methods.kt_pfl:KtPfl",
+                "local-only": "simfed.learn.methods.local_only:LocalOnly",
+                "fedproto": "simfed.learn.methods.fedproto:FedProto",
+                "fedtgp": "simfed.learn.methods.fedtgp:FedTGP",
+                "fedgen": "simfed.learn.methods.fedgen:FedGen",
+                "fedal": "simfed.learn.methods.fedal:FedAL",
+                "fedkd-mutual": "simfed.learn.methods.fedkd_mutual:FedKDMutual",
+            },
+        ),
+        Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load
+    )
+}
+
+
+def registry(kind: str) -> Registry:
+    """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or
+    `device`."""
+    if kind not in REGISTRIES:
+        raise InputError(
+            f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
+        )
+    return REGISTRIES[kind]
+
+
+def register(kind: str, name: str, part: Any, *, replace: bool = False) -> None:
+    """Make a part of your own usable by its name in scenarios loaded afterwards.
+
+    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`; `part`
+    is what the built-in ones are (a device: the path of a calibration profile; see
+    `docs/extending.md`), or the string `"module:attribute"` to import it on first use.
+    """
+    registry(kind).add(name, part, replace=replace)

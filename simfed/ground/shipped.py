@@ -1,0 +1,26 @@
+"""Where the files lie that come with simfed beside its code: profiles of devices, pages of its
+documentation."""
+
+from __future__ import annotations
+
+import site
+import sys
+from pathlib import Path
+
+__all__ = ["shipped_folders"]
+
+
+def shipped_folders(name: str) -> tuple[Path, ...]:
+    """Where the folder `name` may lie, the likeliest place first: beside the code in a clone, else
+    below `share/simfed` of wherever the wheel was installed (environment, user, `--target`).
+
+    >>> any((folder / "scenario.md").is_file() for folder in shipped_folders("docs"))
+    True
+    """
+    beside = Path(__file__).resolve().parents[2]
+    if (beside / "setup.cfg").is_file():
+        return (beside / name,)
+    # site-packages stands below lib/pythonX.Y of the place that data go to
+    above = beside.parents[2:3]
+    places = (Path(sys.prefix), *above, Path(site.getuserbase()), beside)
+    return tuple(dict.fromkeys(place / "share" / "simfed" / name for place in places))

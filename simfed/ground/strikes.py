@@ -1,0 +1,143 @@
+"""Strikes: intervals in which something does not work, drawn for one link, device or server.
+
+Times between strikes and their lengths are drawn alternately, from time 0 on; draw number j hangs
+on the run's seed, the kind of fault, whom it strikes and j alone. So every answer is a function of
+the instant: asking in another order, twice, or after a resumed run changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simfed.ground.distributions import Law
+from simfed.ground.errors import RunFailed
+from simfed.ground.seeding import Streams
+
+__all__ = ["Exponential", "Rhythm", "Strikes"]
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+_BLOCK = 64
+"""Strikes that are drawn at once."""
+_MOST_STRIKES = 1_000_000
+"""Of one link or device in a run: beyond that the times between them are a mistake."""
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """Times without memory, of this mean.
+
+    >>> Exponential(2.0).quantile(np.array([0.5])).round(3)
+    array([1.386])
+    """
+
+    mean: float
+    low = 0.0
+    high = math.inf
+    attains_low = False
+
+    def quantile(self, u: Floats) -> Floats:
+        return -self.mean * np.log1p(-u)
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """How often something strikes, and for how long, both in seconds."""
+
+    between: Law
+    """From the end of a strike (or time 0) to the beginning of the next."""
+    lasts: Law
+
+
+class Strikes:
+    """The strikes of one kind that one link, device or server meets: [from, to), in order.
+
+    Their *borders* are numbered: strike j begins at border 2j and ends at border 2j + 1. Nothing is
+    drawn before somebody asks; what is kept is one block of borders and an instant per block.
+
+    >>> from simfed.ground.distributions import Discrete
+    >>> strikes = Strikes(Rhythm(Discrete((10.0,)), Discrete((2.0,))), Streams(0), "freeze", 3)
+    >>> [strikes.border_s(n) for n in range(4)], strikes.passed(11.0)
+    ([10.0, 12.0, 22.0, 24.0], 1)
+    >>> strikes.stretch(9.0, 3.0)
+    (5.0, [(1.0, 2.0)])
+    """
+
+    __slots__ = ("_block", "_borders", "_ends", "_keys", "_rhythm", "_streams")
+
+    def __init__(self, rhythm: Rhythm, streams: Streams, *keys: int | str) -> None:
+        self._rhythm = rhythm
+        self._streams = streams
+        self._keys = keys
+        self._ends = array("d", [0.0])
+        """When each block begins: at the end of the last strike before it."""
+        self._block = -1
+        self._borders = array("d")
+
+    def border_s(self, number: int) -> float:
+        """The instant of a border."""
+        self._load(number // (2 * _BLOCK))
+        return self._borders[number % (2 * _BLOCK)]
+
+    def passed(self, at_s: float) -> int:
+        """How many borders are not after an instant; where it is odd, a strike is under way."""
+        while self._ends[-1] <= at_s:
+            self._load(len(self._ends) - 1)
+        block = max(bisect_right(self._ends, at_s) - 1, 0)
+        self._load(block)
+        return 2 * _BLOCK * block + bisect_right(self._borders, at_s)
+
+    def stretch(self, start_s: float, work_s: float) -> tuple[float, list[tuple[float, float]]]:
+        """(seconds that `work_s` of work takes from `start_s` on, the strikes within them as
+        pairs (seconds since the start, length)). Work that ends as a strike begins has ended."""
+        pieces: list[tuple[float, float]] = []
+        if work_s <= 0:
+            return work_s, pieces
+        number, total_s, left_s = self.passed(start_s), 0.0, work_s
+        free_from_s = start_s
+        if number % 2:
+            free_from_s = self.border_s(number)
+            total_s = free_from_s - start_s
+            pieces.append((0.0, total_s))
+            number += 1
+        while (free_s := self.border_s(number) - free_from_s) < left_s:
+            free_from_s = self.border_s(number + 1)
+            length_s = free_from_s - self.border_s(number)
+            pieces.append((total_s + free_s, length_s))
+            total_s += free_s + length_s
+            left_s -= free_s
+            number += 2
+        return total_s + left_s, pieces
+
+    def _load(self, block: int) -> None:
+        """Have the borders of this block at hand."""
+        while self._block != block:
+            nearest = min(block, len(self._ends) - 1)
+            if nearest * _BLOCK >= _MOST_STRIKES:
+                raise RunFailed(
+                    f"faults: {' '.join(map(str, self._keys))} is struck more than "
+                    f"{_MOST_STRIKES:,} times by {self._ends[-1]:g} s; a longer time `between` "
+                    "strikes is needed"
+                )
+            self._borders = self._drawn(nearest)
+            self._block = nearest
+            if nearest == len(self._ends) - 1:
+                self._ends.append(self._borders[-1])
+
+    def _drawn(self, block: int) -> array[float]:
+        first = 2 * _BLOCK * block
+        numbers = np.arange(first, first + 2 * _BLOCK)
+        u = self._streams.uniform_at(
+            "fault", *self._keys, client=np.zeros_like(numbers), number=numbers
+        )
+        lengths_s = np.empty(2 * _BLOCK)
+        lengths_s[0::2] = self._rhythm.between.quantile(u[0::2])
+        lengths_s[1::2] = self._rhythm.lasts.quantile(u[1::2])
+        lengths_s[0] += self._ends[block]
+        return array("d", np.cumsum(lengths_s).tolist())

@@ -1,0 +1,125 @@
+"""Columns of numbers out of a CSV or Parquet file that a user wrote.
+
+CSV has a header line; commas separate; `#` begins a comment. What is read are numbers alone, so
+nothing in a file can be run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.reading import missing_file
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["read_columns"]
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+_PARQUET = (".parquet", ".pq")
+
+MOST_FILE_BYTES = 2_000_000_000
+"""Of a table, which is read as a whole."""
+
+
+def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Floats]:
+    """The columns of these names, as float64, all of the same length, at least one row.
+
+    Raises: `InputError` that names the file, and the column and row of what is no finite number.
+    """
+    _check_size(path)
+    frame = _parquet(path, names) if Path(path).suffix.lower() in _PARQUET else _csv(path, names)
+    if not len(frame):
+        raise InputError("a table with at least one row", where=str(path), problem="it has no row")
+    return {name: _numbers(frame[name], f"{path}: column {name}") for name in names}
+
+
+def _csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
+    import pandas
+
+    try:
+        header = pandas.read_csv(path, comment="#", nrows=0, skipinitialspace=True)
+        _check_names(path, names, [str(name) for name in header.columns])
+        return pandas.read_csv(
+            path, comment="#", usecols=list(names), skipinitialspace=True, encoding="utf-8-sig"
+        )
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except ValueError as error:  # pandas' own errors, and bytes that are no text
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            "a table in CSV with a header line",
+            where=str(path),
+            problem=f"cannot be read: {reason}",
+        ) from None
+
+
+def _parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            _check_names(path, names, file.schema_arrow.names)
+            return file.read(columns=list(names)).to_pandas()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except ArrowInvalid:
+        raise InputError("a Parquet file", where=str(path), problem="this is none") from None
+
+
+def _check_size(path: str | os.PathLike[str]) -> None:
+    try:
+        found = Path(path).stat()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if stat.S_ISREG(found.st_mode) and found.st_size > MOST_FILE_BYTES:
+        allowed = f"a table of at most {MOST_FILE_BYTES:,} bytes"
+        raise InputError(allowed, where=str(path), got=found.st_size)
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise InputError(
+            "a file", where=str(path), problem="this is a device or a pipe"
+        )  # a device or a pipe
+
+
+def _check_names(path: object, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if known.count(name) != 1:
+            allowed = f"a column of the table: {listed(known)}"
+            hint = "it stands twice" if name in known else did_you_mean(name, known)
+            raise InputError(allowed, where=str(path), got=name, hint=hint)
+
+
+def _unreadable(path: str | os.PathLike[str], error: OSError) -> InputError:
+    if isinstance(error, FileNotFoundError):
+        return missing_file(path)
+    return InputError(where=str(path), problem=f"cannot be read: {error.strerror or error}")
+
+
+def _as_float(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (OverflowError, TypeError, ValueError):
+        return np.nan
+
+
+def _numbers(column: pandas.Series, where: str) -> Floats:
+    import pandas
+
+    try:
+        values: Floats = pandas.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    except OverflowError:  # whole numbers of hundreds of digits, as Python has them
+        values = np.array([_as_float(value) for value in column])
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        got = column.iloc[int(bad[0])]
+        shown = "nothing" if pandas.isna(got) else str(got)[:40]
+        raise InputError("a finite number", where=f"{where}, row {int(bad[0]) + 1}", got=shown)
+    return values

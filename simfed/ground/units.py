@@ -1,0 +1,187 @@
+"""Quantities with units: text in files, base units (seconds, bytes, bytes/s, watts) inside.
+
+Prefixes are decimal (1 Mbps = 10^6 bit/s); `KiB`, `MiB`, `GiB` are the binary ones. A bare number
+is refused, except 0, because 20 could be anything. `Mb` is refused as a rate: it is an amount. The
+prefix of a rate in bits may be small (`50 mbps`): nobody means a thousandth of a bit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from simfed.ground.errors import InputError
+
+__all__ = [
+    "counted",
+    "format_bytes",
+    "format_duration",
+    "format_rate",
+    "parse_duration",
+    "parse_power",
+    "parse_rate",
+    "parse_size",
+    "plain_number",
+]
+
+_QUANTITY = re.compile(r"^\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµμ/]*)\s*$")
+
+_DURATIONS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_LOWER = {p.lower(): m for p, m in _PREFIXES.items()}
+_BITS_PER_S = {p + unit: m for p, m in {**_LOWER, **_PREFIXES}.items() for unit in ("bps", "bit/s")}
+_BYTES_PER_S = {p + "B/s": m for p, m in _PREFIXES.items()}
+_BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_BYTES = {**{p + "B": m for p, m in _PREFIXES.items()}, **_BINARY}
+_BITS = {p + unit: m for p, m in _PREFIXES.items() for unit in ("bit", "b")}
+_WATTS = {"mW": 1e-3, "W": 1.0, "kW": 1e3}
+
+_LEAST, _MOST = 1e-18, 1e18
+"""Of seconds, bytes, bytes per second, watts: beyond them, times become 0 or infinite."""
+
+
+def parse_duration(text: object, *, where: str | None = None) -> float:
+    """Seconds from `20 ms`, `1.5 s`, `2 h`; not negative.
+
+    >>> parse_duration("20 ms")
+    0.02
+    """
+    return _parse(text, _DURATIONS, "a duration with its unit such as 20 ms", where)
+
+
+def parse_rate(text: object, *, where: str | None = None) -> float:
+    """Bytes per second from `50 Mbps`, `6.25 MB/s`; not negative.
+
+    >>> parse_rate("50 Mbps"), parse_rate("50 mbps")
+    (6250000.0, 6250000.0)
+    """
+    scales = {**{u: m / 8 for u, m in _BITS_PER_S.items()}, **_BYTES_PER_S}
+    return _parse(text, scales, "a rate with its unit such as 20 Mbps", where)
+
+
+def parse_size(text: object, *, where: str | None = None) -> float:
+    """Bytes from `10 MB`, `4 KiB`, `800 kbit`; not negative.
+
+    >>> parse_size("10 MB")
+    10000000.0
+    """
+    scales = {**{u: m / 8 for u, m in _BITS.items()}, **_BYTES}
+    return _parse(text, scales, "a size with its unit such as 10 MB", where)
+
+
+def parse_power(text: object, *, where: str | None = None) -> float:
+    """Watts from `5 W`, `300 mW`; not negative."""
+    return _parse(text, _WATTS, "a power with its unit such as 5 W", where)
+
+
+def plain_number(value: object) -> float:
+    """A finite number without a unit as a float; NaN for whatever is none, or is none that a float
+    can hold.
+
+    >>> plain_number(3), plain_number(True), plain_number("3"), plain_number(10**400)
+    (3.0, nan, nan, nan)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        return math.nan
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def _parse(text: object, scales: dict[str, float], allowed: str, where: str | None) -> float:
+    error = InputError(allowed, where=where, got=text)
+    if isinstance(text, bool):
+        raise error
+    if isinstance(text, (int, float)):
+        if text == 0:
+            return 0.0
+        raise error
+    match = _QUANTITY.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise error
+    number, unit = float(match[1]), match[2]
+    if unit not in scales or not math.isfinite(number) or number < 0:
+        raise error
+    value = number * scales[unit]
+    written = float(match[1].lower().partition("e")[0])  # 1e-400 is no 0, but becomes one
+    if written and not _LEAST <= value <= _MOST:
+        hint = "too large to be meant" if value > 1 else "too small to be meant"
+        raise InputError(allowed, where=where, got=text, hint=hint)
+    return value
+
+
+def counted(n: int, what: str, plural: str | None = None) -> str:
+    """So many of something, for people.
+
+    >>> counted(1, "round"), counted(2000, "round"), counted(0, "trajectory", "trajectories")
+    ('1 round', '2,000 rounds', '0 trajectories')
+    """
+    return f"{n:,} {what if n == 1 else plural or f'{what}s'}"
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds for people: three significant digits and a fitting unit.
+
+    >>> [format_duration(s) for s in (0, 2.5e-7, 0.0123, 4.98, 250, 7300)]
+    ['0 s', '250 ns', '12.3 ms', '4.98 s', '4 min 10 s', '2 h 2 min']
+    """
+    if not math.isfinite(seconds):
+        return str(seconds)
+    size = abs(seconds)
+    if size == 0:
+        return "0 s"
+    for scale, unit in ((1e-6, "ns"), (1e-3, "µs"), (1.0, "ms")):
+        if size < scale * 0.9995:
+            return f"{seconds / (scale * 1e-3):.3g} {unit}"
+    if size < 59.95:
+        return f"{seconds:.3g} s"
+    whole = round(size)
+    sign = "-" if seconds < 0 else ""
+    if whole < 3600:
+        return f"{sign}{whole // 60} min {whole % 60} s"
+    minutes = round(size / 60)
+    if minutes < 48 * 60:
+        return f"{sign}{minutes // 60} h {minutes % 60} min"
+    hours = round(size / 3600)
+    return f"{sign}{hours // 24} d {hours % 24} h"
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Bytes for people, decimal prefixes.
+
+    >>> [format_bytes(b) for b in (0, 999, 5993.5, 44.7e6)]
+    ['0 B', '999 B', '5.99 kB', '44.7 MB']
+    """
+    return _decimal(size_bytes, "B")
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """A rate for people, in bit/s as networks are sold.
+
+    >>> format_rate(6.25e6)
+    '50 Mbps'
+    """
+    return _decimal(bytes_per_s * 8, "bps")
+
+
+def _decimal(value: float, unit: str) -> str:
+    if not math.isfinite(value):
+        return f"{value} {unit}"
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale * 0.9995:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"

@@ -1,0 +1,110 @@
+"""What links carried, kept as numbers instead of as an object each: there are several per transfer,
+and whoever records them wants columns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from simfed.ground.vocabulary import LinkUse
+
+__all__ = ["LinkUses"]
+
+_EACH = 6
+"""Numbers of a use: link, from and to on the network's clock, bytes, capacity, flows."""
+
+
+class LinkUses:
+    """A list of `LinkUse`, in columns. Given to a `Network` as its `on_use`, it is filled.
+
+    >>> import simpy
+    >>> from simfed.net import Network, Star
+    >>> env, uses = simpy.Environment(), LinkUses()
+    >>> network = Network(env, Star(1, up_bytes_per_s=4.0), on_use=uses)
+    >>> env.run(network.send(0, 30.0).done)
+    7.5
+    >>> [(use.link, use.from_s, use.to_s, use.bytes) for use in uses]
+    [('client-0/up', 0.0, 7.5, 30.0)]
+    """
+
+    __slots__ = ("_epochs", "_named", "_numbers", "_own_name_of")
+
+    def __init__(self, name_of: Callable[[int], str] | None = None) -> None:
+        """`name_of`: a link's name by its number; a network tells."""
+        self._own_name_of = name_of
+        self._named: dict[str, int] = {}
+        """The numbers, below 0, of links that came with their names."""
+        self._numbers = array("d")
+        self._epochs: list[tuple[int, float]] = []
+        """(first number, the instant at which its clock began), wherever that changes."""
+
+    def __len__(self) -> int:
+        return len(self._numbers) // _EACH
+
+    def __iter__(self) -> Iterator[LinkUse]:
+        links, from_s, to_s, carried, capacity, flows = self.columns()
+        yield from map(LinkUse, links, from_s, to_s, carried, capacity, flows)
+
+    def names_by(self, name_of: Callable[[int], str]) -> None:
+        """Have links called so from now on."""
+        self._own_name_of = name_of
+
+    def name_of(self, link: int) -> str:
+        """A link's name by its number."""
+        if link < 0:
+            return list(self._named)[-1 - link]
+        assert self._own_name_of is not None
+        return self._own_name_of(link)
+
+    def append(self, use: LinkUse) -> None:
+        """One more."""
+        link = self._named.setdefault(use.link, -1 - len(self._named))
+        self.add((link, *use[1:]), 0.0)
+
+    def add(self, numbers: Sequence[float], epoch_s: float) -> None:
+        """Uses one after another: link, from and to (s since `epoch_s`), bytes, capacity, flows."""
+        if not self._epochs or self._epochs[-1][1] != epoch_s:
+            self._epochs.append((len(self._numbers), epoch_s))
+        self._numbers.extend(numbers)
+
+    def extend(self, others: LinkUses) -> None:
+        """Those of another list over the same links, behind these."""
+        if others._named:
+            for use in others:
+                self.append(use)
+            return
+        self._own_name_of = others._own_name_of or self._own_name_of
+        here = len(self._numbers)
+        self._epochs += [(here + first, epoch_s) for first, epoch_s in others._epochs]
+        self._numbers.extend(others._numbers)
+
+    def clear(self) -> None:
+        """Empty it."""
+        del self._numbers[:]
+        self._epochs.clear()
+
+    def intervals(self) -> Iterator[tuple[int, float, float]]:
+        """(link's number, from, to) of each, as instants."""
+        numbers = self._numbers.tolist()
+        ends = [*(first for first, _ in self._epochs[1:]), len(numbers)]
+        for (first, epoch_s), end in zip(self._epochs, ends, strict=False):  # of none, one end
+            for at in range(first, end, _EACH):
+                yield int(numbers[at]), epoch_s + numbers[at + 1], epoch_s + numbers[at + 2]
+
+    def columns(self) -> list[list[object]]:
+        """Those of `LinkUse`, in their order."""
+        table = np.frombuffer(self._numbers, np.float64).reshape(-1, _EACH)
+        begins = [first // _EACH for first, _ in self._epochs]
+        epoch_s = np.repeat([of for _, of in self._epochs], np.diff([*begins, len(table)]))
+        numbers, place = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
+        names = [self.name_of(link) for link in numbers.tolist()]
+        return [
+            [names[of] for of in place.tolist()],
+            (epoch_s + table[:, 1]).tolist(),
+            (epoch_s + table[:, 2]).tolist(),
+            table[:, 3].tolist(),
+            table[:, 4].tolist(),
+            table[:, 5].astype(np.int64).tolist(),
+        ]

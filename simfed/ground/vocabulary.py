@@ -1,0 +1,36 @@
+"""Words and facts that several rooms share: each stands here once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple, get_args
+
+__all__ = ["CHOICES", "INDEX_CODES", "OUTCOMES", "RELEVANT_RATIO", "IndexCode", "LinkUse", "Reason"]
+
+RELEVANT_RATIO = 1.05
+"""What is sooner by less is no verdict."""
+
+OUTCOMES = ("aggregated", "late", "dropped", "failed")
+"""What became of a participation."""
+
+Reason = Literal["warm-up", "explore", "exploit", "fixed", "forced"]
+CHOICES: tuple[Reason, ...] = get_args(Reason)
+"""Why an arm was chosen."""
+
+IndexCode = Literal["ideal", "fixed", "raw32", "bitmap", "rice", "seeded"]
+INDEX_CODES: tuple[IndexCode, ...] = get_args(IndexCode)
+"""How the indices of a payload's entries travel."""
+
+
+class LinkUse(NamedTuple):
+    """Constant use of one link over one interval, in which its flows and its capacity stayed the
+    same.
+
+    A row of `links.parquet`: the annotations are its schema and the meanings of its columns.
+    """
+
+    link: Annotated[str, "its name in the topology"]
+    from_s: Annotated[float, "instant"]
+    to_s: Annotated[float, "instant"]
+    bytes: Annotated[float, "moved in the interval"]
+    capacity_bytes_per_s: Annotated[float, "of the link in the interval"]
+    flows: Annotated[int, "transfers on the link in the interval"]

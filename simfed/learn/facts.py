@@ -1,0 +1,81 @@
+"""What is known of a model or a data set without building or reading it: sizes, shapes and work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simfed.ground.errors import InputError
+
+__all__ = ["PUBLISHED_DATASETS", "DatasetFacts", "ModelFacts", "image_shape"]
+
+BYTES_PER_VALUE = 4
+"""Weights and running statistics are 32-bit floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetFacts:
+    """What is known of a data set without reading it."""
+
+    input_shape: tuple[int, ...]
+    """Shape of one sample, (channels, height, width) for images."""
+    classes: int
+    train_samples: int
+    test_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Size and work of one model on samples of one shape.
+
+    FLOPs count the convolutions and matrix products alone (a multiply-add is 2); normalisation,
+    activations, pooling and biases are left out.
+    """
+
+    input_shape: tuple[int, ...]
+    classes: int
+    parameters: int
+    """d: trainable parameters, the length of the flat gradient."""
+    buffers: int
+    """Running statistics (floating-point buffers); step counters are not counted."""
+    forward_flops: int
+    """FLOPs of one sample's forward pass."""
+    train_flops: int
+    """FLOPs of one sample's forward and backward pass (no gradient for the input itself)."""
+    features: int = 0
+    """Inputs of the last linear layer, the length of an embedding; 0: not known."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Of the trainable parameters, in the order of the flat vector; empty: not known."""
+    names: tuple[str, ...] = ()
+    """Theirs, as `module.named_parameters()` has them; empty: not known."""
+
+    @property
+    def parameter_bytes(self) -> int:
+        """The dense weights on the wire, 32 bits each."""
+        return BYTES_PER_VALUE * self.parameters
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The running statistics on the wire, 32 bits each."""
+        return BYTES_PER_VALUE * self.buffers
+
+
+def image_shape(model: str, input_shape: tuple[int, ...], smallest: int) -> tuple[int, ...]:
+    """`input_shape` as (channels, height, width) of at least `smallest` pixels, or an
+    `InputError`."""
+    if len(input_shape) != 3 or min(input_shape[1:]) < smallest or input_shape[0] < 1:
+        raise InputError(
+            (
+                f"images (channels, height, width) of at least {smallest}×{smallest} pixels for "
+                f"model {model}"
+            ),
+            got=tuple(input_shape),
+        )
+    return tuple(input_shape)
+
+
+PUBLISHED_DATASETS: dict[str, DatasetFacts] = {
+    "mnist-mini": DatasetFacts((1, 28, 28), 10, 10_000, 2_000),
+    "mnist": DatasetFacts((1, 28, 28), 10, 60_000, 10_000),
+    "fashion-mnist": DatasetFacts((1, 28, 28), 10, 60_000, 10_000),
+    "cifar10": DatasetFacts((3, 32, 32), 10, 50_000, 10_000),
+}

@@ -1,0 +1,285 @@
+"""What becomes of a client's update between its training and the server: residuals, compression,
+and what the server takes the upload for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from simfed.compress.choice import Choice
+from simfed.compress.codec import Chain, Codec, Payload
+from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for, undo
+from simfed.compress.selection import entries_for
+from simfed.fleet.tasks import Tasks
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.method import Field, Who
+from simfed.ground.seeding import Streams
+from simfed.learn.memory import Arena
+
+__all__ = ["Encoder", "Received", "Residuals", "Sent", "Sparse", "as_received", "require_finite"]
+
+_LARGE = 1 << 20
+"""Entries from which a residual has pages of its own, of the large kind."""
+
+
+class Sparse(NamedTuple):
+    """A flat vector with zeros but at `indices`, which are distinct and sorted."""
+
+    indices: Tensor
+    values: Tensor
+    length: int
+
+
+def _dense(value: Any) -> Tensor:
+    """A tensor, or what a `Sparse` stands for."""
+    if isinstance(value, Sparse):
+        return value.values.new_zeros(value.length).index_copy_(0, value.indices, value.values)
+    whole: Tensor = value
+    return whole
+
+
+class Received(Mapping[str, Tensor]):
+    """An upload as the server got it, by the names of its fields; what came as a few entries is
+    made dense when it is asked for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        """values: tensors, or `Sparse` ones."""
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return _dense(self._values[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def change(self, name: str) -> Any:
+        """As it came: see `Arrival.change`."""
+        return self._values[name]
+
+
+class Sent(NamedTuple):
+    """What became of one compressed field."""
+
+    value: Any
+    """What the server takes it for: a tensor, or [indices, values, length] of a `Sparse`."""
+    k: int
+    """Entries that the codec was to keep."""
+    memory: Any
+    """What the codec remembers of this client afterwards."""
+    if_lost: Any
+    """What it is to remember instead if the upload is lost."""
+    wire_bytes: float | None = None
+    """Its size where that depends on the data."""
+
+
+class Residuals:
+    """What compression has left out, per client and field.
+
+    Where processes share the work, every client of the scenario has a row in memory that all of
+    them see; pages cost nothing before they are written. Else a client has one from its first
+    participation on.
+    """
+
+    def __init__(self, arena: Arena, tasks: Tasks, clients: Mapping[str, Any] | None) -> None:
+        """clients: of each prototype, where processes share the work."""
+        self._arena = arena
+        self._rows: dict[tuple[int, str], Tensor] = {}
+        self.used: set[tuple[int, str]] = set()
+        """(client, field) of those that were written."""
+        self._shared: dict[tuple[str, str], Tensor] = {}
+        self._place: dict[int, int] = {}
+        for prototype, members in (clients or {}).items():
+            who = tasks.first_of(prototype)
+            rounds = {1, min(2, tasks.setting.rounds), tasks.setting.rounds}
+            for round in sorted(rounds):
+                for name, field in tasks.method.plan(tasks.setting, who, round).up.items():
+                    key = prototype, name
+                    if field.compressed and field.feedback and key not in self._shared:
+                        self._shared[key] = arena.zeros(len(members), field.entries)
+            self._place |= {int(client): place for place, client in enumerate(members)}
+
+    def reach(self, who: Who, fields: Mapping[str, Field]) -> bool:
+        """Whether every process sees the residuals of these compressed fields."""
+        return all(
+            not of.feedback or self._fits(who.prototype, name, of.entries)
+            for name, of in fields.items()
+        )
+
+    def _fits(self, prototype: str, name: str, entries: int) -> bool:
+        rows = self._shared.get((prototype, name))
+        return rows is not None and rows.shape[1] == entries
+
+    def row(self, who: Who, name: str, entries: int) -> Tensor:
+        """The residual of a client's field; zeros where nothing was left out."""
+        if self._fits(who.prototype, name, entries):
+            return self._shared[who.prototype, name][self._place[who.client]]
+        key = who.client, name
+        if key not in self._rows:
+            device = self._arena.device
+            large = entries >= _LARGE and device.type == "cpu"
+            self._rows[key] = (
+                self._arena.zeros(entries) if large else torch.zeros(entries, device=device)
+            )
+        return self._rows[key]
+
+    def known(self, who: Who, name: str) -> Tensor:
+        """That of a client of which something was left out (`used`)."""
+        if (who.client, name) in self._rows:
+            return self._rows[who.client, name]
+        return self._shared[who.prototype, name][self._place[who.client]]
+
+    def has(self, who: Who, name: str, entries: int) -> bool:
+        """Whether there is anything to be found in `row`."""
+        return (who.client, name) in self._rows or self._fits(who.prototype, name, entries)
+
+    def clear(self, tasks: Tasks) -> None:
+        """Nobody has left out anything."""
+        for client, name in self.used:
+            prototype = tasks.who(client).prototype
+            if (prototype, name) in self._shared:
+                self._shared[prototype, name][self._place[client]].zero_()
+        self._rows.clear()
+        self.used.clear()
+
+
+class Encoder:
+    """Compression of what clients send, into and out of their residuals."""
+
+    def __init__(self, streams: Streams, tasks: Tasks, residuals: Residuals) -> None:
+        self._streams = streams
+        self._tasks = tasks
+        self.residuals = residuals
+        self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
+        self._choices: dict[str, Choice] = {}
+        self.payloads: dict[str, Payload] | None = None
+        """Field → the last payload, where somebody wants to see it."""
+
+    def choice(self, label: str) -> Choice:
+        """The choice of this label."""
+        if label not in self._choices:
+            self._choices[label] = Choice.of(label)
+        return self._choices[label]
+
+    def player(self, choice: Choice) -> ErrorFeedback | WithoutFeedback:
+        """What plays the codec of one field's choice on a client's residual."""
+        if choice.strategy not in self._players:
+            self._players[choice.strategy] = feedback_for(choice.codec)
+        return self._players[choice.strategy]
+
+    def keeps_rest(self, choice: Choice, field: Field) -> bool:
+        """Whether what the codec leaves out of this field goes with the client's next upload."""
+        return field.feedback and isinstance(self.player(choice), ErrorFeedback)
+
+    def encode(
+        self, who: Who, round: int, choice: Choice, name: str, field: Field, value: Tensor,
+        memory: Any,
+    ) -> Sent:  # fmt: skip
+        """What travels of a compressed field; with error feedback, the rest stays.
+
+        choice: of this field; a level of energy is turned into K by the value itself. Raises:
+        `RunFailed` where a value is not a finite number.
+        """
+        player = self.player(choice)
+        codec, feedback = player.codec, self.keeps_rest(choice, field)
+        whole, length = value.reshape(-1), field.entries
+        # what a codec with feedback left behind is not lost when one without is played
+        rests = feedback or (field.feedback and self.residuals.has(who, name, length))
+        if rests:
+            whole = self.residuals.row(who, name, length).add_(whole)
+        if codec.sends_all or not _looks(codec):
+            require_finite(whole, who.client, round, name)
+        if codec.sends_all:
+            sent = Sent(whole.clone().view_as(value), _entries(whole, choice), memory, memory)
+        else:
+            sent = self._played(who, choice, name, field, value, whole, memory, round)
+        if rests and (codec.sends_all or not feedback):
+            whole.zero_()
+        return sent
+
+    def _played(
+        self, who: Who, choice: Choice, name: str, field: Field, value: Tensor,
+        whole: Tensor, memory: Any, round: int,
+    ) -> Sent:  # fmt: skip
+        player, draws = self.player(choice), None
+        if player.codec.draws:
+            others = [] if name == "update" else [name]
+            draws = self._streams(choice.strategy, who.client, who.key(round), *others)
+        layout = field.layout_of(who)
+        try:
+            k = _entries(whole, choice)
+            if self.keeps_rest(choice, field):
+                payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
+            else:
+                payload, _ = player.codec.encode(whole, memory, draws, k, layout=layout)
+        except InputError:
+            if bool(torch.isfinite(whole).all()):
+                raise
+            raise _diverged(who.client, round, name) from None
+        if self.payloads is not None:
+            self.payloads[name] = payload
+        size = None
+        if self._tasks.compressed_bytes(who, field, choice.at(k)) is None:
+            size = payload.wire_bytes(self._tasks.index_code)
+        return Sent(_value(payload, value), k, payload.state, player.codec.undo(payload), size)
+
+    def take_back(
+        self, who: Who, choice: Choice, name: str, field: Field, value: Any, share: float = 1.0
+    ) -> None:
+        """What was sent returns to the residual, or a share of it, where the codec leaves a
+        rest."""
+        if not self.keeps_rest(choice, field):
+            return
+        if isinstance(value, Sparse):
+            indices, values = value.indices, value.values
+        else:
+            values = value.reshape(-1)
+            indices = torch.arange(len(values), device=values.device)
+        rest = self.residuals.row(who, name, field.entries)
+        undo(rest, Payload(choice.strategy, field.entries, indices, values), share)
+
+
+def _entries(whole: Tensor, choice: Choice) -> int:
+    """K of a field."""
+    level = choice.level
+    if level is None or isinstance(level, int):
+        return choice.entries(len(whole))
+    return min(entries_for(whole, level), len(whole))
+
+
+def _value(payload: Payload, like: Tensor) -> Any:
+    """What the server takes the field for."""
+    if payload.indices is None or payload.k == payload.length or like.dim() != 1:
+        return payload.dense().view_as(like)
+    return [torch.as_tensor(payload.indices), payload.values, payload.length]
+
+
+def as_received(value: Any) -> Any:
+    """A value of `Sent`, as the server keeps it, from how pipes and checkpoints carry it."""
+    return Sparse(*value) if isinstance(value, list) else value
+
+
+def _looks(codec: Codec) -> bool:
+    """Whether a codec refuses what is not a finite number."""
+    return not isinstance(codec, Chain) or codec.values is not None or codec.takes_largest
+
+
+def require_finite(value: Tensor, client: int, round: int, name: str) -> None:
+    """On a processor; an accelerator would have to be waited for."""
+    if value.device.type != "cpu" or math.isfinite(value.sum()):
+        return
+    if not torch.isfinite(value).all():  # the sum may overflow where every value is finite
+        raise _diverged(client, round, name)
+
+
+def _diverged(client: int, round: int, name: str) -> RunFailed:
+    return RunFailed(
+        f"client {client}, round {round}: {name} has values that are not finite numbers: the "
+        "learning has diverged; a smaller training.learning_rate may help"
+    )

@@ -1,0 +1,55 @@
+"""Policies that were written for arms as text: one adapter between them and choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simfed.compress.choice import Choice
+from simfed.policy.base import Policy, Pull, Spent, watches
+
+__all__ = ["TextPolicy"]
+
+
+class TextPolicy(Policy):
+    """A policy that knows its arms by their labels, as one that knows them as choices.
+
+    All that it says and is told goes through; `Pull`s come back to it as it made them, with the
+    text that it gave.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.arms = tuple(map(Choice.of, policy.arms))
+        self.learns = policy.learns
+        self.draws = getattr(policy, "draws", True)  # type: ignore[misc]
+        self.watches_time = watches(policy)  # type: ignore[misc]
+
+    def pull(self, rng: np.random.Generator) -> Pull:
+        pull = self._policy.pull(rng)
+        return replace(pull, arm=Choice.of(pull.arm))
+
+    def update(self, pull: Pull, reward: float) -> None:
+        self._policy.update(_in_text(pull), reward)
+
+    def void(self, pull: Pull) -> None:
+        self._policy.void(_in_text(pull))
+
+    def watch(self, pull: Pull, spent: Spent) -> None:
+        self._policy.watch(_in_text(pull), spent)
+
+    def values(self) -> tuple[float, ...]:
+        return self._policy.values()
+
+    def state(self) -> dict[str, Any]:
+        return self._policy.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._policy.restore(state)
+
+
+def _in_text(pull: Pull) -> Pull:
+    return replace(pull, arm=pull.arm.label)  # type: ignore[arg-type]

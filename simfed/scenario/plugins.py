@@ -1,0 +1,172 @@
+"""The part of a scenario that names files of code, and the files that this code opens."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    create_model,
+    model_serializer,
+)
+
+from simfed.ground.errors import InputError
+from simfed.ground.opened import opened_by, sha256_of
+from simfed.ground.reading import missing_file
+from simfed.ground.registry import content_digest
+from simfed.scenario.fields import FoundFile
+from simfed.scenario.section import Section
+
+__all__ = [
+    "OpenedFile",
+    "PluginSpec",
+    "Plugins",
+    "check_opened",
+    "files_below",
+    "has_copies",
+    "opened_files",
+    "with_opened_files",
+]
+
+S = TypeVar("S", bound=BaseModel)
+
+
+class OpenedFile(Section):
+    """A file that a plug-in opens."""
+
+    file: FoundFile = Field(description="its place")
+    sha256: str | None = Field(
+        default=None, description="of its content; a run says it, and no other content will do"
+    )
+
+
+def _by_name(value: Any) -> Any:
+    return {"file": value} if isinstance(value, str) else value
+
+
+def _as_list(value: Any) -> Any:
+    return () if value is None else (value,) if isinstance(value, (str, Mapping)) else value
+
+
+class _Plugin(Section):
+    """A Python file that registers parts.
+
+    The files that it opens are found when it does, or named by `with` where it has a library open
+    them. A run refers to them by place and content; `copy: true` keeps copies of those that lie in
+    the plug-in's folder or below.
+    """
+
+    file: FoundFile = Field(description="of Python code")
+    place: str | None = Field(
+        default=None,
+        description="in a run: the folder where the file lay, and from which it finds its own",
+    )
+
+    @model_serializer(mode="wrap")
+    def _short(self, dump: SerializerFunctionWrapHandler) -> Any:
+        """Its name alone where there is nothing else to say."""
+        given = {
+            key: value
+            for key, value in dump(self).items()
+            if value not in (None, False) and value != [] and value != ()
+        }
+        return given["file"] if given.keys() == {"file"} else given
+
+
+_Files = Annotated[
+    tuple[Annotated[OpenedFile, BeforeValidator(_by_name)], ...],
+    BeforeValidator(_as_list, json_schema_input_type=list[str] | str),
+]
+
+if TYPE_CHECKING:
+    PluginSpec = _Plugin
+else:
+    with warnings.catch_warnings():  # `copy` is a method of pydantic's, too, which nobody calls
+        warnings.simplefilter("ignore", UserWarning)
+        PluginSpec = create_model(  # `with` is no name that a class could write down
+            "PluginSpec",
+            __base__=_Plugin,
+            __doc__=_Plugin.__doc__,
+            **{
+                "with": (_Files, Field(default=(), description="files that it opens")),
+                "copy": (bool, Field(default=False, description="whether a run has copies")),
+            },
+        )
+
+
+Plugins = Annotated[
+    tuple[Annotated[PluginSpec, BeforeValidator(_by_name)], ...],
+    BeforeValidator(_as_list, json_schema_input_type=list[str | PluginSpec] | str),
+]
+"""Python files that register parts; see `simfed.scenario.load.import_plugins`."""
+
+
+def _spelled_out(plugin: PluginSpec) -> PluginSpec:
+    """With all files that it is known to open, their digests, and where it lay."""
+    named = {opened.file: opened for opened in opened_files(plugin)}
+    found = [path for path in opened_by(content_digest(plugin.file)) if path not in named]
+    files = tuple(
+        OpenedFile(file=path, sha256=sha256_of(path)) for path in (*named, *sorted(found))
+    )
+    if not files:
+        return plugin
+    place = None if has_copies(plugin) else plugin.place or str(Path(plugin.file).parent)
+    return plugin.model_copy(update={"with": files, "place": place})
+
+
+def with_opened_files(scenario: S) -> S:
+    """The scenario, with all files that its plug-ins are known to open by now."""
+    plugins: tuple[PluginSpec, ...] = getattr(scenario, "plugins", ())
+    if not plugins:
+        return scenario
+    return scenario.model_copy(update={"plugins": tuple(map(_spelled_out, plugins))})
+
+
+def files_below(plugin: PluginSpec) -> list[str]:
+    """Those of its files that lie in its folder or below."""
+    folder = Path(plugin.file).parent
+    return [one.file for one in opened_files(plugin) if Path(one.file).is_relative_to(folder)]
+
+
+def has_copies(plugin: PluginSpec) -> bool:
+    """Whether a run keeps copies of the files in its folder."""
+    return vars(plugin)["copy"] is True
+
+
+def opened_files(plugin: PluginSpec) -> tuple[OpenedFile, ...]:
+    """Those that the scenario names."""
+    files: tuple[OpenedFile, ...] = vars(plugin)["with"]
+    return files
+
+
+def check_opened(entry: Mapping[str, Any], folder: Path, where: str) -> Iterator[Path]:
+    """The files that somebody named in an entry of `plugins` beside its own.
+
+    Raises: `InputError` for one that is missing, or has another content than the run began with.
+    """
+    for value in _as_list(entry.get("with")):
+        name = value.get("file") if isinstance(value, Mapping) else value
+        if not isinstance(name, str) or not name:
+            continue  # left to validation
+        path = folder / name
+        if not isinstance(value, Mapping) or "sha256" not in value:
+            yield path  # else it is a run's, which says where the file lay and what is in it
+        if not path.is_file():
+            hint = "put it back" if isinstance(value, Mapping) else None
+            missing = missing_file(path)
+            raise missing.changed(hint=missing.hint or hint).within(where)
+        digest = value.get("sha256") if isinstance(value, Mapping) else None
+        if digest is not None and sha256_of(path) != digest:
+            raise InputError(
+                f"that of SHA-256 {str(digest)[:12]}…, which the run began with",
+                where=f"{where}: {os.fspath(path)}",
+                problem=f"another content, of SHA-256 {sha256_of(path)[:12]}…",
+                hint="put the old content back, or begin a new run",
+            )

@@ -1,0 +1,314 @@
+"""The runs of a study as tidy data frames: one row per fact, with its point and seed beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simfed.ground.errors import listed
+from simfed.ground.vocabulary import RELEVANT_RATIO
+from simfed.record.read import open_run
+from simfed.record.summary import chance_of
+from simfed.study.plan import in_words, label_of
+from simfed.study.reach import RunOutcome, common_thresholds, mean_curve, outcome_of
+from simfed.study.store import PlanEntry, StudyFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simfed.record.read import Run
+
+__all__ = ["StudyRuns"]
+
+_SCALARS = (str, int, float, bool)
+
+
+def _cached_table(name: str) -> cached_property[pd.DataFrame]:
+    """A property of `StudyRuns`: one table of a run directory, of all finished runs together."""
+    return cached_property(lambda study: study.frame(name))
+
+
+class StudyRuns:
+    """What the runs of a study came to; frames are read when they are first asked for.
+
+    `rounds`, `participations`, `prototypes`, `policies`, `links` and `spans` are those of a run
+    (docs/run-directory.md), of all finished runs together. Every frame begins with one column per
+    axis and `seed`. A grid axis' column has its values as written, or their labels where values are
+    mappings or lists; `zip` and `list` have their labels, and a column for each of their keys.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = StudyFolder(path)
+        self.path = self.folder.path
+        self.plan = self.folder.plan()
+        self.name = self.plan["name"]
+        self.compare = self.plan["compare"]
+
+    def __repr__(self) -> str:
+        done = sum(self.folder.is_finished(entry["address"]) for entry in self.plan["runs"])
+        return f"<study {self.name!r}, {done} of {len(self.plan['runs'])} runs finished>"
+
+    @cached_property
+    def axes(self) -> list[str]:
+        """The names of the axes, in the order of the study file."""
+        return [axis["name"] for axis in self.plan["axes"]]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns that say which run a row is of: axes, keys of `zip` and `list`, `seed`."""
+        names = [
+            name
+            for axis in self.plan["axes"]
+            for name in dict.fromkeys([axis["name"], *axis["keys"]])
+        ]
+        return [*names, "seed"]
+
+    def point_of(self, entry: PlanEntry) -> dict[str, object]:
+        """What `columns` hold for one run of the plan."""
+        point: dict[str, object] = {}
+        for axis in self.plan["axes"]:
+            label = entry["point"][axis["name"]]
+            point[axis["name"]] = label
+            for key in axis["keys"]:
+                value = entry["values"].get(key)
+                plain = isinstance(value, _SCALARS)
+                if key != axis["name"]:
+                    point[key] = value if plain or value is None else label_of(value)
+                elif plain and label == label_of(value):
+                    point[key] = value
+        return {**point, "seed": entry["seed"]}
+
+    def run(self, address: str) -> Run:
+        """One finished run."""
+        return open_run(self.folder.runs / address)
+
+    @cached_property
+    def finished(self) -> list[tuple[PlanEntry, Run]]:
+        """The plan's entries whose runs are finished, with these."""
+        return [
+            (entry, self.run(entry["address"]))
+            for entry in self.plan["runs"]
+            if self.folder.is_finished(entry["address"])
+        ]
+
+    # --- frames --------------------------------------------------------------------------------
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """One row per planned run: its state, and of finished ones what they came to.
+
+        `address, status` (`finished`, `failed`, `waiting`), `reason, final_accuracy, best_accuracy`
+        (mean of clients), `simulated_s, uplink_bytes, downlink_bytes, rollbacks, wall_s,
+        fingerprint`.
+        """
+        import pandas as pd
+
+        failures = self.folder.failures()
+        runs = {entry["address"]: run for entry, run in self.finished}
+        rows = []
+        for entry in self.plan["runs"]:
+            address = entry["address"]
+            run = runs.get(address)
+            status = "finished" if run else "failed" if address in failures else "waiting"
+            row = {**self.point_of(entry), "address": address, "status": status}
+            row["reason"] = failures.get(address) if status == "failed" else None
+            rows.append({**row, **(_facts(run) if run else {})})
+        columns = [*self.columns, "address", "status", "reason", *_FACTS]
+        frame: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+        return frame
+
+    def frame(self, table: str) -> pd.DataFrame:
+        """A table of all finished runs, by its name."""
+        return self._concatenate(lambda run: getattr(run, table))
+
+    rounds = _cached_table("rounds")
+    participations = _cached_table("participations")
+    prototypes = _cached_table("prototypes")
+    policies = _cached_table("policies")
+    links = _cached_table("links")
+    spans = _cached_table("spans")
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Accuracy (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss,
+        uplink_bytes, total_bytes`."""
+        return self._concatenate(mean_curve)
+
+    @cached_property
+    def time_only(self) -> bool:
+        """Whether the finished runs learned nothing (`--time-only`): no accuracy can be reached."""
+        modes = {run.manifest.get("mode") for _, run in self.finished}
+        return modes == {"time-only"}
+
+    @cached_property
+    def thresholds(self) -> list[float]:
+        """Accuracies whose first time is compared: the study's, else the highest round number that
+        at least half of the runs reach and guessing does not; what guessing reaches is left out.
+        None where nothing was learned: whole runs are compared."""
+        if self.time_only:
+            return []
+        thresholds = [share for share in self.compare["thresholds"] if share > self._chance]
+        if thresholds:
+            return thresholds
+        if self.curves.empty:
+            return []
+        best = self.curves.groupby("address")["accuracy"].max()
+        return common_thresholds(best, self._chance)
+
+    @cached_property
+    def _chance(self) -> float:
+        """What guessing reaches; accuracies up to it tell no arms apart."""
+        return chance_of(run for _, run in self.finished)
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """When each finished run first reached each threshold: `threshold, at_s, reached`.
+
+        Where `reached` is false, `at_s` is the run's end: the time is censored there.
+        """
+        import pandas as pd
+
+        rows = []
+        for entry, _ in self.finished:
+            times = self.outcomes[entry["address"]].times
+            for threshold in self.thresholds:
+                at_s, reached = times[threshold]
+                row = {"threshold": threshold, "at_s": at_s, "reached": reached}
+                rows.append({**self.point_of(entry), **row})
+        columns = [*self.columns, "threshold", "at_s", "reached"]
+        frame: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+        return frame
+
+    @cached_property
+    def outcomes(self) -> Mapping[str, RunOutcome]:
+        """Address of each finished run → its times to the thresholds and its final accuracy."""
+        return {
+            entry["address"]: outcome_of(run, self.curve_of(entry["address"]), self.thresholds)
+            for entry, run in self.finished
+        }
+
+    def curve_of(self, address: str) -> pd.DataFrame:
+        """The rows of `curves` of one run; none where it diverged before its first evaluation."""
+        return self._curves.get(address, self.curves.iloc[:0])
+
+    @cached_property
+    def _curves(self) -> dict[str, pd.DataFrame]:
+        return dict(iter(self.curves.groupby("address")))
+
+    def _concatenate(self, frame_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:
+        import pandas as pd
+
+        frames = []
+        for entry, run in self.finished:
+            part = frame_of(run).copy()
+            for i, (name, value) in enumerate(self.point_of(entry).items()):
+                part.insert(i, name, value)
+            part.insert(len(self.columns), "address", entry["address"])
+            frames.append(part)
+        if not frames:
+            frames.append(pd.DataFrame(columns=[*self.columns, "address"]))
+        frame: pd.DataFrame = pd.concat(frames, ignore_index=True)
+        return frame
+
+    @property
+    def arms_axis(self) -> str | None:
+        """The axis whose values are compared."""
+        return self.compare["arms"]
+
+    @property
+    def confidence(self) -> float:
+        """Of every interval."""
+        return self.compare["confidence"]
+
+    @property
+    def relevant_ratio(self) -> float:
+        """How many times sooner an arm must be for a verdict; studies of old did not say."""
+        return self.compare.get("relevant_ratio", RELEVANT_RATIO)
+
+    def settings(self) -> Iterator[tuple[dict[str, str], dict[str, list[PlanEntry]]]]:
+        """For every combination of the other axes: its labels, and arm → its plan entries."""
+        entries: dict[tuple[str, ...], list[PlanEntry]] = {}
+        for entry in self.plan["runs"]:
+            point = tuple(entry["point"][name] for name in self.axes)
+            entries.setdefault(point, []).append(entry)
+        others = [axis for axis in self.plan["axes"] if axis["name"] != self.arms_axis]
+        arms = [axis["labels"] for axis in self.plan["axes"] if axis["name"] == self.arms_axis]
+        for labels in itertools.product(*(axis["labels"] for axis in others)):
+            setting = {axis["name"]: label for axis, label in zip(others, labels, strict=True)}
+            by_arm = {}
+            for arm in arms[0] if arms else [self.name]:
+                point = tuple(setting.get(name, arm) for name in self.axes)
+                by_arm[arm] = entries.get(point, [])
+            yield setting, by_arm
+
+    def groups(self) -> Iterator[tuple[dict[str, str], str, list[PlanEntry]]]:
+        """The runs that differ in nothing but their seed: the setting's labels, the arm, and the
+        plan entries of those that are finished."""
+        for setting, by_arm in self.settings():
+            for arm, entries in by_arm.items():
+                yield setting, arm, self.select_finished(entries)
+
+    def select_finished(self, entries: Iterable[PlanEntry]) -> list[PlanEntry]:
+        """Those whose runs are finished."""
+        return [entry for entry in entries if entry["address"] in self.outcomes]
+
+    def named(self, entry: PlanEntry) -> str:
+        """A run of the plan in words: `up 5 Mbps, policy top-k, seed 0`."""
+        return in_words(entry["point"], self.axes, entry["seed"])
+
+    def setting_text(self, setting: dict[str, str]) -> str:
+        """A setting in words: `up 5 Mbps, k 1000`; empty for the only one there is."""
+        return in_words(setting, self.axes)
+
+    @property
+    def caveat(self) -> str:
+        """What the study file asks to compare and these runs cannot tell; empty if they can."""
+        guessed = [share for share in self.compare["thresholds"] if share <= self._chance]
+        if guessed and not self.time_only:
+            which = " and ".join(f"{100 * share:g} %" for share in guessed)
+            return f"Not compared: {which}; guessing reaches {100 * self._chance:.3g} %."
+        if not self.time_only or not self.compare["thresholds"]:
+            return ""
+        wanted = listed(f"{100 * threshold:g} %" for threshold in self.compare["thresholds"])
+        return (
+            "These runs learned nothing (--time-only), so the simulated times of whole runs are "
+            f"compared; the time to {wanted} needs learning."
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash over the fingerprints of the finished runs, in the plan's order."""
+        facts = [[entry["address"], run.fingerprint] for entry, run in self.finished]
+        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
+
+
+_FACTS = (
+    "final_accuracy",
+    "best_accuracy",
+    "simulated_s",
+    "uplink_bytes",
+    "downlink_bytes",
+    "rollbacks",
+    "wall_s",
+    "fingerprint",
+)
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    summary = run.summary
+    accuracy = summary["accuracy"].get("mean", {})
+    return {
+        "final_accuracy": accuracy.get("final"),
+        "best_accuracy": accuracy.get("best"),
+        "simulated_s": summary["simulated_s"],
+        "uplink_bytes": summary["uplink_bytes"],
+        "downlink_bytes": summary["downlink_bytes"],
+        "rollbacks": summary["rollbacks"],
+        "wall_s": run.manifest["wall_s"]["total"],
+        "fingerprint": run.fingerprint,
+    }

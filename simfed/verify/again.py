@@ -1,0 +1,333 @@
+"""A finished run, played again and held against its tables.
+
+`replay` lets the clock play once more with all of its keyed draws: who is asked, who is there, what
+policies choose, how long devices take, what fails. What learning came to is taken from the tables:
+losses, rewards, which merges were undone, and sizes that depend on them. So everything else in the
+tables of a simulated run follows, row by row. `recompute` learns again, too: from the run's
+beginning, or from the checkpoint that a finished run keeps beside its last one, up to the last of a
+sample of its rounds.
+
+What is compared is every row on the way, not only those of the sampled rounds. Numbers must agree
+to 1e-9: another version of a library, or another kind of processor, may change the last bits of a
+draw's logarithm, and with them more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simfed.compress.choice import Choice
+from simfed.experiment.assembly import Parts, parts_of_run
+from simfed.experiment.running import (
+    clock_of,
+    learning_of,
+    restore,
+    simulation_of,
+    workers_of,
+)
+from simfed.ground.contract import Contribution, Outcome, Task, Workload
+from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.ground.seeding import Streams
+from simfed.policy import Policy, Pull, Spent, watches
+from simfed.record.checkpoint import Checkpoint, CheckpointFolder
+from simfed.record.manifest import versions
+from simfed.record.read import Run, open_run, with_turns
+from simfed.record.recorder import Recorder
+from simfed.record.schema import TABLES
+from simfed.sim.workload import Recorded, TimeOnlyWorkload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Again", "recompute", "replay", "sampled_rounds"]
+
+TOLERANCE = 1e-9
+ROUNDING = 1e-13
+"""What sums and differences of instants are rounded by, as a share of the largest."""
+_LEARNED: dict[str, Sequence[str] | None] = {
+    "participations": ("local_loss", "gain", "reward_raw", "reward"),
+    "prototypes": None,
+    "clients": None,
+}
+"""What a replay of the clock alone does not come to: columns; None: the whole table."""
+
+
+class Again(list[str]):
+    """What differs, one sentence each, and in `said` what was played again."""
+
+    said: str = ""
+
+
+def replay(run: Run, parts: Parts) -> list[str]:
+    """Play the clock of a simulated run again; what its tables say otherwise."""
+    full = run.manifest.get("mode") == "full"
+    workload: Workload
+    make_policy: Callable[[int], Policy]
+    if full:
+        workload, make_policy = _Remembered(parts, run), partial(_paid, parts, _rewards(run))
+    else:
+        workload, make_policy = clock_of(parts), parts.policy
+    recorder = Recorder(losses=parts.scenario.method.made.losses)
+    try:
+        simulation_of(parts, workload, recorder, make_policy).run()
+    except (InputError, InputErrors, RunFailed) as error:
+        return [f"scenario.yaml: cannot be played again: {error}", *_other_versions(run)]
+    broken = [*_differences(run, recorder, skipped=_LEARNED if full else {})]
+    return broken + (_other_versions(run) if broken else [])
+
+
+def recompute(
+    path: str | os.PathLike[str],
+    rounds: int,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int], None] = lambda round: None,
+) -> Again:
+    """Learn a sample of so many of a full run's rounds again, and whatever lies before them.
+
+    Raises: `InputError` for what is no finished run, or one without learning.
+    """
+    run, found = open_run(path), Again()
+    if run.manifest.get("mode") != "full":
+        raise InputError(
+            "a run that learned", where="--recompute", got=run.manifest.get("mode"),
+            hint="simfed verify plays a clock again without it",
+        )  # fmt: skip
+    try:
+        parts = parts_of_run(run, path)
+        total = parts.scenario.rounds
+        kept = {checkpoint.round: checkpoint for checkpoint in _kept_checkpoints(run)}
+        start = min((kept[number] for number in kept if 0 < number < total), default=None,
+                    key=lambda checkpoint: checkpoint.round)  # fmt: skip
+        sample = sampled_rounds(run, rounds, total)
+        early = [number for number in sample if start is None or number <= start.round]
+        stretches: list[tuple[Checkpoint | None, int]] = [(None, early[-1])] if early else []
+        if start is not None and sample[-1] > start.round:
+            stretches.append((start, total))
+        for begun, last in stretches:
+            recorder, reached = _learn(
+                parts, str(run.manifest["device"]), begun, last, workers, progress
+            )
+            found += _differences(run, recorder, skipped={}, from_the_end=begun is not None)
+            if reached.round in kept:
+                found += _other_weights(kept[reached.round], reached)
+    except (InputError, InputErrors, RunFailed) as error:
+        found.append(f"scenario.yaml: cannot be played again: {error}")
+        return found
+    found += _other_versions(run) if found else []
+    said = [f"{begun.round + 1 if begun else 1} to {last}" for begun, last in stretches]
+    found.said = f"rounds {' and '.join(said)}"
+    return found
+
+
+def sampled_rounds(run: Run, count: int, total: int) -> list[int]:
+    """Which rounds are learned again: drawn from the run's fingerprint, in ascending order."""
+    seed = int(str(run.manifest["fingerprint"])[:12], 16)
+    drawn = Streams(seed)("recompute").choice(total, size=min(count, total), replace=False)
+    return sorted(int(round) + 1 for round in drawn)
+
+
+class _Remembered(TimeOnlyWorkload):
+    """A stand-in for learning that knows from the tables what it came to."""
+
+    def __init__(self, parts: Parts, run: Run) -> None:
+        self._record = Recorded(run)
+        super().__init__(parts.tasks, recorded=self._record)
+        self._forced = parts.scenario.safeguard.forced
+        self._losses = {
+            (round, client, turn): loss
+            for turn, (round, client, loss) in _participations(run, "local_loss")
+            if loss is not None
+        }
+
+    def execute(self, task: Task, choice: Choice) -> Contribution:
+        """As recorded, where K depends on what was learned."""
+        of_data = isinstance(choice.level, str)
+        return super().execute(task, choice.at(self._record.k(task)) if of_data else choice)
+
+    def merge(
+        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+    ) -> Outcome:
+        """Counts it, and tells the losses that are in the tables; of a gain nothing."""
+        tasks = [contribution.task for contribution in contributions]
+        losses = ((t.label, self._losses.get((t.round, t.client, t.who.turn))) for t in tasks)
+        undone = round in self._record.rolled_back
+        return replace(
+            super().merge(round, contributions, weights),
+            rolled_back=undone,
+            forced_arm=self._forced if undone else None,
+            local_loss={label: (loss, loss) for label, loss in losses if loss is not None},
+        )
+
+
+class _Paid(Policy):
+    """A client's policy that is told the rewards in the tables, whatever it is told here."""
+
+    def __init__(self, policy: Policy, rewards: Sequence[float | None]) -> None:
+        """`rewards`: of its free choices in the order in which they were made."""
+        self._policy = policy
+        self.arms, self.learns = policy.arms, policy.learns
+        self.draws, self.watches_time = policy.draws, watches(policy)  # type: ignore[misc]
+        self._rewards = iter(rewards)
+        self._reward_of: dict[int, float | None] = {}
+
+    def pull(self, rng: np.random.Generator) -> Pull:
+        pull = self._policy.pull(rng)
+        self._reward_of[id(pull)] = next(self._rewards, None)
+        return pull
+
+    def update(self, pull: Pull, reward: float) -> None:
+        paid = self._reward_of.pop(id(pull))
+        if paid is None:
+            raise InputError("a reward of each participation that arrived", got="none")
+        self._policy.update(pull, paid)
+
+    def void(self, pull: Pull) -> None:
+        self._reward_of.pop(id(pull), None)
+        self._policy.void(pull)
+
+    def watch(self, pull: Pull, spent: Spent) -> None:
+        self._policy.watch(pull, spent)
+
+    def values(self) -> tuple[float, ...]:
+        return self._policy.values()
+
+    def state(self) -> dict[str, Any]:
+        return self._policy.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._policy.restore(state)
+
+
+def _paid(parts: Parts, rewards: Mapping[int, Sequence[float | None]], client: int) -> Policy:
+    return _Paid(parts.policy(client), rewards.get(client, ()))
+
+
+def _rewards(run: Run) -> dict[int, list[float | None]]:
+    """Client → rewards of its free choices, in the order in which they were made."""
+    rows = [
+        (client, round, turn, reward)
+        for turn, (round, client, choice, reward) in _participations(run, "choice", "reward")
+        if choice != "forced"
+    ]
+    rewards: dict[int, list[float | None]] = {}
+    for client, _, _, reward in sorted(rows, key=lambda row: row[:3]):
+        rewards.setdefault(client, []).append(reward)
+    return rewards
+
+
+def _participations(run: Run, *names: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """(turn, (round, client, the columns with these names)) of each participation."""
+    table = run.table("participations").select(["round", "client", *names])
+    return with_turns(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _kept_checkpoints(run: Run) -> list[Checkpoint]:
+    """The last one, and the one before it."""
+    if run.path is None:
+        return []
+    return CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", ""))).kept()
+
+
+def _learn(
+    parts: Parts,
+    device: str,
+    start: Checkpoint | None,
+    last: int,
+    workers: int | None,
+    progress: Callable[[int], None],
+) -> tuple[Recorder, Checkpoint]:
+    """The rows of the rounds after `start` (None: the beginning) up to `last`, and what the run
+    then holds."""
+    recorder = Recorder(losses=parts.scenario.method.made.losses)
+    reached = [0]
+
+    def show(round: int, simulated_s: float, accuracy: float | None) -> None:
+        reached[0] = round
+        progress(round)
+
+    made = learning_of(parts, workers_of(parts.scenario, workers), device)
+    with contextlib.closing(made) as workload:
+        simulation = simulation_of(parts, workload, recorder)
+        if start is not None:
+            restore(simulation, start)
+        with contextlib.suppress(Interrupted):
+            simulation.run(progress=show, stop_requested=lambda: reached[0] >= last)
+        return recorder, simulation.checkpoint()
+
+
+def _other_weights(kept: Checkpoint, again: Checkpoint) -> Iterator[str]:
+    """What a kept checkpoint holds otherwise than one of the same round that was learned again."""
+    for name in sorted(kept.arrays.keys() | again.arrays.keys()):
+        mine, theirs = (of.arrays.get(name, np.empty(0)) for of in (again, kept))
+        if mine.shape != theirs.shape or not np.allclose(
+            theirs, mine, rtol=TOLERANCE, atol=0.0, equal_nan=mine.dtype.kind == "f"
+        ):
+            yield (
+                f"checkpoint: {name} after round {kept.round} is not what learning again comes to"
+            )
+            return
+
+
+def _differences(
+    run: Run,
+    recorder: Recorder,
+    *,
+    skipped: Mapping[str, Sequence[str] | None],
+    from_the_end: bool = False,
+) -> Iterator[str]:
+    """What the rows that were played again say otherwise than the first, or last, of a run's."""
+    rounds = recorder.table("rounds")
+    whole = len(rounds) == len(run.table("rounds"))
+    end_s = max(rounds.column("finished_at_s").to_pylist(), default=0.0)
+    for name in TABLES:
+        without = skipped.get(name, ())
+        if without is None:
+            continue
+        mine, theirs = recorder.table(name), run.table(name)
+        if len(theirs) < len(mine) or (whole and len(theirs) != len(mine)):
+            yield (
+                f"{name}.parquet: {len(theirs):,} rows where playing again comes to {len(mine):,}"
+            )
+            continue
+        theirs = theirs.slice(len(theirs) - len(mine) if from_the_end else 0, len(mine))
+        for column in mine.column_names:
+            if column not in without and column in theirs.column_names:
+                yield from _column_differs(name, column, mine, theirs, end_s)
+
+
+def _column_differs(
+    name: str, column: str, mine: pa.Table, theirs: pa.Table, end_s: float
+) -> Iterator[str]:
+    if mine.schema.field(column).type in ("double", "float64"):
+        found, expected = (t.column(column).to_pandas().to_numpy() for t in (theirs, mine))
+        least = ROUNDING * (end_s if column.endswith("_s") else 0.0)
+        wrong = ~np.isclose(found, expected, rtol=TOLERANCE, atol=least, equal_nan=True)
+    else:
+        found, expected = (t.column(column).to_pylist() for t in (theirs, mine))
+        wrong = np.array([a != b for a, b in zip(found, expected, strict=True)], bool)
+    at = np.flatnonzero(wrong)
+    if not len(at):
+        return
+    row = theirs.slice(int(at[0]), 1).to_pylist()[0]
+    where = [f"{key} {row[key]}" for key in ("round", "client", "link") if row.get(key) is not None]
+    yield (
+        f"{name}.parquet: {column} of {len(at)} rows is not what playing again comes to, first: "
+        f"{', '.join(where)}: {found[at[0]]!s} in the file, {expected[at[0]]!s} again"
+    )
+
+
+def _other_versions(run: Run) -> list[str]:
+    """A sentence where other versions may be why something differs."""
+    then, now = run.manifest.get("versions"), versions()
+    if not isinstance(then, dict) or then == now:
+        return []
+    other = [f"{of} {then.get(of)} (here {now.get(of)})" for of in now if then.get(of) != now[of]]
+    return [f"manifest.json: the run was made with {', '.join(other)}, which may be why"]

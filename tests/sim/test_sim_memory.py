@@ -1,0 +1,129 @@
+"""Memory of a run hangs on who is in flight, not on how many rounds there have been."""
+
+import gc
+import tracemalloc
+
+import pytest
+import yaml
+
+import simfed
+from simfed.sim.server import Simulation
+
+ALWAYS = {
+    "name": "long",
+    "rounds": 160,
+    "dataset": {"name": "mnist-mini", "public": 16},
+    "evaluation": {"every": 1000},
+    "prototypes": {"a": {"model": "logistic-regression"}},
+    "policy": {"kind": "uniform", "strategy": "top-k"},
+    "participation": {"clients_per_round": 10},
+    "clients": [
+        {
+            "count": 30,
+            "prototype": "a",
+            "device": {"training": "2 s", "compression": "0.3 ms"},
+            "link": {"up": "1 Mbps", "down": "5 Mbps"},
+        }
+    ],
+}
+
+FILLED = {"participation.clients_per_round": None}
+LEARNING = ("ascend", "exp3", "sw-ucb")
+"""Policies that need losses: full runs."""
+RARE = {"between": "10 h", "lasts": "2 s"}
+FEATURES = {
+    "nothing else": {},
+    "availability by chance": {"clients[*].availability": {"markov": {"on": "9 h", "off": "1 h"}}},
+    "availability by chance, in flight": {
+        "clients[*].availability": {"markov": {"on": "9 h", "off": "1 h"}},
+        **FILLED, "aggregation": {"mode": "buffered", "buffer": 10, "concurrency": 24},
+    },
+    "availability by day": {
+        "clients[*].availability": {"daily": {"from": "00:00", "to": "23:00", "zones": [-1, 0, 1]}}
+    },
+    "availability by a trace": {"clients[*].availability": {"trace": "online.csv"}},
+    "failures": {"clients[*].failure": {"download": 0.05, "training": 0.1, "upload": 0.1}},
+    "deadlines far away": {"aggregation": {"mode": "deadline", "deadline": "10 h"}},
+    "stalls": {"faults": {"stalls": RARE}},
+    "freezes": {"faults": {"freezes": RARE}},
+    "messages": {"faults": {"messages": {"lost": 0.05, "doubled": 0.05}}},
+    "restarts": {"faults": {"restarts": RARE}},
+    "traces of links": {
+        "clients[*].link.up": {
+            "generate": {
+                "kind": "markov-on-off", "high": "2 Mbps", "low": "0.5 Mbps",
+                "mean_high": "20 s", "mean_low": "5 s",
+            },
+            "end": "loop",
+        }
+    },
+    "ascend": {"policy": {"kind": "ascend"}},
+    "exp3": {"policy": {"kind": "exp3"}},
+    "sw-ucb": {"policy": {"kind": "sw-ucb", "window": 20}},
+    "oort": {"participation": {"clients_per_round": 10, "selection": "oort"}},
+    "asynchronous": {**FILLED, "aggregation": {"mode": "asynchronous", "concurrency": 20}},
+}  # fmt: skip
+WARM_ROUNDS = 40
+MOST_BYTES_PER_ROUND = 3_000
+"""A participation that is never let go is 3,000 bytes, and a round has ten."""
+
+
+def loaded(folder, feature):
+    """The run of a feature, as a file that was read."""
+    path = folder / "long.yaml"
+    path.write_text(yaml.safe_dump(ALWAYS))
+    return simfed.load_scenario(path, FEATURES[feature])
+
+
+class Probe:
+    """Traced bytes and events on the clock at two borders of rounds; what is recorded is on disk
+    at both."""
+
+    def __init__(self, monkeypatch):
+        self.bytes, self.events = {}, {}
+        border = Simulation._border
+
+        def probed(simulation, outcome):
+            if simulation._round in (WARM_ROUNDS, ALWAYS["rounds"]):
+                simulation._recorder.flush()
+                gc.collect()
+                self.bytes[simulation._round] = tracemalloc.get_traced_memory()[0]
+                self.events[simulation._round] = len(simulation._env._queue)
+            return border(simulation, outcome)
+
+        monkeypatch.setattr(Simulation, "_border", probed)
+
+    def bytes_per_round(self):
+        rounds = ALWAYS["rounds"] - WARM_ROUNDS
+        return (self.bytes[ALWAYS["rounds"]] - self.bytes[WARM_ROUNDS]) / rounds
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_round_leaves_nothing_behind_in_memory(tmp_path, monkeypatch, feature):
+    lines = [f"{client},0,1000000" for client in range(30)]
+    (tmp_path / "online.csv").write_text("client,from_s,to_s\n" + "\n".join(lines))
+    scenario = loaded(tmp_path, feature)
+    probe = Probe(monkeypatch)
+    tracemalloc.start()
+    try:
+        simfed.run(
+            scenario, tmp_path / "run", time_only=feature not in LEARNING, workers=1,
+            progress=False,
+        )  # fmt: skip
+    finally:
+        tracemalloc.stop()
+    assert probe.bytes_per_round() < MOST_BYTES_PER_ROUND
+    assert probe.events[ALWAYS["rounds"]] < 64 + 3 * 30
+
+
+@pytest.mark.parametrize(
+    "feature",
+    ["availability by chance", "availability by chance, in flight", "deadlines far away",
+     "restarts"],
+)  # fmt: skip
+def test_what_nobody_waits_for_any_longer_is_not_on_the_clock(tmp_path, monkeypatch, feature):
+    probe = Probe(monkeypatch)
+    scenario = loaded(tmp_path, feature)
+    simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
+    assert probe.events[ALWAYS["rounds"]] < 64 + 2 * 30

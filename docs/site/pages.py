@@ -20,10 +20,14 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 GATHERED = (
-    "README.md", "CHANGELOG.md", "scenarios/README.md", "calibration/README.md",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "scenarios/README.md",
+    "calibration/README.md",
     "analysis/REAL.md",
     "analysis/RESULTS.md",
-)  # fmt: skip
+)
 NOTEBOOK = "docs/tour.ipynb"
 SHOWN = {".yaml": "yaml", ".py": "python", ".cff": "yaml", ".csv": "text", ".json": "json"}
 """Kinds of files that are shown on a page of their own, and their language."""

@@ -45,7 +45,7 @@ import torch
 
 from simfed.compress import Chain, ErrorFeedback, Payload, codec_from_spec, feedback_for
 from simfed.compress.codec import Memory
-from simfed.compress.selection import beside
+from simfed.compress.vectors import beside
 from simfed.device.profile import QUANTITIES, codec_key, is_value_codec
 from simfed.device.table import MACHINE_COLUMNS, WORK_COLUMNS
 from simfed.ground.cores import cpu_groups, home_group, make_group, most_processes

@@ -29,13 +29,16 @@ Bits = NDArray[np.uint8]
 
 Numbers = NDArray[np.int64]
 
+Whole = NDArray[np.integer[Any]]
+"""Whole numbers of any width."""
+
 _BLOCK = 2**15  # numbers; a multiple of 8, so that a block of any width fills whole bytes
 _TRITS = 5
 """Digits of base three in a byte: 3^5 = 243."""
 _POWERS = 3 ** np.arange(_TRITS)
 
 
-def pack(numbers: Any, width: int) -> bytes:
+def pack(numbers: Whole, width: int) -> bytes:
     """The lowest `width` bits of each number, highest first, one number after another.
 
     >>> pack(np.array([1, 2, 3]), 2).hex()
@@ -109,7 +112,7 @@ def decode_rice(data: bytes, count: int) -> Numbers:
     return (quotients << parameter) | rest
 
 
-def gamma_bits(numbers: Any) -> int:
+def gamma_bits(numbers: Whole) -> int:
     """Bits of the Elias gamma codes of numbers ≥ 1: 2·⌊log2 n⌋ + 1 each.
 
     >>> gamma_bits(np.array([1, 2, 3, 4]))
@@ -118,7 +121,7 @@ def gamma_bits(numbers: Any) -> int:
     return 2 * int(_magnitude(numbers).sum()) + len(numbers)
 
 
-def encode_gamma(numbers: Any) -> Bits:
+def encode_gamma(numbers: Whole) -> Bits:
     """Elias gamma codes: all lengths ⌊log2 n⌋ in unary, then what follows each leading one."""
     widths = _magnitude(numbers)
     ends = np.cumsum(widths)
@@ -148,7 +151,7 @@ def decode_gamma(bits: Bits, count: int) -> tuple[Numbers, int]:
     return numbers, used
 
 
-def join_trits(digits: Any) -> bytes:
+def join_trits(digits: Whole) -> bytes:
     """Digits 0, 1, 2 as bytes of five.
 
     >>> join_trits(np.array([2, 2, 2, 2, 2, 1])).hex()
@@ -168,7 +171,7 @@ def split_trits(data: bytes, count: int) -> NDArray[np.uint8]:
     return digits.reshape(-1)[:count]
 
 
-def _magnitude(numbers: Any) -> Numbers:
+def _magnitude(numbers: Whole) -> Numbers:
     """⌊log2 n⌋ of whole numbers from 1 to 2^53."""
     exponents: Numbers = np.frexp(numbers.astype(np.float64))[1].astype(np.int64) - 1
     return exponents
@@ -182,7 +185,7 @@ def _unary(numbers: Numbers) -> Bits:
     return unary
 
 
-def _to_bits(numbers: Any, width: int) -> Bits:
+def _to_bits(numbers: Whole, width: int) -> Bits:
     size = 1 if width <= 8 else 8
     octets = numbers.astype(f">u{size}").view(np.uint8).reshape(-1, size)
     return np.unpackbits(octets, axis=1)[:, 8 * size - width :].reshape(-1)

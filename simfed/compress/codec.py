@@ -17,24 +17,33 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.compress.compressors import Compressor, Dense, State, TopK
-from simfed.compress.index_codes import (
-    as_numpy,
-    code_in_use,
-    decode_indices,
-    encode_indices,
-    index_bytes,
-)
+from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
 from simfed.compress.labels import label_of, read_label
-from simfed.compress.selection import beside, checked_k, is_tensor, refuse_non_finite
+from simfed.compress.selection import checked_k, refuse_non_finite
+from simfed.compress.vectors import (
+    Block,
+    Device,
+    Floats,
+    Vector,
+    as_numpy,
+    device_of,
+    flat,
+    indices_beside,
+    is_tensor,
+    like,
+    on_device,
+    pieces,
+    taken,
+)
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import Level, energy_of
 from simfed.ground.method import Layout
+from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 
 __all__ = [
@@ -48,32 +57,30 @@ __all__ = [
     "ValueCodec",
     "check_level",
     "codec_from_spec",
-    "pieces",
 ]
 
 Feedback = Literal["wanted", "optional", "own", "none"]
 """What a codec wants done with its error: kept and added to the next update (`wanted`), either way
 (`optional`), nothing because it keeps it itself (`own`), or nothing at all (`none`)."""
 
-Block = tuple[slice, NDArray[np.float32]]
-"""A stretch of a vector and its values."""
+Symbols: TypeAlias = Any
+"""What travels in place of 32-bit values: whatever the codec that made them likes."""
 
 LAYERS = "layers"
 """What the label of a codec per layer begins with, and its key in scenarios."""
 
-COMPOSED: dict[str, Callable[[Any], Codec]] = {}
-"""Key of a scenario → what makes a codec of what stands there; filled by the modules that know."""
+Part: TypeAlias = "Compressor | ValueCodec | Codec"
+"""What the registry has under a compressor's name."""
 
-_CACHED = 2**16
-"""Entries worked on at once: a few such blocks fit a level-2 cache."""
+COMPOSED: dict[str, Callable[[Plain], Codec]] = {}
+"""Key of a scenario → what makes a codec of what stands there; filled by the modules that know."""
 
 
 class Memory(NamedTuple):
     """The state of a codec that keeps vectors: what a checkpoint writes as JSON and as arrays."""
 
-    facts: Any
-    """JSON-able."""
-    arrays: dict[str, NDArray[np.float32]]
+    facts: Plain
+    arrays: dict[str, Floats]
     """NumPy, on the host, whatever the update is."""
 
 
@@ -85,9 +92,9 @@ class Payload:
     """The codec's label."""
     length: int
     """d, the length of the flat vector."""
-    indices: Any
+    indices: Vector
     """Sorted, distinct, int64, shape (K,); None where the receiver gets a value for every entry."""
-    values: Any
+    values: Vector
     """What the receiver takes the entries at `indices` for, shape (K,), in the update's dtype; None
     where `indices` is None: `dense()` makes them."""
     state: State = None
@@ -96,12 +103,12 @@ class Payload:
     """Its state before this play; of a state with vectors only what the receiver needs to know."""
     seed: int | None = None
     """See `Selection.seed`."""
-    symbols: Any = None
-    """What travels in place of 32-bit values; None where these do."""
+    symbols: Symbols = None
+    """None where 32-bit values travel."""
     layout: Layout | None = None
-    device: Any = None
-    """Where `decode` puts what it makes: a torch device; None for NumPy."""
-    kept: Any = None
+    device: Device = None
+    """Where `decode` puts what it makes."""
+    kept: Vector = None
     """What stays with the sender so that `Codec.undo` can take the play back."""
 
     @property
@@ -114,7 +121,7 @@ class Payload:
         """The codec that made it."""
         return codec_from_spec(self.strategy)
 
-    def dense(self) -> Any:
+    def dense(self) -> Vector:
         """The vector that the receiver rebuilds, zeros where nothing travels; `Codec.decode`."""
         if self.indices is None:
             return self.codec.decode(self)
@@ -146,19 +153,19 @@ class ValueCodec(Protocol):
     feedback: Feedback
 
     def quantise(
-        self, values: NDArray[np.float32], rng: np.random.Generator | None, layout: Layout | None
-    ) -> Any:
+        self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
+    ) -> Symbols:
         """The symbols of `values`, which are not changed. Raises: `InputError` for a NaN or
         infinity."""
         ...
 
-    def blocks(self, symbols: Any) -> Iterator[Block]:
+    def blocks(self, symbols: Symbols) -> Iterator[Block]:
         """What the receiver takes the values for, stretch by stretch, all entries once, in
         order."""
         ...
 
     def bits(
-        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Any = None
+        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
         """Bits of `count` values; None where they depend on the symbols and these are not given.
 
@@ -167,11 +174,11 @@ class ValueCodec(Protocol):
         """
         ...
 
-    def write(self, symbols: Any) -> bytes:
+    def write(self, symbols: Symbols) -> bytes:
         """The symbols as they travel."""
         ...
 
-    def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Any, int]:
+    def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Symbols, int]:
         """(symbols, bytes read): the inverse of `write`; `data` may go on behind them."""
         ...
 
@@ -216,7 +223,7 @@ class Codec(ABC):
         """Whether it wants the gradient taken beside the weights; the host has to move them."""
         return False
 
-    def point(self, state: State) -> Any:
+    def point(self, state: State) -> Floats | None:
         """By how much, in units of the update, a client in this state moves its weights before it
         trains; None for not at all."""
         return None
@@ -229,7 +236,7 @@ class Codec(ABC):
         return _label(self)
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> Plain:
         """As a scenario writes it, in the shortest form."""
         return _spec(self)
 
@@ -238,7 +245,7 @@ class Codec(ABC):
     @abstractmethod
     def encode(
         self,
-        update: Any,
+        update: Vector,
         state: State = None,
         rng: np.random.Generator | None = None,
         k: int = 1,
@@ -261,7 +268,7 @@ class Codec(ABC):
         """The decoded vector, stretch by stretch; only asked for where `payload.indices` is
         None."""
 
-    def decode(self, payload: Payload) -> Any:
+    def decode(self, payload: Payload) -> Vector:
         """What the receiver takes the update for: a new flat float32 vector."""
         if payload.indices is not None:
             return payload.dense()
@@ -343,7 +350,7 @@ class Chain(Codec):
         return "+".join(link.name for link in self.links)
 
     @property
-    def links(self) -> list[Any]:
+    def links(self) -> list[Compressor | ValueCodec]:
         """The parts that say what the chain does: an all-keeping selection is left out before
         values."""
         if self.values is None:
@@ -377,7 +384,7 @@ class Chain(Codec):
 
     def encode(
         self,
-        update: Any,
+        update: Vector,
         state: State = None,
         rng: np.random.Generator | None = None,
         k: int = 1,
@@ -385,18 +392,20 @@ class Chain(Codec):
         layout: Layout | None = None,
         consume: bool = False,
     ) -> tuple[Payload, State]:
-        indices: Any
+        indices: Vector | None
+        values: Vector | None
         if self.values is not None and self.keeps_all:
             indices, values, seed, after = None, None, None, state
-            symbols = self.values.quantise(flat(update), rng, _checked(layout, len(update)))
+            symbols = self.values.quantise(flat(update), rng, _fitting(layout, len(update)))
         else:
             indices, after, seed = self._select(update, state, rng, k)
-            values, symbols = _taken(update, indices), None
+            values, symbols = taken(update, indices), None
             if self.values is not None:
-                if seed is not None and not _on_accelerator(update):  # top-k has looked already
+                host = not is_tensor(update) or update.device.type == "cpu"
+                if seed is not None and host:  # top-k has looked already
                     refuse_non_finite(flat(update))
                 symbols = self.values.quantise(flat(values), rng, None)
-                values = _like(_assembled(self.values, symbols, len(values)), values)
+                values = like(_assembled(self.values, symbols, len(values)), values)
         payload = Payload(
             self.label,
             len(update),
@@ -411,12 +420,14 @@ class Chain(Codec):
         )
         return payload, after
 
-    def _select(self, update: Any, state: State, rng: Any, k: int) -> tuple[Any, State, int | None]:
+    def _select(
+        self, update: Vector, state: State, rng: np.random.Generator | None, k: int
+    ) -> tuple[Vector, State, int | None]:
         chosen = self.selection.select(update, k, state=state, rng=rng)
         self.check_count(chosen.indices, len(update), k)
         return indices_beside(chosen.indices, update), chosen.state, chosen.seed
 
-    def check_count(self, indices: Any, length: int, k: int) -> None:
+    def check_count(self, indices: Vector, length: int, k: int) -> None:
         """What is charged is K entries, so K entries must be sent."""
         expected = min(length if self.keeps_all else k, length)
         if len(indices) != expected:
@@ -452,8 +463,8 @@ class Chain(Codec):
         k: int,
         index_code: str,
         layout: Layout | None,
-        indices: Any = None,
-        symbols: Any = None,
+        indices: Vector | None = None,
+        symbols: Symbols = None,
     ) -> float | None:
         code = code_in_use(self.selection, index_code, length)
         k = length if self.keeps_all else k
@@ -464,7 +475,7 @@ class Chain(Codec):
         return None if values is None or places is None else values + places
 
     def _value_bytes(
-        self, k: int, layout: Layout | None, symbols: Any, *, ideal: bool
+        self, k: int, layout: Layout | None, symbols: Symbols, *, ideal: bool
     ) -> float | None:
         if self.values is None:
             return 4.0 * k
@@ -500,7 +511,7 @@ class Chain(Codec):
             raise InputError(f"a payload of {allowed} bytes", got=len(data))
         symbols, used = None, 4 * k
         if self.values is None:
-            values: Any = np.frombuffer(data[:used], "<f4").astype(np.float32)
+            values: Floats | None = np.frombuffer(data[:used], "<f4").astype(np.float32)
         else:
             symbols, used = self.values.read(data, k, layout if self.keeps_all else None)
             values = None if self.keeps_all else _assembled(self.values, symbols, k)
@@ -520,7 +531,7 @@ class Chain(Codec):
 # ---- codecs as scenarios write them --------------------------------------------------------------
 
 
-def codec_from_spec(spec: Any, *, where: str | None = None) -> Codec:
+def codec_from_spec(spec: Codec | Plain, *, where: str | None = None) -> Codec:
     """The codec of a name, a label, `{name: {option: value}}`, `{chain: [selection, values]}` or
     `{layers: {pattern: strategy}}`.
 
@@ -554,57 +565,59 @@ def check_level(codec: Codec, level: Level) -> None:
         )
 
 
-def as_codec(part: Any) -> Codec:
+def as_codec(part: Part) -> Codec:
     """A codec, a selection or a value codec as a codec."""
     if isinstance(part, Codec):
         return part
-    return Chain(part) if hasattr(part, "select") else Chain(Dense(), part)
+    return Chain(part) if isinstance(part, Compressor) else Chain(Dense(), part)
 
 
-def _codec(spec: Any) -> Codec:
+def _codec(spec: Plain) -> Codec:
     if isinstance(spec, Mapping) and list(spec) == [LAYERS]:
         return COMPOSED[LAYERS](spec[LAYERS])
     if isinstance(spec, str):
         if spec in registry("compressor"):
-            return as_codec(_made(spec, {}))
+            return as_codec(_make(spec, {}))
         links = read_label(spec)
         if [name for name, _ in links] == [LAYERS]:
             return _codec(dict(links))
-        return _chained([_made(name, options) for name, options in links])
+        return _chain([_make(name, options) for name, options in links])
     if isinstance(spec, Mapping) and len(spec) == 1 and "chain" in spec:
         links = spec["chain"]
         if not isinstance(links, (list, tuple)) or not links:
             raise InputError("a list of a selection and a value codec", where="chain", got=links)
-        return _chained([_part(link) for link in links])
+        return _chain([_part(link) for link in links])
     return as_codec(_part(spec))
 
 
-def _part(spec: Any) -> Any:
+def _part(spec: Plain) -> Part:
     """A single registered part with its options."""
     if isinstance(spec, str):
         if spec in registry("compressor"):
-            return _made(spec, {})
+            return _make(spec, {})
         links = read_label(spec)
         if len(links) == 1:
-            return _made(*links[0])
+            return _make(*links[0])
     if isinstance(spec, Mapping) and len(spec) == 1:
         name, options = next(iter(spec.items()))
         if isinstance(name, str) and name != "chain":
             if options is not None and not isinstance(options, Mapping):
                 raise InputError("options as a mapping", where=name, got=options)
-            return _made(name, dict(options or {}))
+            return _make(name, dict(options or {}))
     raise InputError(
         "a codec: its name, {name: {option: value}} or {chain: [selection, values]}", got=spec
     )
 
 
-def _made(name: str, options: Mapping[Any, Any]) -> Any:
-    cls = registry("compressor").get(name)
+def _make(name: str, options: Mapping[str | None, Plain]) -> Part:
+    """The registered part of this name; an option under None is its constructor's first."""
+    cls: Callable[..., Part] = registry("compressor").get(name)
     if not options:
         return cls()
     allowed = list(_parameters(cls))
-    known = {allowed[0] if key is None and allowed else key: v for key, v in options.items()}
-    for option in known:
+    first = allowed[0] if allowed else None
+    named: dict[Any, Plain] = {first if key is None else key: v for key, v in options.items()}
+    for option in named:
         if option not in allowed:
             raise InputError(
                 f"an option of {name}: {listed(allowed)}"
@@ -615,18 +628,18 @@ def _made(name: str, options: Mapping[Any, Any]) -> Any:
                 hint=did_you_mean(str(option), allowed),
             )
     try:
-        return cls(**known)
+        return cls(**named)
     except InputError as error:
         raise error.within(name) from None
 
 
 @lru_cache
-def _parameters(cls: Any) -> dict[str, Any]:
+def _parameters(cls: Callable[..., Part]) -> dict[str, Plain]:
     """The options of a class with their defaults; asking Python takes 0.1 ms each time."""
     return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
 
 
-def _chained(parts: list[Any]) -> Codec:
+def _chain(parts: list[Part]) -> Codec:
     if len(parts) == 1:
         return as_codec(parts[0])
     for part in parts:
@@ -637,20 +650,21 @@ def _chained(parts: list[Any]) -> Codec:
                 got=part.label,
                 hint=f"{part.name} stands alone",
             )
-    kinds = ["selection" if hasattr(part, "select") else "values" for part in parts]
     names = [part.name for part in parts]
-    for kind, what in (("selection", "selection"), ("values", "value codec")):
-        if kinds.count(kind) > 1:
-            raise InputError(f"at most one {what} in a chain", where="chain", got=names)
-    if kinds != ["selection", "values"]:
+    selections = [part for part in parts if isinstance(part, Compressor)]
+    values = [part for part in parts if isinstance(part, ValueCodec)]
+    for kind, chosen in (("selection", selections), ("value codec", values)):
+        if len(chosen) > 1:
+            raise InputError(f"at most one {kind} in a chain", where="chain", got=names)
+    if parts != [*selections, *values]:
         raise InputError("the selection before the value codec", where="chain", got=names)
-    return Chain(*parts)
+    return Chain(selections[0], values[0])
 
 
-def _options(part: Any) -> dict[str | None, Any]:
+def _options(part: Part) -> dict[str | None, Plain]:
     """What differs from the constructor's defaults; the first option always, under None."""
-    shown: dict[str | None, Any] = {}
-    for place, (option, default) in enumerate(_parameters(part.__class__).items()):
+    shown: dict[str | None, Plain] = {}
+    for place, (option, default) in enumerate(_parameters(type(part)).items()):
         value = getattr(part, option)
         if place == 0 and value is not None:
             shown[None] = value
@@ -664,13 +678,13 @@ def _label(codec: Codec) -> str:
     return "+".join(label_of(link.name, _options(link)) for link in links)
 
 
-def _spec(codec: Codec) -> Any:
+def _spec(codec: Codec) -> Plain:
     links = codec.links if isinstance(codec, Chain) else [codec]
     specs = [_link_spec(link) for link in links]
     return specs[0] if len(specs) == 1 else {"chain": specs}
 
 
-def _link_spec(link: Any) -> Any:
+def _link_spec(link: Part) -> Plain:
     defaults = _parameters(link.__class__)
     options = {
         o: getattr(link, o) for o, default in defaults.items() if getattr(link, o) != default
@@ -678,79 +692,13 @@ def _link_spec(link: Any) -> Any:
     return {link.name: options} if options else link.name
 
 
-# ---- vectors -------------------------------------------------------------------------------------
+def _fitting(layout: Layout | None, length: int) -> Layout | None:
+    pieces(length, layout)
+    return layout
 
 
-def pieces(length: int, layout: Layout | None) -> list[slice]:
-    """The stretches of the layers; one stretch without a layout. Raises: `InputError` if it does
-    not fit."""
-    if layout is None:
-        return [slice(0, length)]
-    ends = np.cumsum([math.prod(shape) for shape in layout]).tolist() if layout else []
-    if not ends or ends[-1] != length:
-        raise InputError(f"shapes of {length} entries in all", where="layout", got=list(layout))
-    return [slice(a, b) for a, b in zip([0, *ends], ends, strict=False) if b > a]
-
-
-def chunks(length: int) -> Iterator[slice]:
-    """Stretches that fit the cache."""
-    return (slice(a, min(a + _CACHED, length)) for a in range(0, length, _CACHED))
-
-
-def indices_beside(indices: Any, update: Any) -> Any:
-    """`indices` as a tensor on the update's device where that is a tensor."""
-    if not is_tensor(update) or is_tensor(indices):
-        return indices
-    return beside(indices, update.device)
-
-
-def _on_accelerator(update: Any) -> bool:
-    return is_tensor(update) and update.device.type != "cpu"
-
-
-def device_of(update: Any) -> Any:
-    """The torch device of a tensor, None for anything else."""
-    return update.device if is_tensor(update) else None
-
-
-def on_device(vector: NDArray[np.float32], device: Any) -> Any:
-    """`vector` itself, or as a tensor on a torch device (sharing memory on a CPU)."""
-    if device is None:
-        return vector
-    import torch
-
-    return torch.from_numpy(vector).to(device)
-
-
-def _taken(update: Any, indices: Any) -> Any:
-    """The entries at distinct indices in order; all of them are the vector itself, copied."""
-    if len(indices) < len(update):
-        return update[indices]
-    return update.clone() if is_tensor(update) else np.array(update)
-
-
-def flat(update: Any) -> NDArray[np.float32]:
-    """A flat float32 NumPy array, not copied where it is one."""
-    values: NDArray[np.float32] = np.ascontiguousarray(as_numpy(update), dtype=np.float32)
-    if values.ndim != 1 or not values.size:
-        raise InputError("a flat, non-empty vector", got=f"shape {values.shape}")
-    return values
-
-
-def _like(values: NDArray[np.float32], other: Any) -> Any:
-    """`values` as the other's kind and dtype, on its device."""
-    if not is_tensor(other):
-        return values.astype(other.dtype, copy=False)
-    return on_device(values, other.device).to(other.dtype)
-
-
-def _assembled(codec: ValueCodec, symbols: Any, count: int) -> NDArray[np.float32]:
+def _assembled(codec: ValueCodec, symbols: Symbols, count: int) -> Floats:
     vector = np.empty(count, np.float32)
     for stretch, values in codec.blocks(symbols):
         vector[stretch] = values
     return vector
-
-
-def _checked(layout: Layout | None, length: int) -> Layout | None:
-    pieces(length, layout)
-    return layout

@@ -7,27 +7,27 @@ its business: `simfed.compress.with_error_feedback` adds them to any strategy.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.compress.permutation import KeyedPermutation, keyed_generator
-from simfed.compress.selection import checked_k, is_tensor, random_k_indices, top_k_indices
+from simfed.compress.selection import checked_k, random_k_indices, top_k_indices
+from simfed.compress.vectors import Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 
 __all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "TopK"]
 
-State = Any
+State: TypeAlias = Plain
 """What a strategy remembers of one client between its plays: None at first, always JSON-able."""
 
 
 class Selection(NamedTuple):
     """What `select` gives: the indices, the state afterwards, and the seed they were made from."""
 
-    indices: Any
-    """Sorted, distinct, int64; a NumPy array, or a tensor on the device of an update that is
-    one."""
+    indices: Vector
+    """Sorted, distinct, int64; a tensor on the device of an update that is one, or NumPy."""
     state: State = None
     seed: int | None = None
     """For strategies that do not look at the update: the 64-bit number from which `mirror` makes
@@ -39,20 +39,30 @@ class Compressor(Protocol):
     """A compression strategy; made without arguments by its registry class.
 
     Two optional members tell the wire more: `keeps_all = True` says that all d entries travel
-    whatever k is, so that no indices need to; and strategies that do not look at the update offer
-    `mirror(length, k, *, state, seed) -> Selection`, with which the server repeats their choice.
+    whatever k is, so that no indices need to; and strategies that do not look at the update are
+    `Mirrored`, so that the server can repeat their choice.
     """
 
     name: str
 
     def select(
-        self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
+        self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
         """min(k, d) indices of the flat vector `update`, which is not changed.
 
         `state` is what the same client's last play returned (None before the first); `rng` is the
         generator keyed by strategy, client and round.
         """
+        ...
+
+
+@runtime_checkable
+class Mirrored(Protocol):
+    """A compressor whose choice can be made again from the seed that it drew."""
+
+    def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
+        """The choice that `select` makes in `state` when it draws `seed`, for an update of
+        `length`."""
         ...
 
 
@@ -66,7 +76,7 @@ class TopK:
     name = "top-k"
 
     def select(
-        self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
+        self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
         return Selection(top_k_indices(update, k), state)
 
@@ -82,7 +92,7 @@ class Dense:
     keeps_all = True
 
     def select(
-        self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
+        self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
         if is_tensor(update):
             import torch
@@ -92,7 +102,7 @@ class Dense:
 
 
 @lru_cache(maxsize=2)
-def _every_index(count: int) -> NDArray[np.int64]:
+def _every_index(count: int) -> Indices:
     """All indices below `count`, which nobody writes to: clients of a model share them."""
     return np.arange(count)
 
@@ -104,7 +114,7 @@ class _Blind:
     name: str
 
     def select(
-        self, update: Any, k: int, *, state: State = None, rng: np.random.Generator | None = None
+        self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
         if rng is None:
             raise InputError(f"a generator `rng` for {self.name}", got=rng)
@@ -125,7 +135,6 @@ class RandomK(_Blind):
     name = "random-k"
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
-        """The choice that `select` makes when it draws `seed`, for an update of `length`."""
         return Selection(random_k_indices(length, k, keyed_generator(seed, 1)), state, seed)
 
 
@@ -152,7 +161,6 @@ class PeriodicK(_Blind):
     name = "periodic-k"
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
-        """The choice that `select` makes in `state` when it draws `seed`."""
         k = checked_k(k, length)
         key, position = (seed, 0) if state is None else state
         unvisited = min(k, length - position)

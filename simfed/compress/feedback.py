@@ -9,13 +9,14 @@ number of rounds the sum of all gradients equals the sum of all that was sent pl
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from simfed.compress.codec import Chain, Codec, Layout, Payload, as_codec, on_device
+from simfed.compress.codec import Chain, Codec, Layout, Payload, as_codec
 from simfed.compress.compressors import Compressor, State
-from simfed.compress.selection import is_tensor
+from simfed.compress.vectors import Vector, is_tensor, on_device
 from simfed.ground.errors import InputError
 
 __all__ = [
@@ -27,47 +28,51 @@ __all__ = [
     "with_error_feedback",
 ]
 
+Update: TypeAlias = Vector | Sequence[Vector] | None
+"""A flat vector, arrays that make one up when flattened (gradients parameter by parameter), or None
+where it has been added to the residual already."""
+
 
 class ErrorFeedback:
     """A codec with error feedback; made by `with_error_feedback`.
 
     >>> from simfed.compress import TopK
     >>> feedback = with_error_feedback(TopK())
-    >>> update, kept = np.array([1.0, -4.0, 2.0]), np.array([0.0, 1.0, 2.0])
-    >>> payload, residual = feedback.encode(update, kept, 1)
+    >>> update, residual = np.array([1.0, -4.0, 2.0]), np.array([0.0, 1.0, 2.0])
+    >>> payload, residual = feedback.encode(update, residual, 1)
     >>> payload.indices, payload.values, residual
     (array([2]), array([4.]), array([ 1., -3.,  0.]))
     """
 
     def __init__(self, codec: Compressor | Codec) -> None:
-        made = as_codec(codec)
-        if made.feedback not in ("wanted", "optional"):
-            why = "keeps its own error" if made.feedback == "own" else "goes without"
+        codec = as_codec(codec)
+        if codec.feedback not in ("wanted", "optional"):
+            why = "keeps its own error" if codec.feedback == "own" else "goes without"
             raise InputError(
-                "a codec that error feedback can be put around", got=made.label, hint=f"it {why}"
+                "a codec that error feedback can be put around", got=codec.label, hint=f"it {why}"
             )
-        self.codec = made.under_feedback()
+        self.codec = codec.under_feedback()
         """What is played: the given codec, or its variant that contracts."""
         self._plain = isinstance(self.codec, Chain) and self.codec.values is None
 
     def encode(
         self,
-        update: Any,
-        residual: Any,
+        update: Update,
+        residual: Vector,
         k: int,
         rng: np.random.Generator | None = None,
         *,
         state: State = None,
         layout: Layout | None = None,
-    ) -> tuple[Payload, Any]:
+    ) -> tuple[Payload, Vector]:
         """(payload, new residual); neither `update` nor `residual` is changed."""
         residual = residual.clone() if is_tensor(residual) else np.array(residual)
         return self.encode_in_place(update, residual, k, rng, state=state, layout=layout), residual
 
     def encode_in_place(
         self,
-        update: Any,
-        residual: Any,
+        update: Update,
+        residual: Vector,
         k: int,
         rng: np.random.Generator | None = None,
         *,
@@ -76,10 +81,8 @@ class ErrorFeedback:
     ) -> Payload:
         """The payload; `residual` becomes the new residual without a dense copy.
 
-        `update` is a flat vector, a sequence of arrays that make one up when flattened (gradients
-        parameter by parameter), or None when `residual` already holds residual + gradient. NumPy
-        arrays and torch tensors alike; the payload is of the residual's kind. `state`, `rng` and
-        `layout` are the codec's, see `Codec.encode`.
+        The payload is of the residual's library. `state`, `rng` and `layout` are the codec's, see
+        `Codec.encode`.
 
         Raises: `InputError` for lengths that differ and for what the codec refuses; `residual`
         then holds residual + gradient, or a part of it.
@@ -99,7 +102,7 @@ class ErrorFeedback:
             residual[payload.indices] = 0.0
         return payload
 
-    def undo(self, residual: Any, payload: Payload) -> State:
+    def undo(self, residual: Vector, payload: Payload) -> State:
         """See `undo`."""
         return undo(residual, payload)
 
@@ -112,8 +115,8 @@ class WithoutFeedback:
 
     def encode_in_place(
         self,
-        update: Any,
-        residual: Any,
+        update: Update,
+        residual: Vector,
         k: int,
         rng: np.random.Generator | None = None,
         *,
@@ -129,7 +132,7 @@ class WithoutFeedback:
         residual[:] = 0.0
         return payload
 
-    def undo(self, residual: Any, payload: Payload) -> State:
+    def undo(self, residual: Vector, payload: Payload) -> State:
         """The upload was lost: the state as if nothing had been sent. `residual` stays as it is;
         what a codec without any memory sent is gone."""
         return payload.codec.undo(payload)
@@ -156,7 +159,7 @@ def feedback_for(
     return ErrorFeedback(codec) if wants else WithoutFeedback(codec)
 
 
-def undo(residual: Any, payload: Payload, share: float = 1.0) -> State:
+def undo(residual: Vector, payload: Payload, share: float = 1.0) -> State:
     """The upload was lost: what the receiver would have got returns to `residual` (in place), or a
     `share` of it.
 
@@ -181,7 +184,7 @@ def undo(residual: Any, payload: Payload, share: float = 1.0) -> State:
     return payload.state_before
 
 
-def _accumulate(residual: Any, update: Any) -> None:
+def _accumulate(residual: Vector, update: Update) -> None:
     """residual += update, in place."""
     if update is None:
         return
@@ -196,7 +199,7 @@ def _accumulate(residual: Any, update: Any) -> None:
         start += len(part)
 
 
-def _flat_beside(part: Any, residual: Any) -> Any:
+def _flat_beside(part: Vector, residual: Vector) -> Vector:
     """`part` as a flat vector of the residual's kind; a view where memory allows."""
     if is_tensor(part):
         part = part.detach().reshape(-1)

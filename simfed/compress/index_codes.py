@@ -4,36 +4,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simfed.compress.bits import (
-    bits_of,
-    decode_rice,
-    encode_rice,
-    pack,
-    rice_parameter,
-    unpack,
-)
-from simfed.compress.selection import is_tensor
+from simfed.compress.bits import bits_of, decode_rice, encode_rice, pack, rice_parameter, unpack
+from simfed.compress.compressors import Mirrored, State
+from simfed.compress.vectors import Indices, Vector, as_numpy
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.vocabulary import INDEX_CODES
 
-__all__ = [
-    "INDEX_CODES",
-    "as_numpy",
-    "code_in_use",
-    "decode_indices",
-    "encode_indices",
-    "index_bytes",
-]
+__all__ = ["INDEX_CODES", "code_in_use", "decode_indices", "encode_indices", "index_bytes"]
 
 _SEED_BITS = 64
 
 
-def code_in_use(selection: Any, index_code: str, d: int) -> str:
+def code_in_use(selection: object, index_code: str, d: int) -> str:
     """The code that this selection's indices travel in; `none` where all entries do."""
     if index_code not in INDEX_CODES:
         raise InputError(
@@ -50,7 +35,7 @@ def code_in_use(selection: Any, index_code: str, d: int) -> str:
     return index_code
 
 
-def index_bytes(code: str, d: int, k: int, indices: Any = None) -> float | None:
+def index_bytes(code: str, d: int, k: int, indices: Vector | None = None) -> float | None:
     """Bytes of k indices below d; under `rice` those of `indices`, or None without any.
 
     Fractional under `ideal`, whole bytes under the others.
@@ -68,24 +53,23 @@ def index_bytes(code: str, d: int, k: int, indices: Any = None) -> float | None:
     return float(-(-bits // 8))
 
 
-def encode_indices(code: str, indices: Any, d: int, seed: int | None) -> bytes:
+def encode_indices(code: str, indices: Vector | None, d: int, seed: int | None) -> bytes:
     """Sorted, distinct indices below d as they travel. Raises: `InputError` for others and
     `ideal`."""
     if code == "none":
         return b""
-    indices = as_numpy(indices)
-    _check_indices(indices, d)
+    places = as_numpy(indices)
+    _check_indices(places, d)
     if code == "fixed":
-        return pack(indices, _width(d))
+        return pack(places, _width(d))
     if code == "raw32":
-        raw: bytes = indices.astype("<u4").tobytes()
-        return raw
+        return places.astype("<u4").tobytes()
     if code == "bitmap":
         marks = np.zeros(d, bool)
-        marks[indices] = True
+        marks[places] = True
         return np.packbits(marks).tobytes()
     if code == "rice":
-        return encode_rice(_gaps(indices))
+        return encode_rice(_gaps(places))
     if code == "seeded":
         if seed is None:
             raise InputError("the selection's seed for index code seeded", got=seed)
@@ -94,8 +78,8 @@ def encode_indices(code: str, indices: Any, d: int, seed: int | None) -> bytes:
 
 
 def decode_indices(
-    code: str, data: bytes, d: int, k: int, *, selection: Any = None, state: Any = None
-) -> NDArray[np.int64]:
+    code: str, data: bytes, d: int, k: int, *, selection: object = None, state: State = None
+) -> Indices:
     """The k indices that `encode_indices` wrote; `seeded` repeats the selection's choice in
     `state`.
 
@@ -103,15 +87,15 @@ def decode_indices(
     """
     if code == "ideal":
         raise _no_encoder(code)
-    known = index_bytes(code, d, k)
-    if known is not None and known != len(data):
-        raise InputError(f"a payload of {known:.0f} bytes of indices", got=len(data))
+    size = index_bytes(code, d, k)
+    if size is not None and size != len(data):
+        raise InputError(f"a payload of {size:.0f} bytes of indices", got=len(data))
     if code == "none":
         return np.arange(d)
     if code == "seeded":
+        assert isinstance(selection, Mirrored)
         seed = int.from_bytes(data, "little")
-        made: NDArray[np.int64] = selection.mirror(d, k, state=state, seed=seed).indices
-        return made
+        return as_numpy(selection.mirror(d, k, state=state, seed=seed).indices)
     indices = _decoded(code, data, d, k)
     if len(indices) != k:
         raise InputError(f"a payload of {k} entries", got=len(indices))
@@ -119,12 +103,7 @@ def decode_indices(
     return indices
 
 
-def as_numpy(array: Any) -> Any:
-    """A NumPy array of what may be a tensor; a view where memory allows."""
-    return array.detach().cpu().numpy() if is_tensor(array) else np.asarray(array)
-
-
-def _decoded(code: str, data: bytes, d: int, k: int) -> NDArray[np.int64]:
+def _decoded(code: str, data: bytes, d: int, k: int) -> Indices:
     if code == "fixed":
         return unpack(data, k, _width(d))
     if code == "raw32":
@@ -143,13 +122,12 @@ def _width(d: int) -> int:
     return (d - 1).bit_length()
 
 
-def _gaps(indices: NDArray[np.int64]) -> NDArray[np.int64]:
+def _gaps(indices: Indices) -> Indices:
     """How many entries lie unchosen before each chosen one."""
-    gaps: NDArray[np.int64] = np.diff(indices, prepend=-1) - 1
-    return gaps
+    return np.diff(indices, prepend=-1) - 1
 
 
-def _check_indices(indices: Any, d: int) -> None:
+def _check_indices(indices: Indices, d: int) -> None:
     fits = indices.ndim == 1 and indices.size and indices[0] >= 0 and indices[-1] < d
     if not fits or not (indices[1:] > indices[:-1]).all():
         raise InputError(f"sorted, distinct indices from 0 to {d - 1}")

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 
 __all__ = ["label_of", "names_in", "read_label", "split"]
 
-Link = tuple[str, dict[str | None, Any]]
+Link = tuple[str, dict[str | None, Plain]]
 """Name and options; the key None is the constructor's first option."""
 
 _LINK = re.compile(r"([^()+,=\s]+)(?:\((.*)\))?", re.DOTALL)
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def label_of(name: str, options: Mapping[str | None, Any]) -> str:
+def label_of(name: str, options: Mapping[str | None, Plain]) -> str:
     """One link as text.
 
     >>> label_of("qsgd", {None: 16, "code": "elias"})
@@ -52,11 +52,11 @@ def names_in(text: str) -> list[str]:
 
 
 def _read_link(part: str, text: str) -> Link:
-    found = _LINK.fullmatch(part)
-    if found is None:
+    match = _LINK.fullmatch(part)
+    if match is None:
         raise InputError("a codec such as top-k, qsgd(16) or top-k+qsgd(4)", got=text)
-    name, inside = found.groups()
-    options: dict[str | None, Any] = {}
+    name, inside = match.groups()
+    options: dict[str | None, Plain] = {}
     for place, item in enumerate(split(inside, ",") if inside else []):
         key, equals, value = _cut(item.strip())
         if place and not equals:
@@ -87,7 +87,7 @@ def split(text: str, separator: str) -> list[str]:
     return parts
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> Plain:
     if not text:
         text = "null"
     for read in (int, float):
@@ -98,6 +98,6 @@ def _value(text: str) -> Any:
     return _WORDS.get(text, text)
 
 
-def _text(value: Any) -> str:
+def _text(value: Plain) -> str:
     words = {word: text for text, word in _WORDS.items()}
     return words[value] if value is None or isinstance(value, bool) else str(value)

@@ -14,18 +14,15 @@ from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.codec import (
     COMPOSED,
     LAYERS,
-    Block,
     Codec,
     Feedback,
     Layout,
     Memory,
     Payload,
-    device_of,
-    flat,
-    pieces,
 )
 from simfed.compress.compressors import State
 from simfed.compress.labels import label_of
+from simfed.compress.vectors import Block, device_of, flat, pieces
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import energy_of, entries
 from simfed.ground.method import Layers

@@ -11,31 +11,22 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.compress.codec import (
-    Block,
-    Codec,
-    Feedback,
-    Layout,
-    Memory,
-    Payload,
-    device_of,
-    flat,
-    pieces,
-)
+from simfed.compress.codec import Codec, Feedback, Layout, Memory, Payload
 from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES, code_in_use
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
+from simfed.compress.vectors import Block, Floats, Vector, device_of, flat, pieces
 from simfed.ground.errors import InputError
 
 __all__ = ["SVD", "PowerSGD"]
 
-Matrix = NDArray[np.float32]
+Matrix = Floats
 
 
 class Factors(NamedTuple):
@@ -166,7 +157,7 @@ class PowerSGD(_LowRank):
 
     def encode(
         self,
-        update: Any,
+        update: Vector,
         state: State = None,
         rng: np.random.Generator | None = None,
         k: int = 1,
@@ -204,9 +195,9 @@ class PowerSGD(_LowRank):
         self, state: State, name: str, shape: tuple[int, int], rng: np.random.Generator | None
     ) -> Matrix:
         if state is not None:
-            kept: Matrix = state.arrays[name]
-            if kept.any():  # of a matrix that was zero nothing is left to start from
-                return kept
+            right: Matrix = state.arrays[name]
+            if right.any():  # of a matrix that was zero nothing is left to start from
+                return right
         if rng is None:
             raise InputError(f"a generator `rng` for {self.name}", got=rng)
         return rng.standard_normal((shape[1], self.rank), dtype=np.float32)
@@ -247,7 +238,7 @@ class SVD(_LowRank):
 
     def encode(
         self,
-        update: Any,
+        update: Vector,
         state: State = None,
         rng: np.random.Generator | None = None,
         k: int = 1,

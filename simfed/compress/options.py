@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.plain import Plain
 
 __all__ = ["check_choice", "check_number", "check_whole"]
 
 
-def check_whole(option: str, value: Any, least: int, most: int) -> None:
+def check_whole(option: str, value: object, least: int, most: int) -> None:
     """`InputError` unless `value` is a whole number in these bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InputError(f"a whole number from {least} to {most}", where=option, got=value)
 
 
-def check_number(option: str, value: Any, *, above: float) -> None:
+def check_number(option: str, value: Plain, *, above: float) -> None:
     """`InputError` unless `value` is a finite number above a bound."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not above < value < math.inf:
         raise InputError(f"a number above {above}", where=option, got=value)
 
 
-def check_choice(option: str, value: Any, allowed: tuple[Any, ...]) -> None:
+def check_choice(option: str, value: Plain, allowed: tuple[object, ...]) -> None:
     """`InputError` unless `value` is one of these."""
     if value not in allowed:
         names = [str(a).lower() if isinstance(a, bool) else str(a) for a in allowed]

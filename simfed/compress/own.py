@@ -11,41 +11,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simfed.compress.codec import (
+from simfed.compress.codec import Codec, Feedback, Layout, Memory, Payload, Symbols, codec_from_spec
+from simfed.compress.compressors import State
+from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
+from simfed.compress.options import check_number, check_whole
+from simfed.compress.selection import checked_k, refuse_non_finite, top_k_indices
+from simfed.compress.vectors import (
     Block,
-    Codec,
-    Feedback,
-    Layout,
-    Memory,
-    Payload,
+    Device,
+    Floats,
+    Indices,
+    Vector,
+    as_numpy,
     chunks,
-    codec_from_spec,
     device_of,
     flat,
     indices_beside,
     on_device,
     pieces,
 )
-from simfed.compress.compressors import State
-from simfed.compress.index_codes import (
-    as_numpy,
-    code_in_use,
-    decode_indices,
-    encode_indices,
-    index_bytes,
-)
-from simfed.compress.options import check_number, check_whole
-from simfed.compress.selection import checked_k, refuse_non_finite, top_k_indices
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 
 __all__ = ["DGC", "EF21", "AdaComp", "DetachedEF"]
-
-Vector = NDArray[np.float32]
 
 _COUNT_BYTES = 4
 """How many entries follow, where the receiver cannot know."""
@@ -95,19 +87,18 @@ class _Counted(Codec):
         return 4.0 * payload.k
 
     def _write(self, payload: Payload) -> bytes:
-        raw: bytes = as_numpy(payload.values).astype("<f4").tobytes()
-        return raw
+        return as_numpy(payload.values).astype("<f4").tobytes()
 
     def _read(
         self, data: bytes, count: int, length: int, layout: Layout | None
-    ) -> tuple[Any, Any, int]:
+    ) -> tuple[Floats | None, Symbols, int]:
         if len(data) < 4 * count:
             raise InputError(f"a payload of at least {4 * count} bytes of values", got=len(data))
         return np.frombuffer(data[: 4 * count], "<f4").astype(np.float32), None, 4 * count
 
     def _values(
-        self, symbols: Any, indices: NDArray[np.int64], length: int, layout: Layout | None
-    ) -> Vector:
+        self, symbols: Symbols, indices: Indices, length: int, layout: Layout | None
+    ) -> Floats:
         raise NotImplementedError
 
 
@@ -145,7 +136,7 @@ class DGC(_Counted):
 
     def encode(
         self,
-        update: Any,
+        update: Vector,
         state: State = None,
         rng: np.random.Generator | None = None,
         k: int = 1,
@@ -158,12 +149,12 @@ class DGC(_Counted):
         plays = plays or 0
         factor = self._clipping(gradient)
         for stretch in chunks(len(gradient)):
-            own, g = momentum[stretch], gradient[stretch]
-            own *= np.float32(self.momentum)
-            own += g if factor == 1 else g * np.float32(factor)
-            total[stretch] += own
+            velocity, g = momentum[stretch], gradient[stretch]
+            velocity *= np.float32(self.momentum)
+            velocity += g if factor == 1 else g * np.float32(factor)
+            total[stretch] += velocity
         indices = top_k_indices(total, self._count(len(gradient), k, plays))
-        kept, values = momentum[indices], total[indices]
+        velocities, values = momentum[indices], total[indices]
         momentum[indices] = 0
         total[indices] = 0
         after = Memory(plays + 1, {"momentum": momentum, "total": total})
@@ -174,7 +165,7 @@ class DGC(_Counted):
             on_device(values, device_of(update)),
             after,
             plays,
-            kept=kept,
+            kept=velocities,
         )
         return payload, after
 
@@ -201,7 +192,7 @@ class DGC(_Counted):
         k = checked_k(k, length)
         return max(k, int(length * 0.25 ** (plays + 1))) if plays < self.warmup else k
 
-    def _clipping(self, gradient: Vector) -> float:
+    def _clipping(self, gradient: Floats) -> float:
         if self.clip is None:
             return 1.0
         norm = math.sqrt(
@@ -244,7 +235,7 @@ class AdaComp(_Counted):
 
     def encode(
         self,
-        update: Any,
+        update: Vector,
         state: State = None,
         rng: np.random.Generator | None = None,
         k: int = 1,
@@ -254,18 +245,18 @@ class AdaComp(_Counted):
     ) -> tuple[Payload, State]:
         gradient = flat(update)
         _, (error,) = _recall(state, ("error",), len(gradient), consume)
-        found, scales = [], []
+        chosen, scales = [], []
         for layer, size in self._layers(len(gradient), layout):
             indices, scale = _over_the_bins(error[layer], gradient[layer], size)
-            found.append(indices + layer.start)
+            chosen.append(indices + layer.start)
             scales.append(scale)
-        indices = np.concatenate(found)
+        indices = np.concatenate(chosen)
         if not indices.size:
             indices = np.zeros(1, np.int64)
-        kept = error.take(indices)
-        symbols = np.array(scales, np.float32), kept >= 0
+        errors = error.take(indices)
+        symbols = np.array(scales, np.float32), errors >= 0
         values = self._values(symbols, indices, len(gradient), layout)
-        error[indices] = kept - values
+        error[indices] = errors - values
         after = Memory(None, {"error": error})
         payload = Payload(
             self.label,
@@ -275,7 +266,7 @@ class AdaComp(_Counted):
             after,
             symbols=symbols,
             layout=layout,
-            kept=kept,
+            kept=errors,
         )
         return payload, after
 
@@ -301,7 +292,7 @@ class AdaComp(_Counted):
 
     def _read(
         self, data: bytes, count: int, length: int, layout: Layout | None
-    ) -> tuple[Any, Any, int]:
+    ) -> tuple[Floats | None, Symbols, int]:
         head = 4 * len(pieces(length, layout))
         used = head + -(-count // 8)
         if len(data) < used:
@@ -311,14 +302,14 @@ class AdaComp(_Counted):
         return None, (scales, signs), used
 
     def _values(
-        self, symbols: Any, indices: NDArray[np.int64], length: int, layout: Layout | None
-    ) -> Vector:
+        self, symbols: Symbols, indices: Indices, length: int, layout: Layout | None
+    ) -> Floats:
         scales, signs = symbols
         bounds = [0, *(layer.stop for layer in pieces(length, layout))]
-        own: Vector = np.repeat(scales, np.diff(np.searchsorted(indices, bounds)))
+        values: Floats = np.repeat(scales, np.diff(np.searchsorted(indices, bounds)))
         # a choice per entry is several times as slow
-        own.view(np.uint32)[...] ^= np.left_shift(~signs, 31, dtype=np.uint32)
-        return own
+        values.view(np.uint32)[...] ^= np.left_shift(~signs, 31, dtype=np.uint32)
+        return values
 
     def _layers(self, length: int, layout: Layout | None) -> list[tuple[slice, int]]:
         shapes = [s for s in layout if math.prod(s)] if layout is not None else [(length,)]
@@ -326,25 +317,25 @@ class AdaComp(_Counted):
         return list(zip(pieces(length, layout), sizes, strict=True))
 
 
-def _over_the_bins(error: Vector, gradient: Vector, size: int) -> tuple[NDArray[np.int64], float]:
+def _over_the_bins(error: Floats, gradient: Floats, size: int) -> tuple[Indices, float]:
     """error += gradient; the entries that travel, and the mean of the bins' maxima."""
-    found, total, bins = [], 0.0, 0
+    reached, total, bins = [], 0.0, 0
     together = max(1, 2**16 // size) * size
     for start in range(0, len(error), together):
-        own, g = error[start : start + together], gradient[start : start + together]
-        own += g
-        largest = np.maximum.reduceat(np.abs(own), np.arange(0, len(own), size))
+        sums, g = error[start : start + together], gradient[start : start + together]
+        sums += g
+        largest = np.maximum.reduceat(np.abs(sums), np.arange(0, len(sums), size))
         some = float(largest.sum(dtype=np.float64))
         if not math.isfinite(some):
-            refuse_non_finite(own)
+            refuse_non_finite(sums)
         total, bins = total + some, bins + len(largest)
         limits = np.where(largest > 0, largest, np.float32(np.inf))
-        reach = own + g
+        reach = sums + g
         np.abs(reach, out=reach)
-        places = np.flatnonzero(reach >= np.repeat(limits, size)[: len(own)])
+        places = np.flatnonzero(reach >= np.repeat(limits, size)[: len(sums)])
         places += start
-        found.append(places)
-    return np.concatenate(found), total / bins
+        reached.append(places)
+    return np.concatenate(reached), total / bins
 
 
 class _Around(Codec):
@@ -352,7 +343,7 @@ class _Around(Codec):
 
     own_memory = True
     feedback: ClassVar[Feedback] = "own"  # type: ignore[misc]
-    inner: Any
+    inner: Codec | Plain
 
     def _check_inner(self) -> None:
         codec = codec_from_spec(self.inner, where="inner")
@@ -402,14 +393,14 @@ class EF21(_Around):
 
     name: ClassVar[str] = "ef21"  # type: ignore[misc]
 
-    inner: Any = "top-k"
+    inner: Codec | Plain = "top-k"
 
     def __post_init__(self) -> None:
         self._check_inner()
 
     def encode(
         self,
-        update: Any,
+        update: Vector,
         state: State = None,
         rng: np.random.Generator | None = None,
         k: int = 1,
@@ -437,15 +428,14 @@ class EF21(_Around):
         sent = self._sender.from_bytes(data, length, k, index_code, layout=layout, state=before)
         return self._received(sent, estimate, None)
 
-    def _received(self, sent: Payload, estimate: Vector, device: Any) -> Payload:
+    def _received(self, sent: Payload, estimate: Floats, device: Device) -> Payload:
         """`estimate` becomes the one after `sent`."""
-        kept: Any
         if sent.indices is None:
-            kept = estimate.copy()
+            before = estimate.copy()
             for stretch, values in self._sender.blocks(sent):
                 estimate[stretch] += values
         else:
-            kept = estimate[sent.indices]
+            before = estimate[sent.indices]
             estimate[sent.indices] += sent.values
         state = Memory(sent.state, {"estimate": estimate})
         return Payload(
@@ -457,7 +447,7 @@ class EF21(_Around):
             sent.state_before,
             symbols=sent,
             device=device,
-            kept=kept,
+            kept=before,
         )
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
@@ -489,7 +479,7 @@ class DetachedEF(_Around):
 
     name: ClassVar[str] = "detached-ef"  # type: ignore[misc]
 
-    inner: Any = "random-k"
+    inner: Codec | Plain = "random-k"
     weight: float = 0.3
 
     def __post_init__(self) -> None:
@@ -504,17 +494,17 @@ class DetachedEF(_Around):
         """Whether `point` ever says to move the weights."""
         return self.weight != 0
 
-    def point(self, state: State) -> Vector | None:
+    def point(self, state: State) -> Floats | None:
         """weight·e, by which the weights are moved before the gradient is taken; None for not at
         all."""
         if state is None or self.weight == 0:
             return None
-        moved: Vector = np.float32(self.weight) * state.arrays["error"]
+        moved: Floats = np.float32(self.weight) * state.arrays["error"]
         return moved
 
     def encode(
         self,
-        update: Any,
+        update: Vector,
         state: State = None,
         rng: np.random.Generator | None = None,
         k: int = 1,
@@ -528,7 +518,6 @@ class DetachedEF(_Around):
         error += gradient
         sender = self._sender
         sent, after = sender.encode(error, before, rng, k, layout=layout)
-        kept: Any
         if sent.indices is None:
             kept = error.copy()
             for stretch, values in sender.blocks(sent):
@@ -553,7 +542,9 @@ class DetachedEF(_Around):
         sent = self._sender.from_bytes(data, length, k, index_code, layout=layout, state=before)
         return self._received(sent, None, None, None)
 
-    def _received(self, sent: Payload, memory: Any, kept: Any, update: Any) -> Payload:
+    def _received(
+        self, sent: Payload, memory: Memory | None, kept: Vector, update: Vector | None
+    ) -> Payload:
         indices, values, device = sent.indices, sent.values, device_of(update)
         if indices is not None:
             indices, values = indices_beside(indices, update), on_device(values, device)
@@ -582,7 +573,7 @@ class DetachedEF(_Around):
 
 def _recall(
     state: State, names: tuple[str, ...], length: int, consume: bool
-) -> tuple[Any, list[Vector]]:
+) -> tuple[Plain, list[Floats]]:
     """(facts, arrays) of a state, zeros before the first play; copies unless they may be
     consumed."""
     if state is None:

@@ -26,14 +26,13 @@ from simfed.compress.bits import (
     split_trits,
     unpack,
 )
-from simfed.compress.codec import Block, Feedback, Layout, chunks, pieces
+from simfed.compress.codec import Feedback, Layout, Symbols
 from simfed.compress.options import check_choice, check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
+from simfed.compress.vectors import Block, Floats, chunks, pieces
 from simfed.ground.errors import InputError
 
 __all__ = ["BF16", "FP16", "QSGD", "EFSign", "Scaled", "TernGrad"]
-
-Values = NDArray[np.float32]
 
 _SMALLEST = 1e-33
 """Norms below it are zero: what a 32-bit factor cannot scale is below every number that matters."""
@@ -42,9 +41,9 @@ _SMALLEST = 1e-33
 class Scaled(NamedTuple):
     """Whole numbers, to be multiplied by the scale of their stretch."""
 
-    scales: Values
+    scales: Floats
     """One per stretch."""
-    levels: NDArray[Any]
+    levels: NDArray[np.signedinteger[Any]]
     """Signed, int8 or int16, one per value."""
     ends: NDArray[np.int64]
     """Where each stretch ends."""
@@ -83,7 +82,7 @@ class QSGD:
         check_choice("scaled", self.scaled, (True, False))
 
     def quantise(
-        self, values: Values, rng: np.random.Generator | None, layout: Layout | None
+        self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> Scaled:
         norms = self._norms(values)
         factors = np.divide(self.levels, norms, out=np.zeros_like(norms), where=norms > 0)
@@ -103,7 +102,7 @@ class QSGD:
             yield stretch, values.reshape(-1)
 
     def bits(
-        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Any = None
+        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
         norms = 32 * -(-count // self.bucket)
         if self.code == "fixed":
@@ -115,7 +114,7 @@ class QSGD:
         return norms + gamma_bits(magnitudes + 1) + int(np.count_nonzero(magnitudes))
 
     def write(self, symbols: Scaled) -> bytes:
-        head: bytes = symbols.scales.astype("<f4").tobytes()
+        head = symbols.scales.astype("<f4").tobytes()
         levels = symbols.levels.astype(np.int64)
         if self.code == "fixed":
             return head + pack(levels + self.levels, self._width)
@@ -174,7 +173,7 @@ class QSGD:
         if count % self.bucket:
             yield slice(whole * self.bucket, count), slice(whole, whole + 1)
 
-    def _norms(self, values: Values) -> Values:
+    def _norms(self, values: Floats) -> Floats:
         norms = np.empty(-(-len(values) // self.bucket), np.float32)
         for stretch, buckets in self._stretches(len(values)):
             rows = values[stretch].reshape(buckets.stop - buckets.start, -1)
@@ -213,24 +212,24 @@ class TernGrad:
             check_number("clip", self.clip, above=0)
 
     def quantise(
-        self, values: Values, rng: np.random.Generator | None, layout: Layout | None
+        self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> Scaled:
         layers = pieces(len(values), layout)
         levels = np.empty(len(values), np.int8)
         scales = np.array([self._scale(values[layer]) for layer in layers], np.float32)
         draw = _Draws(rng, self.name)
         for layer, scale in zip(layers, scales, strict=True):
-            own, to = values[layer], levels[layer]
-            for stretch in chunks(len(own)):
+            of_layer, to = values[layer], levels[layer]
+            for stretch in chunks(len(of_layer)):
                 if scale == 0:
                     to[stretch] = 0
                     continue
-                clipped = np.clip(own[stretch], -scale, scale)
+                clipped = np.clip(of_layer[stretch], -scale, scale)
                 clipped *= 1 / scale
                 draw.round(clipped, to[stretch], 1)
         return Scaled(scales, levels, _ends(layers))
 
-    def _scale(self, values: Values) -> float:
+    def _scale(self, values: Floats) -> float:
         """The largest magnitude of a layer after clipping; 0 where a 32-bit factor cannot scale
         it."""
         total = squares = largest = 0.0
@@ -240,7 +239,7 @@ class TernGrad:
             if not (math.isfinite(low) and math.isfinite(high)):
                 refuse_non_finite(some)
             largest = max(largest, -low, high)
-            wide: Any = some if largest < 1e15 else some.astype(np.float64)
+            wide: NDArray[np.floating[Any]] = some if largest < 1e15 else some.astype(np.float64)
             total += float(wide.sum())
             squares += float(np.einsum("i,i->", wide, wide))
         if largest < _SMALLEST:
@@ -256,7 +255,7 @@ class TernGrad:
         return _scaled_blocks(symbols)
 
     def bits(
-        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Any = None
+        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
         scales = 32 * len(pieces(count, layout))
         return scales + (count * math.log2(3) if ideal else 8 * -(-count // 5))
@@ -288,17 +287,17 @@ class EFSign:
     feedback: ClassVar[Feedback] = "wanted"
 
     def quantise(
-        self, values: Values, rng: np.random.Generator | None, layout: Layout | None
+        self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> Scaled:
         total, levels = 0.0, np.empty(len(values), np.int8)
         for stretch in chunks(len(values)):
             some = values[stretch]
             with np.errstate(over="ignore", invalid="ignore"):
-                own = float(np.abs(some).sum())
-            if not math.isfinite(own):
+                magnitude = float(np.abs(some).sum())
+            if not math.isfinite(magnitude):
                 refuse_non_finite(some)
-                own = float(np.abs(some).sum(dtype=np.float64))
-            total += own
+                magnitude = float(np.abs(some).sum(dtype=np.float64))
+            total += magnitude
             signs = np.greater_equal(some, 0, out=levels[stretch].view(np.bool_)).view(np.int8)
             signs += signs
             signs -= 1
@@ -308,7 +307,7 @@ class EFSign:
         return _scaled_blocks(symbols)
 
     def bits(
-        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Any = None
+        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
         return 32 + count
 
@@ -324,7 +323,7 @@ class EFSign:
 
 
 class _Cast:
-    """Values rounded to the nearest number of 16 bits, ties to even; two bytes each.
+    """Floats rounded to the nearest number of 16 bits, ties to even; two bytes each.
 
     Beyond the largest such number they become that number rather than infinity.
     """
@@ -334,7 +333,7 @@ class _Cast:
     _largest: ClassVar[float]
 
     def quantise(
-        self, values: Values, rng: np.random.Generator | None, layout: Layout | None
+        self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> NDArray[np.uint16]:
         raw = np.empty(len(values), np.uint16)
         for stretch in chunks(len(values)):
@@ -351,7 +350,7 @@ class _Cast:
             yield stretch, self._back(symbols[stretch])
 
     def bits(
-        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Any = None
+        self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
         return 16 * count
 
@@ -364,10 +363,10 @@ class _Cast:
         _check_long_enough(data, 2 * count)
         return np.frombuffer(data[: 2 * count], "<u2").astype(np.uint16), 2 * count
 
-    def _cast(self, values: Values, raw: NDArray[np.uint16]) -> None:
+    def _cast(self, values: Floats, raw: NDArray[np.uint16]) -> None:
         raise NotImplementedError
 
-    def _back(self, raw: NDArray[np.uint16]) -> Values:
+    def _back(self, raw: NDArray[np.uint16]) -> Floats:
         raise NotImplementedError
 
 
@@ -381,18 +380,18 @@ class FP16(_Cast):
     name: ClassVar[str] = "fp16"
     _largest = 65504.0
 
-    def _cast(self, values: Values, raw: NDArray[np.uint16]) -> None:
+    def _cast(self, values: Floats, raw: NDArray[np.uint16]) -> None:
         torch = sys.modules.get("torch")
         if torch is None:
             raw[:] = values.astype(np.float16).view(np.uint16)
         else:  # the same bits, six times as fast as NumPy's
             torch.from_numpy(raw.view(np.float16)).copy_(torch.from_numpy(np.array(values)))
 
-    def _back(self, raw: NDArray[np.uint16]) -> Values:
+    def _back(self, raw: NDArray[np.uint16]) -> Floats:
         torch = sys.modules.get("torch")
         if torch is None:
             return raw.view(np.float16).astype(np.float32)
-        back: Values = torch.from_numpy(np.array(raw).view(np.float16)).float().numpy()
+        back: Floats = torch.from_numpy(np.array(raw).view(np.float16)).float().numpy()
         return back
 
 
@@ -405,7 +404,7 @@ class BF16(_Cast):
     name: ClassVar[str] = "bf16"
     _largest = float(np.array(0x7F7F0000, np.uint32).view(np.float32))
 
-    def _cast(self, values: Values, raw: NDArray[np.uint16]) -> None:
+    def _cast(self, values: Floats, raw: NDArray[np.uint16]) -> None:
         bits = values.view(np.uint32)
         rounded = bits >> np.uint32(16)
         rounded &= np.uint32(1)
@@ -414,7 +413,7 @@ class BF16(_Cast):
         rounded >>= np.uint32(16)
         raw[:] = rounded
 
-    def _back(self, raw: NDArray[np.uint16]) -> Values:
+    def _back(self, raw: NDArray[np.uint16]) -> Floats:
         wide: NDArray[np.uint32] = raw.astype(np.uint32) << np.uint32(16)
         return wide.view(np.float32)
 
@@ -427,7 +426,7 @@ class _Draws:
             raise InputError(f"a generator `rng` for {name}", got=rng)
         self._raw = np.random.SFC64(int(rng.integers(2**63))).random_raw
 
-    def round(self, scaled: Values, out: NDArray[Any], most: int) -> None:
+    def round(self, scaled: Floats, out: NDArray[Any], most: int) -> None:
         """To `out`: ⌊scaled + u⌋ with u uniform in [0, 1), within ±`most`; `scaled` is used up.
 
         `scaled` lies within ±`most` up to rounding, so that `most` + 2 must fit into `out`.
@@ -458,7 +457,7 @@ def _ends(layers: list[slice]) -> NDArray[np.int64]:
     return np.array([layer.stop for layer in layers])
 
 
-def _read_scales(data: bytes, count: int) -> tuple[Values, int]:
+def _read_scales(data: bytes, count: int) -> tuple[Floats, int]:
     _check_long_enough(data, 4 * count)
     return np.frombuffer(data[: 4 * count], "<f4").astype(np.float32), 4 * count
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfed.compress.vectors import Floats, Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level, energy_of
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["energy_entries", "random_k_indices", "top_k_indices"]
 
-Indices = NDArray[np.int64]
+Bits: TypeAlias = NDArray[Any]
+"""Floats of 32 or 64 bits, or their magnitudes, as unsigned integers of as many bits."""
+
+Magnitude: TypeAlias = Any
+"""One such number, of NumPy's type."""
 
 # Magnitudes are compared as unsigned integers: the bits of a float without its sign have the order
 # of |x|, equal zeros, and everything from infinity's bits on is no finite number. Per item size:
@@ -29,7 +36,7 @@ _SAMPLE_ONE_IN = 32
 _BLOCK = 2**16  # entries; half of the temporary memory fits a level-2 cache
 
 
-def top_k_indices(values: Any, k: int) -> Any:
+def top_k_indices(values: Vector, k: int) -> Vector:
     """Sorted int64 indices of the min(k, d) largest |values|, ties to the lowest index.
 
     Exact: the same set as the first k of a stable sort by falling |value|. Zeros of either sign are
@@ -52,7 +59,7 @@ def top_k_indices(values: Any, k: int) -> Any:
     return _top_k_of_raw(values.view(_UNSIGNED[values.itemsize]), checked_k(k, values.size))
 
 
-def energy_entries(values: NDArray[np.float32], share: float) -> int:
+def energy_entries(values: Floats, share: float) -> int:
     """The smallest K whose K largest |values| hold `share` of the sum of squares; at least 1.
 
     A share of 1 wants all that are not zero. Squares are summed in 64 bits. Of a long vector, a
@@ -70,9 +77,9 @@ def energy_entries(values: NDArray[np.float32], share: float) -> int:
         refuse_non_finite(values)
         return max(1, int(np.count_nonzero(values)))
     if values.size > _DIRECT_BELOW:
-        found = _between_sampled(values, share)
-        if found is not None:
-            return found
+        count = _between_sampled(values, share)
+        if count is not None:
+            return count
     energy = np.zeros(_CLASSES)
     for part, classes in _classes(values):
         squares = np.square(part, dtype=np.float64)
@@ -94,7 +101,7 @@ def energy_entries(values: NDArray[np.float32], share: float) -> int:
     return larger + min(more, len(squares))
 
 
-def _between_sampled(values: NDArray[np.float32], share: float) -> int | None:
+def _between_sampled(values: Floats, share: float) -> int | None:
     """`energy_entries`, where the share is reached between two magnitudes of a sample."""
     low, high = _sampled_bounds(values, share)
     total = capped = 0.0
@@ -102,14 +109,14 @@ def _between_sampled(values: NDArray[np.float32], share: float) -> int | None:
     magnitudes, wide = np.empty(_BLOCK // 2, np.float32), np.empty(_BLOCK // 2)
     for start in range(0, values.size, _BLOCK // 2):
         part = values[start : start + _BLOCK // 2]
-        own, exact = magnitudes[: part.size], wide[: part.size]
-        np.abs(part, out=own)
-        exact[:] = own
+        magnitude, exact = magnitudes[: part.size], wide[: part.size]
+        np.abs(part, out=magnitude)
+        exact[:] = magnitude
         total += float(exact @ exact)
-        above = own > high
+        above = magnitude > high
         larger += int(np.count_nonzero(above))
-        within.append(own[np.flatnonzero((own >= low) != above)])
-        exact[:] = np.minimum(own, low, out=own)
+        within.append(magnitude[np.flatnonzero((magnitude >= low) != above)])
+        exact[:] = np.minimum(magnitude, low, out=magnitude)
         capped += float(exact @ exact)
     if not math.isfinite(total):
         refuse_non_finite(values)
@@ -123,7 +130,7 @@ def _between_sampled(values: NDArray[np.float32], share: float) -> int | None:
     return larger + int(np.searchsorted(sums, wanted)) + 1
 
 
-def _sampled_bounds(values: NDArray[np.float32], share: float) -> tuple[Any, Any]:
+def _sampled_bounds(values: Floats, share: float) -> tuple[np.float32, np.float32]:
     """Two magnitudes between which a sample says that the share is reached, four standard errors
     of a rank below and above."""
     sample = np.sort(np.abs(values[:: -(-values.size // _SAMPLE_AT_MOST)]))[::-1]
@@ -137,14 +144,14 @@ _CLASSES = 2**15
 """Of magnitudes: the upper half of their bits, without the sign."""
 
 
-def _classes(values: NDArray[np.float32]) -> Iterator[tuple[Any, Any]]:
+def _classes(values: Floats) -> Iterator[tuple[Floats, NDArray[np.uint32]]]:
     """The vector block by block, with the class of each magnitude."""
     for start in range(0, values.size, 4 * _BLOCK):
         part = values[start : start + 4 * _BLOCK]
         yield part, (part.view(np.uint32) & _WITHOUT_SIGN[4]) >> np.uint32(16)
 
 
-def entries_for(update: Any, level: Level) -> int:
+def entries_for(update: Vector, level: Level) -> int:
     """K of an update: `level` itself, or what its share of the energy comes to."""
     if isinstance(level, int):
         return level
@@ -184,7 +191,7 @@ def checked_k(k: int, length: int) -> int:
     return min(int(k), int(length))
 
 
-def refuse_non_finite(values: NDArray[np.float32]) -> None:
+def refuse_non_finite(values: Floats) -> None:
     """Raises `InputError` if there is a NaN or an infinity in a vector; one pass over it."""
     for start in range(0, values.size, _BLOCK):
         part = values[start : start + _BLOCK]
@@ -194,31 +201,13 @@ def refuse_non_finite(values: NDArray[np.float32]) -> None:
             raise _non_finite(part[~np.isfinite(part)][0])
 
 
-def is_tensor(values: object) -> bool:
-    """Whether this is a torch tensor; never imports torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(values, torch.Tensor)
-
-
-def beside(positions: Indices, device: Any) -> Any:
-    """`positions` as a tensor on a torch device; the host does not wait for it to get there."""
-    import torch
-
-    tensor = torch.from_numpy(positions)
-    if device.type == "cpu":
-        return tensor
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()  # a copy from ordinary memory may wait for the device
-    return tensor.to(device, non_blocking=True)
-
-
-def _check_vector(values: Any, suits: bool) -> None:
+def _check_vector(values: Vector, suits: bool) -> None:
     if values.ndim != 1 or not len(values) or not suits:
         got = f"shape {tuple(values.shape)} of {values.dtype}"
         raise InputError("a flat, non-empty vector of 16-, 32- or 64-bit floats", got=got)
 
 
-def _top_k_of_raw(raw: Any, k: int) -> Indices:
+def _top_k_of_raw(raw: Bits, k: int) -> Indices:
     """Top-K of floats given as unsigned integers of their bits.
 
     A sample gives a threshold that most likely lies just below the k-th largest magnitude; one pass
@@ -239,7 +228,7 @@ def _top_k_of_raw(raw: Any, k: int) -> Indices:
     return _top_k_of_magnitudes(magnitudes, k)
 
 
-def _top_k_of_magnitudes(magnitudes: Any, k: int) -> Indices:
+def _top_k_of_magnitudes(magnitudes: Bits, k: int) -> Indices:
     """Sorted positions of the k largest, ties to the lowest position."""
     # Complemented: NumPy's vectorised selection needs up to 60 × as long where the smallest number
     # fills more than half of its input, and zeros do that in many a gradient.
@@ -254,22 +243,22 @@ def _top_k_of_magnitudes(magnitudes: Any, k: int) -> Indices:
     return _places(chosen)
 
 
-def _with_ties(above: Indices, raw: Any, magnitude: Any, k: int) -> Indices:
+def _with_ties(above: Indices, raw: Bits, magnitude: Magnitude, k: int) -> Indices:
     """`above` filled up with the lowest indices of entries of exactly this magnitude, sorted.
 
     Fewer than k where there are not that many.
     """
     missing = k - above.size
-    found, start, size = [above], 0, max(missing, 1024)
+    parts, start, size = [above], 0, max(missing, 1024)
     while missing and start < raw.size:
         ties = _places(_magnitudes(raw[start : start + size]) == magnitude)[:missing]
-        found.append(ties + start)
+        parts.append(ties + start)
         missing -= ties.size
         start, size = start + size, min(2 * size, _BLOCK)
-    return np.sort(np.concatenate(found))
+    return np.sort(np.concatenate(parts))
 
 
-def _threshold_below_kth(raw: Any, k: int) -> Any:
+def _threshold_below_kth(raw: Bits, k: int) -> Magnitude | None:
     """A magnitude just below the k-th largest, or equal to it: in all but 1 of 10,000 cases.
 
     None where a sample cannot tell (k close to d).
@@ -285,38 +274,39 @@ def _threshold_below_kth(raw: Any, k: int) -> Any:
     return np.partition(_magnitudes(raw[places]), size - rank)[size - rank]
 
 
-def _entries_above(raw: Any, threshold: Any) -> tuple[Indices, Any]:
+def _entries_above(raw: Bits, threshold: Magnitude) -> tuple[Indices, Bits]:
     """(indices, magnitudes) of the entries whose magnitude exceeds `threshold`."""
-    found = []
+    blocks = []
     for start in range(0, raw.size, _BLOCK):
         magnitudes = _magnitudes(raw[start : start + _BLOCK])
         indices = _places(magnitudes > threshold)
-        found.append((indices + start, magnitudes[indices]))
-    all_indices, all_magnitudes = zip(*found, strict=True)
+        blocks.append((indices + start, magnitudes[indices]))
+    all_indices, all_magnitudes = zip(*blocks, strict=True)
     return np.concatenate(all_indices), np.concatenate(all_magnitudes)
 
 
-def _magnitudes(raw: Any) -> Any:
-    return raw & _WITHOUT_SIGN[raw.itemsize]
+def _magnitudes(raw: Bits) -> Bits:
+    magnitudes: Bits = raw & _WITHOUT_SIGN[raw.itemsize]
+    return magnitudes
 
 
-def _places(chosen: Any) -> Indices:
+def _places(chosen: NDArray[np.bool_]) -> Indices:
     """`np.flatnonzero` without its overhead, which would be a tenth of a small Top-K."""
     places: Indices = chosen.nonzero()[0]
     return places
 
 
-def _refuse_non_finite(largest: Any) -> None:
+def _refuse_non_finite(largest: Magnitude) -> None:
     infinity = _INFINITY[largest.itemsize]
     if largest >= infinity:
         raise _non_finite(np.inf if largest == infinity else np.nan)
 
 
-def _non_finite(found: Any) -> InputError:
-    return InputError("finite entries", got=float(found), hint="has the learning diverged?")
+def _non_finite(entry: float | np.floating[Any]) -> InputError:
+    return InputError("finite entries", got=float(entry), hint="has the learning diverged?")
 
 
-def _top_k_of_tensor(values: Any, k: int) -> Any:
+def _top_k_of_tensor(values: torch.Tensor, k: int) -> torch.Tensor:
     import torch
 
     _check_vector(values, values.is_floating_point())
@@ -328,7 +318,7 @@ def _top_k_of_tensor(values: Any, k: int) -> Any:
     return _top_k_on_device(values, checked_k(k, len(values)))
 
 
-def _top_k_on_device(values: Any, k: int) -> Any:
+def _top_k_on_device(values: torch.Tensor, k: int) -> torch.Tensor:
     """Top-K of 32-bit floats with torch's own kernels.
 
     One number per entry, magnitude above and falling index below, makes all entries distinct: the

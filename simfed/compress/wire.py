@@ -23,14 +23,13 @@ NumPy and arithmetic; torch is never imported.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.compress.codec import Layout, Payload, codec_from_spec
-from simfed.compress.index_codes import INDEX_CODES, as_numpy
+from simfed.compress.compressors import State
+from simfed.compress.index_codes import INDEX_CODES
 from simfed.compress.selection import checked_k
+from simfed.compress.vectors import Floats, Indices, Vector, as_numpy
 from simfed.ground.errors import InputError
 
 __all__ = ["INDEX_CODES", "decode", "encode", "size_bytes", "uplink_bytes"]
@@ -56,7 +55,7 @@ def uplink_bytes(
     return codec_from_spec(strategy).size_bytes(d, checked_k(k, d), index_code, layout)
 
 
-def size_bytes(strategy: str, indices: Any, d: int, index_code: str) -> float:
+def size_bytes(strategy: str, indices: Vector, d: int, index_code: str) -> float:
     """Bytes of the payload of plain values with these sorted indices, under any code.
 
     >>> size_bytes("top-k", np.arange(0, 8000, 8), 8000, "rice")  # 3 + 1 bits for a gap of 7
@@ -67,8 +66,8 @@ def size_bytes(strategy: str, indices: Any, d: int, index_code: str) -> float:
 
 def encode(
     strategy: str,
-    indices: Any,
-    values: Any,
+    indices: Vector,
+    values: Vector,
     d: int,
     index_code: str,
     *,
@@ -89,8 +88,8 @@ def encode(
 
 
 def decode(
-    strategy: str, data: bytes, d: int, k: int, index_code: str, *, state: Any = None
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    strategy: str, data: bytes, d: int, k: int, index_code: str, *, state: State = None
+) -> tuple[Indices, Floats]:
     """(indices, values): the inverse of `encode`, for K = min(k, d).
 
     `state`: the strategy's state before the play, mirrored by the server; for `seeded`. Raises:
@@ -98,5 +97,5 @@ def decode(
     """
     payload = codec_from_spec(strategy).from_bytes(data, d, k, index_code, state=state)
     if payload.indices is None:
-        return np.arange(d), payload.dense()
-    return payload.indices, payload.values
+        return np.arange(d), as_numpy(payload.dense())
+    return as_numpy(payload.indices), as_numpy(payload.values)

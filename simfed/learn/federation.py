@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simfed.compress.selection import beside
+from simfed.compress.vectors import beside
 from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, deal, load_dataset
 from simfed.scenario import Scenario

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from simfed.compress.choice import Choice
-from simfed.compress.selection import beside
+from simfed.compress.vectors import beside
 from simfed.fleet.tasks import Tasks, k_of
 from simfed.ground.contract import Contribution, Evaluation, Outcome, PersonalEvaluation, Task
 from simfed.ground.errors import RunFailed

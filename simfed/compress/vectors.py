@@ -1,0 +1,144 @@
+"""Flat vectors as NumPy arrays or as torch tensors, their layers, and stretches that fit the cache.
+
+What is handed over as NumPy comes back as NumPy, a tensor as a tensor on its own device. Importing
+this module imports no torch: whoever holds a tensor has imported it already.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.errors import InputError
+from simfed.ground.method import Layout
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import TypeIs
+
+__all__ = [
+    "Block",
+    "Device",
+    "Floats",
+    "Indices",
+    "Vector",
+    "as_numpy",
+    "beside",
+    "chunks",
+    "device_of",
+    "flat",
+    "indices_beside",
+    "is_tensor",
+    "like",
+    "on_device",
+    "pieces",
+    "taken",
+]
+
+Vector: TypeAlias = Any
+"""A flat NumPy array or a flat torch tensor. Who handed one in gets the same library back, so a
+union, which every caller would have to take apart again, is not what is meant."""
+
+Floats: TypeAlias = NDArray[np.float32]
+
+Indices: TypeAlias = NDArray[np.int64]
+"""Sorted, distinct places in a vector."""
+
+Block: TypeAlias = tuple[slice, Floats]
+"""A stretch of a vector and its values."""
+
+Device: TypeAlias = "torch.device | None"
+"""Where a tensor lies; None for NumPy."""
+
+_CACHED = 2**16
+"""Entries worked on at once: a few such blocks fit a level-2 cache."""
+
+
+def is_tensor(values: object) -> TypeIs[torch.Tensor]:
+    """Whether this is a torch tensor; never imports torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(values, torch.Tensor)
+
+
+def as_numpy(array: object) -> NDArray[Any]:
+    """A NumPy array of what may be a tensor; a view where memory allows."""
+    return array.detach().cpu().numpy() if is_tensor(array) else np.asarray(array)
+
+
+def flat(update: Vector) -> Floats:
+    """A flat float32 NumPy array, not copied where it is one. Raises: `InputError` for another
+    shape."""
+    values: Floats = np.ascontiguousarray(as_numpy(update), dtype=np.float32)
+    if values.ndim != 1 or not values.size:
+        raise InputError("a flat, non-empty vector", got=f"shape {values.shape}")
+    return values
+
+
+def device_of(update: Vector | None) -> Device:
+    """The torch device of a tensor, None for anything else."""
+    return update.device if is_tensor(update) else None
+
+
+def on_device(vector: Floats, device: Device) -> Vector:
+    """`vector` itself, or as a tensor on a torch device (sharing memory on a CPU)."""
+    if device is None:
+        return vector
+    import torch
+
+    return torch.from_numpy(vector).to(device)
+
+
+def beside(positions: Indices, device: torch.device) -> torch.Tensor:
+    """`positions` as a tensor on a torch device; the host does not wait for it to get there."""
+    import torch
+
+    tensor = torch.from_numpy(positions)
+    if device.type == "cpu":
+        return tensor
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()  # a copy from ordinary memory may wait for the device
+    return tensor.to(device, non_blocking=True)
+
+
+def indices_beside(indices: Vector, update: Vector | None) -> Vector:
+    """`indices` as a tensor on the update's device where that is a tensor."""
+    if not is_tensor(update) or is_tensor(indices):
+        return indices
+    return beside(indices, update.device)
+
+
+def taken(update: Vector, indices: Vector) -> Vector:
+    """The entries at distinct indices in order; all of them are the vector itself, copied."""
+    if len(indices) < len(update):
+        return update[indices]
+    return update.clone() if is_tensor(update) else np.array(update)
+
+
+def like(values: Floats, other: Vector) -> Vector:
+    """`values` as the other's library and dtype, on its device."""
+    if not is_tensor(other):
+        return values.astype(other.dtype, copy=False)
+    import torch
+
+    return torch.from_numpy(values).to(other.device).to(other.dtype)
+
+
+def pieces(length: int, layout: Layout | None) -> list[slice]:
+    """The stretches of the layers; one stretch without a layout. Raises: `InputError` if it does
+    not fit."""
+    if layout is None:
+        return [slice(0, length)]
+    ends = np.cumsum([math.prod(shape) for shape in layout]).tolist() if layout else []
+    if not ends or ends[-1] != length:
+        raise InputError(f"shapes of {length} entries in all", where="layout", got=list(layout))
+    return [slice(a, b) for a, b in zip([0, *ends], ends, strict=False) if b > a]
+
+
+def chunks(length: int) -> Iterator[slice]:
+    """Stretches that fit the cache."""
+    return (slice(a, min(a + _CACHED, length)) for a in range(0, length, _CACHED))

@@ -2,6 +2,7 @@
 
     checkpoint/state.json                 round, facts of each part, which segments count
     checkpoint/earlier.json               the same of the checkpoint before, to fall back to
+    checkpoint/older-000016.json          the same of one long before, in case rows are damaged
     checkpoint/arrays-000050.safetensors  the arrays that a state names
     checkpoint/segments/*.parquet         rows recorded so far, each written once
 
@@ -35,6 +36,9 @@ FORMAT = 2
 
 _NEWEST, _EARLIER = "state.json", "earlier.json"
 
+_LARGEST_OLDER_BYTES = 16 * 2**20
+"""Larger states are not kept for long: there are as many as the run's rounds have binary digits."""
+
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -58,13 +62,11 @@ class Loaded:
     """The recorder's state."""
     name: str
     """The file that holds it."""
-    arrays: str
-    """The file that holds its arrays."""
     warning: str | None = None
     """Which newer checkpoint was passed over, and why."""
 
 
-_BEGINNING = Loaded(Checkpoint(0, {}, {}), {}, "", "")
+_BEGINNING = Loaded(Checkpoint(0, {}, {}), {}, "")
 """Of a run: no rounds are done, and no rows are recorded."""
 
 
@@ -74,21 +76,24 @@ class CheckpointFolder:
     def __init__(self, path: Path, run: str) -> None:
         self.path = path
         self._run = run
-        self._arrays: list[str] = []
+        self._rounds: list[int] = []
+        """Of the newest checkpoint and the one before, ascending."""
 
     @property
     def has_one(self) -> bool:
         """Whether there is a checkpoint, whole or not."""
-        return any((self.path / name).exists() for name in (_NEWEST, _EARLIER))
+        return any((self.path / name).exists() for name in self._names())
 
     def save(self, checkpoint: Checkpoint, recorder: Recorder) -> None:
-        """A new checkpoint; the one before stays beside it, older ones go.
+        """A new checkpoint; the one before stays beside it.
 
-        The recorder's new rows become segments. Raises: `OSError`.
+        Of older ones those stay that are small and whose rounds are at least twice those of the
+        next one: from wherever rows are damaged, at most half of the whole rounds before come
+        again. The recorder's new rows become segments. Raises: `OSError`.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         recorder.flush()
-        arrays = self.path / f"arrays-{checkpoint.round:06d}.safetensors"
+        arrays = self.path / _arrays_of(checkpoint.round)
         digest = _put_arrays(arrays, checkpoint.arrays)
         state = {
             "format": FORMAT,
@@ -100,9 +105,10 @@ class CheckpointFolder:
         }
         with files.made(self.path / _NEWEST, _sealed(state)):
             if (self.path / _NEWEST).exists():
+                self._keep_as_older()
                 os.replace(self.path / _NEWEST, self.path / _EARLIER)
-        self._arrays = [*self._arrays[-1:], arrays.name]
-        self._delete_arrays_but(self._arrays)
+        self._rounds = [*self._rounds[-1:], checkpoint.round]
+        self._delete_unnamed_arrays()
 
     def load(self, recorder: Recorder) -> Loaded | None:
         """The newest whole checkpoint, None where there is none; nothing is changed.
@@ -113,22 +119,19 @@ class CheckpointFolder:
         """
         damaged: InputError | None = None
         rows_alone = False
-        for name in (_NEWEST, _EARLIER):
+        for name in self._names():
             if not (self.path / name).exists():
                 continue
             try:
-                found = self._read(name, recorder)
+                loaded = self._read(name, recorder)
             except InputError as error:
                 damaged = damaged or error
                 rows_alone |= isinstance(error, DamagedSegment)
                 continue
             if damaged is None:
-                return found
-            warning = (
-                f"{damaged}; went on from the checkpoint before, after round "
-                f"{found.checkpoint.round}"
-            )
-            return Loaded(found.checkpoint, found.segments, found.name, found.arrays, warning)
+                return loaded
+            went_on = f"went on from an earlier checkpoint, after round {loaded.checkpoint.round}"
+            return replace(loaded, warning=f"{damaged}; {went_on}")
         if damaged is None:
             return None
         if rows_alone:
@@ -138,15 +141,24 @@ class CheckpointFolder:
 
     def take_up(self, loaded: Loaded, recorder: Recorder) -> None:
         """Go on from a checkpoint that `load` gave: what is newer than it goes."""
-        if loaded.checkpoint.round == 0:
-            for name in (_EARLIER, _NEWEST):
-                (self.path / name).unlink(missing_ok=True)
+        names = self._names()
+        begins_again = loaded.checkpoint.round == 0
+        newer = names if begins_again else names[: names.index(loaded.name)]
+        for name in reversed(newer):
+            (self.path / name).unlink(missing_ok=True)
+        if begins_again:
             recorder.restore(None)
             return
         if loaded.name != _NEWEST:
             os.replace(self.path / loaded.name, self.path / _NEWEST)
-        self._arrays = [loaded.arrays]
+        self._rounds = [loaded.checkpoint.round]
         recorder.restore(loaded.segments)
+
+    def delete_older(self) -> None:
+        """Of a finished run, whose rows are in its tables, two states say enough."""
+        for round in self._older_rounds():
+            for name in (_older_of(round), _arrays_of(round)):
+                (self.path / name).unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Delete what a killed process left half-written, arrays in the making included."""
@@ -193,7 +205,7 @@ class CheckpointFolder:
             if recorder is not None:
                 recorder.check(state["segments"])
             checkpoint = Checkpoint(int(state["round"]), state["facts"], load_file(arrays))
-            return Loaded(checkpoint, state["segments"], name, arrays.name)
+            return Loaded(checkpoint, state["segments"], name)
         except (
             ValueError, LookupError, TypeError, AttributeError, OverflowError, SafetensorError
         ) as error:  # fmt: skip
@@ -201,10 +213,42 @@ class CheckpointFolder:
         except OSError as error:
             raise _damaged(path, error.strerror or str(error)) from error
 
-    def _delete_arrays_but(self, kept: list[str]) -> None:
-        for old in self.path.glob("arrays-*.safetensors"):
-            if old.name not in kept:
-                old.unlink()
+    def _names(self) -> list[str]:
+        """The files that may hold a state, the newest first."""
+        older = sorted((path.name for path in self.path.glob("older-*.json")), reverse=True)
+        return [_NEWEST, _EARLIER, *older]
+
+    def _older_rounds(self) -> list[int]:
+        """Of the checkpoints before the last two, ascending."""
+        digits = [name[len("older-") : -len(".json")] for name in reversed(self._names()[2:])]
+        return [int(number) for number in digits if number.isdecimal()]
+
+    def _keep_as_older(self) -> None:
+        """The last but one is about to be replaced: give it a name of its own, where it is to
+        stay."""
+        if len(self._rounds) < 2:
+            return
+        round, earlier = self._rounds[0], self.path / _EARLIER
+        files = (earlier, self.path / _arrays_of(round))
+        small = sum(file.stat().st_size for file in files) <= _LARGEST_OLDER_BYTES
+        if small and round >= 2 * max(self._older_rounds(), default=0):
+            os.replace(earlier, self.path / _older_of(round))
+
+    def _delete_unnamed_arrays(self) -> None:
+        named = {_arrays_of(round) for round in (*self._rounds, *self._older_rounds())}
+        for path in self.path.glob("arrays-*.safetensors"):
+            if path.name not in named:
+                path.unlink()
+
+
+def _arrays_of(round: int) -> str:
+    """The file with the arrays of the checkpoint after this round."""
+    return f"arrays-{round:06d}.safetensors"
+
+
+def _older_of(round: int) -> str:
+    """The file with the state after this round, where it is before the last two."""
+    return f"older-{round:06d}.json"
 
 
 def _put_arrays(path: Path, arrays: Arrays) -> str:

@@ -204,7 +204,7 @@ class RunDirectory:
         )
 
     def save_checkpoint(self, checkpoint: Checkpoint, recorder: Recorder) -> None:
-        """A new checkpoint in place of the last one, which stays beside it."""
+        """A new checkpoint; the one before stays beside it, and a few small ones of long before."""
         with self._going():
             self._checkpoints.save(checkpoint, recorder)
             aside.drop(self.path)
@@ -251,6 +251,7 @@ class RunDirectory:
         with contextlib.suppress(OSError):
             aside.drop(self.path)
             files.sweep(self.path)
+            self._checkpoints.delete_older()
         shutil.rmtree(self._checkpoints.path / "segments", ignore_errors=True)
 
     def _put_manifest(self, **changes: Any) -> None:

@@ -73,7 +73,7 @@ def going_on_is_refused_or_right(folder, mode, every, tmp_path):
             continue
         assert run.fingerprint == whole.fingerprint, (file, at)
         assert verify(copy) == [], (file, at)
-        restarts = ("went on from the checkpoint", "the run began at round 1 again")
+        restarts = ("went on from an earlier checkpoint", "the run began at round 1 again")
         said = [
             text for text in run.manifest["warnings"] if any(words in text for words in restarts)
         ]

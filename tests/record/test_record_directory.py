@@ -354,7 +354,7 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_it_is
     (said,) = directory.warnings
     assert said.startswith(f"{folder}/")
     assert "a whole" in said
-    assert said.endswith("; went on from the checkpoint before, after round 1")
+    assert said.endswith("; went on from an earlier checkpoint, after round 1")
     record_some(recorder, [2])
     directory.save_checkpoint(Checkpoint(2, {"at": 2}, {}), recorder)
     assert look(tmp_path / "run")[1].round == 2
@@ -421,6 +421,50 @@ def test_where_only_rows_are_damaged_the_run_begins_again_and_it_is_said(tmp_pat
     record_some(recorder, [1])
     directory.save_checkpoint(Checkpoint(1, {"at": 1}, {}), recorder)
     assert look(tmp_path / "run")[1].round == 1
+
+
+def with_checkpoints(path, rounds, weights=3):
+    directory = create(path)
+    recorder = directory.recorder()
+    for number in range(1, rounds + 1):
+        record_some(recorder, [number])
+        arrays = {"w": np.full(weights, number, dtype=np.float32)}
+        directory.save_checkpoint(Checkpoint(number, {"at": number}, arrays), recorder)
+    return directory, recorder
+
+
+def kept_rounds(folder):
+    older = [int(path.stem.partition("-")[2]) for path in folder.glob("older-*.json")]
+    arrays = [int(path.stem.partition("-")[2]) for path in folder.glob("arrays-*")]
+    return sorted(older), sorted(arrays)
+
+
+def test_checkpoints_stay_at_doubling_rounds_while_they_are_small_and_go_with_the_end(tmp_path):
+    directory, recorder = with_checkpoints(tmp_path / "run", 11)
+    folder = tmp_path / "run" / "checkpoint"
+    assert kept_rounds(folder) == ([1, 2, 4, 8], [1, 2, 4, 8, 10, 11])
+    directory.finish(recorder, manifest={}, summary={})
+    assert kept_rounds(folder) == ([], [10, 11])
+    with_checkpoints(tmp_path / "large", 4, weights=5 * 2**20)  # 20 MiB each
+    assert kept_rounds(tmp_path / "large" / "checkpoint") == ([], [3, 4])
+
+
+@pytest.mark.parametrize(("damaged", "from_round"), [(10, 10), (9, 8), (7, 4), (3, 2), (1, 1)])
+def test_where_rows_are_damaged_the_run_goes_on_before_them(tmp_path, damaged, from_round):
+    whole = finished(tmp_path / "whole", range(1, 13)).manifest["fingerprint"]
+    with_checkpoints(tmp_path / "run", 11)
+    folder = tmp_path / "run" / "checkpoint"
+    flip(segment(folder, f"spans-{damaged:06d}"))  # numbered from 0: rows of the round after
+    directory = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
+    recorder = directory.recorder()
+    checkpoint = directory.load_checkpoint(recorder)
+    assert checkpoint.round == checkpoint.facts["at"] == checkpoint.arrays["w"][0] == from_round
+    assert directory.warnings[0].endswith(f"an earlier checkpoint, after round {from_round}")
+    for number in range(from_round + 1, 13):
+        record_some(recorder, [number])
+        directory.save_checkpoint(Checkpoint(number, {}, {}), recorder)
+    assert kept_rounds(folder) == ([1, 2, 4, 8], [1, 2, 4, 8, 11, 12])
+    assert directory.finish(recorder, manifest={}, summary={}) == whole
 
 
 def test_a_segment_that_cannot_be_read_is_left_alone(tmp_path):

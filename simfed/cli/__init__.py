@@ -92,9 +92,9 @@ def _usage_or_bug(error: Exception, debug: bool) -> int:
         return 2
     if type(error).__name__ in ("Exit", "Abort"):
         return _said(int(getattr(error, "exit_code", 130)))
-    from simfed.ground.registry import of_ones_own
+    from simfed.ground.registry import blame_part
 
-    said = None if debug else of_ones_own(error)
+    said = None if debug else blame_part(error)
     if said is None:
         raise error
     print(f"simfed: {said}", file=sys.stderr)

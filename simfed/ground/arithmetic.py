@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
 
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.plain import Plain
 from simfed.ground.units import parse_duration
 
 __all__ = ["Arithmetic", "read_arithmetic"]
@@ -46,26 +46,25 @@ class Arithmetic:
     @property
     def names(self) -> list[str]:
         """The names in it, in the order of their first use."""
-        found = (node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name))
-        return [name for name in dict.fromkeys(found) if name not in _CALLS]
+        names = (node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name))
+        return [name for name in dict.fromkeys(names) if name not in _CALLS]
 
-    def __call__(self, values: Mapping[str, Any]) -> float:
+    def __call__(self, values: Mapping[str, Plain]) -> float:
         """Its value, a finite number. Raises: `InputError` for a name that has no value, a value
         that is no number, and a result that is not finite."""
-        known = {_spelled(name): value for name, value in values.items()}
+        spelled = {_as_identifier(name): value for name, value in values.items()}
         for name in self.names:
-            if name not in known:
-                raise InputError(
-                    f"a value that is there: {listed(known) or 'there is none'}",
-                    where=self.text, got=name, hint=did_you_mean(name, known),
-                )  # fmt: skip
+            if name not in spelled:
+                allowed = f"a value that is there: {listed(spelled) or 'there is none'}"
+                hint = did_you_mean(name, spelled)
+                raise InputError(allowed, where=self.text, got=name, hint=hint)
         try:
-            found = float(_value(self._tree, known))
+            result = float(_evaluate(self._tree, spelled))
         except (ArithmeticError, TypeError, ValueError) as error:
             raise InputError("a number", where=self.text, got=str(error)) from None
-        if not math.isfinite(found):
-            raise InputError("a finite number", where=self.text, got=found)
-        return found
+        if not math.isfinite(result):
+            raise InputError("a finite number", where=self.text, got=result)
+        return result
 
 
 @lru_cache
@@ -92,18 +91,14 @@ def read_arithmetic(text: str) -> Arithmetic:
             return Arithmetic(text, ast.Constant(parse_duration(text)))
         except InputError:
             raise wrong from None
-    if not all(_allowed(node) for node in _inner(tree)):
+    if not all(map(_is_allowed, ast.walk(tree))):
         raise wrong
     return Arithmetic(text, tree)
 
 
-def _inner(tree: ast.expr) -> Iterator[ast.AST]:
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.operator, ast.unaryop, ast.expr_context)):
-            yield node
-
-
-def _allowed(node: ast.AST) -> bool:
+def _is_allowed(node: ast.AST) -> bool:
+    if isinstance(node, (ast.operator, ast.unaryop, ast.expr_context)):
+        return True  # judged with the expression around it
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float)
     if isinstance(node, ast.BinOp):
@@ -116,21 +111,20 @@ def _allowed(node: ast.AST) -> bool:
     return isinstance(node, ast.Name)
 
 
-def _value(node: ast.expr, known: Mapping[str, Any]) -> float:
+def _evaluate(node: ast.expr, values: Mapping[str, Plain]) -> float:
     if isinstance(node, ast.Constant):
         return float(node.value)  # type: ignore[arg-type]  # read_arithmetic lets no other pass
     if isinstance(node, ast.Name):
-        return float(known[node.id])
+        return float(values[node.id])
     if isinstance(node, ast.UnaryOp):
-        inner = _value(node.operand, known)
+        inner = _evaluate(node.operand, values)
         return -inner if isinstance(node.op, ast.USub) else inner
     if isinstance(node, ast.BinOp):
-        return _TWO[type(node.op)](_value(node.left, known), _value(node.right, known))
+        return _TWO[type(node.op)](_evaluate(node.left, values), _evaluate(node.right, values))
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Name)
-    values = [_value(inner, known) for inner in node.args]
-    return _CALLS[node.func.id](values)
+    return _CALLS[node.func.id]([_evaluate(inner, values) for inner in node.args])
 
 
-def _spelled(name: str) -> str:
+def _as_identifier(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)

@@ -29,7 +29,7 @@ def available_cores() -> int:
 
 
 def most_processes() -> int:
-    """That work at a time, however many were asked for: a few for each core."""
+    """The most processes that may work at a time, however many were asked for: 4 per core."""
     return _PROCESSES_PER_CORE * available_cores()
 
 
@@ -46,30 +46,29 @@ def quota(share: float) -> tuple[int, int]:
 def cpu_groups() -> Path | None:
     """The folder in which groups with a quota are made: of version 2, else of version 1."""
     for folder, needed in ((_CGROUP, "cgroup.controllers"), (_CGROUP / "cpu", "cgroup.procs")):
-        known = folder / needed
-        if not known.exists() or not os.access(folder, os.W_OK):
+        file = folder / needed
+        if not file.exists() or not os.access(folder, os.W_OK):
             continue
-        if needed == "cgroup.procs":
-            return folder
-        if "cpu" in known.read_text().split():
+        if needed == "cgroup.procs" or "cpu" in file.read_text().split():
             return folder
     return None
 
 
 def home_group(above: Path) -> Path:
     """The group of `above`'s hierarchy in which this process is."""
+    unified = (above / "cgroup.controllers").exists()
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers == "" and (above / "cgroup.controllers").exists():
-            return above / path.lstrip("/")
-        if "cpu" in controllers.split(","):
+        if "cpu" in controllers.split(",") or (unified and not controllers):
             return above / path.lstrip("/")
     return above
 
 
 def make_group(group: Path, share: float, where: str) -> None:
-    """A group whose processes have this share of one processor. Raises: `InputError`, at `where`,
-    where the system does not let us."""
+    """Make a control group whose processes have this share of one processor.
+
+    Raises: `InputError`, at `where`, where the system refuses.
+    """
     above, (most, period) = group.parent, quota(share)
     try:
         if (above / "cgroup.controllers").exists():

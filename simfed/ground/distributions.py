@@ -11,11 +11,13 @@ Bounds truncate: the law is what it is under the condition that the value lies b
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError
 
 __all__ = [
@@ -29,8 +31,6 @@ __all__ = [
     "truncated",
 ]
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 _LEAST_MASS = 1e-6
 """Bounds that leave less of a law than this are a mistake, and its tail has too few digits."""
@@ -221,11 +221,10 @@ def positions(u: Floats, count: int, weights: Floats | None = None) -> Ints:
     edges = np.cumsum(weights)
     picked = np.searchsorted(edges, u * edges[-1], side="right")
     last = np.flatnonzero(weights)[-1]  # u × the sum may round up to the sum
-    found: Ints = np.minimum(picked, last).astype(np.int64)
-    return found
+    return np.asarray(np.minimum(picked, last), np.int64)
 
 
-def truncated(cdf: Any, low: float, high: float) -> tuple[float, float]:
+def truncated(cdf: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
     """(share of the law below `low`, share between the bounds).
 
     Raises: `InputError` for bounds the wrong way round, or between which next to nothing lies.

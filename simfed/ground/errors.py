@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Any
+
+from simfed.ground.plain import Plain
 
 __all__ = [
     "BrokenInvariant",
@@ -65,9 +66,9 @@ class InputError(SimfedError):
         self.hint = hint
         super().__init__(allowed or problem)
 
-    def changed(self, **changes: Any) -> InputError:
-        """The same error with another `where`, `got`, `problem` or `hint`."""
-        return InputError(**{**self._values(), **changes})
+    def changed(self, **changes: object) -> InputError:
+        """A copy with another `where`, `got`, `problem` or `hint`."""
+        return _make_error({**self._values(), **changes})
 
     def within(self, outer: str) -> InputError:
         """The same error, seen from further out: `outer` is put before `where`."""
@@ -82,10 +83,10 @@ class InputError(SimfedError):
         return f"{self.where}: {sentence}" if self.where else sentence
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments do not survive pickling
-        return _rebuilt, (self._values(),)
+        return _make_error, (self._values(),)
 
-    def _values(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("allowed", *_SAID)}
+    def _values(self) -> dict[str, Plain]:
+        return {name: getattr(self, name) for name in _PARTS}
 
 
 class InputErrors(SimfedError):
@@ -143,8 +144,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-_SAID = ("where", "got", "problem", "hint")
+_PARTS = ("allowed", "where", "got", "problem", "hint")
 
 
-def _rebuilt(values: dict[str, Any]) -> InputError:
+def _make_error(values: dict[str, Plain]) -> InputError:
     return InputError(**values)

@@ -31,9 +31,9 @@ _digests: dict[tuple[str, int, int], str] = {}
 
 
 def watch(file: Path, digest: str) -> None:
-    """From now on note what this file's code opens; `digest` is what the code is known by."""
+    """From now on note which files the code in `file` opens; `digest` is of its content."""
     if not _watched:
-        sys.addaudithook(_heard)
+        sys.addaudithook(_note_opened)
     _watched[str(file)] = digest
 
 
@@ -44,8 +44,8 @@ def opened_by(digest: str) -> list[str]:
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file; read again only when its size or time has changed."""
-    found = os.stat(path)
-    key = (os.path.abspath(path), found.st_size, found.st_mtime_ns)
+    status = os.stat(path)
+    key = (os.path.abspath(path), status.st_size, status.st_mtime_ns)
     if key not in _digests:
         content = hashlib.sha256()
         with open(path, "rb") as file:
@@ -55,8 +55,8 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
     return _digests[key]
 
 
-def _heard(event: str, arguments: tuple[Any, ...]) -> None:
-    """Python's audit hook."""
+def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
+    """The audit hook: notes a file that is opened for reading by watched code."""
     if event != "open" or not isinstance(arguments[0], (str, bytes)) or not _reads(*arguments[1:]):
         return
     frame = sys._getframe(1)

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from simfed.ground.errors import InputError, closest
+from simfed.ground.plain import Plain
 
 __all__ = [
     "MOST_CHARACTERS",
@@ -49,7 +50,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What goes wrong with the file inside, as an `InputError` that names it."""
+    """A block that reads `path`; its `OSError`s become an `InputError` that names the file."""
     try:
         yield
     except FileNotFoundError:
@@ -62,7 +63,7 @@ def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def missing_file(path: str | os.PathLike[str]) -> InputError:
-    """That there is no such file, with the name that it may have in its folder."""
+    """The error for a file that does not exist, with the nearest name in its folder as hint."""
     folder, name = os.path.split(path)
     try:
         names = os.listdir(folder or ".")
@@ -80,13 +81,13 @@ def missing_file(path: str | os.PathLike[str]) -> InputError:
 
 
 def why_unreadable(error: Exception) -> str:
-    """What the operating system says, or that it is no text."""
+    """The reason in words: the operating system's, or that the bytes are no UTF-8."""
     return getattr(error, "strerror", None) or "not UTF-8 text"
 
 
-def parse_yaml(text: str, *, where: str) -> Any:
-    """What YAML says, as people write it: `1e5` is a number, a key that stands twice is an error,
-    and keys may be called on, off, yes or no.
+def parse_yaml(text: str, *, where: str) -> Plain:
+    """The value of a YAML text; unlike PyYAML, `1e5` is a number, a key that stands twice is an
+    error, and keys may be called on, off, yes or no.
 
     Raises: `InputError` that names the place and, where it is known, the line.
 
@@ -103,7 +104,7 @@ def parse_yaml(text: str, *, where: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        _refuse_what_is_not_meant(node)
+        _check_nodes(node)
         return loader.construct_document(node)
     except yaml.reader.ReaderError as error:
         problem = f"a character that YAML does not allow, U+{int(error.character):04X}"
@@ -112,7 +113,7 @@ def parse_yaml(text: str, *, where: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "cannot be parsed"
         if mark:
-            problem, mark = _in_words(problem, mark, text)
+            problem, mark = _explain(problem, mark, text)
         where = f"{where}: line {mark.line + 1}" if mark else where
     except RecursionError:
         problem = "nested too deeply"
@@ -124,8 +125,7 @@ def parse_yaml(text: str, *, where: str) -> Any:
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """The nodes of a YAML text with their places, for whom looks for a line. Raises: what PyYAML
-    does."""
+    """The nodes of a YAML text, which know their lines. Raises: `yaml.YAMLError`."""
     node: yaml.Node | None = _Loader(text).get_single_node()
     return node
 
@@ -141,8 +141,8 @@ _GLUED = re.compile(r"\s*(?:- )?([\w-]+):([^\s:/].*)")
 """A key and a value without the space between them."""
 
 
-def _in_words(problem: str, mark: Any, text: str) -> tuple[str, Any]:
-    """What the parser stumbled over as somebody would say it who sees the file, and its line."""
+def _explain(problem: str, mark: Any, text: str) -> tuple[str, Any]:
+    """The parser's complaint in the words of a scenario file, and the mark of its line."""
     lines = text.splitlines()
     here = lines[mark.line] if mark.line < len(lines) else ""
     if "could not find expected ':'" in problem or "mapping values are not allowed" in problem:
@@ -195,8 +195,9 @@ _MOST_DIGITS = 1_000
 """Of a number as it is written."""
 
 
-def _refuse_what_is_not_meant(root: yaml.Node) -> None:
-    """Before anything is made of it. Raises: `yaml.MarkedYAMLError`."""
+def _check_nodes(root: yaml.Node) -> None:
+    """Refuse a text before values are made of it. Raises: `yaml.MarkedYAMLError` for a value that
+    no scenario can mean, or aliases that multiply to too many."""
     sizes: dict[int, int] = {}
 
     def size_of(node: yaml.Node) -> int:

@@ -10,7 +10,6 @@ variable `SIMFED_IMPORT`), or by `plugins` in a scenario, once somebody has cons
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import importlib
 import importlib.util
@@ -20,27 +19,35 @@ import os
 import sys
 import traceback
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.opened import watch
+from simfed.ground.plain import Plain
 
 __all__ = [
     "IMPORTS",
     "REGISTRIES",
     "NameOf",
     "Only",
+    "Part",
     "Registry",
+    "blame_part",
+    "format_value",
     "import_file",
     "import_part",
     "is_consented",
-    "of_ones_own",
     "register",
     "registry",
-    "written",
 ]
+
+
+Part: TypeAlias = Any
+"""A registered class, function or path. What it offers hangs on its kind (a codec's `select`, a
+policy's `pull`), whose protocol stands in a room above this one; `simfed.testing` checks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +75,38 @@ class Only:
     """
 
     key: str
-    values: tuple[Any, ...] = ()
+    values: tuple[Plain, ...] = ()
     needed: bool = False
 
-    def __init__(self, key: str, *values: Any, needed: bool = False) -> None:
+    def __init__(self, key: str, *values: Plain, needed: bool = False) -> None:
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "needed", needed)
 
     @property
     def from_the_top(self) -> bool:
-        """Whether the scenario as a whole decides."""
+        """Whether the other key is a path from the top of the scenario."""
         return "." in self.key
 
-    def chosen(self, section: Any) -> Any:
-        """What the other key says, seen from the mapping that `key` starts at."""
-        return functools.reduce(getattr, self.key.split("."), section)
+    def chosen(self, section: object) -> Plain:
+        """The value of the other key; `section` is the mapping in which its path starts."""
+        return attrgetter(self.key)(section)
 
-    def holds(self, section: Any) -> bool:
-        """Whether the key says something there."""
+    def holds(self, section: object) -> bool:
+        """Whether the marked key has an effect beside what `section` says."""
         chosen = self.chosen(section)
         return chosen in self.values if self.values else bool(chosen)
 
     def __str__(self) -> str:
-        return f"{self.key} {listed(map(written, self.values))}" if self.values else self.key
+        return f"{self.key} {listed(map(format_value, self.values))}" if self.values else self.key
 
 
-def written(value: Any) -> str:
-    """A value as a scenario has it."""
+def format_value(value: object) -> str:
+    """A value as YAML writes it.
+
+    >>> format_value(True), format_value(3)
+    ('true', '3')
+    """
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -111,8 +122,8 @@ class Registry:
         self.kind = kind
         self.group = f"simfed.{_plural(kind).replace('-', '_')}"
         self._builtin = dict(builtin)
-        self._added: dict[str, Any] = {}
-        self._installed: dict[str, Any] | None = None
+        self._added: dict[str, Part] = {}
+        self._installed: dict[str, EntryPoint] | None = None
 
     def names(self) -> list[str]:
         """All names, built-in first, then installed and registered ones."""
@@ -131,7 +142,7 @@ class Registry:
         entry = self._entry_points()[name]
         return entry.dist.name if entry.dist else "installed"
 
-    def get(self, name: str, *, where: str | None = None) -> Any:
+    def get(self, name: str, *, where: str | None = None) -> Part:
         """The part of this name; imports it on first use.
 
         Raises: `InputError` with a did-you-mean for a name nobody registered.
@@ -155,17 +166,20 @@ class Registry:
             hint=did_you_mean(str(name), self.names()) or OWN_PARTS,
         )
 
-    def add(self, name: str, part: Any, *, replace: bool = False) -> None:
-        """Register `part` (an object or `"module:attribute"`) under `name` in this process."""
+    def add(self, name: str, part: Part, *, replace: bool = False) -> None:
+        """Register `part` (an object or `"module:attribute"`) under `name` in this process.
+
+        Raises: `InputError` for a name that is empty, or taken and not to be replaced.
+        """
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"text as the name of a {self.kind}", got=name)
         if not replace and name in self.names():
             raise InputError("a new name", problem=f"there is a {self.kind} {name!r}")
         self._added[name] = part
 
-    def own_parts(self) -> dict[str, Any]:
-        """The parts that were added in this process, and those of installed packages that were
-        loaded."""
+    def foreign_parts(self) -> dict[str, Part]:
+        """The parts that are not simfed's: those registered in this process, and those of
+        installed packages whose module is imported."""
         loaded = {
             name: getattr(sys.modules[entry.module], entry.attr, None)
             for name, entry in self._entry_points().items()
@@ -177,7 +191,7 @@ class Registry:
         """Forget a name that was added in this process."""
         del self._added[name]
 
-    def _entry_points(self) -> dict[str, Any]:
+    def _entry_points(self) -> dict[str, EntryPoint]:
         if self._installed is None:
             self._installed = {entry.name: entry for entry in entry_points(group=self.group)}
             _import_named_files()
@@ -190,11 +204,11 @@ IMPORTS = "SIMFED_IMPORT"
 """The environment variable that names Python files to be run before names are looked up."""
 
 PLACES = "SIMFED_IMPORT_PLACES"
-"""And the one that says of copies among them where they lay, in JSON."""
-
+"""The environment variable with the original folder of each of them that is a copy: JSON, path of
+the copy → folder."""
 
 _IMPORTED = "simfed_import_"
-"""How the names of modules begin that were made of files."""
+"""The prefix of the names of modules that `import_file` makes."""
 
 
 def import_file(
@@ -231,9 +245,9 @@ def import_file(
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        at = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-              if frame.filename == str(file)]  # fmt: skip
-        line = f" (line {at[-1]})" if at else ""
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+        line = f" (line {lines[-1]})" if lines else ""
         raise InputError(
             where=where, problem=f"{file.name} fails with {type(error).__name__}: {error}{line}"
         ) from error
@@ -266,7 +280,7 @@ def _is_imported(file: Path) -> bool:
 
 
 def content_digest(path: str | os.PathLike[str]) -> str:
-    """What a file of code is known by."""
+    """BLAKE2b of a file's bytes, as 32 hexadecimal digits."""
     return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
 
 
@@ -288,7 +302,7 @@ _looked = False
 
 
 def _import_named_files() -> None:
-    """Those of `SIMFED_IMPORT`."""
+    """Import the files of `SIMFED_IMPORT`, once per process."""
     global _looked
     if not _looked:
         _looked = True
@@ -296,8 +310,8 @@ def _import_named_files() -> None:
             import_file(path)
 
 
-def import_part(name: str) -> Any:
-    """What `"module:attribute"` names; its module is imported.
+def import_part(name: str) -> Part:
+    """What `"module:attribute"` names; its module is imported. Raises: `ImportError`.
 
     >>> import_part("math:pi") > 3
     True
@@ -306,35 +320,34 @@ def import_part(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def of_ones_own(error: BaseException) -> str | None:
+def blame_part(error: BaseException) -> str | None:
     """One sentence for an error that a part of the user's raised: which part, how it was called,
-    what it said and where. None for errors of no such part.
+    the message, and the line. None for errors that passed through no such part.
 
     A part is known by the file of its code; where several stand in one file, by the name of the
     function or of the method's class as far as that tells.
     """
-    files: dict[str, list[tuple[str, str, Any]]] = {}
-    for kind, known in REGISTRIES.items():
-        for name, part in known.own_parts().items():
+    files: dict[str, list[tuple[str, str, Part]]] = {}
+    for kind, names in REGISTRIES.items():
+        for name, part in names.foreign_parts().items():
             with contextlib.suppress(TypeError, OSError):
                 files.setdefault(inspect.getfile(part), []).append((kind, name, part))
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
-    mine = [frame for frame in frames if frame.filename in files]
-    if not mine:
+    in_parts = [frame for frame in frames if frame.filename in files]
+    if not in_parts:
         return None
-    called, last = mine[0], mine[-1]
+    called, last = in_parts[0], in_parts[-1]
     code = called.frame.f_code
     parts = files[called.filename]
-    of_class = type(called.frame.f_locals.get("self"))
-    known_as = [(kind, name) for kind, name, part in parts if part is of_class
-                or getattr(part, "__code__", None) is code] or [parts[0][:2]]  # fmt: skip
-    kind, name = known_as[0]
-    asked = [word for word in code.co_varnames[: code.co_argcount] if word != "self"]
-    said = f"{type(error).__name__}: {error}".partition("\n")[0]
+    owner = type(called.frame.f_locals.get("self"))
+    fitting = (p for p in parts if p[2] is owner or getattr(p[2], "__code__", None) is code)
+    kind, name, _ = next(fitting, parts[0])
+    arguments = [word for word in code.co_varnames[: code.co_argcount] if word != "self"]
+    message = f"{type(error).__name__}: {error}".partition("\n")[0]
     where = f"{Path(last.filename).name}, line {last.lineno}, in {last.function}"
     return (
-        f"your {kind} {name!r}, called as {called.function}({', '.join(asked)}), raised {said} "
-        f"({where}; --debug shows more)"
+        f"your {kind} {name!r}, called as {called.function}({', '.join(arguments)}), "
+        f"raised {message} ({where}; --debug shows more)"
     )
 
 
@@ -448,7 +461,7 @@ def registry(kind: str) -> Registry:
     return REGISTRIES[kind]
 
 
-def register(kind: str, name: str, part: Any, *, replace: bool = False) -> None:
+def register(kind: str, name: str, part: Part, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
     `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`; `part`

@@ -8,18 +8,17 @@ client, a policy, a worker or a trace changes nobody else's draws.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import DTypeLike, NDArray
 
+from simfed.ground.arrays import Floats, Integers
+
 __all__ = ["Streams", "philox_4x32"]
 
 Key = int | str
-Ints = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Words = np.ndarray[Any, np.dtype[np.uint64]]
+Words = NDArray[np.uint64]
 
 
 class _Key(ISeedSequence):
@@ -59,7 +58,7 @@ class Streams:
         """A 63-bit integer for this purpose and keys: the seed of a foreign generator."""
         return int.from_bytes(self._digest(purpose, keys)[:8], "little") >> 1
 
-    def uniform_at(self, purpose: str, *keys: Key, client: Ints, number: Ints) -> Floats:
+    def uniform_at(self, purpose: str, *keys: Key, client: Integers, number: Integers) -> Floats:
         """A number in (0, 1) for each pair (client, number): any of them, in any order, at once.
 
         The `number`-th draw of a client hangs on nothing but the purpose, the keys and the pair, so
@@ -76,8 +75,8 @@ class Streams:
             (client & _LOW, client >> _HALF, number & _LOW, number >> _HALF), (key[0], key[1])
         )
         bits = (words[0] << np.uint64(21)) | (words[1] >> np.uint64(11))  # 53 of them
-        drawn: Floats = (bits.astype(np.float64) + 0.5) * 2.0**-53 * (1 - 2.0**-53)
-        return drawn
+        uniforms: Floats = (bits.astype(np.float64) + 0.5) * 2.0**-53 * (1 - 2.0**-53)
+        return uniforms
 
     def _digest(self, purpose: str, keys: tuple[Key, ...]) -> bytes:
         # int() so that NumPy integers name the same stream as Python's.

@@ -11,17 +11,16 @@ import math
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from simfed.ground.arrays import Floats
 from simfed.ground.distributions import Law
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 
 __all__ = ["Exponential", "Rhythm", "Strikes"]
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _BLOCK = 64
 """Strikes that are drawn at once."""
@@ -116,7 +115,7 @@ class Strikes:
         return total_s + left_s, pieces
 
     def _load(self, block: int) -> None:
-        """Have the borders of this block at hand."""
+        """Draw the borders of this block, and the end of each block before it."""
         while self._block != block:
             nearest = min(block, len(self._ends) - 1)
             if nearest * _BLOCK >= _MOST_STRIKES:
@@ -125,12 +124,12 @@ class Strikes:
                     f"{_MOST_STRIKES:,} times by {self._ends[-1]:g} s; a longer time `between` "
                     "strikes is needed"
                 )
-            self._borders = self._drawn(nearest)
+            self._borders = self._draw(nearest)
             self._block = nearest
             if nearest == len(self._ends) - 1:
                 self._ends.append(self._borders[-1])
 
-    def _drawn(self, block: int) -> array[float]:
+    def _draw(self, block: int) -> array[float]:
         first = 2 * _BLOCK * block
         numbers = np.arange(first, first + 2 * _BLOCK)
         u = self._streams.uniform_at(

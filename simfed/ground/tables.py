@@ -10,10 +10,11 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.reading import missing_file
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["read_columns"]
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _PARQUET = (".parquet", ".pq")
 
@@ -77,23 +77,22 @@ def _parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataF
 
 def _check_size(path: str | os.PathLike[str]) -> None:
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError as error:
         raise _unreadable(path, error) from None
-    if stat.S_ISREG(found.st_mode) and found.st_size > MOST_FILE_BYTES:
+    regular = stat.S_ISREG(status.st_mode)
+    if regular and status.st_size > MOST_FILE_BYTES:
         allowed = f"a table of at most {MOST_FILE_BYTES:,} bytes"
-        raise InputError(allowed, where=str(path), got=found.st_size)
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
-        raise InputError(
-            "a file", where=str(path), problem="this is a device or a pipe"
-        )  # a device or a pipe
+        raise InputError(allowed, where=str(path), got=status.st_size)
+    if not regular and not stat.S_ISDIR(status.st_mode):
+        raise InputError("a file", where=str(path), problem="this is a device or a pipe")
 
 
-def _check_names(path: object, names: Sequence[str], known: Sequence[str]) -> None:
+def _check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> None:
     for name in names:
-        if known.count(name) != 1:
-            allowed = f"a column of the table: {listed(known)}"
-            hint = "it stands twice" if name in known else did_you_mean(name, known)
+        if columns.count(name) != 1:
+            allowed = f"a column of the table: {listed(columns)}"
+            hint = "it stands twice" if name in columns else did_you_mean(name, columns)
             raise InputError(allowed, where=str(path), got=name, hint=hint)
 
 

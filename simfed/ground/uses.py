@@ -29,11 +29,11 @@ class LinkUses:
     [('client-0/up', 0.0, 7.5, 30.0)]
     """
 
-    __slots__ = ("_epochs", "_named", "_numbers", "_own_name_of")
+    __slots__ = ("_epochs", "_name_by_number", "_named", "_numbers")
 
     def __init__(self, name_of: Callable[[int], str] | None = None) -> None:
-        """`name_of`: a link's name by its number; a network tells."""
-        self._own_name_of = name_of
+        """`name_of`: a link's name by its number, such as `Network.name_of`."""
+        self._name_by_number = name_of
         self._named: dict[str, int] = {}
         """The numbers, below 0, of links that came with their names."""
         self._numbers = array("d")
@@ -48,45 +48,46 @@ class LinkUses:
         yield from map(LinkUse, links, from_s, to_s, carried, capacity, flows)
 
     def names_by(self, name_of: Callable[[int], str]) -> None:
-        """Have links called so from now on."""
-        self._own_name_of = name_of
+        """Let links be called by this function of their number from now on."""
+        self._name_by_number = name_of
 
     def name_of(self, link: int) -> str:
         """A link's name by its number."""
         if link < 0:
             return list(self._named)[-1 - link]
-        assert self._own_name_of is not None
-        return self._own_name_of(link)
+        assert self._name_by_number is not None
+        return self._name_by_number(link)
 
     def append(self, use: LinkUse) -> None:
-        """One more."""
+        """Add one use of a link that is named rather than numbered."""
         link = self._named.setdefault(use.link, -1 - len(self._named))
         self.add((link, *use[1:]), 0.0)
 
     def add(self, numbers: Sequence[float], epoch_s: float) -> None:
-        """Uses one after another: link, from and to (s since `epoch_s`), bytes, capacity, flows."""
+        """Add uses, each as six numbers: link, from and to (s since `epoch_s`), bytes, capacity
+        (bytes/s), flows."""
         if not self._epochs or self._epochs[-1][1] != epoch_s:
             self._epochs.append((len(self._numbers), epoch_s))
         self._numbers.extend(numbers)
 
     def extend(self, others: LinkUses) -> None:
-        """Those of another list over the same links, behind these."""
+        """Add the uses of another list over the same links."""
         if others._named:
             for use in others:
                 self.append(use)
             return
-        self._own_name_of = others._own_name_of or self._own_name_of
+        self._name_by_number = others._name_by_number or self._name_by_number
         here = len(self._numbers)
         self._epochs += [(here + first, epoch_s) for first, epoch_s in others._epochs]
         self._numbers.extend(others._numbers)
 
     def clear(self) -> None:
-        """Empty it."""
+        """Forget all uses; names of links stay."""
         del self._numbers[:]
         self._epochs.clear()
 
     def intervals(self) -> Iterator[tuple[int, float, float]]:
-        """(link's number, from, to) of each, as instants."""
+        """(link's number, from, to) of each use; instants in simulated seconds."""
         numbers = self._numbers.tolist()
         ends = [*(first for first, _ in self._epochs[1:]), len(numbers)]
         for (first, epoch_s), end in zip(self._epochs, ends, strict=False):  # of none, one end
@@ -94,14 +95,15 @@ class LinkUses:
                 yield int(numbers[at]), epoch_s + numbers[at + 1], epoch_s + numbers[at + 2]
 
     def columns(self) -> list[list[object]]:
-        """Those of `LinkUse`, in their order."""
+        """One list for each field of `LinkUse`, in its order."""
         table = np.frombuffer(self._numbers, np.float64).reshape(-1, _EACH)
         begins = [first // _EACH for first, _ in self._epochs]
-        epoch_s = np.repeat([of for _, of in self._epochs], np.diff([*begins, len(table)]))
+        epochs_s = [epoch_s for _, epoch_s in self._epochs]
+        epoch_s = np.repeat(epochs_s, np.diff([*begins, len(table)]))
         numbers, place = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
         names = [self.name_of(link) for link in numbers.tolist()]
         return [
-            [names[of] for of in place.tolist()],
+            [names[at] for at in place.tolist()],
             (epoch_s + table[:, 1]).tolist(),
             (epoch_s + table[:, 2]).tolist(),
             table[:, 3].tolist(),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 __all__ = ["CHOICES", "INDEX_CODES", "OUTCOMES", "RELEVANT_RATIO", "IndexCode", "LinkUse", "Reason"]
 
 RELEVANT_RATIO = 1.05
-"""What is sooner by less is no verdict."""
+"""A ratio of two times below this counts as no difference in a verdict."""
 
 OUTCOMES = ("aggregated", "late", "dropped", "failed")
 """What became of a participation."""

@@ -1,4 +1,4 @@
-"""Files that cannot be written, in one sentence."""
+"""One sentence for a file that cannot be written."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
 from simfed.scenario.fields import (
     Int,
@@ -15,7 +14,7 @@ from simfed.scenario.fields import (
     PositiveDuration,
     PositiveInt,
 )
-from simfed.scenario.section import Section
+from simfed.scenario.section import Refused, Section
 
 __all__ = ["Aggregation", "Staleness"]
 
@@ -90,13 +89,12 @@ class Aggregation(Section):
         if not isinstance(value, dict):
             return value
         mode = value.get("mode", "synchronous")
-        own = _DEFAULTS.get(mode, {}) if isinstance(mode, str) else {}
-        return {**value, **{key: of for key, of in own.items() if value.get(key) is None}}
+        defaults = _DEFAULTS.get(mode, {}) if isinstance(mode, str) else {}
+        missing = {key: defaults[key] for key in defaults if value.get(key) is None}
+        return {**value, **missing}
 
     @model_validator(mode="after")
     def _late_ones_are_merged(self) -> Aggregation:
         if self.staleness is not None and self.late == "drop":
-            raise ValueError(
-                InputError("staleness only where the late are merged", where="late", got=self.late)
-            )
+            raise Refused("staleness only where the late are merged", where="late", got=self.late)
         return self

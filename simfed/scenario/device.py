@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
     field_validator,
@@ -16,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.ground.units import parse_duration
 from simfed.scenario.distribution import Distribution, DrawnNumber
@@ -28,8 +26,9 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
     PositiveInt,
+    base_units,
 )
-from simfed.scenario.section import Section
+from simfed.scenario.section import Refused, Section, refusing, short_for
 
 __all__ = [
     "AnyDevice",
@@ -65,9 +64,7 @@ class Noise(Section):
     @model_validator(mode="after")
     def _within_reason(self) -> Noise:
         if self.cv is not None and self.cv > _WILDEST:
-            raise ValueError(
-                InputError(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)
-            )
+            raise Refused(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)
         return self
 
 
@@ -212,83 +209,63 @@ class DeviceSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _times_said_briefly(cls, value: Any) -> Any:
-        """They become those of `assume`."""
+    def _move_times_to_assume(cls, value: Any) -> Any:
+        """Times that stand beside `profile` become keys of `assume`.
+
+        Raises: `ValueError` for a time that stands in both places, or is no duration.
+        """
         if not isinstance(value, Mapping):
             return value
-        said = {key: value[key] for key in Assumed.model_fields if value.get(key) is not None}
+        times = {key: value[key] for key in Assumed.model_fields if value.get(key) is not None}
         assumed = value.get("assume")
         if isinstance(assumed, Mapping):
-            twice = [key for key in said if assumed.get(key) is not None]
+            twice = [key for key in times if assumed.get(key) is not None]
             if twice:
-                raise ValueError(
-                    InputError(
-                        "each time once",
-                        where=twice[0],
-                        got=value[twice[0]],
-                        problem=f"{value[twice[0]]} stands twice",
-                    )
-                )
-        if not said or not (assumed is None or isinstance(assumed, Mapping)):
+                got = value[twice[0]]
+                problem = f"{got} stands twice"
+                raise Refused("each time once", where=twice[0], got=got, problem=problem)
+        if not times or not (assumed is None or isinstance(assumed, Mapping)):
             return value
-        for key, text in said.items():
-            try:
+        for key, text in times.items():
+            with refusing(key):
                 parse_duration(text)
-            except InputError as error:
-                raise ValueError(error.within(key)) from None
         rest = {key: inner for key, inner in value.items() if key not in Assumed.model_fields}
-        return {**rest, "assume": {**(assumed or {}), **said}}
+        return {**rest, "assume": {**(assumed or {}), **times}}
 
     @model_validator(mode="after")
-    def _something_is_known(self) -> DeviceSpec:
+    def _check_source_of_times(self) -> DeviceSpec:
         if self.profile is None and self.assume is None:
             allowed = "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
-            raise ValueError(InputError(allowed))
+            raise Refused(allowed)
         if self.profile is None and self.scale is not None:
             allowed = "null without a profile: stated times are not scaled"
-            raise ValueError(InputError(allowed, where="scale"))
+            raise Refused(allowed, where="scale")
         if self.profile is None and self.uncertainty:
             allowed = "false without a profile: stated times have none"
-            raise ValueError(InputError(allowed, where="uncertainty"))
+            raise Refused(allowed, where="uncertainty")
         return self
 
     @model_serializer(mode="wrap")
-    def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         plain: dict[str, Any] = dump(self)
         return {key: inner for key, inner in plain.items() if key not in Assumed.model_fields}
 
     @field_validator("cores", mode="before")
     @classmethod
-    def _count_alone(cls, value: Any) -> Any:
+    def _read_count(cls, value: Any) -> Any:
         return {"count": value} if isinstance(value, int) else value
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """Plain values in base units, without what is left at None: the argument of
         `simfed.device.build_processor`.
 
         A speed that is drawn per client is left out: it is no property of the group.
         """
-        plain: dict[str, Any] = _plain(self)
+        plain: dict[str, Plain] = base_units(self, without_none=True)
         if isinstance(self.speed, Distribution):
             del plain["speed"]
         return plain
 
 
-def _name_alone(value: Any) -> Any:
-    return {"profile": value} if isinstance(value, str) else value
-
-
-AnyDevice = Annotated[
-    DeviceSpec, BeforeValidator(_name_alone, json_schema_input_type=DeviceSpec | str)
-]
+AnyDevice = Annotated[DeviceSpec, short_for("profile", DeviceSpec | str)]
 """A device, or the name of its profile alone."""
-
-
-def _plain(value: Any) -> Any:
-    # not model_dump: that writes quantities back as text with their units
-    if isinstance(value, BaseModel):
-        fields = {name: getattr(value, name) for name in type(value).model_fields}
-        return {name: _plain(x) for name, x in fields.items() if x is not None}
-    if isinstance(value, (list, tuple)):
-        return [_plain(x) for x in value]
-    return value

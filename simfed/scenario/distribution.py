@@ -25,6 +25,7 @@ from pydantic import (
 
 from simfed.ground import distributions as laws
 from simfed.ground import units
+from simfed.ground.arrays import Bools, Floats
 from simfed.ground.distributions import Law
 from simfed.ground.errors import InputError, listed
 from simfed.ground.registry import Only
@@ -37,7 +38,7 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
 )
-from simfed.scenario.section import Section
+from simfed.scenario.section import Refused, Section, refusing
 
 __all__ = [
     "KINDS",
@@ -53,8 +54,6 @@ __all__ = [
     "drawn_as",
     "drawn_in",
 ]
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,10 @@ class FieldQuantity:
         except InputError:
             raise InputError(f"the unit of {self.allowed}", where="unit", got=text) from None
 
-    def holds(self, values: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def holds(self, values: Floats) -> Bools:
         """Which of `values` the field may have."""
         least = values > 0 if self.strict else values >= 0
-        found: np.ndarray[Any, np.dtype[np.bool_]] = least & (values < self.below)
-        return found
+        return np.logical_and(least, values < self.below)
 
     def check(self, law: Law) -> None:
         """Raises: `InputError` if a value that the law may give is none of this quantity."""
@@ -148,7 +146,7 @@ QUANTITIES: dict[str, FieldQuantity] = {
 
 def _as_written(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError(InputError("a value of this quantity, with its unit", got=value))
+        raise Refused("a value of this quantity, with its unit", got=value)
     return value
 
 
@@ -165,7 +163,7 @@ class _Brief(Section):
     """Dumped without the keys that are not given, so that a resolved scenario stays readable."""
 
     @model_serializer(mode="wrap")
-    def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {key: value for key, value in dump(self).items() if value is not None}
 
 
@@ -181,9 +179,7 @@ class LognormalSpec(_Brief):
     @model_validator(mode="after")
     def _one_place(self) -> LognormalSpec:
         if (self.median is None) == (self.mean is None):
-            raise ValueError(
-                InputError("one of them", problem="none or both of median and mean stand beside cv")
-            )
+            raise Refused("one of them", problem="none or both of median and mean stand beside cv")
         return self
 
 
@@ -249,9 +245,9 @@ class Distribution(_Brief):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Distribution:
-        given = [kind for kind in KINDS if getattr(self, kind) is not None]
-        if len(given) != 1:
-            raise ValueError(InputError(f"one of {listed(KINDS)}", got=given))
+        kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise Refused(f"one of {listed(KINDS)}", got=kinds)
         return self
 
     def law(self, quantity: FieldQuantity) -> Law | None:
@@ -333,10 +329,8 @@ def drawn_as(quantity: str) -> AfterValidator:
     """Checks that a distribution is one of this quantity, see `QUANTITIES`."""
 
     def check(value: Distribution) -> Distribution:
-        try:
+        with refusing():
             value.law(QUANTITIES[quantity])
-        except InputError as error:
-            raise ValueError(error) from None
         return value
 
     return AfterValidator(check)

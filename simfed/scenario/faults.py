@@ -6,10 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from simfed.ground.errors import InputError
 from simfed.scenario.distribution import Distribution, DrawnStay
 from simfed.scenario.fields import Fraction, PositiveDuration, PositiveInt
-from simfed.scenario.section import Section
+from simfed.scenario.section import Refused, Section
 
 __all__ = ["FaultsSpec", "MessagesSpec", "Stalls", "Strike"]
 
@@ -29,7 +28,7 @@ class Strike(Section):
             value = getattr(self, key)
             if isinstance(value, Distribution) and value.column is not None:
                 allowed = "a law, as every time is drawn anew"
-                raise ValueError(InputError(allowed, where=f"{key}.column", got=value.column))
+                raise Refused(allowed, where=f"{key}.column", got=value.column)
         return self
 
 
@@ -60,19 +59,17 @@ class MessagesSpec(Section):
     @classmethod
     def _of_lost(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("lost"):
-            given = {key: of for key, of in value.items() if of is not None}
-            return {"timeout": "1 s", "tries": 5, **given}
+            written = {key: option for key, option in value.items() if option is not None}
+            return {"timeout": "1 s", "tries": 5, **written}
         return value
 
     @model_validator(mode="after")
     def _some(self) -> MessagesSpec:
         if not self.lost and not self.doubled:
-            raise ValueError(
-                InputError("lost or doubled above 0", problem="no message is ever lost or doubled")
-            )
+            raise Refused("lost or doubled above 0", problem="no message is ever lost or doubled")
         for key in ("timeout", "tries"):
             if not self.lost and getattr(self, key) is not None:
-                raise ValueError(InputError(problem=f"without lost, {key} says nothing"))
+                raise Refused(problem=f"without lost, {key} says nothing")
         return self
 
 
@@ -92,5 +89,5 @@ class FaultsSpec(Section):
             getattr(self, name) is None for name in type(self).model_fields
         ):
             allowed = "one of stalls, freezes, messages or restarts; null for none"
-            raise ValueError(InputError(allowed, got={}))
+            raise Refused(allowed, got={})
         return self

@@ -8,7 +8,7 @@ to the very same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -25,9 +25,10 @@ from pydantic import (
 
 from simfed.compress.choice import Choice
 from simfed.ground import units
-from simfed.ground.errors import InputError
 from simfed.ground.levels import LEVELS, checked_level, energy_of
+from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
+from simfed.scenario.section import Refused, refusing
 
 __all__ = [
     "BelowOne",
@@ -50,6 +51,7 @@ __all__ = [
     "Size",
     "Strategy",
     "WholeNumber",
+    "base_units",
     "files_in",
     "renamed",
 ]
@@ -59,7 +61,7 @@ def _number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], flo
     def validate(value: Any) -> float:
         number = units.plain_number(value)
         if math.isnan(number) or not check(number):
-            raise ValueError(InputError(allowed, got=value))
+            raise Refused(allowed, got=value)
         return number
 
     return validate
@@ -69,7 +71,7 @@ def _integer(allowed: str, check: Callable[[int], bool]) -> Callable[[Any], int]
     def validate(value: Any) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if isinstance(value, bool) or not whole or not check(int(value)):
-            raise ValueError(InputError(allowed, got=value))
+            raise Refused(allowed, got=value)
         return int(value)
 
     return validate
@@ -77,10 +79,8 @@ def _integer(allowed: str, check: Callable[[int], bool]) -> Callable[[Any], int]
 
 def _quantity(parse: Callable[[object], float]) -> BeforeValidator:
     def validate(value: Any) -> float:
-        try:
+        with refusing():
             return parse(value)
-        except InputError as error:
-            raise ValueError(error) from None
 
     return BeforeValidator(validate, json_schema_input_type=str | int)
 
@@ -92,7 +92,7 @@ def _written(unit: str) -> PlainSerializer:
 
 def _countable(n: int) -> int:
     if abs(n) > _MOST:
-        raise ValueError(InputError(f"a whole number of at most {_MOST:,}", got=n))
+        raise Refused(f"a whole number of at most {_MOST:,}", got=n)
     return n
 
 
@@ -115,10 +115,8 @@ PositiveInt = Annotated[
 def _count_or_share(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    try:
+    with refusing():
         return checked_level(value)
-    except InputError as error:
-        raise ValueError(error) from None
 
 
 def _by_type(value: Any) -> str:
@@ -129,7 +127,7 @@ def _by_type(value: Any) -> str:
 def _no_energy(level: Any) -> Any:
     if energy_of(level) is not None:
         allowed = f"{LEVELS}; energy is a level for k_choices or behind top-k@"
-        raise ValueError(InputError(allowed, got=level))
+        raise Refused(allowed, got=level)
     return level
 
 
@@ -156,7 +154,7 @@ Power = Annotated[float, _quantity(units.parse_power), _written("W"), Field(exam
 
 def _located(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(InputError("the name of a file", got=value))
+        raise Refused("the name of a file", got=value)
     folder = (info.context or {}).get("folder")
     return str(Path(folder) / value) if folder is not None else value
 
@@ -177,13 +175,13 @@ FoundFile = Annotated[File, AfterValidator(_absolute)]
 
 def _above_zero(seconds: float) -> float:
     if seconds <= 0:
-        raise ValueError(InputError("a duration above 0 such as 1 s", got=f"{seconds:g} s"))
+        raise Refused("a duration above 0 such as 1 s", got=f"{seconds:g} s")
     return seconds
 
 
 def _below_one(share: float) -> float:
     if share >= 1:
-        raise ValueError(InputError("a number from 0 to below 1", got=share))
+        raise Refused("a number from 0 to below 1", got=share)
     return share
 
 
@@ -191,7 +189,27 @@ PositiveDuration = Annotated[Duration, AfterValidator(_above_zero)]
 BelowOne = Annotated[Fraction, AfterValidator(_below_one)]
 
 
-def files_in(part: Any, annotation: Any = None, metadata: tuple[Any, ...] = ()) -> Iterator[str]:
+def base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, Plain]:
+    """A section's values as mappings and lists, quantities as floats in base units.
+
+    Not `model_dump`, which writes quantities back as text with their units. `without_none`: keys
+    whose value is None are left out, at every level.
+    """
+
+    def convert(value: object) -> Plain:
+        if isinstance(value, BaseModel):
+            return base_units(value, without_none=without_none)
+        if isinstance(value, (list, tuple)):
+            return [convert(item) for item in value]
+        return value
+
+    values = ((key, getattr(section, key)) for key in type(section).model_fields)
+    return {key: convert(x) for key, x in values if x is not None or not without_none}
+
+
+def files_in(
+    part: object, annotation: object = None, metadata: Sequence[object] = ()
+) -> Iterator[str]:
     """Every file that a part of a scenario names, found by the type of its key."""
     if isinstance(part, BaseModel):
         for name, field in type(part).model_fields.items():
@@ -206,7 +224,7 @@ def files_in(part: Any, annotation: Any = None, metadata: tuple[Any, ...] = ()) 
         yield part
 
 
-def renamed(plain: Any, names: Mapping[str, str]) -> Any:
+def renamed(plain: Plain, names: Mapping[str, str]) -> Plain:
     """Plain values in which every text that is a key of `names` stands under its other name."""
     if isinstance(plain, dict):
         return {key: renamed(inner, names) for key, inner in plain.items()}
@@ -215,7 +233,7 @@ def renamed(plain: Any, names: Mapping[str, str]) -> Any:
     return names.get(plain, plain) if isinstance(plain, str) else plain
 
 
-def _is_file(annotation: Any) -> bool:
+def _is_file(annotation: object) -> bool:
     marks = getattr(annotation, "__metadata__", ())
     return _FILE_MARK in marks or any(map(_is_file, get_args(annotation)))
 
@@ -235,10 +253,8 @@ def Named(kind: str) -> Any:
 
 
 def _label(value: Any) -> str:
-    try:
+    with refusing():
         return Choice.read(value).label
-    except InputError as error:
-        raise ValueError(error) from None
 
 
 def _list_codecs(schema: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ may stand in its place; then its learning part is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,17 +22,17 @@ from pydantic import (
 )
 
 from simfed.ground.arithmetic import read_arithmetic
-from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.scenario.device import AnyDevice
 from simfed.scenario.distribution import Devices, Distribution
 from simfed.scenario.faults import FaultsSpec
 from simfed.scenario.fields import FoundFile, Positive, PositiveInt, Seed, renamed
-from simfed.scenario.load import apply_overrides, read_yaml, validate_as
+from simfed.scenario.load import Overrides, apply_overrides, read_yaml, validate_as
 from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
 from simfed.scenario.network import LinkSpec, NetworkSpec
 from simfed.scenario.presence import AvailabilityOf, Failure
-from simfed.scenario.section import Section
+from simfed.scenario.section import Refused, Section, refusing, short_for
 
 __all__ = ["APP", "Computing", "FleetFile", "dump_fleet", "fleet_of", "load_fleet"]
 
@@ -43,11 +43,9 @@ APP: Literal["app"] = "app"
 def _expression(value: Any) -> Any:
     """Arithmetic, or text with a unit of time, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(InputError("seconds, or arithmetic over metrics", got=value))
-    try:
+        raise Refused("seconds, or arithmetic over metrics", got=value)
+    with refusing():
         read_arithmetic(str(value))
-    except InputError as error:
-        raise ValueError(error) from None
     return str(value)
 
 
@@ -86,13 +84,7 @@ class Computing(Section):
     )
 
 
-def _by_kind(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
-AnyComputing = Annotated[
-    Computing, BeforeValidator(_by_kind, json_schema_input_type=Computing | str)
-]
+AnyComputing = Annotated[Computing, short_for("kind", Computing | str)]
 
 
 class FleetGroup(ClientGroup):
@@ -107,14 +99,12 @@ class FleetGroup(ClientGroup):
     failure: Failure = Field(default=Failure(), description="of participations, per phase")
 
     @model_validator(mode="after")
-    def _learns_nothing(self) -> FleetGroup:
+    def _refuse_learning(self) -> FleetGroup:
         for key in ("k", "policy"):
             if getattr(self, key) is not None:
-                raise ValueError(
-                    InputError(
-                        where=key,
-                        problem=f"no {key} in a fleet for an app, which decides what it sends",
-                    )
+                raise Refused(
+                    where=key,
+                    problem=f"no {key} in a fleet for an app, which decides what it sends",
                 )
         return self
 
@@ -130,16 +120,13 @@ class FleetServer(Section):
     )
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> FleetServer:
+    def _check_device(self) -> FleetServer:
         if self.device is not None and isinstance(self.device.speed, Distribution):
-            raise ValueError(
-                InputError(
-                    "a number: there is one server", where="device.speed", problem="a distribution"
-                )
-            )
+            allowed = "a number: there is one server"
+            raise Refused(allowed, where="device.speed", problem="a distribution")
         if self.computing is not None and self.computing.kind == "metered" and not self.device:
             allowed = "a device beside metered computing, by whose laws it is priced"
-            raise ValueError(InputError(allowed, where="device"))
+            raise Refused(allowed, where="device")
         return self
 
     @property
@@ -161,7 +148,7 @@ class AppMetrics(Section):
 
 def _setting(value: Any) -> Any:
     if not isinstance(value, (str, bool, int, float)):
-        raise ValueError(InputError("a text, a number, true or false", got=value))
+        raise Refused("a text, a number, true or false", got=value)
     return value
 
 
@@ -170,12 +157,8 @@ class App(Section):
 
     folder: FoundFile = Field(description="of the Flower app, with its `pyproject.toml`")
     run_config: dict[
-        str, Annotated[Any, BeforeValidator(_setting, json_schema_input_type=str | bool | float)]
+        str, Annotated[Plain, BeforeValidator(_setting, json_schema_input_type=str | bool | float)]
     ] = Field(default={}, description="in place of the app's own configuration, key by key")
-
-
-def _by_folder(value: Any) -> Any:
-    return {"folder": value} if isinstance(value, str) else value
 
 
 class FleetFile(Section):
@@ -194,20 +177,20 @@ class FleetFile(Section):
     server: FleetServer = Field(default=FleetServer(), description="the server's own time")
     faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
     metrics: AppMetrics = Field(default=AppMetrics(), description="which of the app's are shown")
-    app: Annotated[
-        App | None, BeforeValidator(_by_folder, json_schema_input_type=App | str | None)
-    ] = Field(default=None, description="what runs in a study; null: the command says it")
+    app: Annotated[App | None, short_for("folder", App | str | None)] = Field(
+        default=None, description="what runs in a study; null: the command says it"
+    )
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> FleetFile:
+    def _check_together(self) -> FleetFile:
         if not self.clients:
-            raise ValueError(InputError("at least one group of clients", where="clients", got=[]))
+            raise Refused("at least one group of clients", where="clients", got=[])
         if self.client_count > MOST_CLIENTS:
             allowed = f"at most {MOST_CLIENTS:,} clients"
-            raise ValueError(InputError(allowed, where="clients", got=self.client_count))
+            raise Refused(allowed, where="clients", got=self.client_count)
         if self.faults is not None and self.faults.restarts is not None:
             allowed = "no restarts: an app cannot be taken back to where it was"
-            raise ValueError(InputError(allowed, where="faults.restarts"))
+            raise Refused(allowed, where="faults.restarts")
         return self
 
     @property
@@ -216,8 +199,10 @@ class FleetFile(Section):
         return sum(group.count for group in self.clients)
 
     def world(self) -> Scenario:
-        """The scenario whose clients, links and devices are these; what it says of learning is
-        there because a scenario has to say something, and is never played."""
+        """The scenario whose clients, links, devices and faults are these.
+
+        Its learning keys are placeholders (`fedavg`, one round) that are never played.
+        """
         return Scenario.model_validate(
             {
                 "name": self.name,
@@ -240,7 +225,7 @@ class FleetFile(Section):
 
 def load_fleet(
     path: str | Path,
-    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
+    overrides: Overrides = (),
     *,
     allow_outside: bool = False,
 ) -> FleetFile:
@@ -250,17 +235,16 @@ def load_fleet(
     """
     path = Path(path)
     data = read_yaml(path, allow_outside=allow_outside)
-    pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
-    data = apply_overrides(data, pairs, Scenario if _learns(data) else FleetFile)
+    data = apply_overrides(data, overrides, Scenario if _learns(data) else FleetFile)
     return fleet_of(data, source=str(path), folder=path.parent)
 
 
-def fleet_of(data: Mapping[str, Any], *, source: str, folder: Path) -> FleetFile:
+def fleet_of(data: Mapping[str, Plain], *, source: str, folder: Path) -> FleetFile:
     """A fleet from a mapping, which may be a whole scenario's; `folder` is where its relative paths
     start."""
     if _learns(data):
         validate_as(Scenario, data, source=source, folder=folder)
-        data = _without_learning(data)
+        data = _drop_learning(data)
     return validate_as(FleetFile, data, source=source, folder=folder)
 
 
@@ -282,18 +266,18 @@ def dump_fleet(
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _learns(data: Mapping[str, Any]) -> bool:
+def _learns(data: Mapping[str, Plain]) -> bool:
     return "dataset" in data or "prototypes" in data
 
 
-def _without_learning(data: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {
-        key: data[key] for key in ("name", "seed", "client_order", "network", "faults")
-        if key in data
-    }  # fmt: skip
+_OF_THE_WORLD = ("name", "seed", "client_order", "network", "faults")
+
+
+def _drop_learning(data: Mapping[str, Plain]) -> dict[str, Plain]:
+    world = {key: data[key] for key in _OF_THE_WORLD if key in data}
     groups = [
-        {key: of for key, of in group.items() if key not in ("prototype", "k", "policy")}
+        {key: inner for key, inner in group.items() if key not in ("prototype", "k", "policy")}
         for group in data["clients"]
     ]
     device = (data.get("server") or {}).get("device")
-    return {**kept, "clients": groups, "server": {"device": device}}
+    return {**world, "clients": groups, "server": {"device": device}}

@@ -50,15 +50,15 @@ def _place_of(
         root = compose_yaml(read_text(file))
     except (OSError, ValueError, InputError, yaml.YAMLError, RecursionError):
         return None
-    found = _walk(root, path)
-    if found is None:
+    place_of_key = _walk(root, path)
+    if place_of_key is None:
         base = _walk(root, "extends")
         if base is None or not isinstance(base[1], yaml.ScalarNode) or above >= _MOST_EXTENDED:
             return None
         name = str(base[1].value)
         place = _place_of(file.parent / name, path, error, overridden, above + 1)
         return None if place is None else f"{name}: {place}"
-    line, node, rest = found
+    line, node, rest = place_of_key
     if isinstance(node, yaml.MappingNode) and isinstance(error.got, str):
         for key, _ in node.value:  # an unknown key is named by its value
             if key.value == error.got:

@@ -4,16 +4,18 @@ once."""
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeAlias, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml, read_text
 from simfed.ground.registry import import_file, is_consented
 from simfed.scenario.fields import renamed
@@ -23,6 +25,7 @@ from simfed.scenario.plugins import check_opened
 from simfed.scenario.policy import PolicySpec
 
 __all__ = [
+    "Overrides",
     "apply_overrides",
     "dump_scenario",
     "import_plugins",
@@ -36,10 +39,13 @@ __all__ = [
 
 M = TypeVar("M", bound=BaseModel)
 
+Overrides: TypeAlias = Mapping[str, Plain] | Iterable[tuple[str, Plain]]
+"""Key paths with their new values."""
+
 
 def load_scenario(
     path: str | Path,
-    overrides: Mapping[str, Any] | Sequence[tuple[str, Any]] = (),
+    overrides: Overrides = (),
     *,
     allow_outside: bool = False,
     allow_plugins: bool = False,
@@ -70,26 +76,25 @@ def load_scenario(
         raise InputError(
             "a scenario", where=str(path), problem="this is a fleet for an app", hint=hint
         )
-    pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
-    data = apply_overrides(data, pairs, Scenario)
+    data = apply_overrides(data, overrides, Scenario)
+    source, folder = str(path), path.parent
     import_plugins(
-        data, source=str(path), folder=path.parent, allow=allow_plugins,
-        allow_outside=allow_outside,
-    )  # fmt: skip
-    return validated(data, source=str(path), folder=path.parent)
+        data, source=source, folder=folder, allow=allow_plugins, allow_outside=allow_outside
+    )
+    return validated(data, source=source, folder=folder)
 
 
 _OF_LEARNING = ("dataset", "prototypes", "rounds", "method", "policy", "compression", "training")
 
 
-def is_fleet(data: Mapping[str, Any]) -> bool:
+def is_fleet(data: Mapping[str, Plain]) -> bool:
     """Whether a file's keys are those of a world for an app, and nothing of a scenario's learning
     part; see `simfed.scenario.fleet_file`."""
     return "clients" in data and not any(key in data for key in _OF_LEARNING)
 
 
 def validated(
-    data: Mapping[str, Any],
+    data: Mapping[str, Plain],
     *,
     source: str,
     folder: Path,
@@ -106,7 +111,7 @@ def validated(
 
 
 def import_plugins(
-    data: Mapping[str, Any], *, source: str, folder: Path, allow: bool, allow_outside: bool
+    data: Mapping[str, Plain], *, source: str, folder: Path, allow: bool, allow_outside: bool
 ) -> None:
     """Run the files that `plugins` of a scenario or study names, so that their parts are known.
 
@@ -167,7 +172,7 @@ MOST_EXTENDED = 100
 
 def read_yaml(
     path: str | Path, *, allow_outside: bool = False, _seen: tuple[Path, ...] = ()
-) -> dict[str, Any]:
+) -> dict[str, Plain]:
     """The mapping in a YAML file, with what it `extends` merged beneath it: files in the first
     one's folder or below (links followed), or with `allow_outside` anywhere."""
     path = Path(path)
@@ -209,7 +214,7 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 
 def validate_as(
-    model: type[M], data: Any, *, source: str, folder: Path, recorded: bool = False
+    model: type[M], data: Plain, *, source: str, folder: Path, recorded: bool = False
 ) -> M:
     """`data` as a `model`; every error becomes a sentence that starts with `source: key.path`."""
     try:
@@ -224,7 +229,7 @@ def validate_as(
 _STEP = re.compile(r"([^.\[\]]+)|\[(\*|\d+)\]")
 
 
-def parse_assignment(text: str) -> tuple[str, Any]:
+def parse_assignment(text: str) -> tuple[str, Plain]:
     """`key.path=value` as given to `--set`; the value is read as YAML.
 
     >>> parse_assignment("compression.k=500")
@@ -262,14 +267,14 @@ def split_key_path(path: str) -> list[str | int]:
 
 
 def apply_overrides(
-    data: Mapping[str, Any], pairs: Any, model: type[BaseModel] | None = None
-) -> dict[str, Any]:
+    data: Mapping[str, Plain], overrides: Overrides, model: type[BaseModel] | None = None
+) -> dict[str, Plain]:
     """A copy of `data` with each (key path, value) set; missing mappings on the way are made.
 
     With `model`, a path that the model does not know is an error with a did-you-mean.
     """
-    result: dict[str, Any] = _copied(data)
-    for path, value in pairs:
+    result: dict[str, Plain] = _copied(data)
+    for path, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
         steps = split_key_path(path)
         if model is not None:
             _check_path(model, steps, path)
@@ -375,8 +380,8 @@ def _place_of_key(model: type[BaseModel], loc: Sequence[str | int], key: str) ->
 
     def shared(path: tuple[str, ...]) -> int:
         """How many steps a path has in common with where the key stands."""
-        return next((i for i, (a, b) in enumerate(zip(path, here, strict=False)) if a != b),
-                    min(len(path), len(here)))  # fmt: skip
+        pairs = zip(path, here, strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     ends = [path for path in _paths(model) if path[-1] == key and list(path[:-1]) != here]
     nearest = max(map(shared, ends), default=0)
@@ -412,19 +417,19 @@ def _kind_that_takes(key: str) -> str | None:
 @functools.cache
 def _paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
     """All key paths of a mapping, the shortest first; `*` stands for whatever a list holds."""
-    found: list[tuple[str, ...]] = []
+    paths: list[tuple[str, ...]] = []
 
     def walk(annotation: Any, path: tuple[str, ...], above: tuple[Any, ...]) -> None:
         inner = _model_of(annotation)
         if inner is not None and inner not in above:
             for name, field in inner.model_fields.items():
-                found.append((*path, name))
+                paths.append((*path, name))
                 walk(field.annotation, (*path, name), (*above, inner))
         elif inner is None and (element := _element(annotation)) is not None:
             walk(element, (*path, "*"), above)
 
     walk(model, (), ())
-    return tuple(sorted(found, key=len))
+    return tuple(sorted(paths, key=len))
 
 
 # --- sentences ---------------------------------------------------------------------------------
@@ -438,7 +443,7 @@ def _sentence(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
     if isinstance(cause, ValueError) and cause.args and isinstance(cause.args[0], InputError):
         error = cause.args[0]
         where = ".".join(filter(None, (_key_path(model, loc), error.where)))
-        hint = _of_a_word(error.got) or error.hint
+        hint = _yaml_hint(error.got) or error.hint
         return error.changed(where=where or None, hint=hint)
     where = _key_path(model, loc)
     if kind == "extra_forbidden":
@@ -478,13 +483,11 @@ def _sentence(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
         return InputError(
             listed(choices), where=where, got=got, hint=did_you_mean(str(got), choices)
         )
-    return InputError(
-        allowed or detail["msg"].lower(), where=where, got=detail["input"],
-        hint=_of_a_word(detail["input"]),
-    )  # fmt: skip
+    got = detail["input"]
+    return InputError(allowed or detail["msg"].lower(), where=where, got=got, hint=_yaml_hint(got))
 
 
-def _of_a_word(value: Any) -> str | None:
+def _yaml_hint(value: object) -> str | None:
     """The hint where YAML may have read another thing than was written."""
     if isinstance(value, bool):
         return "YAML reads on, yes, off and no as true and false; in quotes they are text"
@@ -520,8 +523,8 @@ def _tagged(annotation: Any, tag: str) -> Any:
     """The member of a union that has this tag, or None."""
     if any(getattr(mark, "tag", None) == tag for mark in getattr(annotation, "__metadata__", ())):
         return annotation
-    found = (_tagged(inner, tag) for inner in get_args(annotation))
-    return next((inner for inner in found if inner is not None), None)
+    members = (_tagged(inner, tag) for inner in get_args(annotation))
+    return next((inner for inner in members if inner is not None), None)
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
@@ -532,8 +535,8 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
     # Python 3.10 takes `tuple[int]` for a type, too
     if origin is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    found = [m for m in map(_model_of, get_args(annotation)) if m is not None]
-    return found[0] if len(found) == 1 else None
+    models = [m for m in map(_model_of, get_args(annotation)) if m is not None]
+    return models[0] if len(models) == 1 else None
 
 
 def _is_list(annotation: Any) -> bool:

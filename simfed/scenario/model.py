@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import (
@@ -26,6 +26,7 @@ from pydantic import (
 from simfed.compress.choice import Choice, all_pairs, choices_of
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
+from simfed.ground.arrays import Ints
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import Level, energy_of
 from simfed.ground.method import Method
@@ -52,7 +53,16 @@ from simfed.scenario.options import OfKind
 from simfed.scenario.plugins import Plugins
 from simfed.scenario.policy import AnyPolicy, PolicySpec, Reward
 from simfed.scenario.presence import AvailabilityOf, Failure
-from simfed.scenario.section import OnlyWith, Section, misplaced, said, without_unused
+from simfed.scenario.section import (
+    OnlyWith,
+    Refused,
+    Section,
+    drop_unused,
+    error_detail,
+    misplaced,
+    refusing,
+    short_for,
+)
 
 __all__ = [
     "Aggregation",
@@ -173,15 +183,7 @@ class MethodChoice(OfKind):
     kind: Named("method") = Field(default="fedkd", description="see `simfed list methods`")  # type: ignore[valid-type]
 
 
-def _by_name(value: Any) -> Any:
-    """A name alone stands for a kind without options."""
-    return {"kind": value} if isinstance(value, str) else value
-
-
-AnyMethod = Annotated[
-    SerializeAsAny[MethodChoice],
-    BeforeValidator(_by_name, json_schema_input_type=MethodChoice | str),
-]
+AnyMethod = Annotated[SerializeAsAny[MethodChoice], short_for("kind", MethodChoice | str)]
 
 
 class Compression(Section):
@@ -211,34 +213,32 @@ class Compression(Section):
 
     @field_validator("strategies")
     @classmethod
-    def _some_and_distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_strategies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value or len(set(value)) != len(value):
-            raise ValueError(InputError("at least one strategy, each once", got=list(value)))
+            raise Refused("at least one strategy, each once", got=list(value))
         return value
 
     @field_validator("k_choices")
     @classmethod
-    def _distinct(cls, value: tuple[Level, ...]) -> tuple[Level, ...]:
+    def _check_levels(cls, value: tuple[Level, ...]) -> tuple[Level, ...]:
         if len(set(value)) != len(value):
-            raise ValueError(InputError("levels of K, each once", got=list(value)))
+            raise Refused("levels of K, each once", got=list(value))
         return value
 
     @model_validator(mode="after")
-    def _levels_suit(self) -> Compression:
+    def _check_levels_of_codecs(self) -> Compression:
         for choice in self.choices:
             if choice.level is None:
                 continue
-            try:
+            with refusing("k_choices"):
                 check_level(choice.codec, choice.level)
-            except InputError as error:
-                raise ValueError(error.within("k_choices")) from None
         return self
 
     @model_validator(mode="after")
-    def _factors(self) -> Compression:
+    def _check_pairs(self) -> Compression:
         if self.pairs == "factored" and not all_pairs(self.choices):
             allowed = "full, or k_choices beside strategies that go by K and name no level"
-            raise ValueError(InputError(allowed, where="pairs", got=self.pairs))
+            raise Refused(allowed, where="pairs", got=self.pairs)
         return self
 
     @cached_property
@@ -280,7 +280,7 @@ def _off_or_on(value: Any) -> Any:
 _DISTILS = OnlyWith("method", "safeguarded")
 
 
-def _one_of_many(value: Any) -> Any:
+def _read_short_kind(value: Any) -> Any:
     """`as-sent` is `{kind: as-sent}`, `{damped: 0.5}` is `{kind: damped, factor: 0.5}`."""
     if isinstance(value, str):
         return {"kind": value}
@@ -325,7 +325,7 @@ class Safeguard(Section):
     residuals: Annotated[
         SerializeAsAny[ResidualsSpec],
         BeforeValidator(
-            _one_of_many, json_schema_input_type=ResidualsSpec | Literal["restored", "as-sent"]
+            _read_short_kind, json_schema_input_type=ResidualsSpec | Literal["restored", "as-sent"]
         ),
         Only("rollback"),
     ] = Field(
@@ -333,7 +333,9 @@ class Safeguard(Section):
     )
     reference: Annotated[
         SerializeAsAny[Reference],
-        BeforeValidator(_one_of_many, json_schema_input_type=Reference | Literal["last-accepted"]),
+        BeforeValidator(
+            _read_short_kind, json_schema_input_type=Reference | Literal["last-accepted"]
+        ),
         Only("rollback"),
     ] = Field(default=Reference(), description="`last-accepted` or `{running-median: 5}`")
     forces: Annotated[Literal["top-k", "dense", "none"], Only("rollback")] = Field(
@@ -360,10 +362,7 @@ class SelectionChoice(OfKind):
         return bool(getattr(registry("selection").get(self.kind), "needs_losses", False))
 
 
-AnySelection = Annotated[
-    SerializeAsAny[SelectionChoice],
-    BeforeValidator(_by_name, json_schema_input_type=SelectionChoice | str),
-]
+AnySelection = Annotated[SerializeAsAny[SelectionChoice], short_for("kind", SelectionChoice | str)]
 
 
 class ParticipationSpec(Section):
@@ -385,11 +384,9 @@ class Server(Section):
 
     @field_validator("device")
     @classmethod
-    def _nothing_drawn(cls, value: DeviceSpec | None) -> DeviceSpec | None:
+    def _refuse_distribution(cls, value: DeviceSpec | None) -> DeviceSpec | None:
         if value is not None and isinstance(value.speed, Distribution):
-            raise ValueError(
-                InputError("a number: there is one server", where="speed", problem="a distribution")
-            )
+            raise Refused("a number: there is one server", where="speed", problem="a distribution")
         return value
 
 
@@ -412,11 +409,9 @@ class DownlinkCompression(Section):
 
     @field_validator("strategy")
     @classmethod
-    def _leaves_its_error(cls, value: str) -> str:
-        try:
+    def _check_feedback(cls, value: str) -> str:
+        with refusing():
             with_error_feedback(codec_from_spec(value))
-        except InputError as error:
-            raise ValueError(error) from None
         return value
 
 
@@ -490,10 +485,10 @@ class ClientGroup(Section):
         for path, value in drawn.items():
             if self.devices is None:
                 allowed = "the key 'table' beside column, or a table `devices` in the group"
-                raise ValueError(InputError(allowed, where=path, got=value.column))
+                raise Refused(allowed, where=path, got=value.column)
         if self.devices is not None and not drawn:
             allowed = "some field of the group with a `column` of this table"
-            raise ValueError(InputError(allowed, where="devices"))
+            raise Refused(allowed, where="devices")
         return self
 
 
@@ -565,16 +560,16 @@ class Scenario(Section):
         return value
 
     @model_validator(mode="after")
-    def _hangs_together(self, info: ValidationInfo) -> Scenario:
-        wrong = misplaced(self, info.context)
-        wrong += [said(error, (), None) for error in _contradictions(self)]
-        if wrong:
-            raise ValidationError.from_exception_data("Scenario", wrong)
+    def _check_together(self, info: ValidationInfo) -> Scenario:
+        problems = misplaced(self, info.context)
+        problems += [error_detail(error, (), None) for error in _contradictions(self)]
+        if problems:
+            raise ValidationError.from_exception_data("Scenario", problems)
         return self
 
     @model_serializer(mode="wrap")
-    def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        plain = without_unused(self, dump(self))
+    def _dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain = drop_unused(self, dump(self))
         if not self.plugins:
             plain.pop("plugins", None)  # most have none
         return plain
@@ -598,18 +593,18 @@ class Scenario(Section):
 
     @property
     def client_count(self) -> int:
-        """N."""
+        """How many clients there are, all groups together."""
         return sum(group.count for group in self.clients)
 
     @property
     def clients_of_prototype(self) -> dict[str, int]:
-        """N_p: how many clients each prototype has."""
+        """Prototype → how many clients have it."""
         counts = dict.fromkeys(self.prototypes, 0)
         for group in self.clients:
             counts[group.prototype] += group.count
         return counts
 
-    def group_of_client(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def group_of_client(self) -> Ints:
         """For each client id, the index of its group in `clients`.
 
         `grouped`: the groups one after another; `round-robin`: one of each group in turn, groups
@@ -620,8 +615,7 @@ class Scenario(Section):
         if self.client_order == "grouped":
             return grouped
         turn = np.concatenate([np.arange(count) for count in counts])
-        order: np.ndarray[Any, np.dtype[np.int64]] = grouped[np.lexsort((grouped, turn))]
-        return order
+        return grouped[np.lexsort((grouped, turn))]
 
     def k_of_group(self, group: ClientGroup) -> int | str | Distribution:
         """K of a group's clients as it is written: a number, a share, or a distribution."""
@@ -639,8 +633,8 @@ class Scenario(Section):
         return () if forced is None else (Choice(forced),)
 
     def arms_of_group(self, group: ClientGroup) -> tuple[Choice, ...]:
-        """What a group's clients may play by choice; what a recorded run played is not known
-        here."""
+        """The arms from which a group's clients choose; `arms_from` of a policy adds none, as the
+        recorded run is not opened here."""
         return self.policy_of_group(group).arms(self.compression.choices)
 
     def measures_losses(self, group: ClientGroup) -> bool:
@@ -660,61 +654,67 @@ class Scenario(Section):
         return 1.0
 
 
-def _contradictions(of: Scenario) -> Iterator[InputError]:
-    """What cannot hold together of a scenario each of whose keys is fine."""
-    method, kind, clients = of.method.made, of.method.kind, of.client_count
-    if not of.clients:
+def _contradictions(scenario: Scenario) -> Iterator[InputError]:
+    """An error for each set of keys that exclude one another, though each alone is allowed."""
+    method, kind, clients = scenario.method.made, scenario.method.kind, scenario.client_count
+    if not scenario.clients:
         yield InputError("at least one group of clients", where="clients", got=[])
     elif clients > MOST_CLIENTS:
         yield InputError(f"at most {MOST_CLIENTS:,} clients", where="clients", got=clients)
-    if not of.prototypes:
+    if not scenario.prototypes:
         yield InputError("at least one prototype", where="prototypes", got={})
-    elif not method.mixes_prototypes and len(of.prototypes) != 1:
+    elif not method.mixes_prototypes and len(scenario.prototypes) != 1:
         allowed = f"one prototype with method {kind}"
-        yield InputError(allowed, where="prototypes", got=list(of.prototypes))
-    steps, epochs = of.training.local_steps, of.training.local_epochs
+        yield InputError(allowed, where="prototypes", got=list(scenario.prototypes))
+    steps, epochs = scenario.training.local_steps, scenario.training.local_epochs
     if steps is not None and epochs is not None:
         got = f"local_steps {steps}, local_epochs {epochs}"
         yield InputError("either local_steps or local_epochs", where="training", got=got)
-    code = of.compression.index_code
-    for i, group in enumerate(of.clients):
-        levels = [arm.level for arm in of.arms_of_group(group)]
+    code = scenario.compression.index_code
+    for i, group in enumerate(scenario.clients):
+        levels = [arm.level for arm in scenario.arms_of_group(group)]
         if code == "rice" and any(energy_of(level) is not None for level in levels):
             allowed = "an index code whose length tells K, beside a level of energy"
             yield InputError(allowed, where="compression.index_code", got=code)
-        for arm in () if method.moves_point else of.arms_of_group(group):
+        for arm in () if method.moves_point else scenario.arms_of_group(group):
             if any(choice.codec.moves_point for choice in arm.pairs):
-                own = f"clients[{i}].policy" if group.policy else "policy"
+                policy_key = f"clients[{i}].policy" if group.policy else "policy"
                 yield InputError(
                     "a codec whose gradient is taken at the weights themselves with method "
                     f"{kind}, whose clients train there",
-                    where="compression.strategies" if arm in of.compression.choices else own,
+                    where="compression.strategies"
+                    if arm in scenario.compression.choices
+                    else policy_key,
                     got=arm.label,
                     hint="fedkd and fedavg move them; with weight 0 it is plain error feedback",
                 )
-        if group.prototype not in of.prototypes:
+        if group.prototype not in scenario.prototypes:
             yield InputError(
-                f"a prototype of this scenario: {listed(of.prototypes)}",
+                f"a prototype of this scenario: {listed(scenario.prototypes)}",
                 where=f"clients[{i}].prototype",
                 got=group.prototype,
-                hint=did_you_mean(group.prototype, of.prototypes),
+                hint=did_you_mean(group.prototype, scenario.prototypes),
             )
-    unused = [p for p in of.prototypes if p not in {g.prototype for g in of.clients}]
-    if unused and of.clients and all(group.prototype in of.prototypes for group in of.clients):
+    unused = [p for p in scenario.prototypes if p not in {g.prototype for g in scenario.clients}]
+    if (
+        unused
+        and scenario.clients
+        and all(group.prototype in scenario.prototypes for group in scenario.clients)
+    ):
         yield InputError(
             "each prototype with clients",
             where=f"prototypes.{unused[0]}",
             problem="no client has this prototype",
             hint=f"clients: - {{prototype: {unused[0]}, …}}, or leave it out",
         )
-    data = of.dataset
+    data = scenario.dataset
     if method.needs_public and data.public < 1:
         allowed = f"at least 1 public image with method {kind}"
         yield InputError(allowed, where="dataset.public", got=data.public)
     elif data.public_batch is not None and data.public_batch > data.public:
         allowed = f"at most the {data.public} public images"
         yield InputError(allowed, where="dataset.public_batch", got=data.public_batch)
-    per_round, server = of.participation.clients_per_round, of.aggregation
+    per_round, server = scenario.participation.clients_per_round, scenario.aggregation
     for where, asked in (
         ("participation.clients_per_round", per_round),
         ("aggregation.concurrency", server.concurrency),
@@ -730,32 +730,32 @@ def _contradictions(of: Scenario) -> Iterator[InputError]:
 
 
 def _method_class(choice: Any) -> type[Method]:
-    """The class behind a `method` key as it was written; the reference method's where that is wrong
-    (which is said elsewhere)."""
+    """The class behind a `method` key as it was written; fedkd's where no method has that name,
+    which validation of the key refuses."""
     kind = choice.get("kind", "fedkd") if isinstance(choice, dict) else choice
     kind = getattr(kind, "kind", kind)
     if not isinstance(kind, str) or kind not in registry("method"):
         kind = "fedkd"
-    found: type[Method] = registry("method").get(kind)
-    return found
+    return cast("type[Method]", registry("method").get(kind))
 
 
 def _local_work(training: Any, method: type[Method]) -> dict[str, Any]:
-    """`training` with exactly one of steps and epochs, where it can be told."""
+    """`{"training": …}` with one of steps and epochs, the method's where neither is written; empty
+    where nothing has to be added."""
     if isinstance(training, Training):
         training = training.model_dump(mode="json")
     if not isinstance(training, dict):
         return {}
     keys = ("local_steps", "local_epochs")
-    given = [key for key in keys if training.get(key) is not None]
-    own = "local_steps" if method.counts_steps else "local_epochs"
-    if not given:
-        return {"training": {**training, own: 1}}
-    if len(given) == 2:
+    written = [key for key in keys if training.get(key) is not None]
+    unit = "local_steps" if method.counts_steps else "local_epochs"
+    if not written:
+        return {"training": {**training, unit: 1}}
+    if len(written) == 2:
         if any(training[key] != 1 for key in keys):
             return {}  # refused by name in `_contradictions`
         # both were written by versions in which each method looked at its own
-        return {"training": {**training, **dict.fromkeys(keys), own: 1}}
+        return {"training": {**training, **dict.fromkeys(keys), unit: 1}}
     return {}
 
 

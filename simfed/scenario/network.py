@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     Discriminator,
     Field,
     Tag,
     model_validator,
 )
 
-from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.scenario.distribution import Distribution, DrawnDuration, DrawnLoss, drawn_as
 from simfed.scenario.fields import (
@@ -28,8 +27,9 @@ from simfed.scenario.fields import (
     PositiveInt,
     Rate,
     Size,
+    base_units,
 )
-from simfed.scenario.section import Section
+from simfed.scenario.section import Refused, Section
 
 __all__ = [
     "Edge",
@@ -45,13 +45,13 @@ __all__ = [
 
 def _some_rate(rate: float) -> float:
     if rate <= 0:
-        raise ValueError(InputError("a rate above 0 such as 20 Mbps", got=f"{rate:g} B/s"))
+        raise Refused("a rate above 0 such as 20 Mbps", got=f"{rate:g} B/s")
     return rate
 
 
 def _some_size(size: float) -> float:
     if size <= 0:
-        raise ValueError(InputError("a size above 0 such as 1448 B", got=f"{size:g} B"))
+        raise Refused("a size above 0 such as 1448 B", got=f"{size:g} B")
     return size
 
 
@@ -143,14 +143,10 @@ class TraceSpec(Section):
     @model_validator(mode="after")
     def _one_source(self) -> TraceSpec:
         if (self.file is None) == (self.generate is None):
-            raise ValueError(
-                InputError("one of them", problem="neither or both of file and generate")
-            )
+            raise Refused("one of them", problem="neither or both of file and generate")
         if self.format == "csv" and self.time_column == self.rate_column:
-            raise ValueError(
-                InputError("another column than time_column", where="rate_column",
-                           got=self.rate_column)
-            )  # fmt: skip
+            allowed = "another column than time_column"
+            raise Refused(allowed, where="rate_column", got=self.rate_column)
         return self
 
 
@@ -199,10 +195,9 @@ class LinkSpec(Section):
         default=None, description="the node it is attached to"
     )
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """Plain values in base units: one of the `links` of `simfed.net.build`."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        return base_units(self)
 
 
 class ServerLink(Section):
@@ -297,31 +292,15 @@ class NetworkSpec(Section):
         return value
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> NetworkSpec:
+    def _check_together(self) -> NetworkSpec:
         if self.topology == "tree" and not self.tiers:
-            raise ValueError(
-                InputError(
-                    "at least one tier with topology tree", where="tiers", problem="there is none"
-                )
-            )
+            allowed = "at least one tier with topology tree"
+            raise Refused(allowed, where="tiers", problem="there is none")
         if self.topology == "graph" and bool(self.edges) == bool(self.file):
-            raise ValueError(
-                InputError(
-                    "one of them with topology graph", problem="neither or both of edges and file"
-                )
-            )
+            problem = "neither or both of edges and file"
+            raise Refused("one of them with topology graph", problem=problem)
         return self
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """Plain values in base units: the argument `network` of `simfed.net.build`."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
-
-
-def _plain(value: Any) -> Any:
-    # not model_dump: that writes quantities back as text with their units
-    if isinstance(value, BaseModel):
-        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
-    if isinstance(value, (list, tuple)):
-        return [_plain(x) for x in value]
-    return value
+        return base_units(self)

@@ -39,9 +39,10 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import InitErrorDetails
 
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.registry import NameOf, Only, registry
+from simfed.ground.plain import Plain
+from simfed.ground.registry import NameOf, Only, Part, registry
 from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
-from simfed.scenario.section import Section, said
+from simfed.scenario.section import Refused, Section, error_detail, refusing
 
 __all__ = ["OfKind"]
 
@@ -52,35 +53,38 @@ class OfKind(Section):
     """A mapping whose `kind` names a registered part; what else it may say are that part's options.
 
     A subclass says which registry (`registry_kind`) and which arguments of the constructor do not
-    come from the file (`given`). Validating makes an object of a subclass per kind, whose fields
+    come from the file (`from_run`). Validating makes an object of a subclass per kind, whose fields
     are the shared ones and the options, so that dumps, defaults and equality are as everywhere.
     Such a key is annotated `SerializeAsAny[…]`. Made by `model_validate`, not by calling the class.
     """
 
     registry_kind: ClassVar[str]
-    given: ClassVar[frozenset[str]] = frozenset()
-    part: ClassVar[Any] = None
-    """What stands behind the kind; None in the class that a scenario names."""
+    from_run: ClassVar[frozenset[str]] = frozenset()
+    part: ClassVar[Part | None] = None
+    """The registered class or function of the kind; None in the class that a scenario names."""
 
     kind: str
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Plain]:
         """The arguments of this kind's constructor."""
-        own = type(self).own_keys()
-        return {**{key: getattr(self, key) for key in own}, **(self.model_extra or {})}
+        keys = type(self).own_keys()
+        return {**{key: getattr(self, key) for key in keys}, **(self.model_extra or {})}
 
     def names(self, registry_kind: str) -> tuple[str, ...]:
         """The parts of that registry that options name."""
         fields = type(self).model_fields
-        marked = [
+        marked_keys = [
             key for key in type(self).own_keys() if NameOf(registry_kind) in fields[key].metadata
         ]
-        return tuple(getattr(self, key) for key in marked if getattr(self, key) is not None)
+        return tuple(getattr(self, key) for key in marked_keys if getattr(self, key) is not None)
 
     @cached_property
-    def made(self) -> Any:
-        """The part itself, made with its options and nothing else."""
+    def made(self) -> Part:
+        """The part itself, constructed with its options and nothing else; once per section.
+
+        Raises: `InputError` for an option that the constructor refuses.
+        """
         return registry(self.registry_kind).get(self.kind)(**self.options)
 
     def check_options(self) -> None:
@@ -97,13 +101,13 @@ class OfKind(Section):
     def of(cls: type[K], kind: str) -> type[K]:
         """The mapping of one kind: `cls` with the options of the part of that name."""
         part = registry(cls.registry_kind).get(kind)
-        made = _MADE.get((cls, kind))
-        if made is None or made.part is not part:
-            made = _MADE[cls, kind] = _with_options(cls, kind, part)
-        return made  # type: ignore[return-value]
+        model = _MADE.get((cls, kind))
+        if model is None or model.part is not part:
+            model = _MADE[cls, kind] = _with_options(cls, kind, part)
+        return model  # type: ignore[return-value]
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> dict[str, Any]:
+    def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
         """`value` in today's words; subclasses translate older spellings."""
         return dict(value)
 
@@ -117,10 +121,8 @@ class OfKind(Section):
         if not isinstance(kind, str) or kind not in registry(cls.registry_kind):
             # which options it has is not known
             return handler({key: value[key] for key in value if key in cls.model_fields})
-        try:
+        with refusing():
             model = cls.of(kind)
-        except InputError as refused:
-            raise ValueError(refused) from None
         problems = [
             problem
             for key in value
@@ -130,16 +132,14 @@ class OfKind(Section):
         open_ended = model.model_config.get("extra") == "allow"
         plain = {k: v for k, v in value.items() if k in model.model_fields or open_ended}
         try:
-            made = model.model_validate(plain, context=info.context)
+            section = model.model_validate(plain, context=info.context)
         except ValidationError as error:
             problems += [_detail(dict(one), kind) for one in error.errors(include_url=False)]
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
-        try:
-            made.check_options()
-        except InputError as refused:
-            raise ValueError(refused) from None
-        return made
+        with refusing():
+            section.check_options()
+        return section
 
     def __reduce__(self) -> tuple[Any, ...]:  # the class of a kind cannot be imported by its name
         return _declared(type(self)).model_validate, (self.model_dump(),)
@@ -169,27 +169,22 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
     for one in signature:
         if one.kind is inspect.Parameter.VAR_KEYWORD:
             open_ended = True
-        elif one.name not in base.given and one.kind not in _POSITIONAL:
+        elif one.name not in base.from_run and one.kind not in _POSITIONAL:
             if one.name in base.model_fields or one.name.startswith("_") or hasattr(base, one.name):
-                raise InputError(
-                    (
-                        f"other names for the options of {base.registry_kind} {kind}: this one is "
-                        "taken"
-                    ),
-                    got=one.name,
-                )
+                options = f"the options of {base.registry_kind} {kind}"
+                raise InputError(f"other names for {options}: this one is taken", got=one.name)
             hint = _as_written(hints.get(one.name, Any))
             kind, field = _field(hint, one.default)
             marks = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Only)]
             fields[one.name] = (Annotated[kind, marks[0]] if marks else kind), field
-    made = create_model(
+    model = create_model(
         f"{base.__name__}.{kind}", __base__=base, __doc__=inspect.getdoc(part), **fields
     )
-    made.part = part
+    model.part = part
     if open_ended:
-        made.model_config["extra"] = "allow"
-        made.model_rebuild(force=True)
-    return made
+        model.model_config["extra"] = "allow"
+        model.model_rebuild(force=True)
+    return model
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
@@ -251,7 +246,7 @@ def _one_sentence(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
         try:
             return handler(value)
         except ValidationError:
-            raise ValueError(InputError(allowed, got=value)) from None
+            raise Refused(allowed, got=value) from None
 
     return validate
 
@@ -272,7 +267,7 @@ _WORDS = {
 
 
 def _stranger(model: type[OfKind], kind: str, key: str, value: Any) -> InitErrorDetails | None:
-    """What is to be said about a key that a kind does not have."""
+    """The error for a key that a kind does not have."""
     if model.model_config.get("extra") == "allow":
         return None
     what = model.registry_kind
@@ -282,7 +277,7 @@ def _stranger(model: type[OfKind], kind: str, key: str, value: Any) -> InitError
     keys = [key for key in model.model_fields if key != "kind"]
     hint = f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
     problem = f"{what} {kind} has no key {key!r}"
-    return said(InputError(listed(keys), got=key, problem=problem, hint=hint), (), value)
+    return error_detail(InputError(listed(keys), got=key, problem=problem, hint=hint), (), value)
 
 
 def kinds_that_take(model: type[OfKind], key: str) -> list[str]:
@@ -299,7 +294,7 @@ def _detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
     """An error of pydantic's, to be raised again."""
     if error["type"] == "missing" and len(error["loc"]) == 1:
         missing = InputError(problem=f"this key is missing with kind {kind}")
-        return said(missing, error["loc"], error["input"])
+        return error_detail(missing, error["loc"], error["input"])
     return InitErrorDetails(
         type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {})
     )

@@ -19,10 +19,11 @@ from pydantic import (
 
 from simfed.ground.errors import InputError
 from simfed.ground.opened import opened_by, sha256_of
+from simfed.ground.plain import Plain
 from simfed.ground.reading import missing_file
 from simfed.ground.registry import content_digest
 from simfed.scenario.fields import FoundFile
-from simfed.scenario.section import Section
+from simfed.scenario.section import Section, short_for
 
 __all__ = [
     "OpenedFile",
@@ -47,10 +48,6 @@ class OpenedFile(Section):
     )
 
 
-def _by_name(value: Any) -> Any:
-    return {"file": value} if isinstance(value, str) else value
-
-
 def _as_list(value: Any) -> Any:
     return () if value is None else (value,) if isinstance(value, (str, Mapping)) else value
 
@@ -72,16 +69,16 @@ class _Plugin(Section):
     @model_serializer(mode="wrap")
     def _short(self, dump: SerializerFunctionWrapHandler) -> Any:
         """Its name alone where there is nothing else to say."""
-        given = {
+        options = {
             key: value
             for key, value in dump(self).items()
             if value not in (None, False) and value != [] and value != ()
         }
-        return given["file"] if given.keys() == {"file"} else given
+        return options["file"] if options.keys() == {"file"} else options
 
 
 _Files = Annotated[
-    tuple[Annotated[OpenedFile, BeforeValidator(_by_name)], ...],
+    tuple[Annotated[OpenedFile, short_for("file", OpenedFile)], ...],
     BeforeValidator(_as_list, json_schema_input_type=list[str] | str),
 ]
 
@@ -102,18 +99,18 @@ else:
 
 
 Plugins = Annotated[
-    tuple[Annotated[PluginSpec, BeforeValidator(_by_name)], ...],
+    tuple[Annotated[PluginSpec, short_for("file", PluginSpec)], ...],
     BeforeValidator(_as_list, json_schema_input_type=list[str | PluginSpec] | str),
 ]
 """Python files that register parts; see `simfed.scenario.load.import_plugins`."""
 
 
-def _spelled_out(plugin: PluginSpec) -> PluginSpec:
-    """With all files that it is known to open, their digests, and where it lay."""
+def _spell_out(plugin: PluginSpec) -> PluginSpec:
+    """The plug-in with all files that it is known to open, their digests, and its folder."""
     named = {opened.file: opened for opened in opened_files(plugin)}
-    found = [path for path in opened_by(content_digest(plugin.file)) if path not in named]
+    opened_besides = [path for path in opened_by(content_digest(plugin.file)) if path not in named]
     files = tuple(
-        OpenedFile(file=path, sha256=sha256_of(path)) for path in (*named, *sorted(found))
+        OpenedFile(file=path, sha256=sha256_of(path)) for path in (*named, *sorted(opened_besides))
     )
     if not files:
         return plugin
@@ -126,11 +123,11 @@ def with_opened_files(scenario: S) -> S:
     plugins: tuple[PluginSpec, ...] = getattr(scenario, "plugins", ())
     if not plugins:
         return scenario
-    return scenario.model_copy(update={"plugins": tuple(map(_spelled_out, plugins))})
+    return scenario.model_copy(update={"plugins": tuple(map(_spell_out, plugins))})
 
 
 def files_below(plugin: PluginSpec) -> list[str]:
-    """Those of its files that lie in its folder or below."""
+    """The files a plug-in opens that lie in its folder or below."""
     folder = Path(plugin.file).parent
     return [one.file for one in opened_files(plugin) if Path(one.file).is_relative_to(folder)]
 
@@ -141,12 +138,12 @@ def has_copies(plugin: PluginSpec) -> bool:
 
 
 def opened_files(plugin: PluginSpec) -> tuple[OpenedFile, ...]:
-    """Those that the scenario names."""
+    """The files that the scenario names as opened by a plug-in."""
     files: tuple[OpenedFile, ...] = vars(plugin)["with"]
     return files
 
 
-def check_opened(entry: Mapping[str, Any], folder: Path, where: str) -> Iterator[Path]:
+def check_opened(entry: Mapping[str, Plain], folder: Path, where: str) -> Iterator[Path]:
     """The files that somebody named in an entry of `plugins` beside its own.
 
     Raises: `InputError` for one that is missing, or has another content than the run began with.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
 from simfed.compress.choice import Choice, arms_for
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import OnlyWith, Section
+from simfed.scenario.section import OnlyWith, Refused, Section
 
 __all__ = ["AnyPolicy", "LocalLoss", "PolicySpec", "Reward"]
 
@@ -54,12 +55,12 @@ class Reward(Section):
     @classmethod
     def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value is not None and not value[0] < value[1]:
-            raise ValueError(InputError("[low, high] with low < high", got=list(value)))
+            raise Refused("[low, high] with low < high", got=list(value))
         return value
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Between what a reward lies."""
+        """The least and the greatest reward; infinite where rewards are not clipped."""
         return self.clip or (-math.inf, math.inf)
 
 
@@ -67,7 +68,7 @@ class PolicySpec(OfKind):
     """Who picks the strategy: a kind, and the options of that kind beside it."""
 
     registry_kind: ClassVar[str] = "policy"
-    given: ClassVar[frozenset[str]] = frozenset({"arms", "reward_range"})
+    from_run: ClassVar[frozenset[str]] = frozenset({"arms", "reward_range"})
 
     kind: Named("policy") = Field(default="ascend", description="see `simfed list policies`")  # type: ignore[valid-type]
     reward: Annotated[Reward, OnlyWith("policy", "learns")] = Field(
@@ -127,9 +128,8 @@ class PolicySpec(OfKind):
             pass  # about these arms, perhaps; asked again with those of the scenario
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of registered kinds stood under `parameters` before they had keys of their
-        own."""
+    def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
+        """`value` with the keys of an older version's `parameters` beside `kind`."""
         plain = dict(value)
         if isinstance(plain.get("parameters"), Mapping):
             plain = {**plain.pop("parameters"), **plain}

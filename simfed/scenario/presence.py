@@ -11,7 +11,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
 from simfed.scenario.distribution import DrawnStay
 from simfed.scenario.fields import FoundFile, Fraction, Number, PositiveDuration
-from simfed.scenario.section import Section
+from simfed.scenario.section import Refused, Section, refusing
 
 __all__ = ["AvailabilityOf", "Daily", "Failure", "MarkovSpec", "PresenceSpec", "time_of_day_s"]
 
@@ -32,16 +32,14 @@ def time_of_day_s(text: object) -> float:
 
 
 def _time(value: Any) -> str:
-    try:
+    with refusing():
         time_of_day_s(value)
-    except InputError as error:
-        raise ValueError(error) from None
     return str(value)
 
 
 def _hours(value: Any) -> Any:
     if isinstance(value, (int, float)) and not -12 <= value <= 14:
-        raise ValueError(InputError("hours ahead of UTC, from -12 to 14", got=value))
+        raise Refused("hours ahead of UTC, from -12 to 14", got=value)
     return value
 
 
@@ -73,7 +71,7 @@ class _Daily(Section):
     @model_validator(mode="after")
     def _some_time(self) -> _Daily:
         if time_of_day_s(getattr(self, "from")) % 86_400 == time_of_day_s(self.to) % 86_400:
-            raise ValueError(InputError("two different times of day", where="to", got=self.to))
+            raise Refused("two different times of day", where="to", got=self.to)
         return self
 
     if TYPE_CHECKING:
@@ -115,9 +113,9 @@ class PresenceSpec(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> PresenceSpec:
-        given = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
-        if len(given) != 1:
-            raise ValueError(InputError("one of trace, markov or daily", got=given))
+        kinds = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
+        if len(kinds) != 1:
+            raise Refused("one of trace, markov or daily", got=kinds)
         return self
 
 
@@ -128,7 +126,7 @@ def _written(value: Any) -> str:
 def _known(value: Any) -> Any:
     if isinstance(value, str) and value != "always":
         allowed = "always, {trace: FILE}, {markov: {on: 2 h, off: 8 h}} or {daily: {…}}"
-        raise ValueError(InputError(allowed, got=value))
+        raise Refused(allowed, got=value)
     return value
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.scenario.model import Scenario
 from simfed.scenario.options import OfKind
@@ -41,7 +42,7 @@ _KINDS = {
 }
 
 
-def scenario_schema() -> dict[str, Any]:
+def scenario_schema() -> dict[str, Plain]:
     """The JSON Schema of a scenario file."""
     document = Scenario.model_json_schema()
     document["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -63,16 +64,16 @@ def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
     shared["allOf"] = []
     for kind in registry(declared.registry_kind).names():
         model = declared.of(kind)
-        own = model.model_json_schema()
-        parts |= {name: part for name, part in own.get("$defs", {}).items() if name not in parts}
-        options = {key: own["properties"][key] for key in model.own_keys()}
+        schema = model.model_json_schema()
+        parts |= {name: part for name, part in schema.get("$defs", {}).items() if name not in parts}
+        options = {key: schema["properties"][key] for key in model.own_keys()}
         parts[f"{declared.__name__}.{kind}"] = {
             "type": "object",
-            "description": (own.get("description") or "").split("\n")[0],
+            "description": (schema.get("description") or "").split("\n")[0],
             "properties": options,
-            "required": [key for key in own.get("required", ()) if key in options],
-            "dependentSchemas": own.get("dependentSchemas", {}),
-            **({"additionalProperties": True} if own.get("additionalProperties") else {}),
+            "required": [key for key in schema.get("required", ()) if key in options],
+            "dependentSchemas": schema.get("dependentSchemas", {}),
+            **({"additionalProperties": True} if schema.get("additionalProperties") else {}),
         }
         asked: dict[str, Any] = {"properties": {"kind": {"const": kind}}}
         if kind != shared["properties"]["kind"].get("default"):
@@ -147,8 +148,8 @@ def _value(node: Mapping[str, Any], anchors: Mapping[str, str]) -> str:
         return f"`{node['const']}`"
     choices = [*node.get("anyOf", ()), *node.get("oneOf", ())]
     if choices:
-        known = [_value(one, anchors) for one in choices if one.get("type") != "null"]
-        return " or ".join(dict.fromkeys(known))
+        texts = [_value(one, anchors) for one in choices if one.get("type") != "null"]
+        return " or ".join(dict.fromkeys(texts))
     if node.get("type") == "array":
         if "prefixItems" in node:
             return ", then ".join(_value(one, anchors) for one in node["prefixItems"])

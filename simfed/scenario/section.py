@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -26,9 +28,55 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from simfed.ground.errors import InputError, listed
-from simfed.ground.registry import Only, registry, written
+from simfed.ground.plain import Plain
+from simfed.ground.registry import Only, format_value, registry
 
-__all__ = ["OnlyWith", "Section", "misplaced", "said", "without_unused"]
+__all__ = [
+    "OnlyWith",
+    "Refused",
+    "Section",
+    "drop_unused",
+    "error_detail",
+    "misplaced",
+    "refusing",
+    "short_for",
+]
+
+
+class Refused(ValueError):
+    """An `InputError` wrapped for pydantic, which collects `ValueError`s: for validators."""
+
+    def __init__(
+        self,
+        allowed: str = "",
+        *,
+        where: str | None = None,
+        got: object = ...,
+        problem: str = "",
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(InputError(allowed, where=where, got=got, problem=problem, hint=hint))
+
+
+@contextmanager
+def refusing(where: str | None = None) -> Iterator[None]:
+    """A block of a validator, whose `InputError` (with `where` before its own) pydantic collects.
+
+    Raises: `ValueError`, whose one argument is the `InputError`.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise ValueError(error.within(where) if where else error) from None
+
+
+def short_for(key: str, accepts: object) -> BeforeValidator:
+    """A text alone stands for a mapping with this one key; `accepts`: the JSON Schema's type."""
+
+    def validate(value: object) -> object:
+        return {key: value} if isinstance(value, str) else value
+
+    return BeforeValidator(validate, json_schema_input_type=accepts)
 
 
 @dataclass(frozen=True)
@@ -43,21 +91,21 @@ class OnlyWith:
     attribute: str
     """Of the part's class; where it is not there, it is taken for true."""
     value: bool = True
-    nothing: Any = None
-    """What may be written anywhere, as it says that there is none."""
+    nothing: object = None
+    """The value that is allowed with every part, as it stands for none: 0 public images."""
 
     @property
     def from_the_top(self) -> bool:
         """Whether the scenario as a whole decides."""
         return self.part == "method"
 
-    def holds(self, section: Any) -> bool:
-        """Whether this key says something there."""
+    def holds(self, section: Section) -> bool:
+        """Whether this key has an effect in a section (of a method's: in the scenario)."""
         return self._is_one(self.kind(section))
 
-    def kind(self, section: Any) -> str:
-        """Which part is chosen there."""
-        return str((section.method if self.from_the_top else section).kind)
+    def kind(self, section: Section) -> str:
+        """The name of the part that is chosen there."""
+        return str(attrgetter("method.kind" if self.from_the_top else "kind")(section))
 
     def _is_one(self, kind: str) -> bool:
         return bool(getattr(registry(self.part).get(kind), self.attribute, True)) is self.value
@@ -72,6 +120,8 @@ class OnlyWith:
 
 
 Mark = Only | OnlyWith
+Context: TypeAlias = Mapping[str, object] | None
+"""Of a validation: `folder`, where relative paths start, and whether the text is `recorded`."""
 
 
 class Section(BaseModel):
@@ -85,41 +135,41 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_takes_back(cls, value: Any) -> Any:
+    def _drop_nulls(cls, value: Any) -> Any:
         """Null stands for a key that is not given: so a file can take back what it extends."""
         if not isinstance(value, Mapping):
             return value
-        taken = [
+        nulls = [
             name
-            for name, _ in marked(cls)
+            for name, _ in marked_keys(cls)
             if name in value and value[name] is None and cls.model_fields[name].default is not None
         ]
-        return {key: value[key] for key in value if key not in taken} if taken else value
+        return {key: value[key] for key in value if key not in nulls} if nulls else value
 
     @model_validator(mode="after")
-    def _only_what_is_used(self, info: ValidationInfo) -> Any:
-        wrong = [
-            said(error, (), None)
-            for name, only in marked(type(self))
-            if not only.from_the_top and (error := _wrong(self, name, only, self, info.context))
+    def _check_marked_keys(self, info: ValidationInfo) -> Section:
+        problems = [
+            error_detail(error, (), None)
+            for name, only in marked_keys(type(self))
+            if not only.from_the_top and (error := _misuse_of(self, name, only, self, info.context))
         ]
-        if wrong:
-            raise ValidationError.from_exception_data(type(self).__name__, wrong)
+        if problems:
+            raise ValidationError.from_exception_data(type(self).__name__, problems)
         return self
 
     @model_serializer(mode="wrap")
-    def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         plain: dict[str, Any] = dump(self)
-        for name, only in marked(type(self)):
+        for name, only in marked_keys(type(self)):
             if not only.from_the_top and name in plain and not only.holds(self):
                 del plain[name]
         return plain
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        found: dict[str, Any] = handler.resolve_ref_schema(handler(core_schema))
-        for name, only in marked(cls):
-            node = found["properties"][name]
+        schema: dict[str, Any] = handler.resolve_ref_schema(handler(core_schema))
+        for name, only in marked_keys(cls):
+            node = schema["properties"][name]
             node["description"] = f"{node.get('description', '')} (only with {only})".strip()
             if isinstance(only, Only) and not only.from_the_top:
                 other: dict[str, Any] = {"properties": {only.key: {"enum": [*only.values]}}}
@@ -127,12 +177,12 @@ class Section(BaseModel):
                     other = {"required": [only.key]}
                 elif cls.model_fields[only.key].default not in only.values:
                     other["required"] = [only.key]
-                found.setdefault("dependentSchemas", {})[name] = other
-        return found
+                schema.setdefault("dependentSchemas", {})[name] = other
+        return schema
 
 
 @functools.cache
-def marked(mapping: type[BaseModel]) -> tuple[tuple[str, Mark], ...]:
+def marked_keys(mapping: type[BaseModel]) -> tuple[tuple[str, Mark], ...]:
     """The keys of a mapping that say something only sometimes."""
     return tuple(
         (name, mark)
@@ -142,18 +192,21 @@ def marked(mapping: type[BaseModel]) -> tuple[tuple[str, Mark], ...]:
     )
 
 
-def misplaced(scenario: Section, context: Any) -> list[InitErrorDetails]:
-    """An error for each key of a scenario that says nothing, as the scenario as a whole decides."""
+def misplaced(scenario: Section, context: Context) -> list[InitErrorDetails]:
+    """An error for each key of a scenario that has no effect with its method or its network.
+
+    Keys that depend on another one of their own section are checked by that section.
+    """
     return [
-        said(error, where, None)
-        for where, name, only, section in _from_the_top(scenario)
-        if (error := _wrong(section, name, only, scenario, context))
+        error_detail(error, where, None)
+        for where, name, only, section in scenario_marks(scenario)
+        if (error := _misuse_of(section, name, only, scenario, context))
     ]
 
 
-def without_unused(scenario: Section, plain: dict[str, Any]) -> dict[str, Any]:
-    """A scenario's plain values without the keys that say nothing in it."""
-    for where, name, only, _ in _from_the_top(scenario):
+def drop_unused(scenario: Section, plain: dict[str, Plain]) -> dict[str, Plain]:
+    """`plain`, the scenario's dump, from which the keys without effect are deleted."""
+    for where, name, only, _ in scenario_marks(scenario):
         if not only.holds(scenario):
             node: Any = plain
             for step in where:
@@ -166,31 +219,34 @@ def without_unused(scenario: Section, plain: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def said(error: InputError, where: tuple[int | str, ...], value: Any) -> InitErrorDetails:
+def error_detail(
+    error: InputError, where: tuple[int | str, ...], value: object
+) -> InitErrorDetails:
     """An error as pydantic collects it."""
     return InitErrorDetails(
         type="value_error", loc=where, input=value, ctx={"error": ValueError(error)}
     )
 
 
-def _wrong(
-    section: Section, name: str, only: Mark, decides: Any, context: Any
+def _misuse_of(
+    section: Section, name: str, only: Mark, decides: Section, context: Context
 ) -> InputError | None:
-    given = name in section.model_fields_set and getattr(section, name) is not None
+    """The error for a key that stands where it has no effect, or is missing where it is needed."""
+    is_set = name in section.model_fields_set and getattr(section, name) is not None
     if only.holds(decides):
-        if isinstance(only, Only) and only.needed and not given:
-            beside = f"{only.key} {written(only.chosen(decides))}" if only.values else only.key
+        if isinstance(only, Only) and only.needed and not is_set:
+            beside = f"{only.key} {format_value(only.chosen(decides))}" if only.values else only.key
             return InputError(problem=f"the key {name!r} is missing beside {beside}")
         return None
-    if not given or (context or {}).get("recorded"):
+    if not is_set or (context or {}).get("recorded"):
         return None
     if isinstance(only, OnlyWith) and getattr(section, name) == only.nothing:
         return None
     return _refusal(name, only, decides, type(section))
 
 
-def _refusal(name: str, only: Mark, decides: Any, mapping: type[Section]) -> InputError:
-    """What is said about a key where it says nothing."""
+def _refusal(name: str, only: Mark, decides: Section, mapping: type[Section]) -> InputError:
+    """The error for a key that has no effect beside the others."""
     belongs = f"{name} belongs to {only}"
     if isinstance(only, OnlyWith):
         problem = f"{only.part} {only.kind(decides)} does not use {name}"
@@ -198,28 +254,28 @@ def _refusal(name: str, only: Mark, decides: Any, mapping: type[Section]) -> Inp
     chosen = only.chosen(decides)
     if not only.values or chosen is None:
         return InputError(problem=f"without {str(only).rpartition('.')[2]}, {name} says nothing")
-    own = [
+    keys = [
         key
-        for key, mark in marked(mapping)
+        for key, mark in marked_keys(mapping)
         if isinstance(mark, Only) and mark.key == only.key and chosen in mark.values
     ]
-    problem = f"{only.key} {written(chosen)} has no key {name!r}"
-    return InputError(listed(own), got=name, problem=problem, hint=belongs)
+    problem = f"{only.key} {format_value(chosen)} has no key {name!r}"
+    return InputError(listed(keys), got=name, problem=problem, hint=belongs)
 
 
-def _from_the_top(
-    part: Any, where: tuple[int | str, ...] = ()
+def scenario_marks(
+    part: object, where: tuple[int | str, ...] = ()
 ) -> Iterator[tuple[tuple[int | str, ...], str, Mark, Section]]:
     """Every marked key of a scenario on which the scenario as a whole decides."""
     if isinstance(part, Section):
-        for name, only in marked(type(part)):
+        for name, only in marked_keys(type(part)):
             if only.from_the_top:
                 yield where, name, only, part
         for name in type(part).model_fields:
-            yield from _from_the_top(getattr(part, name), (*where, name))
+            yield from scenario_marks(getattr(part, name), (*where, name))
     elif isinstance(part, Mapping):
         for name, inner in part.items():
-            yield from _from_the_top(inner, (*where, name))
+            yield from scenario_marks(inner, (*where, name))
     elif isinstance(part, tuple):
         for at, inner in enumerate(part):
-            yield from _from_the_top(inner, (*where, at))
+            yield from scenario_marks(inner, (*where, at))

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.scenario.fields import File, Fraction, Seed
-from simfed.scenario.load import apply_overrides, import_plugins, read_yaml, validate_as
+from simfed.scenario.load import (
+    Overrides,
+    apply_overrides,
+    import_plugins,
+    read_yaml,
+    validate_as,
+)
 from simfed.scenario.plugins import Plugins
-from simfed.scenario.section import Section
+from simfed.scenario.section import Refused, Section
 
 __all__ = ["Compare", "Study", "load_study_file", "study_from"]
 
@@ -22,9 +29,9 @@ __all__ = ["Compare", "Study", "load_study_file", "study_from"]
 def _axis(value: Any) -> Any:
     """Values as a list, or by name as a mapping of label → value."""
     if not isinstance(value, (list, tuple, dict)):
-        raise ValueError(InputError("a list of values, or a mapping of label to value", got=value))
+        raise Refused("a list of values, or a mapping of label to value", got=value)
     if not value:
-        raise ValueError(InputError("at least one value", got=value))
+        raise Refused("at least one value", got=value)
     if isinstance(value, dict):
         return {str(label): inner for label, inner in value.items()}
     return tuple(value)
@@ -32,7 +39,7 @@ def _axis(value: Any) -> Any:
 
 def _axes(value: Any) -> Any:
     if isinstance(value, dict) and not value:
-        raise ValueError(InputError("at least one key path with its values", got=value))
+        raise Refused("at least one key path with its values", got=value)
     return value
 
 
@@ -40,7 +47,7 @@ def _points(value: Any) -> Any:
     value = _axis(value)
     for point in value.values() if isinstance(value, dict) else value:
         if not isinstance(point, dict) or not point:
-            raise ValueError(InputError("a mapping of key path to value in each entry", got=point))
+            raise Refused("a mapping of key path to value in each entry", got=point)
     return value
 
 
@@ -50,7 +57,7 @@ def _between(allowed: str, low: float, high: float, least: float | None = None) 
     def validate(value: Any) -> float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or (not low < value < high and value != least):
-            raise ValueError(InputError(allowed, got=value))
+            raise Refused(allowed, got=value)
         return float(value)
 
     return BeforeValidator(validate)
@@ -100,7 +107,7 @@ class Study(Section):
 
     name: str
     base: File = Field(description="the scenario that every run starts from")
-    set: dict[str, Any] = Field(default={}, description="key path → value, the same in every run")
+    set: dict[str, Plain] = Field(default={}, description="key path → value, the same in every run")
     seeds: tuple[Seed, ...] | None = Field(
         default=None, description="the base scenario's own seed if omitted"
     )
@@ -113,35 +120,21 @@ class Study(Section):
     )
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> Study:
+    def _check_together(self) -> Study:
         if self.seeds is not None and (not self.seeds or len({*self.seeds}) != len(self.seeds)):
-            raise ValueError(
-                InputError("at least one seed, each once", where="seeds", got=[*self.seeds])
-            )
+            raise Refused("at least one seed, each once", where="seeds", got=[*self.seeds])
         lengths = {key: len(values) for key, values in (self.zip or {}).items()}
         if len({*lengths.values()}) > 1:
-            raise ValueError(
-                InputError("as many values for every key", where="zip", got=lengths)
-            )  # fmt: skip
-        if any(isinstance(values, dict) for values in list_of(self.zip)[1:]):
-            raise ValueError(
-                InputError(
-                    "labels on the first key alone",
-                    where="zip",
-                    problem="another key has labels as well",
-                )
-            )
+            raise Refused("as many values for every key", where="zip", got=lengths)
+        if any(isinstance(values, dict) for values in [*(self.zip or {}).values()][1:]):
+            problem = "another key has labels as well"
+            raise Refused("labels on the first key alone", where="zip", problem=problem)
         return self
-
-
-def list_of(axes: dict[str, Any] | None) -> list[Any]:
-    """The values of all keys of a group of axes, in the order written."""
-    return [*(axes or {}).values()]
 
 
 def load_study_file(
     path: str | Path,
-    overrides: Sequence[tuple[str, Any]] = (),
+    overrides: Overrides = (),
     *,
     allow_outside: bool = False,
     allow_plugins: bool = False,
@@ -160,13 +153,13 @@ def load_study_file(
             "a study", where=str(path), problem="this is a scenario", hint="simfed run"
         )
     data = apply_overrides(data, overrides, Study)
+    source, folder = str(path), path.parent
     import_plugins(
-        data, source=str(path), folder=path.parent, allow=allow_plugins,
-        allow_outside=allow_outside,
-    )  # fmt: skip
-    return study_from(data, source=str(path), folder=path.parent)
+        data, source=source, folder=folder, allow=allow_plugins, allow_outside=allow_outside
+    )
+    return study_from(data, source=source, folder=folder)
 
 
-def study_from(data: dict[str, Any], *, source: str, folder: Path) -> Study:
+def study_from(data: Mapping[str, Plain], *, source: str, folder: Path) -> Study:
     """A study from a mapping; `folder` is where the base scenario's path starts."""
     return validate_as(Study, data, source=source, folder=folder)

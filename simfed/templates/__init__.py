@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.writing import writing
 
 __all__ = ["Template", "templates", "write_template"]
 
@@ -37,12 +38,10 @@ def templates(folder: Path = _HERE) -> list[Template]:
     >>> [template.name for template in templates()][:2]
     ['quickstart', 'fleet']
     """
-    found = (_template(main) for main in sorted(folder.glob("*/*.yaml"))
-             if main.stem == main.parent.name)  # fmt: skip
-    first = ("quickstart", "fleet", "study")
-    order = {name: at for at, name in enumerate(first)}
-    usable = [template for template in found if template is not None]
-    return sorted(usable, key=lambda t: (order.get(t.name, len(first)), t.name))
+    files = [file for file in folder.glob("*/*.yaml") if file.stem == file.parent.name]
+    usable = [template for file in files if (template := _read_template(file)) is not None]
+    first = {"quickstart": 0, "fleet": 1, "study": 2}
+    return sorted(usable, key=lambda t: (first.get(t.name, len(first)), t.name))
 
 
 def write_template(name: str, out: Path) -> list[Path]:
@@ -50,32 +49,26 @@ def write_template(name: str, out: Path) -> list[Path]:
 
     Raises: `InputError` for a name that is none, or where one of the files exists already.
     """
-    known = {template.name: template for template in templates()}
-    if name not in known:
-        raise InputError(
-            f"a template: {listed(known)}", where="new", got=name, hint=did_you_mean(name, known)
-        )
-    main, *others = known[name].files
+    names = {template.name: template for template in templates()}
+    if name not in names:
+        allowed = f"a template: {listed(names)}"
+        raise InputError(allowed, where="new", got=name, hint=did_you_mean(name, names))
+    main, *others = names[name].files
     targets = [(main, out), *((file, out.parent / file.name) for file in others)]
     for _, target in targets:
         if target.exists():
             hint = "another folder: simfed new TEMPLATE DIR"
-            raise InputError(
-                "a new one", where=str(target), problem="there is a file of this name", hint=hint
-            )
-    try:
+            problem = "there is a file of this name"
+            raise InputError("a new one", where=str(target), problem=problem, hint=hint)
+    with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
-        for file, target in targets:
+    for file, target in targets:
+        with writing(target):
             target.write_bytes(file.read_bytes())
-    except OSError as error:
-        where = error.filename or str(out)
-        raise InputError(
-            where=where, problem=f"cannot be written: {error.strerror or error}"
-        ) from None
     return [target for _, target in targets]
 
 
-def _template(main: Path) -> Template | None:
+def _read_template(main: Path) -> Template | None:
     text = main.read_text(encoding="utf-8")
     needs = re.search(r"^# Needs: (\S+)$", text, re.MULTILINE)
     if needs and importlib.util.find_spec(needs[1]) is None:

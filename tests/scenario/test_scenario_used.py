@@ -15,7 +15,7 @@ from simfed.scenario.network import NetworkSpec
 from simfed.scenario.options import OfKind
 from simfed.scenario.policy import PolicySpec
 from simfed.scenario.reference import scenario_schema
-from simfed.scenario.section import OnlyWith, Section, _from_the_top, marked
+from simfed.scenario.section import OnlyWith, Section, marked_keys, scenario_marks
 
 STAR = """
 name: used
@@ -60,7 +60,7 @@ DEFINITIONS = {**FleetFile.model_json_schema()["$defs"], **SCHEMA["$defs"]}
 MARKS = [
     (mapping, name, only)
     for mapping in sections()
-    for name, only in marked(mapping)
+    for name, only in marked_keys(mapping)
 ]  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def test_what_the_scenario_as_a_whole_decides_is_refused_or_used_everywhere():
     refused, used = set(), set()
     for overrides in WORLDS.values():
         scenario = load(overrides)
-        for where, name, only, section in _from_the_top(scenario):
+        for where, name, only, section in scenario_marks(scenario):
             mapping = next(c for c in type(section).__mro__ if c.__name__ in DEFINITIONS
                            or c is Scenario)  # fmt: skip
             node = (SCHEMA if mapping is Scenario else DEFINITIONS[mapping.__name__])["properties"][

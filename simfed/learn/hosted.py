@@ -427,7 +427,8 @@ class HostedWorkload:
         pending = [upload for upload in self._open.values() if upload.values is None]
         if not pending:
             return
-        measured = [upload for upload in pending if self._wants_loss(upload)]
+        gaining = [upload for upload in pending if self._wants_gain(upload)]
+        measured = [upload for upload in gaining if not self._has_loss(upload)]
         groups = self._groups(pending)
         losses = self._loss_units([(u, u.own_before) for u in measured])
         trainings = [("train", ([self._participation(u) for u in group],)) for group in groups]
@@ -436,7 +437,7 @@ class HostedWorkload:
         )
         lost = self._losses_of(measured, results[len(groups) :])
         self._finish(groups, results[: len(groups)])
-        for upload in pending:
+        for upload in gaining:
             self._note_loss(upload, lost.get(upload))
 
     def _finish(self, groups: Sequence[Sequence[HostedUpload]], results: Sequence[Any]) -> None:
@@ -464,7 +465,7 @@ class HostedWorkload:
         for name, memory in done.memories.items():
             choice = upload.choice.of_field(name)
             self._memories[task.client, name, choice.strategy] = memory
-            if self._encoder.keeps_rest(choice, task.plan.up[name]):
+            if self._encoder.leaves_rest(choice, task.plan.up[name]):
                 self._residuals.used.add((task.client, name))
         self._own[task.client] = done.own
 
@@ -475,10 +476,19 @@ class HostedWorkload:
             name: self._memories.get((task.client, name, upload.choice.of_field(name).strategy))
             for name in compressed
         }
+        used = self._residuals.used
         return _Participation(
-            task.who, task.round, upload.down, upload.own_before, upload.choice.label,
-            memories, self._residuals.reach(task.who, compressed),
-        )  # fmt: skip
+            client=task.client,
+            turn=task.who.turn,
+            prototype=task.prototype,
+            round=task.round,
+            down=upload.down,
+            own=upload.own_before,
+            choice=upload.choice.label,
+            memories=memories,
+            rests=frozenset(name for name in compressed if (task.client, name) in used),
+            encodes=self._residuals.reach(task.who, compressed),
+        )
 
     def _groups(self, pending: Sequence[HostedUpload]) -> list[list[HostedUpload]]:
         """Who is trained with whom: clients of a prototype together as far as that is faster."""
@@ -487,7 +497,7 @@ class HostedWorkload:
             alike.setdefault(upload.task.prototype, []).append(upload)
         groups: list[list[HostedUpload]] = []
         for name, mine in alike.items():
-            most = self.kit.together(name) if _steps_locally(self.method) else 1
+            most = self._together(name)
             parts = self._crew.parts(self._training_flops(mine), len(alike))
             groups += dealt(mine, most, parts)
         return groups
@@ -527,13 +537,12 @@ class HostedWorkload:
             return False
         if self.scenario.participation.selection.needs_losses:
             return True
-        return bool(upload.task.plan.longest) and self._policies[upload.task.client].learns
+        return self._policies[upload.task.client].learns and bool(upload.task.plan.longest)
 
-    def _wants_loss(self, upload: HostedUpload) -> bool:
-        """Whether that before is not known yet."""
+    def _has_loss(self, upload: HostedUpload) -> bool:
+        """Whether that before is known."""
         known = self._losses.get(upload.task.client)
-        fresh = known is not None and known[0] == self.version and self._lasts(upload)
-        return self._wants_gain(upload) and not fresh
+        return known is not None and known[0] == self.version and self._lasts(upload)
 
     def _lasts(self, upload: HostedUpload) -> bool:
         """Whether a loss holds for as long as the model is the same: a batch is another one every
@@ -546,8 +555,6 @@ class HostedWorkload:
     def _note_loss(self, upload: HostedUpload, now: float | None) -> None:
         """f_n at the weights as they are, unless it is known: what is compared with it, and
         when."""
-        if not self._wants_gain(upload):
-            return
         client, known = upload.task.client, self._losses.get(upload.task.client)
         if now is None:
             assert known is not None
@@ -831,23 +838,34 @@ class HostedWorkload:
             return []
         begun, worker, shelf = time.perf_counter(), self._worker, self._worker.shelf
         alone = self._crew.workers == 1 or len(units) == 1
-        # what a training costs beside its FLOPs, nobody knows here
-        if alone or not (worth_sharing(sum(costs)) or any(name == "train" for name, _ in units)):
+        if alone or not (worth_sharing(sum(costs)) or self._weighs_more(units)):
             answers = [worker.answer(*unit) for unit in units]
         else:
             self._batches += 1
             shelf.make_room()
             packed = [(self._batches, name, shelf.packed(list(args))) for name, args in units]
-            answers = self._crew.map("run", packed, costs)
-        results, spent = [], dict.fromkeys(self._wall, 0.0)
-        for result, seconds in answers:
-            results.append(shelf.unpacked(result, copied=True))
+            shared = self._crew.map("run", packed, costs)
+            answers = [(shelf.unpacked(result, copied=True), seconds) for result, seconds in shared]
+        spent = dict.fromkeys(self._wall, 0.0)
+        for _, seconds in answers:
             for activity, wall_s in seconds.items():
                 spent[activity] += wall_s
         wall_s = (time.perf_counter() - begun) / max(sum(spent.values()), 1e-9)
         for activity, share in spent.items():
             self._wall[activity] += wall_s * share
-        return results
+        return [result for result, _ in answers]
+
+    def _weighs_more(self, units: Sequence[_Unit]) -> bool:
+        """Whether there are trainings among them that take longer than their FLOPs say: steps of
+        one client after another, or a method's own."""
+        return any(
+            name == "train" and self._together(participations[0].prototype) == 1
+            for name, (participations, *_) in units
+        )
+
+    def _together(self, prototype: str) -> int:
+        """Clients of a prototype that are trained in one pass, at most."""
+        return self.kit.together(prototype) if _steps_locally(self.method) else 1
 
 
 # ---- units of work, which any process may run ----------------------------------------------------
@@ -861,7 +879,9 @@ Units = tuple[list[_Unit], list[float]]
 
 
 class _Participation(NamedTuple):
-    who: Who
+    client: int
+    turn: int
+    prototype: str
     round: int
     down: Values
     own: State | None
@@ -870,6 +890,8 @@ class _Participation(NamedTuple):
     """Its label."""
     memories: Mapping[str, Any]
     """Compressed field → what the codec remembers of the client."""
+    rests: frozenset[str]
+    """Compressed fields of which something was left out before."""
     encodes: bool
     """Whether its fields can be compressed by any process."""
 
@@ -934,7 +956,9 @@ class _Worker:
             ]
         done = []
         for one, of in zip(participations, trained, strict=True):
-            check_fields(self._kit.method, one.who, one.round, "up", of.values, self._up(one))
+            check_fields(
+                self._kit.method, self._who(one), one.round, "up", of.values, self._up(one)
+            )
             done.append(self.encoded(one, of) if one.encodes else of)
         return done
 
@@ -948,30 +972,31 @@ class _Worker:
                     shift = np.float32(method.update_scale(self._kit, of.round)) * point
                     weights = down["weights"] + beside(shift, self._kit.device)
                     down = {**down, "weights": weights}
-        return (
-            of.who,
-            of.round,
-            down,
-            method.begin_client(self._kit, of.who) if own is None else own,
-        )
+        who = self._who(of)
+        return who, of.round, down, method.begin_client(self._kit, who) if own is None else own
+
+    def _who(self, of: _Participation) -> Who:
+        return self._encoder.tasks.who(of.client, of.turn)
 
     def _up(self, of: _Participation) -> Mapping[str, Field]:
         """What travels up of it, by its plan."""
-        return self._method.plan(self._kit.setting, of.who, of.round).up
+        return self._method.plan(self._kit.setting, self._who(of), of.round).up
 
     def encoded(self, of: _Participation, done: _Done) -> _Done:
         """What travels of what was trained."""
         begun, choice, up = time.perf_counter(), self._encoder.choice(of.choice), self._up(of)
+        who = self._who(of)
         values: dict[str, Any] = {}
         memories, if_lost, sizes, k = {}, {}, {}, None
         for name, value in done.values.items():
             if not up[name].compressed:
-                require_finite(value, of.who.client, of.round, name)
+                require_finite(value, who.client, of.round, name)
                 values[name] = value
                 continue
             sent = self._encoder.encode(
-                of.who, of.round, choice.of_field(name), name, up[name], value, of.memories[name]
-            )
+                who, of.round, choice.of_field(name), name, up[name], value, of.memories[name],
+                rested=name in of.rests,
+            )  # fmt: skip
             values[name], memories[name], if_lost[name] = sent.value, sent.memory, sent.if_lost
             if sent.wire_bytes is not None:
                 sizes[name] = sent.wire_bytes

@@ -135,10 +135,6 @@ class Residuals:
             return self._rows[who.client, name]
         return self._shared[who.prototype, name][self._place[who.client]]
 
-    def has(self, who: Who, name: str, entries: int) -> bool:
-        """Whether there is anything to be found in `row`."""
-        return (who.client, name) in self._rows or self._fits(who.prototype, name, entries)
-
     def clear(self, tasks: Tasks) -> None:
         """Nobody has left out anything."""
         for client, name in self.used:
@@ -154,7 +150,7 @@ class Encoder:
 
     def __init__(self, streams: Streams, tasks: Tasks, residuals: Residuals) -> None:
         self._streams = streams
-        self._tasks = tasks
+        self.tasks = tasks
         self.residuals = residuals
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
         self._choices: dict[str, Choice] = {}
@@ -177,20 +173,25 @@ class Encoder:
         """Whether what the codec leaves out of this field goes with the client's next upload."""
         return field.feedback and isinstance(self.player(choice), ErrorFeedback)
 
+    def leaves_rest(self, choice: Choice, field: Field) -> bool:
+        """Whether there may be any such rest."""
+        return self.keeps_rest(choice, field) and not self.player(choice).codec.sends_all
+
     def encode(
         self, who: Who, round: int, choice: Choice, name: str, field: Field, value: Tensor,
-        memory: Any,
+        memory: Any, *, rested: bool,
     ) -> Sent:  # fmt: skip
         """What travels of a compressed field; with error feedback, the rest stays.
 
-        choice: of this field; a level of energy is turned into K by the value itself. Raises:
-        `RunFailed` where a value is not a finite number.
+        choice: of this field; a level of energy is turned into K by the value itself. rested:
+        something was left out of the client's field before. Raises: `RunFailed` where a value is
+        not a finite number.
         """
         player = self.player(choice)
         codec, feedback = player.codec, self.keeps_rest(choice, field)
         whole, length = value.reshape(-1), field.entries
         # what a codec with feedback left behind is not lost when one without is played
-        rests = feedback or (field.feedback and self.residuals.has(who, name, length))
+        rests = (rested and field.feedback) or (feedback and not codec.sends_all)
         if rests:
             whole = self.residuals.row(who, name, length).add_(whole)
         if codec.sends_all or not _looks(codec):
@@ -225,8 +226,8 @@ class Encoder:
         if self.payloads is not None:
             self.payloads[name] = payload
         size = None
-        if self._tasks.compressed_bytes(who, field, choice.at(k)) is None:
-            size = payload.wire_bytes(self._tasks.index_code)
+        if self.tasks.compressed_bytes(who, field, choice.at(k)) is None:
+            size = payload.wire_bytes(self.tasks.index_code)
         return Sent(_value(payload, value), k, payload.state, player.codec.undo(payload), size)
 
     def take_back(
@@ -242,6 +243,7 @@ class Encoder:
             values = value.reshape(-1)
             indices = torch.arange(len(values), device=values.device)
         rest = self.residuals.row(who, name, field.entries)
+        self.residuals.used.add((who.client, name))
         undo(rest, Payload(choice.strategy, field.entries, indices, values), share)
 
 
@@ -272,7 +274,7 @@ def _looks(codec: Codec) -> bool:
 
 def require_finite(value: Tensor, client: int, round: int, name: str) -> None:
     """On a processor; an accelerator would have to be waited for."""
-    if value.device.type != "cpu" or math.isfinite(value.sum()):
+    if not value.numel() or value.device.type != "cpu" or math.isfinite(value.sum()):
         return
     if not torch.isfinite(value).all():  # the sum may overflow where every value is finite
         raise _diverged(client, round, name)

@@ -242,16 +242,16 @@ def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
 
 
 def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(tmp_path, monkeypatch):
-    measures, asked = HostedClient._wants_loss, set()
+    has_loss, asked = HostedClient._has_loss, set()
 
-    def wants_loss(self, upload):
-        asked.add((self.version, found := measures(self, upload)))
-        return found
+    def noting(self, upload):
+        asked.add((self.version, answer := has_loss(self, upload)))
+        return answer
 
-    monkeypatch.setattr(HostedClient, "_wants_loss", wants_loss)
+    monkeypatch.setattr(HostedClient, "_has_loss", noting)
     policy = {"kind": "exp3", "mixing": 0.1}
     worlds.deployed(worlds.scenario(policy=policy, rounds=3), tmp_path / "real")
-    assert asked == {(0, True), (1, False), (2, False)}
+    assert asked == {(0, False), (1, True), (2, True)}
 
 
 def test_a_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):

@@ -7,7 +7,10 @@ collected: `.ci/flower` runs it, with Flower installed.
 
 from importlib.util import find_spec
 
+import pytest
 from hypothesis import settings
+
+from simfed.ground.registry import REGISTRIES, registry
 
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
@@ -21,6 +24,22 @@ NEED_FLOWER = (
 if not HAS_FLOWER:
     collect_ignore = [f"simfed/flower/{name}.py" for name in NEED_FLOWER]
     collect_ignore_glob = ["tests/flower/*flower_app*.py"]
+
+
+@pytest.fixture
+def add_part():
+    """`add_part(kind, name, part)` registers a part until the test ends, in place of an earlier
+    one of that name; all that the test registers otherwise is forgotten with it."""
+    before = {kind: _registered(kind) for kind in REGISTRIES}
+    yield lambda kind, name, part: registry(kind).add(name, part, replace=True)
+    for kind, names in before.items():
+        for name in _registered(kind) - names:
+            registry(kind).remove(name)
+
+
+def _registered(kind: str) -> set[str]:
+    names = registry(kind)
+    return {name for name in names.names() if names.origin(name) == "registered"}
 
 
 def pytest_report_header() -> str:

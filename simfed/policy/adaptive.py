@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.ground.levels import Level
+from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Bandit, Pull, check_option
 from simfed.policy.interval import Interval
@@ -81,7 +82,7 @@ class AdaptiveK(Bandit):
 
     @staticmethod
     def ends(
-        strategy: str = "top-k", least: Level = "0.2%", most: Level = "100%", **rest: Any
+        strategy: str = "top-k", least: Level = "0.2%", most: Level = "100%", **rest: object
     ) -> tuple[Choice, Choice]:
         """The arms at the ends of what it plays."""
         return Choice(strategy, least), Choice(strategy, most)
@@ -112,8 +113,8 @@ class AdaptiveK(Bandit):
         self._steps += 1
         self._seen.append(self._k)
         if len(self._seen) == self.window:
-            low = self._within.kept(min(self._seen) / self.widen)
-            high = self._within.kept(max(self._seen) * self.widen)
+            low = self._within.clamp(min(self._seen) / self.widen)
+            high = self._within.clamp(max(self._seen) * self.widen)
             pays = high - low <= (math.sqrt(2) - 1) * (self._high - self._low)
             apart = high - low > _NARROWEST * high
             if apart and pays and self._steps >= self._steps_before:
@@ -135,7 +136,7 @@ class AdaptiveK(Bandit):
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {
             "k": self._k,
             "interval": [self._low, self._high],
@@ -144,7 +145,7 @@ class AdaptiveK(Bandit):
             "rewards": list(self._rewards),
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._k = state["k"]
         self._low, self._high = state["interval"]
         self._steps, self._steps_before = state["steps"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import listed
+from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, check_arms, check_option, finite_reward
 
 __all__ = ["Ascend"]
@@ -128,7 +129,7 @@ class Ascend(Policy):
         # fsum: equal sets of rewards tie exactly, in whatever order they came
         return math.fsum(rewards) / len(rewards) if rewards else math.nan
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {
             "pulls": self._pulls,
             "slots_left": list(self._slots_left),
@@ -137,7 +138,7 @@ class Ascend(Policy):
             "rewarded": list(self._rewarded),
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._pulls = state["pulls"]
         self._slots_left = list(state["slots_left"])
         self._warmup_rewards = [list(rewards) for rewards in state["warmup_rewards"]]

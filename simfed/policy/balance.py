@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.ground.levels import Level
+from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Policy, Pull, Spent, check_option
 from simfed.policy.interval import Interval
@@ -69,7 +70,7 @@ class Balance(Policy):
 
     @staticmethod
     def ends(
-        strategy: str = "top-k", least: Level = "0.2%", most: Level = "30%", **rest: Any
+        strategy: str = "top-k", least: Level = "0.2%", most: Level = "30%", **rest: object
     ) -> tuple[Choice, Choice]:
         """The arms at the ends of what it plays."""
         return Choice(strategy, least), Choice(strategy, most)
@@ -83,7 +84,7 @@ class Balance(Policy):
             return
         may_s = self.share * (spent.downlink_s + spent.work_s + spent.slack_s)
         times = may_s / spent.uplink_s if spent.uplink_s > 0 else math.inf
-        self._k = self._within.kept(self._within.amount(pull.k) * times)
+        self._k = self._within.clamp(self._within.amount(pull.k) * times)
 
     def update(self, pull: Pull, reward: float) -> None:
         pass
@@ -94,8 +95,8 @@ class Balance(Policy):
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {"k": self._k}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._k = state["k"]

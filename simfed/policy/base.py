@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import Level
+from simfed.ground.plain import Plain
 from simfed.ground.vocabulary import CHOICES, Reason
 
 __all__ = [
@@ -44,16 +45,18 @@ class Pull:
     parts: tuple[Pull, ...] = ()
     """Where strategy and level are chosen apart: the pull of each."""
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """As JSON has it."""
-        parts = [part.plain() for part in self.parts]
         return {
-            "arm": str(self.arm), "choice": self.choice, "probability": self.probability,
-            "k": self.k, "parts": parts,
-        }  # fmt: skip
+            "arm": str(self.arm),
+            "choice": self.choice,
+            "probability": self.probability,
+            "k": self.k,
+            "parts": [part.plain() for part in self.parts],
+        }
 
     @classmethod
-    def of_plain(cls, plain: Mapping[str, Any]) -> Pull:
+    def of_plain(cls, plain: Mapping[str, Plain]) -> Pull:
         """Inverse of `plain`."""
         parts = tuple(map(cls.of_plain, plain.get("parts", ())))
         return cls(**{**plain, "arm": Choice.of(plain["arm"]), "parts": parts})
@@ -81,10 +84,10 @@ class Policy(Protocol):
     """One client's policy. Made as `cls(arms, reward_range=(low, high), **options)`.
 
     A policy sees its own client's rewards and nothing else, but one with `watches_time`, which is
-    told what its client's participations took. It owns no random numbers: `pull` gets
-    the generator keyed by client and round. Each pull of a policy that learns,
-    forced ones included, comes back once, possibly after later pulls (a late contribution): to
-    `update` with its reward, or to `void`.
+    told what its client's participations took. It owns no random numbers: `pull` gets the generator
+    keyed by client and round. Each pull of a policy that learns, forced ones included, comes back
+    once, possibly after later pulls (a late contribution): to `update` with its reward, or to
+    `void`.
 
     `arms` are values (`simfed.compress.choice.Choice`: a codec, a level), which a policy that only
     counts need not look into. A constructor that does not annotate `arms` with `Choice` gets their
@@ -125,11 +128,11 @@ class Policy(Protocol):
         probabilities."""
         ...
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         """All that changes, as strict JSON."""
         ...
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         """Inverse of `state`, on a policy made with the same arguments."""
         ...
 
@@ -164,8 +167,8 @@ class Bandit(Policy):
 
 
 def watches(policy: Policy) -> bool:
-    """Whether a policy is told what its participations took; one from before there was that key is
-    not."""
+    """Whether a policy is told what its participations took; one without the key `watches_time`
+    is not."""
     return bool(getattr(policy, "watches_time", False))
 
 

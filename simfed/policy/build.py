@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from simfed.compress.choice import Choice, arms_for
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.policy.base import Policy
 from simfed.policy.factored import Factored
@@ -21,7 +21,7 @@ def build_policy(
     arms: Sequence[Choice | str],
     *,
     reward_range: tuple[float, float] = (-1.0, 1.0),
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Plain] | None = None,
     factored: bool = False,
 ) -> Policy:
     """A new policy for one client.
@@ -48,21 +48,20 @@ def policy_maker(
     arms: Sequence[Choice | str],
     *,
     reward_range: tuple[float, float] = (-1.0, 1.0),
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Plain] | None = None,
     factored: bool = False,
 ) -> Callable[[], Policy]:
     """What makes a policy for one client after another, each as `build_policy` would."""
-    cls, of_kind = registry("policy").get(kind), dict(options or {})
+    cls, keywords = registry("policy").get(kind), dict(options or {})
 
     def make(arms: Sequence[Choice]) -> Policy:
         offered = arms_for(cls, arms)
         try:
-            made: Policy = cls(offered, reward_range=reward_range, **of_kind)
+            policy: Policy = cls(offered, reward_range=reward_range, **keywords)
         except (TypeError, ValueError) as error:
-            raise InputError(
-                problem=f"policy {kind} does not take these options: {error}"
-            ) from error
-        return made if offered == tuple(arms) else TextPolicy(made)
+            problem = f"policy {kind} does not take these options: {error}"
+            raise InputError(problem=problem) from error
+        return policy if offered == tuple(arms) else TextPolicy(policy)
 
     choices = tuple(map(Choice.of, arms))
     return partial(Factored, choices, make) if factored else partial(make, choices)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
 from simfed.compress.choice import Choice
+from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
 
 __all__ = ["Exp3", "Exp3Ix", "Exp3S"]
@@ -69,10 +70,10 @@ class Exp3(ExponentialWeights):
         floor = self.mixing / len(self.arms)
         return tuple((1 - self.mixing) * weight / total + floor for weight in weights)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {"log_weights": list(self._log_weights)}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._log_weights = list(state["log_weights"])
 
 
@@ -160,9 +161,9 @@ class Exp3Ix(ExponentialWeights):
         # an arm that is out of the question may be too improbable for a float
         return tuple(max(weight / total, 5e-324) for weight in weights)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {"losses": list(self._losses), "plays": self._plays}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._losses = list(state["losses"])
         self._plays = state["plays"]

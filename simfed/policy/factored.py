@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from simfed.compress.choice import Choice, all_pairs
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, Reason
 
 __all__ = ["Factored"]
@@ -80,10 +80,10 @@ class Factored(Policy):
     def values(self) -> tuple[float, ...]:
         return (*self._codec.values(), *self._level.values())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {"codec": self._codec.state(), "level": self._level.state()}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._codec.restore(state["codec"])
         self._level.restore(state["level"])
 

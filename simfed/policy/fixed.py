@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from simfed.compress.choice import Choice
 from simfed.compress.codec import check_level
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level, energy_level
+from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Policy, Pull, check_arms, check_option
 
@@ -56,10 +57,10 @@ class Uniform(Policy):
     def values(self) -> tuple[float, ...]:
         return tuple(float(arm == self._pull.arm) for arm in self.arms)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         pass
 
 
@@ -96,7 +97,7 @@ class EnergyShare(Uniform):
         super().__init__(arms, reward_range, strategy=played.label)
 
     @staticmethod
-    def ends(share: float = 0.9, strategy: str = "top-k", **rest: Any) -> tuple[Choice, ...]:
+    def ends(share: float = 0.9, strategy: str = "top-k", **rest: object) -> tuple[Choice, ...]:
         """The arm that it plays."""
         return (Choice(strategy, energy_level(share)),)
 
@@ -151,8 +152,8 @@ class Replay(Policy):
         upcoming = self._recorded[self._next] if self._next < len(self._recorded) else None
         return tuple(float(arm == upcoming) for arm in self.arms)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {"next": self._next}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._next = int(state["next"])

@@ -34,9 +34,10 @@ class Interval(NamedTuple):
         in_shares = isinstance(low, str)
         alike = isinstance(high, str) == in_shares
         check_option("most", most, alike, "a share like `least`, or both as numbers")
-        found = cls(cls.amount(low), cls.amount(high), in_shares)
-        check_option("most", most, found.least < found.most, f"more than `least`, {least}")
-        return found
+        interval = cls(cls.amount(low), cls.amount(high), in_shares)
+        wider = interval.least < interval.most
+        check_option("most", most, wider, f"more than `least`, {least}")
+        return interval
 
     @property
     def middle(self) -> float:
@@ -48,7 +49,7 @@ class Interval(NamedTuple):
         """A level as a number: of entries, or per cent."""
         return float(level.rstrip("%")) if isinstance(level, str) else float(level)
 
-    def kept(self, amount: float) -> float:
+    def clamp(self, amount: float) -> float:
         """`amount`, or the end of the interval beyond which it lies."""
         return min(max(amount, self.least), self.most)
 
@@ -59,9 +60,9 @@ class Interval(NamedTuple):
 
 def _checked(option: str, level: object) -> Level:
     try:
-        found = checked_level(level)
+        checked = checked_level(level)
     except InputError as error:
         raise error.within(option) from None
-    if energy_of(found) is not None:
+    if energy_of(checked) is not None:
         raise InputError("a number of entries or a share of the model", where=option, got=level)
-    return found
+    return checked

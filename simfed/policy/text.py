@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from simfed.compress.choice import Choice
+from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, Spent, watches
 
 __all__ = ["TextPolicy"]
@@ -44,10 +44,10 @@ class TextPolicy(Policy):
     def values(self) -> tuple[float, ...]:
         return self._policy.values()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return self._policy.state()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._policy.restore(state)
 
 

@@ -6,14 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import NormalDist
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
 from simfed.compress.choice import Choice
+from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
 
-__all__ = ["Thompson"]
+__all__ = ["Thompson", "chance_of_largest"]
 
 _NODES = 128
 """Points of the integral behind a pull's probability, which is then good to about 0.004."""
@@ -58,11 +59,11 @@ class Thompson(Bandit):
         self._sum = [0.0] * len(self.arms)
 
     def pull(self, rng: np.random.Generator) -> Pull:
-        means, sds = self._beliefs()
+        means, sds = self.beliefs()
         at = int(np.argmax(rng.normal(means, sds)))
         best = means[at] == max(means)
         return Pull(
-            self.arms[at], "exploit" if best else "explore", _chance_of_largest(at, means, sds)
+            self.arms[at], "exploit" if best else "explore", chance_of_largest(at, means, sds)
         )
 
     def _learn(self, at: int, pull: Pull, share: float) -> None:
@@ -71,22 +72,22 @@ class Thompson(Bandit):
         self._n[at] += 1
         self._sum[at] += share
 
-    def _beliefs(self) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each arm's belief, on the scale from 0 to 1."""
+    def beliefs(self) -> tuple[list[float], list[float]]:
+        """(means, standard deviations) of the arms' beliefs, on the scale from 0 to 1."""
         means = [(0.5 + s) / (1 + n) for n, s in zip(self._n, self._sum, strict=True)]
         return means, [self.sd / math.sqrt(1 + n) for n in self._n]
 
     def values(self) -> tuple[float, ...]:
-        means, _ = self._beliefs()
+        means, _ = self.beliefs()
         width = self.high - self.low
         return tuple(
             self.low + width * m if n else math.nan for n, m in zip(self._n, means, strict=True)
         )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {"n": list(self._n), "sum": list(self._sum)}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._n = list(state["n"])
         self._sum = list(state["sum"])
 
@@ -98,7 +99,7 @@ def _normal_quantiles() -> tuple[float, ...]:
     return tuple(normal.inv_cdf((i + 0.5) / _NODES) for i in range(_NODES))
 
 
-def _chance_of_largest(at: int, means: Sequence[float], sds: Sequence[float]) -> float:
+def chance_of_largest(at: int, means: Sequence[float], sds: Sequence[float]) -> float:
     """How probably the draw of arm `at` from its normal belief exceeds those of all others."""
     total = 0.0
     others = [

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
 from simfed.compress.choice import Choice
+from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
 
 __all__ = ["DiscountedUcb", "SlidingWindowUcb", "Ucb1"]
@@ -57,10 +58,10 @@ class UpperConfidence(Bandit):
         width = self.high - self.low
         return tuple(self.low + width * s / n if n else math.nan for n, s in self._counted())
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {"unpaid": list(self._unpaid)}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         self._unpaid = list(state["unpaid"])
 
     def _counted(self) -> list[Stats]:
@@ -122,10 +123,10 @@ class DiscountedUcb(UpperConfidence):
     def _padding(self, n: float, log_all: float) -> float:
         return 2 * math.sqrt(self.exploration * log_all / n)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {**super().state(), "n": list(self._n), "sum": list(self._sum)}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         super().restore(state)
         self._n = list(state["n"])
         self._sum = list(state["sum"])
@@ -214,9 +215,9 @@ class SlidingWindowUcb(UpperConfidence):
     def _padding(self, n: float, log_all: float) -> float:
         return math.sqrt(self.exploration * log_all / n)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {**super().state(), "plays": [list(play) for play in self._plays]}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         super().restore(state)
         self._plays = [(at, share) for at, share in state["plays"]]

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-import simfed.ground.registry
 from simfed.compress import FP16, QSGD, AdaComp, DetachedEF, Memory, RandomK, Selection, TopK
-from simfed.ground.registry import Registry, registry
+from simfed.ground.registry import registry
 from simfed.testing import check_compressor
 
 
@@ -74,15 +73,6 @@ class OwnMirror(RandomK):
         return made._replace(seed=made.seed ^ 1)
 
 
-@pytest.fixture
-def own_registry(monkeypatch):
-    """A compressor registry that forgets what a test adds."""
-    old = registry("compressor")
-    new = Registry("compressor", {name: old._builtin[name] for name in old._builtin})
-    monkeypatch.setitem(simfed.ground.registry.REGISTRIES, "compressor", new)
-
-
-@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize(
     ("cls", "complaint"),
     [
@@ -97,8 +87,8 @@ def own_registry(monkeypatch):
         (OwnMirror, "mirror"),
     ],
 )
-def test_a_broken_compressor_is_noticed(cls, complaint):
-    simfed.ground.registry.register("compressor", "broken", cls)
+def test_a_broken_compressor_is_noticed(cls, complaint, add_part):
+    add_part("compressor", "broken", cls)
     with pytest.raises(AssertionError, match=complaint):
         check_compressor(cls)
 
@@ -157,7 +147,6 @@ class StateOfTensors(DetachedEF):
         return payload, Memory({"facts": memory.facts, "error": {1.5}}, memory.arrays)
 
 
-@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize(
     ("cls", "complaint"),
     [
@@ -170,8 +159,8 @@ class StateOfTensors(DetachedEF):
         (StateOfTensors, "JSON"),
     ],
 )
-def test_a_broken_codec_is_noticed(cls, complaint):
-    simfed.ground.registry.register("compressor", "broken", cls)
+def test_a_broken_codec_is_noticed(cls, complaint, add_part):
+    add_part("compressor", "broken", cls)
     with pytest.raises(AssertionError, match=complaint):
         check_compressor(cls)
 
@@ -184,7 +173,6 @@ def test_a_codec_can_be_checked_with_options(cls, options):
     check_compressor(cls, **options)
 
 
-@pytest.mark.usefixtures("own_registry")
 def test_an_unregistered_compressor_is_told_how_to_register():
     with pytest.raises(AssertionError, match=r"simfed.register\('compressor', 'broken'"):
         check_compressor(OneTooFew)

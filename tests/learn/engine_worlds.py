@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation
 from simfed.learn.hosted import HostedWorkload
+from simfed.learn.tree import from_plain
 from simfed.scenario import Scenario
 
 
@@ -82,21 +84,39 @@ def where_no_gpu_is_seen(function, *arguments):
             os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
+def state_of(work):
+    """Copies of what a workload keeps, as its checkpoints have it; pending clients train first."""
+    facts, arrays = work.state()
+    trees = {
+        key: from_plain(facts[key], arrays, work.data.device)
+        for key in ("server", "own", "residuals")
+    }
+    trees["own"] = {int(client): state for client, state in trees["own"].items()}
+    trees["memories"] = {
+        tuple(key): from_plain(memory, arrays, torch.device("cpu"))
+        for *key, memory in facts["memories"]
+    }
+    trees["held"] = {
+        tuple(key): from_plain(held, arrays, work.data.device) for *key, held in facts["held"]
+    }
+    return SimpleNamespace(**trees, changes=facts["changes"], accepted=facts["accepted"])
+
+
 def weights(work):
     """The server's weights by prototype."""
-    return {name: model["weights"].clone() for name, model in work._server.items()}
+    return {name: model["weights"] for name, model in state_of(work).server.items()}
 
 
 def residual(work, client):
     """What compression has left out of a client's updates; zeros where nothing was."""
-    who = work.tasks.who(client)
-    return work._residuals.row(who, "update", who.parameters)
+    zeros = torch.zeros(work.tasks.who(client).parameters)
+    return state_of(work).residuals.get(f"{client}:update", zeros)
 
 
 def sent(work, upload):
     """The update as the server gets it: its indices and values."""
     if upload.values is None:
-        work._work()
+        work.state()
     return upload.values.change("update")
 
 

@@ -35,7 +35,8 @@ def workload(made, **options) -> Workload:
 
 def weights_of(work):
     """What the server has, and what clients that are up to date hold."""
-    return work._server["only"]["weights"], work._held["only", "weights"]
+    state = tiny.state_of(work)
+    return state.server["only"]["weights"], state.held["only", "weights"]
 
 
 ROUNDS = [(0, 1), (0, 1), (0, 2), (0, 1), (0, 1), (0, 2), (1, 2), (0, 1)]
@@ -126,7 +127,7 @@ def test_everything_sent_means_learning_as_without(method):
                 round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in range(3)]
             )
     got = weights_of(changed)[0]
-    want = plain._server["only"]["weights"]
+    want = tiny.state_of(plain).server["only"]["weights"]
     torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
 
 
@@ -213,13 +214,13 @@ def test_a_round_that_is_undone_sends_nothing():
     surged = tiny.Surging(made, Streams(made.seed), surge={2: 1e9})
     surged.merge(1, [surged.execute(surged.task(1, c), Choice("dense", 1)) for c in range(3)])
     before = weights_of(surged)[1].clone()
-    kept = surged._changes["only", "weights"].plain("x", {})
+    kept = tiny.state_of(surged).changes
     outcome = surged.merge(
         2, [surged.execute(surged.task(2, c), Choice("dense", 1)) for c in range(3)]
     )
     assert outcome.rolled_back
     assert torch.equal(weights_of(surged)[1], before)
-    assert surged._changes["only", "weights"].plain("x", {}) == kept
+    assert tiny.state_of(surged).changes == kept
     assert surged.task(3, 0, held=1).downlink_bytes == 0  # it has all that there is
 
 
@@ -241,7 +242,7 @@ def test_local_losses_are_those_of_what_the_client_holds():
         at = torch.from_numpy(draw_own(streams, local, client, 1, owned, made.training))
         held = (
             work.kit._seats["only"]
-            .load({**work._server["only"], "weights": work._held["only", "weights"]})
+            .load({**tiny.state_of(work).server["only"], "weights": work._held["only", "weights"]})
             .module.eval()
         )
         with torch.no_grad():
@@ -257,7 +258,7 @@ def test_sizes_that_depend_on_the_data_are_those_of_the_payloads(method):
     work = workload(made)
     for round in range(1, 4):
         work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in (0, 1)])
-    [sizes] = [of.sizes for of in work._changes.values()]
+    [(*_, sizes, _)] = tiny.state_of(work).changes
     assert len(sizes) == 3
     assert all(400 < size < 400 + 125 for size in sizes)
     for held, expected in ((3, 0), (2, sizes[2]), (1, sizes[1] + sizes[2])):
@@ -319,7 +320,7 @@ def test_a_spoilt_model_is_undone_with_what_would_have_been_sent_of_it(rollback)
     )
     work = Diverging(made, Streams(made.seed))
     work.merge(1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in range(3)])
-    held, kept = weights_of(work)[1].clone(), work._changes["only", "weights"].plain("x", {})
+    held, kept = weights_of(work)[1].clone(), tiny.state_of(work).changes
     uploads = [work.execute(work.task(2, c), Choice("dense", 1)) for c in range(3)]
     if rollback is None:
         with pytest.raises(RunFailed, match="the model of only has values that are not finite"):
@@ -327,4 +328,4 @@ def test_a_spoilt_model_is_undone_with_what_would_have_been_sent_of_it(rollback)
         return
     assert work.merge(2, uploads).rolled_back
     assert torch.equal(weights_of(work)[1], held)
-    assert work._changes["only", "weights"].plain("x", {}) == kept
+    assert tiny.state_of(work).changes == kept

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from learn_tiny import TINY, TINY_FILES, write_tiny
 
 from simfed.ground.errors import InputError
-from simfed.ground.registry import REGISTRIES, Registry, registry
 from simfed.learn.catalogue import dataset_facts, facts
 from simfed.learn.data import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI, Dataset, load_dataset
 from simfed.learn.data.formats import (
@@ -35,14 +34,6 @@ from simfed.learn.data.store import Archive, Folder, cache_folder, data_folders
 from simfed.learn.facts import PUBLISHED_DATASETS
 
 rng = np.random.default_rng(0)
-
-
-@pytest.fixture
-def dataset_registry(monkeypatch):
-    """A registry of data sets that forgets what a test adds."""
-    fresh = Registry("dataset", dict(registry("dataset")._builtin))
-    monkeypatch.setitem(REGISTRIES, "dataset", fresh)
-    return fresh
 
 
 @pytest.fixture
@@ -196,24 +187,24 @@ def test_what_does_not_fit_together_is_refused(changes, sentence):
 # ---- the registry ------------------------------------------------------------------------------
 
 
-def test_a_users_data_set_is_a_callable(dataset_registry):
-    dataset_registry.add("mine", lambda: Dataset(**arrays()))
+def test_a_users_data_set_is_a_callable(add_part):
+    add_part("dataset", "mine", lambda: Dataset(**arrays()))
     assert load_dataset("mine").facts.input_shape == (2, 3, 3)
     assert dataset_facts("mine").train_samples == 6
     assert facts("logistic-regression", "mine").parameters == 18 * 3 + 3
 
 
-def test_a_users_data_set_with_static_facts_is_not_read_for_them(dataset_registry):
+def test_a_users_data_set_with_static_facts_is_not_read_for_them(add_part):
     def mine():
         raise AssertionError("read")
 
     mine.facts = dataset_facts("cifar10")
-    dataset_registry.add("mine", mine)
+    add_part("dataset", "mine", mine)
     assert dataset_facts("mine") == dataset_facts("cifar10")
 
 
-def test_a_callable_that_returns_something_else_is_refused(dataset_registry):
-    dataset_registry.add("mine", lambda: (1, 2))
+def test_a_callable_that_returns_something_else_is_refused(add_part):
+    add_part("dataset", "mine", lambda: (1, 2))
     with pytest.raises(
         InputError,
         match=(
@@ -226,8 +217,8 @@ def test_a_callable_that_returns_something_else_is_refused(dataset_registry):
         load_dataset("mnits")
 
 
-def test_errors_of_a_users_data_set_say_which_key_asked_for_it(dataset_registry):
-    dataset_registry.add("mine", lambda: Dataset(**arrays(classes=2)))
+def test_errors_of_a_users_data_set_say_which_key_asked_for_it(add_part):
+    add_part("dataset", "mine", lambda: Dataset(**arrays(classes=2)))
     with pytest.raises(
         InputError,
         match=r"dataset\.name: got 2, expected "
@@ -390,8 +381,8 @@ def test_data_folders_are_the_variable_then_the_cache(monkeypatch, tmp_path):
     assert cache_folder().is_relative_to(tmp_path.home())
 
 
-def test_a_data_set_that_is_not_here_says_how_to_get_it(folders, dataset_registry):
-    dataset_registry.add("tiny", TINY)
+def test_a_data_set_that_is_not_here_says_how_to_get_it(folders, add_part):
+    add_part("dataset", "tiny", TINY)
     with pytest.raises(
         InputError, match=r"`simfed data get tiny` fetches it; looked in .*data or .*datasets"
     ):

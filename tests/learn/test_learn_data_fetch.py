@@ -20,7 +20,7 @@ from learn_tiny import TINY, TINY_FILES, write_tiny
 
 import simfed.learn.data.fetch as fetching
 from simfed.ground.errors import InputError, SimfedError
-from simfed.ground.registry import REGISTRIES, Registry, registry
+from simfed.ground.registry import registry
 from simfed.learn.data.fetch import DebianPackage, NodePackage, Web, get
 
 PACKED = {f"/{name}.gz": gzip.compress(content, mtime=0) for name, content in TINY_FILES.items()}
@@ -455,14 +455,12 @@ def test_a_source_that_is_not_there_or_holds_something_else(place):
 
 
 @pytest.fixture
-def simfed_data(monkeypatch):
+def simfed_data(add_part):
     """The `simfed data` command over a registry that also holds Tiny."""
-    fresh = Registry("dataset", dict(registry("dataset")._builtin))
-    monkeypatch.setitem(REGISTRIES, "dataset", fresh)
     from simfed.cli.data import app
 
     def run(published, *arguments):
-        fresh.add("tiny", published, replace=True)
+        add_part("dataset", "tiny", published)
         app(list(arguments), standalone_mode=False)
 
     return run

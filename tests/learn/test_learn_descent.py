@@ -62,7 +62,7 @@ def weights_after(training, method, rounds=2):
     work = HostedWorkload(plain, Streams(0), data=tiny.federation(plain), learns=False)
     for round in range(1, rounds + 1):
         work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in (0, 1)])
-    weights = work._server["small"]["weights"].clone()
+    weights = tiny.state_of(work).server["small"]["weights"]
     work.close()
     return weights
 
@@ -114,7 +114,7 @@ def test_fedavg_with_momentum_is_what_a_textbook_makes_of_it():
         nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimiser.step()
     work.merge(1, [work.execute(work.task(1, 0), Choice("dense", 1))])
-    ours = work._server["only"]["weights"]
+    ours = tiny.state_of(work).server["only"]["weights"]
     theirs = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     work.close()

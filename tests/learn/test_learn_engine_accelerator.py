@@ -96,7 +96,7 @@ def test_deep_models_with_statistics_run_one_after_another(on_cpu):
     assert work.kit.small == {"small"}
     outcome = work.merge(1, [work.execute(work.task(1, c), Choice("top-k", 500)) for c in range(4)])
     assert set(outcome.shared_loss) == {"small", "large"}
-    assert work._server["large"]["buffers"].std() > 0
+    assert tiny.state_of(work).server["large"]["buffers"].std() > 0
 
 
 def test_clients_are_computed_together_in_slices(on_cpu, monkeypatch):

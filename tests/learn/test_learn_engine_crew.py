@@ -272,7 +272,7 @@ def check_keyed_dropout():
             assert torch.equal(torch.get_rng_state(), before)
         assert found[0] == found[1]
     finally:
-        del registry("model")._added["with-dropout"]
+        registry("model").remove("with-dropout")
 
 
 def test_the_caller_s_thread_count_is_put_back():

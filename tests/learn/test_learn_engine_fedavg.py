@@ -61,7 +61,9 @@ def test_a_round_is_the_sample_weighted_mean_of_local_training(model):
             optimiser.step()
         trained.append(flat(local) * (sizes[client] / sum(sizes[c] for c in clients)))
     outcome = work.merge(1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in clients])
-    torch.testing.assert_close(work._server["only"]["weights"], sum(trained), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        tiny.state_of(work).server["only"]["weights"], sum(trained), rtol=1e-5, atol=1e-6
+    )
     assert outcome.shared_loss == outcome.shared_loss_before == {}
 
 
@@ -80,13 +82,13 @@ def test_what_is_not_sent_of_a_difference_stays_as_residual():
         policy={"kind": "uniform", "strategy": "top-k"},
     )
     work = HostedWorkload(made, Streams(0), learns=False)
-    start = work._server["only"]["weights"].clone()
+    start = tiny.state_of(work).server["only"]["weights"]
     upload = work.execute(work.task(1, 0), Choice("top-k", 50))
     sent = tiny.dense(work, upload)
     assert (sent != 0).sum() == 50
     difference = sent + tiny.residual(work, 0)
     work.merge(1, [upload])
-    torch.testing.assert_close(work._server["only"]["weights"], start - sent)
+    torch.testing.assert_close(tiny.state_of(work).server["only"]["weights"], start - sent)
     assert difference.abs().max() == sent.abs().max()
 
 
@@ -152,7 +154,7 @@ def test_a_shared_model_is_also_evaluated_in_every_clients_own_label_mix(method)
     outcome = work.merge(1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in (0, 2)])
     tested = outcome.evaluation["only"]
     model = build_model("logistic-regression", work.data.input_shape, 10, seed=0)
-    weights = work._server["only"]["weights"]
+    weights = tiny.state_of(work).server["only"]["weights"]
     torch.nn.utils.vector_to_parameters(weights, model.parameters())
     right = model(work.data.test_samples).argmax(1) == work.data.test_labels
     of_class = [right[work.data.test_labels == label].float().mean().item() for label in range(10)]

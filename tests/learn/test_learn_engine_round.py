@@ -49,7 +49,7 @@ class ByAutograd(LeNet5):
 def by_autograd():
     registry("model").add("by-autograd", ByAutograd)
     yield
-    del registry("model")._added["by-autograd"]
+    registry("model").remove("by-autograd")
 
 
 def workload(scenario, *, surge=None, **options):
@@ -132,7 +132,7 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop():
             assert ours_of_client == pytest.approx(losses, rel=1e-4)
     for name, model in reference.models.items():
         expected = torch.cat([b.flatten() for b in model.buffers() if b.is_floating_point()])
-        statistics = work._server[name]["buffers"]
+        statistics = tiny.state_of(work).server[name]["buffers"]
         torch.testing.assert_close(statistics, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -258,12 +258,12 @@ def test_a_surge_undoes_the_round_and_forces_top_k_once():
     assert not first.outcome.rolled_back
     before = weights(work)
     residuals = [tiny.residual(work, client).clone() for client in range(4)]
-    memories = dict(work._memories)
+    memories = tiny.state_of(work).memories
     second = next(rounds)
     assert second.outcome.rolled_back
     assert second.outcome.forced_arm == "top-k"
     assert second.outcome.model_version == first.outcome.model_version == 1
-    assert work._memories == memories
+    assert tiny.state_of(work).memories == memories
     assert all(torch.equal(weights(work)[name], of) for name, of in before.items())
     for client, residual in enumerate(residuals):
         # the gradient of the undone round stays
@@ -338,10 +338,10 @@ def test_a_median_goes_on_from_a_checkpoint():
         next(first)
     later = workload(scenario)
     later.restore(*again.state())
-    assert later._accepted == again._accepted
-    assert len(later._accepted) == 2
+    assert tiny.state_of(later).accepted == tiny.state_of(again).accepted
+    assert len(tiny.state_of(later).accepted) == 2
     accepted = [r.outcome.shared_loss for r in known[:3] if not r.outcome.rolled_back]
-    assert later._accepted == [known[0].outcome.shared_loss_before, *accepted][-2:]
+    assert tiny.state_of(later).accepted == [known[0].outcome.shared_loss_before, *accepted][-2:]
 
 
 def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():
@@ -406,13 +406,13 @@ def test_a_lost_upload_returns_to_the_residual_and_the_period_steps_back():
     work = workload(scenario, learns=False)
     first = work.execute(work.task(1, 0), Choice("periodic-k", 300))
     work.merge(1, [first])
-    memory = work._memories[0, "update", "periodic-k"]
+    memory = tiny.state_of(work).memories[0, "update", "periodic-k"]
     lost = work.execute(work.task(2, 0), Choice("periodic-k", 300))
     sent = tiny.dense(work, lost)
     whole = tiny.residual(work, 0) + sent
     work.discard(lost)
     assert torch.equal(tiny.residual(work, 0), whole)
-    assert work._memories[0, "update", "periodic-k"] == memory
+    assert tiny.state_of(work).memories[0, "update", "periodic-k"] == memory
     again = work.execute(work.task(3, 0), Choice("periodic-k", 300))
     assert work.merge(3, [again]).model_version == 2
 

@@ -15,7 +15,7 @@ from torch import nn
 
 import simfed.learn.models as models
 from simfed.ground.errors import InputError
-from simfed.ground.registry import REGISTRIES, Registry, registry
+from simfed.ground.registry import registry
 from simfed.learn.catalogue import ModelFacts, facts, model_facts
 from simfed.learn.models import build_model, count_facts, plain
 from simfed.learn.models.layers import ReluPool
@@ -29,14 +29,6 @@ SIZES = [
     ("logistic-regression", "mnist", 7_850, 0),
     ("perceptron", "mnist", 199_210, 0),
 ]
-
-
-@pytest.fixture
-def model_registry(monkeypatch):
-    """A registry of models that forgets what a test adds."""
-    fresh = Registry("model", dict(registry("model")._builtin))
-    monkeypatch.setitem(REGISTRIES, "model", fresh)
-    return fresh
 
 
 @pytest.mark.parametrize(("name", "dataset", "parameters", "buffers"), SIZES)
@@ -92,7 +84,7 @@ def test_initialisation_is_pytorchs_own_from_the_key_alone(name):
     torch.set_rng_state(found)
 
 
-def test_building_leaves_the_global_generator_alone(model_registry):
+def test_building_leaves_the_global_generator_alone(add_part):
     before = torch.get_rng_state()
     build_model("lenet5", MNIST, 10, seed=3)
     assert torch.equal(before, torch.get_rng_state())
@@ -101,7 +93,7 @@ def test_building_leaves_the_global_generator_alone(model_registry):
         torch.rand(5)
         raise RuntimeError("no such layer")
 
-    model_registry.add("fails", fails)
+    add_part("model", "fails", fails)
     with pytest.raises(RuntimeError, match="no such layer"):
         build_model("fails", MNIST, 10, seed=3)
     assert torch.equal(before, torch.get_rng_state())
@@ -163,7 +155,7 @@ def test_a_model_too_large_for_its_images_is_refused():
         model_facts("lenet5", (784,), 10)
 
 
-def test_a_users_model_is_counted_once_or_states_its_facts(model_registry):
+def test_a_users_model_is_counted_once_or_states_its_facts(add_part):
     class Mine(nn.Module):
         def __init__(self, input_shape, classes):
             super().__init__()
@@ -173,7 +165,7 @@ def test_a_users_model_is_counted_once_or_states_its_facts(model_registry):
         def forward(self, x):
             return self.head(self.norm(x).flatten(1))
 
-    model_registry.add("mine", Mine)
+    add_part("model", "mine", Mine)
     assert model_facts("mine", CIFAR10, 4) == ModelFacts(
         CIFAR10, 4, parameters=6 + 3072 * 4 + 4, buffers=6, forward_flops=24576, train_flops=73728,
         features=3072, shapes=((3,), (3,), (4, 3072), (4,)),
@@ -184,36 +176,38 @@ def test_a_users_model_is_counted_once_or_states_its_facts(model_registry):
         raise AssertionError("a factory with static facts is not called for them")
 
     factory.facts = lambda input_shape, classes: ModelFacts(input_shape, classes, 1, 2, 3, 4)
-    model_registry.add("stated", factory)
+    add_part("model", "stated", factory)
     assert model_facts("stated", MNIST, 10).parameters == 1
 
 
-def test_a_factory_that_makes_something_else_is_refused(model_registry):
-    model_registry.add("number", lambda input_shape, classes: 3)
+def test_a_factory_that_makes_something_else_is_refused(add_part):
+    add_part("model", "number", lambda input_shape, classes: 3)
     with pytest.raises(
         InputError,
         match=r"got 'int', expected model number: "
         r".*torch\.nn\.Module",
     ):
         build_model("number", MNIST, 10, seed=0)
-    model_registry.add("double", lambda input_shape, classes: nn.Linear(2, 2).double())
+    add_part("model", "double", lambda input_shape, classes: nn.Linear(2, 2).double())
     with pytest.raises(
         InputError, match="model double: a module with trainable float32 parameters"
     ):
         build_model("double", MNIST, 10, seed=0)
-    model_registry.add("flat", lambda input_shape, classes: nn.Flatten())
+    add_part("model", "flat", lambda input_shape, classes: nn.Flatten())
     with pytest.raises(InputError, match="model flat"):
         build_model("flat", MNIST, 10, seed=0)
-    model_registry.add(
-        "wide", lambda input_shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(784, 3))
+    add_part(
+        "model", "wide", lambda input_shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(784, 3))
     )
     with pytest.raises(InputError, match=r"model wide: logits of shape \(n, 10\)"):
         count_facts("wide", MNIST, 10)
 
 
 def test_every_model_of_the_registry_is_exported():
-    for name in registry("model")._builtin:
-        assert registry("model").get(name).__name__ in models.__all__
+    names = registry("model")
+    for name in names.names():
+        if names.origin(name) == "built in":
+            assert names.get(name).__name__ in models.__all__
 
 
 def test_counting_computes_no_gradient_in_this_process():

@@ -239,7 +239,7 @@ def weights_after(made, workers=1, rounds=2):
     for played in plain_rounds(made, work, Streams(0)):
         if played.round == rounds:
             break
-    found = work._server["only"]["weights"].clone()
+    found = tiny.state_of(work).server["only"]["weights"]
     work.close()
     return found
 

@@ -116,4 +116,4 @@ def test_an_interval_keeps_its_unit():
     share, number = Interval.of("top-k", "0.5%", "50%"), Interval.of("top-k", 5, 500)
     assert share.level(share.middle) == "5%"
     assert number.level(number.middle) == 50
-    assert (number.kept(3), number.kept(70), number.kept(800)) == (5, 70, 500)
+    assert (number.clamp(3), number.clamp(70), number.clamp(800)) == (5, 70, 500)

@@ -3,7 +3,6 @@
 import pytest
 
 from simfed.ground.errors import InputError
-from simfed.ground.registry import REGISTRIES
 from simfed.policy import Exp3, build_policy
 
 
@@ -24,11 +23,11 @@ def test_a_kind_that_nobody_registered():
     ("options", "reason"),
     [({"mood": 1}, "mood"), ({}, "missing"), ({"depth": -1}, "depth below 0")],
 )
-def test_what_a_constructor_refuses_in_its_own_way_is_one_sentence(options, reason, monkeypatch):
+def test_what_a_constructor_refuses_in_its_own_way_is_one_sentence(options, reason, add_part):
     def mine(arms, reward_range, *, depth):
         if depth < 0:
             raise ValueError("depth below 0")
 
-    monkeypatch.setitem(REGISTRIES["policy"]._added, "mine", mine)
+    add_part("policy", "mine", mine)
     with pytest.raises(InputError, match=rf"policy mine does not take these options: .*{reason}.*"):
         build_policy("mine", ["a"], options=options)

@@ -8,7 +8,6 @@ import pytest
 from simfed.compress.choice import Choice
 from simfed.fleet.tasks import pull_for
 from simfed.ground.errors import InputError
-from simfed.ground.registry import REGISTRIES
 from simfed.ground.seeding import Streams
 from simfed.policy import Ascend, Policy, Pull, build_policy
 from simfed.verify.parts import check_policy
@@ -45,9 +44,9 @@ class TopKFirst(Policy):
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch):
+def registered(add_part):
     """For these tests alone: others play every policy that there is."""
-    monkeypatch.setitem(REGISTRIES["policy"]._added, "top-k-first", TopKFirst)
+    add_part("policy", "top-k-first", TopKFirst)
 
 
 def test_a_policy_for_text_gets_labels_and_gives_choices():

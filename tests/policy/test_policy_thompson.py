@@ -8,6 +8,7 @@ from scipy.stats import binomtest, norm
 
 from simfed.ground.errors import InputError
 from simfed.policy import Pull, Thompson
+from simfed.policy.thompson import chance_of_largest
 
 ARMS = ("top-k", "random-k", "periodic-k")
 
@@ -19,11 +20,11 @@ def with_plays(plays, **options):
     return policy
 
 
-def test_beliefs_are_those_of_one_prior_play_in_the_middle_and_discounted_rewards():
+def testbeliefs_are_those_of_one_prior_play_in_the_middle_and_discounted_rewards():
     policy = with_plays([("top-k", 1.0), ("random-k", 0.25), ("top-k", 0.5)], discount=0.8)
     n = (0.8**2 + 1, 0.8, 0)
     s = (0.8**2 * 1.0 + 0.5, 0.8 * 0.25, 0)
-    means, sds = policy._beliefs()
+    means, sds = policy.beliefs()
     assert means == pytest.approx([(0.5 + s[i]) / (1 + n[i]) for i in range(3)])
     assert sds == pytest.approx([0.5 / math.sqrt(1 + n[i]) for i in range(3)])
     assert policy.values()[:2] == pytest.approx(means[:2])
@@ -46,7 +47,7 @@ def test_of_two_arms_the_probability_is_that_of_a_normal_difference():
     policy = Thompson(("a", "b"), (0.0, 1.0), discount=1.0, sd=0.3)
     for arm, reward in [("a", 0.9)] * 7 + [("b", 0.6)] * 2:
         policy.update(Pull(arm, "explore", 0.5), reward)
-    means, sds = policy._beliefs()
+    means, sds = policy.beliefs()
     larger = norm.cdf((means[0] - means[1]) / math.hypot(*sds))
     expected = {"a": larger, "b": 1 - larger}
     for seed in range(30):
@@ -56,7 +57,7 @@ def test_of_two_arms_the_probability_is_that_of_a_normal_difference():
 
 def test_the_arm_of_the_largest_mean_is_exploited_and_every_other_explored():
     policy = with_plays(PLAYS)
-    best = ARMS[int(np.argmax(policy._beliefs()[0]))]
+    best = ARMS[int(np.argmax(policy.beliefs()[0]))]
     pulls = [policy.pull(np.random.default_rng(seed)) for seed in range(200)]
     assert {(pull.arm == best, pull.choice) for pull in pulls} == {
         (True, "exploit"),
@@ -67,16 +68,14 @@ def test_the_arm_of_the_largest_mean_is_exploited_and_every_other_explored():
 def test_an_arm_that_is_not_played_drifts_back_to_the_prior_and_not_without_a_discount():
     one_bad = [("top-k", 0.0)] * 20 + [("random-k", 0.5)] * 500
     forgets, remembers = (with_plays(one_bad, discount=discount) for discount in (0.98, 1.0))
-    assert forgets._beliefs()[0][0] == pytest.approx(0.5, abs=1e-3)
-    assert remembers._beliefs()[0][0] == pytest.approx(0.5 / 21)
+    assert forgets.beliefs()[0][0] == pytest.approx(0.5, abs=1e-3)
+    assert remembers.beliefs()[0][0] == pytest.approx(0.5 / 21)
 
 
 def test_a_hopeless_arm_has_a_probability_above_0():
     policy = with_plays([("top-k", 1.0)] * 5000 + [("random-k", 0.0)] * 5000, discount=1.0, sd=1e-3)
-    means, sds = policy._beliefs()
-    from simfed.policy.thompson import _chance_of_largest
-
-    assert 0 < _chance_of_largest(1, means, sds) < 1e-300
+    means, sds = policy.beliefs()
+    assert 0 < chance_of_largest(1, means, sds) < 1e-300
 
 
 def test_forced_and_void_pulls_change_nothing():

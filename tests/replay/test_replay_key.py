@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from simfed.ground.registry import REGISTRIES, register
+from simfed.ground.registry import REGISTRIES
 from simfed.replay.key import (
     _machine,
     data_digest,
@@ -18,7 +18,7 @@ from simfed.replay.key import (
 )
 from simfed.scenario.load import validated
 from simfed.scenario.plugins import PluginSpec
-from simfed.scenario.section import marked
+from simfed.scenario.section import marked_keys
 
 CLOCK = (
     "plugins",  # of which the parts in use count, by their code
@@ -89,7 +89,7 @@ def leaves(value, path=""):
     if isinstance(value, BaseModel):
         unused = {
             name
-            for name, only in marked(type(value))
+            for name, only in marked_keys(type(value))
             if not only.from_the_top and not only.holds(value)
         }
         for name in (name for name in type(value).model_fields if name not in unused):
@@ -250,7 +250,7 @@ def test_every_part_that_comes_with_simfed_counts_by_its_code():
     assert {"fleet/tasks.py", "ground/seeding.py", "ground/method.py"} <= code
 
 
-def test_every_data_file_counts(tmp_path, monkeypatch):
+def test_every_data_file_counts(tmp_path, add_part):
     """A data set of one's own by what it gives, one that comes with simfed by its files."""
     import numpy as np
 
@@ -260,7 +260,7 @@ def test_every_data_file_counts(tmp_path, monkeypatch):
         def images():
             return Dataset(values, np.arange(4) % 2, values, np.arange(4) % 2, classes=2)
 
-        monkeypatch.setitem(REGISTRIES["dataset"]._added, "mine", images)
+        add_part("dataset", "mine", images)
         data_digest.cache_clear()
         return learning_key(scenario(dataset={"name": "mine", "public": 1}))
 
@@ -274,13 +274,13 @@ def test_every_data_file_counts(tmp_path, monkeypatch):
         assert all(len(file.sha256) == 64 for file in files.values())
 
 
-def test_the_source_of_a_registered_part_counts(tmp_path, monkeypatch):
+def test_the_source_of_a_registered_part_counts(tmp_path, monkeypatch, add_part):
     def of(source):
         (tmp_path / "my_own_model.py").write_text(source)
         sys.modules.pop("my_own_model", None)
         import my_own_model
 
-        monkeypatch.setitem(REGISTRIES["model"]._added, "mine", my_own_model.build)
+        add_part("model", "mine", my_own_model.build)
         return learning_key(scenario(prototypes={"p": {"model": "mine"}}))
 
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -300,18 +300,17 @@ class SomeEntries:
 @pytest.mark.parametrize(
     "policy", [{"kind": "uniform", "strategy": "mine"}, {"arms_from": "a-run"}]
 )
-def test_a_strategy_that_only_a_policy_names_counts(policy, monkeypatch):
+def test_a_strategy_that_only_a_policy_names_counts(policy, add_part):
     def of(part):
-        monkeypatch.setitem(REGISTRIES["compressor"]._added, "mine", part)
+        add_part("compressor", "mine", part)
         return learning_key(scenario(policy=policy))
 
     assert of(FirstEntries) == of(FirstEntries)
     assert of(FirstEntries) != of(SomeEntries)
 
 
-def test_a_part_registered_by_its_place_is_not_built_in(monkeypatch):
-    monkeypatch.setattr(REGISTRIES["model"], "_added", {})
-    register("model", "placed", f"{__name__}:FirstEntries")
+def test_a_part_registered_by_its_place_is_not_built_in(add_part):
+    add_part("model", "placed", f"{__name__}:FirstEntries")
     assert REGISTRIES["model"].origin("placed") == "registered"
     assert REGISTRIES["model"].get("placed") is FirstEntries
     assert part_digests(scenario(prototypes={"p": {"model": "placed"}})).keys() == {"model placed"}

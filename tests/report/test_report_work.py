@@ -10,7 +10,7 @@ sys.path.append(str(Path(__file__).parents[1] / "sim"))
 import sim_worlds as sim
 from test_sim_methods import MadeUp, device
 
-from simfed.ground.registry import REGISTRIES, register
+from simfed.ground.registry import register, registry
 from simfed.net import Star
 from simfed.report.gantt import gantt_figure
 from simfed.report.page_timeline import kinds_on, legend, timeline_data
@@ -34,7 +34,7 @@ def run(tmp_path_factory):
         lambda recorder: sim.build(plain, star=star, devices=devices, recorder=recorder),
         plain,
     )
-    del REGISTRIES["method"]._added["made-up"]
+    registry("method").remove("made-up")
 
 
 def test_the_timeline_holds_them_beside_training(run):

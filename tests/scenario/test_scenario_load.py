@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.ground.errors import InputError, InputErrors
-from simfed.ground.registry import REGISTRIES, registry
+from simfed.ground.registry import registry
 from simfed.scenario import Scenario, dump_scenario, load_scenario, parse_assignment
 from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validated
 from simfed.scenario.study import load_study_file
@@ -336,7 +336,7 @@ def test_a_policy_resolved_by_an_older_version_is_read_as_it_was(tiny):
         assert old == load_scenario(tiny, {"policy": policy})
 
 
-def test_a_policy_of_ones_own_has_the_keys_of_its_constructor(tiny, monkeypatch):
+def test_a_policy_of_ones_own_has_the_keys_of_its_constructor(tiny, add_part):
     class Mine:
         learns = True
 
@@ -348,7 +348,7 @@ def test_a_policy_of_ones_own_has_the_keys_of_its_constructor(tiny, monkeypatch)
             if more.get("sum") == 0:
                 raise ValueError("the sum is 0")
 
-    monkeypatch.setitem(REGISTRIES["policy"]._added, "mine", Mine)
+    add_part("policy", "mine", Mine)
 
     def of(**options):
         return load_scenario(tiny, {"policy": {"kind": "mine", **options}})
@@ -369,11 +369,11 @@ def test_a_policy_of_ones_own_has_the_keys_of_its_constructor(tiny, monkeypatch)
     ]
 
 
-def test_a_policy_whose_keywords_cannot_be_keys_is_refused(tiny, monkeypatch):
+def test_a_policy_whose_keywords_cannot_be_keys_is_refused(tiny, add_part):
     def mine(arms, reward_range, *, kind="a"):
         raise AssertionError
 
-    monkeypatch.setitem(REGISTRIES["policy"]._added, "mine", mine)
+    add_part("policy", "mine", mine)
     assert complaints(tiny, {"policy": {"kind": "mine"}}) == [
         f"{tiny}: policy: got 'kind', expected other names for the options of policy mine: this "
         "one is taken"

@@ -7,7 +7,7 @@ import pytest
 
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.method import Method
-from simfed.ground.registry import REGISTRIES, register
+from simfed.ground.registry import register, registry
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.load import validated
 
@@ -28,7 +28,7 @@ class Tuned(Method):
 def _registered():
     register("method", "tuned", Tuned, replace=True)
     yield
-    del REGISTRIES["method"]._added["tuned"]
+    registry("method").remove("tuned")
 
 
 def scenario(**changes):

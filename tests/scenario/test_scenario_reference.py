@@ -64,14 +64,14 @@ def test_a_kind_has_a_section_with_the_keys_and_defaults_of_its_constructor():
     assert "`warmup`" not in sections()["`policy`"]
 
 
-def test_a_policy_of_ones_own_is_in_schema_and_page(monkeypatch):
+def test_a_policy_of_ones_own_is_in_schema_and_page(add_part):
     class Mine:
         """Mine alone."""
 
         def __init__(self, arms, reward_range=(-1.0, 1.0), *, depth: int = 3, mood="good"):
             pass
 
-    monkeypatch.setitem(REGISTRIES["policy"]._added, "mine", Mine)
+    add_part("policy", "mine", Mine)
     mine = scenario_schema()["$defs"]["PolicySpec.mine"]
     assert mine["properties"]["depth"] == {"default": 3, "title": "Depth", "type": "integer"}
     assert mine["properties"]["mood"]["default"] == "good"

@@ -12,7 +12,7 @@ from test_sim_clock import spans
 from simfed.device import build_processor, load_profile
 from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Method, Plan, Work
-from simfed.ground.registry import REGISTRIES, register
+from simfed.ground.registry import register, registry
 from simfed.ground.seeding import Streams
 from simfed.net import Star
 from simfed.record.summary import critical_sentences
@@ -54,7 +54,7 @@ class MadeUp(Method):
 def _registered():
     register("method", "made-up", MadeUp, replace=True)
     yield
-    del REGISTRIES["method"]._added["made-up"]
+    registry("method").remove("made-up")
 
 
 def made_up(**options):

@@ -8,7 +8,6 @@ import sim_worlds as sim
 
 from simfed.ground.contract import Evaluation, Outcome
 from simfed.ground.errors import RunFailed
-from simfed.ground.registry import REGISTRIES
 from simfed.ground.seeding import Streams
 from simfed.net import Star
 from simfed.policy import Ascend
@@ -168,7 +167,7 @@ def test_the_round_after_a_rollback_is_forced_and_costs_no_warm_up_slot():
     assert world.column("rounds", "rolled_back") == [False, True, False, False, False]
 
 
-def test_every_pull_comes_back_once_with_its_reward_or_to_void(monkeypatch):
+def test_every_pull_comes_back_once_with_its_reward_or_to_void(add_part):
     came_back = []
 
     class Watching(Ascend):
@@ -180,7 +179,7 @@ def test_every_pull_comes_back_once_with_its_reward_or_to_void(monkeypatch):
             came_back.append((pull.choice, "void"))
             super().void(pull)
 
-    monkeypatch.setitem(REGISTRIES["policy"]._added, "watching", Watching)
+    add_part("policy", "watching", Watching)
     script = {1: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}}
     build(sim.scenario(rounds=3, policy={"kind": "watching", "warmup": 1}), script).run()
     warm_up = [("warm-up", "update")] * 4

@@ -53,6 +53,11 @@ class World:
         self.data, self.kit, self.method = self.host.data, self.host.kit, self.host.method
         self.uploads = []
 
+    @property
+    def state(self):
+        """What the host keeps now, see `state_of`."""
+        return tiny.state_of(self.host)
+
     def play(self, round, clients=None):
         """One round, everybody's upload whole; the outcome."""
         chosen = range(self.scenario.client_count) if clients is None else clients

@@ -98,9 +98,9 @@ def test_rounds_are_those_by_hand_with_a_client_that_was_away():
     models, mean, feedback, losses = by_hand(world, cohorts)
     close = {"rtol": 2e-5, "atol": 2e-6}
     for c, model in models.items():
-        torch.testing.assert_close(world.host._own[c]["weights"], tiny.flat(model), **close)
-        torch.testing.assert_close(world.host._server["feedback"][str(c)], feedback[c], **close)
-    torch.testing.assert_close(world.host._server["mean"], mean, **close)
+        torch.testing.assert_close(world.state.own[c]["weights"], tiny.flat(model), **close)
+        torch.testing.assert_close(world.state.server["feedback"][str(c)], feedback[c], **close)
+    torch.testing.assert_close(world.state.server["mean"], mean, **close)
     for outcome, loss in zip(outcomes, losses, strict=True):
         assert outcome.losses["small"]["discriminator_loss"] == pytest.approx(loss, rel=1e-5)
     last = [divergence(mean, u.values["logits"]).item() for u in world.uploads]
@@ -112,7 +112,7 @@ def test_rounds_are_those_by_hand_with_a_client_that_was_away():
 def test_the_feedback_points_to_where_the_discriminator_errs_more():
     world = tiny.World(scenario())
     world.play(1)
-    net, state = world.method.discriminator(world.kit.setting), world.host._server
+    net, state = world.method.discriminator(world.kit.setting), world.state.server
     for upload in world.uploads:
         client, z = upload.task.client, upload.values["logits"]
         whose = torch.full((PUBLIC,), client)

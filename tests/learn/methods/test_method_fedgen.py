@@ -108,16 +108,16 @@ def test_rounds_are_those_by_hand(share):
     world = tiny.World(tiny.scenario({**KIND, "share": share}, rounds=3, **label))
     outcomes = [world.play(round) for round in (1, 2, 3)]
     server, local, net, losses = by_hand(world, 3, share == "head")
-    state = world.host._server
+    state = world.state.server
     close = {"rtol": 1e-5, "atol": 1e-6}
     torch.testing.assert_close(state["generator"], tiny.flat(net), **close)
     if share == "model":
         torch.testing.assert_close(state["models"]["small"]["weights"], server, **close)
-        assert not any(world.host._own.values())
+        assert not any(world.state.own.values())
     else:
         torch.testing.assert_close(state["head"], server[-HEAD:], **close)
         for c, weights in local.items():
-            torch.testing.assert_close(world.host._own[c]["weights"], weights, **close)
+            torch.testing.assert_close(world.state.own[c]["weights"], weights, **close)
     for outcome, loss in zip(outcomes, losses, strict=True):
         assert outcome.shared_loss["small"] == pytest.approx(loss, rel=1e-5)
     world.close()

@@ -134,9 +134,9 @@ def test_rounds_and_bytes_are_those_by_hand_with_a_client_that_was_away():
     assert up == up_by_hand
     assert down == down_by_hand
     close = {"rtol": 1e-5, "atol": 2e-6}
-    torch.testing.assert_close(world.host._server["weights"], student, **close)
+    torch.testing.assert_close(world.state.server["weights"], student, **close)
     for c, teacher in teachers.items():
-        kept = world.host._own[c]["teacher"]["weights"]
+        kept = world.state.own[c]["teacher"]["weights"]
         torch.testing.assert_close(kept, tiny.flat(teacher), **close)
     # who was away was sent both merges, not the student
     assert max(n for r, _, n in down if r > 1) < len(student)
@@ -151,7 +151,7 @@ def test_a_client_whose_upload_was_lost_is_sent_what_it_then_lacks():
     world.host.discard(uploads[0])
     world.host.merge(2, uploads[1:])
     world.play(3)
-    common = [world.host._own[c]["student"] for c in range(3)]
+    common = [world.state.own[c]["student"] for c in range(3)]
     torch.testing.assert_close(common[0], common[1], rtol=0, atol=1e-6)
     world.close()
 

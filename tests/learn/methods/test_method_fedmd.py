@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from engine_worlds import state_of
 from textbook import (
     TWO,
     Textbook,
@@ -75,7 +76,7 @@ def test_late_answers_are_about_the_samples_that_were_asked():
     both = [place for place in asked[0] if place in asked[1]]
     only = next(place for place in asked[0] if place not in asked[1])
     assert_close(consensus[only], late[asked[0].index(only)])
-    own = workload.kit.logits("a", workload._own[2], workload.kit.public(3))
+    own = workload.kit.logits("a", state_of(workload).own[2], workload.kit.public(3))
     now = own[asked[1].index(both[0])]
     assert_close(consensus[both[0]], (late[asked[0].index(both[0])] + now) / 2)
     workload.close()
@@ -100,8 +101,7 @@ def test_compressed_answers_have_no_residual():
     upload = workload.execute(workload.task(3, 0), Choice("top-k", 30))
     upload.uplink_bytes()
     assert set(last.uplink_bytes.values()) == {upload.uplink_bytes()}
-    workload._work()
-    whole = workload.kit.logits("a", workload._own[0], workload.kit.public(4))
+    whole = workload.kit.logits("a", state_of(workload).own[0], workload.kit.public(4))
     kept = upload.values["logits"]
     assert int((kept != 0).sum()) == 30
     assert_close(kept[kept != 0], whole[kept != 0])

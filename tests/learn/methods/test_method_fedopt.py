@@ -1,7 +1,10 @@
 """FedOpt against the paper's algorithm, written out."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from engine_worlds import state_of
 from textbook import ONE, TWO, Textbook, arrival, assert_close, flat, played, scenario, with_weights
 
 from simfed.ground.errors import InputError
@@ -54,13 +57,15 @@ def test_momentum_without_memory_at_rate_one_is_averaging():
 def test_a_prototype_without_arrivals_keeps_weights_and_moments():
     made = scenario("fedopt", prototypes=TWO, rounds=1)
     workload, _ = played(made)
-    server = workload.method.merge(workload.kit, workload._server, [], 2)[0]
-    assert server["b"] is workload._server["b"]
+    before = state_of(workload).server
+    after = workload.method.merge(workload.kit, before, [], 2)[0]
+    assert after["b"] is before["b"]
 
 
 def test_late_updates_weigh_what_the_server_mode_says():
     method = FedOpt(optimizer="momentum", beta1=0.0)
-    server = {"a": method._first({"weights": torch.zeros(3), "buffers": torch.zeros(0)})}
+    model = {"weights": torch.zeros(3), "buffers": torch.zeros(0)}
+    server = method.begin(SimpleNamespace(prototypes=["a"], initial={"a": model}.get))
     values = [{"update": torch.full((3,), x), "buffers": torch.zeros(0)} for x in (1.0, 5.0)]
     arrivals = [arrival(values[0]), arrival(values[1], client=1, staleness=1, weight=1 / 3)]
     after, _ = method.merge(None, server, arrivals, 1)

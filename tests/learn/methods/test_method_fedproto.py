@@ -59,10 +59,10 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
 def compare(world, models, known):
     for c, model in models.items():
         torch.testing.assert_close(
-            world.host._own[c]["weights"], tiny.flat(model), rtol=1e-5, atol=1e-6
+            world.state.own[c]["weights"], tiny.flat(model), rtol=1e-5, atol=1e-6
         )
     means = torch.stack([known[j] for j in sorted(known)])
-    torch.testing.assert_close(world.host._server["means"], means, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(world.state.server["means"], means, rtol=1e-5, atol=1e-6)
 
 
 def test_three_rounds_are_those_by_hand():
@@ -89,7 +89,7 @@ def test_widths_that_differ_are_projected(projection):
     if trained:
         assert not torch.equal(adapters[2], drawn)
         for c, adapter in adapters.items():
-            kept = world.host._own[c]["adapter"]
+            kept = world.state.own[c]["adapter"]
             torch.testing.assert_close(kept, adapter.flatten(), rtol=1e-5, atol=1e-6)
     world.close()
 
@@ -101,12 +101,12 @@ def test_the_nearest_mean_is_the_one_of_least_distance(kind, projection):
     option = {"kind": kind, "projection": projection, "predict": "nearest-mean"}
     world = tiny.World(tiny.scenario(option, mixed=True))
     world.play(1)
-    sent = world.host._server
+    sent = world.state.server
     outcome = world.play(2)
     x, labels = world.data.test_samples, world.data.test_labels
     right = []
     for c in range(3):
-        own = world.host._own[c]
+        own = world.state.own[c]
         who = world.host.tasks.who(c)
         e = world.kit.embeddings(world.prototype(c), own, x)
         if "adapter" in own:
@@ -116,7 +116,7 @@ def test_the_nearest_mean_is_the_one_of_least_distance(kind, projection):
             e = e @ (drawn / 42**0.5).T
         far = torch.stack([(e - mean).square().sum(1) for mean in sent["means"]], 1)
         far[:, sent["known"] == 0] = torch.inf
-        evaluated = world.method.model(world.host._server, own, who)
+        evaluated = world.method.model(world.state.server, own, who)
         answers = world.kit.logits(world.prototype(c), evaluated, x).argmax(1)
         assert torch.equal(answers, far.argmin(1))
         right.append(float((answers == labels).double().mean()))
@@ -134,7 +134,7 @@ def test_how_a_client_is_evaluated_changes_nothing_that_it_learns():
     assert head[0] == nearest[0]
     assert head[1] != nearest[1]
     for c in range(3):
-        assert torch.equal(*(world.host._own[c]["weights"] for world in worlds))
+        assert torch.equal(*(world.state.own[c]["weights"] for world in worlds))
     for world in worlds:
         world.close()
 
@@ -148,9 +148,9 @@ def test_a_class_without_an_arrival_keeps_its_mean_and_the_shared_loss_is_the_di
     }
     world = tiny.World(tiny.scenario(ONE, clients=4, **label))
     world.play(1)
-    before = world.host._server["means"].clone()
+    before = world.state.server["means"]
     outcome = world.play(2, clients=[0])
-    after, counts = world.host._server["means"], world.uploads[0].values["counts"]
+    after, counts = world.state.server["means"], world.uploads[0].values["counts"]
     assert 0 < int((counts == 0).sum()) < 4
     assert torch.equal(after[counts == 0], before[counts == 0])
     # alone, a client's means are the global ones
@@ -190,7 +190,7 @@ def test_compressed_means_are_chosen_by_the_policy():
     assert upload.uplink_bytes() == 10 * 4 + 10 + 4 * 4
     world.host.merge(1, [upload])
     assert int((upload.values["means"] != 0).sum()) == 10
-    assert not world.host._residuals.used
+    assert not world.state.residuals
     world.close()
 
 

@@ -76,7 +76,7 @@ def test_prototypes_are_those_by_hand(most):
     for round in (1, 2):
         outcome = world.play(round)
         expected = hand.merge(world.uploads, round, most)
-        torch.testing.assert_close(world.host._server["means"], expected, rtol=1e-5, atol=2e-6)
+        torch.testing.assert_close(world.state.server["means"], expected, rtol=1e-5, atol=2e-6)
         assert set(outcome.losses["large"]) == {"distance", "contrastive_loss"}
     world.close()
 
@@ -85,7 +85,7 @@ def test_clients_are_pulled_to_what_was_sent():
     """The second round's step by hand, towards the trained prototypes."""
     world = tiny.World(tiny.scenario(KIND, clients=2))
     world.play(1)
-    sent, before = world.host._server["means"], world.host._own[0]["weights"].clone()
+    sent, before = world.state.server["means"], world.state.own[0]["weights"]
     model = world.module("small")
     torch.nn.utils.vector_to_parameters(before, model.parameters())
     for x, y in world.batches(0, 2):
@@ -94,7 +94,7 @@ def test_clients_are_pulled_to_what_was_sent():
         tiny.step(model, F.cross_entropy(model.fc3(e), y) + sum(apart) / len(apart))
     world.play(2)
     torch.testing.assert_close(
-        world.host._own[0]["weights"], tiny.flat(model), rtol=1e-5, atol=1e-6
+        world.state.own[0]["weights"], tiny.flat(model), rtol=1e-5, atol=1e-6
     )
     world.close()
 

@@ -8,7 +8,6 @@ from textbook import played, scenario
 from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts
 from simfed.experiment.running import run
-from simfed.ground.registry import REGISTRIES
 from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.verify.audit import verify
@@ -50,9 +49,9 @@ class EachField(Policy):
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch):
+def registered(add_part):
     """For these tests alone: others play every policy that there is."""
-    monkeypatch.setitem(REGISTRIES["policy"]._added, "each-field", EachField)
+    add_part("policy", "each-field", EachField)
 
 
 def world(method, **changes):

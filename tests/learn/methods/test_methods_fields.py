@@ -8,7 +8,6 @@ from textbook import data_of, played, scenario
 
 from simfed.compress.choice import Choice
 from simfed.ground.method import Field, Size, Who
-from simfed.ground.registry import REGISTRIES
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fedprox import FedProx
@@ -38,9 +37,9 @@ class Renamed(FedProx):
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch):
+def registered(add_part):
     """For these tests alone: others play every method that there is."""
-    monkeypatch.setitem(REGISTRIES["method"]._added, "renamed", Renamed)
+    add_part("method", "renamed", Renamed)
 
 
 def test_a_field_of_any_name_that_is_the_model_has_its_layers():

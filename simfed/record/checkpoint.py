@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.record import files
 from simfed.record.digest import digest_of, file_digest
 from simfed.record.recorder import DamagedSegment, Recorder
@@ -39,7 +41,7 @@ _NEWEST, _EARLIER = "state.json", "earlier.json"
 _LARGEST_OLDER_BYTES = 16 * 2**20
 """Larger states are not kept for long: there are as many as the run's rounds have binary digits."""
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Checkpoint:
 
     round: int
     """Rounds done."""
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Plain]
     """JSON-able state of each part, by the part's name."""
     arrays: Arrays
 
@@ -58,13 +60,16 @@ class Loaded:
     """A checkpoint that was found whole."""
 
     checkpoint: Checkpoint
-    segments: Mapping[str, Any]
+    segments: Mapping[str, Plain]
     """The recorder's state."""
     name: str
     """The file that holds it."""
     warning: str | None = None
     """Which newer checkpoint was passed over, and why."""
 
+
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
+"""What reading a state raises that is no state."""
 
 _BEGINNING = Loaded(Checkpoint(0, {}, {}), {}, "")
 """Of a run: no rounds are done, and no rows are recorded."""
@@ -103,7 +108,7 @@ class CheckpointFolder:
             "segments": recorder.state(),
             "facts": checkpoint.facts,
         }
-        with files.made(self.path / _NEWEST, _sealed(state)):
+        with files.named_after(self.path / _NEWEST, _sealed(state)):
             if (self.path / _NEWEST).exists():
                 self._keep_as_older()
                 os.replace(self.path / _NEWEST, self.path / _EARLIER)
@@ -168,11 +173,11 @@ class CheckpointFolder:
 
     def damages(self) -> list[InputError]:
         """What is wrong with the states and arrays that are kept of a finished run."""
-        return [found for found in self._of_finished() if isinstance(found, InputError)]
+        return [state for state in self._of_finished() if isinstance(state, InputError)]
 
     def kept(self) -> list[Checkpoint]:
         """The whole states of a finished run, the last one first."""
-        return [found for found in self._of_finished() if isinstance(found, Checkpoint)]
+        return [state for state in self._of_finished() if isinstance(state, Checkpoint)]
 
     def _of_finished(self) -> Iterator[Checkpoint | InputError]:
         for name in (_NEWEST, _EARLIER):
@@ -206,9 +211,7 @@ class CheckpointFolder:
                 recorder.check(state["segments"])
             checkpoint = Checkpoint(int(state["round"]), state["facts"], load_file(arrays))
             return Loaded(checkpoint, state["segments"], name)
-        except (
-            ValueError, LookupError, TypeError, AttributeError, OverflowError, SafetensorError
-        ) as error:  # fmt: skip
+        except (*_MALFORMED, SafetensorError) as error:
             raise _damaged(path, f"{type(error).__name__}: {error}") from error
         except OSError as error:
             raise _damaged(path, error.strerror or str(error)) from error
@@ -275,7 +278,7 @@ def _put_arrays(path: Path, arrays: Arrays) -> str:
     return digest
 
 
-def _sealed(state: Mapping[str, Any]) -> str:
+def _sealed(state: Mapping[str, Plain]) -> str:
     """JSON with a digest of the rest as its last key."""
     return json.dumps({**state, "digest": digest_of(state)})
 

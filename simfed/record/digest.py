@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from simfed.ground.plain import Plain
 from simfed.record.schema import (
     ADDED_COLUMNS,
     FORMAT,
@@ -40,7 +42,7 @@ __all__ = [
 ]
 
 
-def digest_of(value: Any) -> str:
+def digest_of(value: Plain) -> str:
     """A hash of plain values; the order of keys counts, as that of prototypes does in a run."""
     return digest_of_text(json.dumps(value))
 
@@ -52,11 +54,11 @@ def digest_of_text(text: str) -> str:
 
 def file_digest(path: Path) -> str:
     """A hash of a file's content."""
-    found = hashlib.blake2b(digest_size=16)
+    running = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):
-            found.update(block)
-    return found.hexdigest()
+            running.update(block)
+    return running.hexdigest()
 
 
 def folder_digest(folder: Path) -> str:
@@ -73,7 +75,7 @@ def folder_digest(folder: Path) -> str:
     )
 
 
-def manifest_digest(manifest: Mapping[str, Any]) -> str:
+def manifest_digest(manifest: Mapping[str, Plain]) -> str:
     """A hash of everything in a manifest but itself."""
     return digest_of({key: value for key, value in manifest.items() if key != "digest"})
 
@@ -109,11 +111,11 @@ class Fingerprint:
         beyond the schema are the method's own losses."""
         if table in OPTIONAL_TABLES and not len(piece):
             return
-        known = {column.name: column for column in columns(table)}
+        declared = {column.name: column for column in columns(table)}
         added = ADDED_COLUMNS.get(table, ())
         self._telling |= any(_says_something(piece, name) for name in added)
         for name in piece.column_names:
-            column = known.get(name) or Column(name, "float64", True, "")
+            column = declared.get(name) or Column(name, "float64", True, "")
             running = self._columns.setdefault((table, name), _ColumnHash(column))
             for chunk in piece.column(name).chunks:
                 running.add(chunk)
@@ -169,7 +171,7 @@ class _ColumnHash:
 
 
 def _valid_bytes(chunk: pa.Array) -> bytes:
-    valid: np.ndarray[Any, Any] = chunk.is_valid().to_numpy(zero_copy_only=False)
+    valid: NDArray[Any] = chunk.is_valid().to_numpy(zero_copy_only=False)
     return valid.astype(np.uint8).tobytes()
 
 
@@ -178,7 +180,7 @@ def _number_bytes(chunk: pa.Array) -> bytes:
 
     if pa.types.is_boolean(chunk.type):
         chunk = chunk.cast(pa.uint8())
-    values: np.ndarray[Any, Any] = chunk.fill_null(0).to_numpy(zero_copy_only=False)
+    values: NDArray[Any] = chunk.fill_null(0).to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f":
         # one not-a-number: its sign and payload depend on the processor that made it
         values = np.where(np.isnan(values), np.nan, values).astype("<f8")

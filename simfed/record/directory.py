@@ -15,9 +15,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 from simfed.record import aside, files
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
@@ -43,7 +44,7 @@ class RunDirectory:
     wherever another process could have the same idea.
     """
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Path, manifest: dict[str, Plain]) -> None:
         self.path = path
         self.manifest = manifest
         self.warnings: list[str] = []
@@ -59,7 +60,7 @@ class RunDirectory:
         path: str | os.PathLike[str],
         *,
         scenario_yaml: str,
-        manifest: Mapping[str, Any],
+        manifest: Mapping[str, Plain],
         overwrite: bool = False,
         beside: Mapping[str, bytes] | None = None,
     ) -> RunDirectory:
@@ -72,17 +73,15 @@ class RunDirectory:
         path = Path(path)
         beside = beside or {}
         _refuse_others(path, overwrite)
-        made = cls(
-            path,
-            {
-                "format": FORMAT,
-                "id": uuid.uuid4().hex,
-                **manifest,
-                "scenario_sha256": scenario_digest(scenario_yaml),
-                "files": {name: sha256(content) for name, content in beside.items()},
-                "status": "running",
-            },
-        )
+        whole_manifest = {
+            "format": FORMAT,
+            "id": uuid.uuid4().hex,
+            **manifest,
+            "scenario_sha256": scenario_digest(scenario_yaml),
+            "files": {name: sha256(content) for name, content in beside.items()},
+            "status": "running",
+        }
+        run = cls(path, whole_manifest)
         with _writing(path):
             path.mkdir(parents=True, exist_ok=True)
             if _look_into(path) != "nothing":
@@ -90,15 +89,13 @@ class RunDirectory:
             else:
                 aside.clear(path)  # of a beginning that was killed
             try:
-                made._put_manifest()
-                for name, content in beside.items():
-                    (path / name).parent.mkdir(parents=True, exist_ok=True)
-                    (path / name).write_bytes(content)
+                run._put_manifest()
+                _write_beside(path, beside)
                 files.put_text(path / "scenario.yaml", scenario_yaml)  # now the run has begun
             except BaseException:
-                made.abandon()
+                run.abandon()
                 raise
-        return made
+        return run
 
     @classmethod
     def resume(
@@ -108,7 +105,7 @@ class RunDirectory:
         scenario_yaml: str,
         mode: str,
         device: str = "cpu",
-        manifest: Mapping[str, Any] | None = None,
+        manifest: Mapping[str, Plain] | None = None,
         beside: Mapping[str, bytes] | None = None,
     ) -> RunDirectory | None:
         """The run in the folder, finished or not, and None where none has begun.
@@ -127,25 +124,22 @@ class RunDirectory:
         _refuse_other_scenario(path, scenario_yaml)
         for key, now in (("mode", mode), ("device", device)):
             if begun.get(key, now) != now:  # on another device the last bits would be others
-                what = (
-                    f"a {begun[key]} run" if key == "mode" else f"a run that learns on {begun[key]}"
-                )
-                raise InputError(f"{what}, as it began", where=str(path), got=now)
-        for key in _SAME if manifest is not None else ():
-            if key in begun and manifest is not None and begun[key] != manifest[key]:
-                raise InputError(
-                    f"the {key} that this run began with, {begun[key]}", where=str(path),
-                    got=manifest[key],
-                )  # fmt: skip
+                kind = "a {} run" if key == "mode" else "a run that learns on {}"
+                allowed = f"{kind.format(begun[key])}, as it began"
+                raise InputError(allowed, where=str(path), got=now)
+        for key in _SAME:
+            if manifest is not None and begun.get(key, manifest[key]) != manifest[key]:
+                allowed = f"the {key} that this run began with, {begun[key]}"
+                raise InputError(allowed, where=str(path), got=manifest[key])
         for name, content in (beside or {}).items():
             if name in begun.get("files", {}) and sha256(content) != begun["files"][name]:
                 raise InputError(
                     where=str(path / name),
                     problem=f"another {Path(name).name} is in use than this run began with",
                 )
-        found = cls(path, begun)
-        if found.finished:
-            return found
+        run = cls(path, begun)
+        if run.finished:
+            return run
         if not is_of_this_version(begun):
             raise InputError(
                 "the version that began it",
@@ -153,15 +147,15 @@ class RunDirectory:
                 problem=f"simfed {begun['versions']['simfed']} began this run, this is {VERSION}",
                 hint="--overwrite begins the run again",
             )
-        found.manifest["status"] = "running"
-        found.manifest.pop("reason", None)
-        found._beside = dict(beside or {})
+        run.manifest["status"] = "running"
+        run.manifest.pop("reason", None)
+        run._beside = dict(beside or {})
         if manifest is not None:
-            found.warnings += differences(begun.get("versions", {}), manifest["versions"])
-        found._loaded = found._checkpoints.load(found.recorder())
-        if found._loaded is not None and found._loaded.warning is not None:
-            found.warnings.append(found._loaded.warning)
-        return found
+            run.warnings += differences(begun.get("versions", {}), manifest["versions"])
+        run._loaded = run._checkpoints.load(run.recorder())
+        if run._loaded is not None and run._loaded.warning is not None:
+            run.warnings.append(run._loaded.warning)
+        return run
 
     @property
     def finished(self) -> bool:
@@ -173,9 +167,7 @@ class RunDirectory:
         with _writing(self.path):
             files.sweep(self.path)
             self._checkpoints.sweep()
-            for name, content in self._beside.items():  # its copies may be damaged
-                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-                (self.path / name).write_bytes(content)
+            _write_beside(self.path, self._beside)  # its copies may be damaged
             self.manifest["warnings"] = [*self.manifest.get("warnings", []), *self.warnings]
             self._put_manifest()
 
@@ -224,7 +216,7 @@ class RunDirectory:
         self._put_manifest(status=status, reason=reason)
 
     def finish(
-        self, recorder: Recorder, *, manifest: Mapping[str, Any], summary: Mapping[str, Any]
+        self, recorder: Recorder, *, manifest: Mapping[str, Plain], summary: Mapping[str, Plain]
     ) -> str:
         """Write the tables, the summary and, last, the manifest; give the fingerprint.
 
@@ -254,7 +246,7 @@ class RunDirectory:
             self._checkpoints.delete_older()
         shutil.rmtree(self._checkpoints.path / "segments", ignore_errors=True)
 
-    def _put_manifest(self, **changes: Any) -> None:
+    def _put_manifest(self, **changes: Plain) -> None:
         manifest = {**self.manifest, **changes}
         manifest["digest"] = manifest_digest(manifest)
         files.put_json(self.path / "manifest.json", manifest)
@@ -283,16 +275,22 @@ def reserved(
     """
     path = Path(path)
     _refuse_others(path, overwrite or resume)
-    made = not path.exists()
+    is_new = not path.exists()
     with contextlib.ExitStack() as stack:
         with _writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            if made:
+            if is_new:
                 stack.callback(_delete_if_empty, path)
             stack.enter_context(held(path, "run folder"))
             aside.recover(path)
         _refuse_others(path, overwrite or resume)  # now nobody else can change the answer
         yield
+
+
+def _write_beside(folder: Path, beside: Mapping[str, bytes]) -> None:
+    for name, content in beside.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
 
 
 def _delete_if_empty(path: Path) -> None:
@@ -324,17 +322,15 @@ def _look_into(path: Path) -> Literal["nothing", "a run"]:
     inside = [inner for inner in path.iterdir() if not _is_left_over(inner)]
     if not inside:
         return "nothing"
+    problem = "a folder with other files in it"
+    refusal = InputError("a new or empty folder", where=str(path), problem=problem)
     if not (path / "manifest.json").is_file():
-        raise InputError(
-            "a new or empty folder", where=str(path), problem="a folder with other files in it"
-        )
+        raise refusal
     try:
         begun = read_manifest(path)["status"] == "finished"
     except InputError:
         if not (path / "scenario.yaml").is_file():  # another program's manifest
-            raise InputError(
-                "a new or empty folder", where=str(path), problem="a folder with other files in it"
-            ) from None
+            raise refusal from None
         return "a run"
     begun = begun or (path / "scenario.yaml").exists() or (path / "checkpoint").exists()
     return "a run" if begun else "nothing"
@@ -355,7 +351,7 @@ def _refuse_others(path: Path, allowed: bool) -> None:
         )
 
 
-def _read_whole_manifest(path: Path) -> dict[str, Any]:
+def _read_whole_manifest(path: Path) -> dict[str, Plain]:
     where = path / "manifest.json"
     try:
         manifest = read_manifest(path)
@@ -377,10 +373,8 @@ def _refuse_other_scenario(path: Path, scenario_yaml: str) -> None:
         )
     begun = where.read_bytes()
     if begun != scenario_yaml.encode():
-        raise InputError(
-            "the scenario that this run began with", where=str(where),
-            got=_first_difference(begun.decode(errors="replace"), scenario_yaml),
-        )  # fmt: skip
+        difference = _first_difference(begun.decode(errors="replace"), scenario_yaml)
+        raise InputError("the scenario that this run began with", where=str(where), got=difference)
 
 
 def _write_table(path: Path, name: str, recorder: Recorder, running: Fingerprint) -> None:

@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-__all__ = ["is_partial", "made", "put", "put_json", "put_text", "sweep"]
+from simfed.ground.plain import Plain
+
+__all__ = ["is_partial", "named_after", "put", "put_json", "put_text", "sweep"]
 
 _PARTIAL = ".partial-"
 
@@ -26,8 +27,8 @@ def put(path: Path, write: Callable[[Path], object]) -> None:
 
 
 @contextmanager
-def made(path: Path, text: str) -> Iterator[None]:
-    """Write text, have it on the disk, and give it its name after the body of the `with`."""
+def named_after(path: Path, text: str) -> Iterator[None]:
+    """Write text and have it on the disk; the file gets its name after the body of the `with`."""
     temporary = path.with_name(f"{_PARTIAL}{path.name}")
     try:
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
@@ -43,11 +44,11 @@ def made(path: Path, text: str) -> Iterator[None]:
 
 def put_text(path: Path, text: str) -> None:
     """Write text, and have it on the disk before it gets its name."""
-    with made(path, text):
+    with named_after(path, text):
         pass
 
 
-def put_json(path: Path, value: Any) -> None:
+def put_json(path: Path, value: Plain) -> None:
     """Write plain values as readable JSON; floats read back to the same floats."""
     put_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 

@@ -19,23 +19,23 @@ LOCK = ".lock"
 
 
 class Held(InputError):
-    """Somebody else is writing there."""
+    """A folder cannot be locked: another process holds its lock; the message names it."""
 
 
 @contextmanager
 def held(folder: Path, what: str, hint: str | None = None) -> Iterator[None]:
-    """Hold the folder, which is there.
+    """Lock an existing folder for the body of the `with`.
 
-    However the process ends, the lock ends with it. On a file system without locks nobody is kept
-    out. Raises: `Held` that says who holds it (`what` is what the folder holds, "run" say; `hint`
-    what to do about it); `OSError` where nothing can be written.
+    The lock ends with the process, however that ends. On a file system without locks nobody is kept
+    out. `what` the folder holds ("run", say) and a `hint` are for the message. Raises: `Held` where
+    another process has the lock; `OSError` where nothing can be written.
     """
-    file = _taken(folder / LOCK, what, hint)
+    file = _lock(folder / LOCK, what, hint)
     try:
         yield
     finally:
         (folder / LOCK).unlink(missing_ok=True)
-        _flock(file, fcntl.LOCK_UN)  # said aloud: a forked process may still have the file open
+        _flock(file, fcntl.LOCK_UN)  # a forked process may still have the file open
         file.close()
 
 
@@ -51,7 +51,7 @@ def is_held(folder: Path) -> bool:
     return False
 
 
-def _taken(path: Path, what: str, hint: str | None) -> TextIO:
+def _lock(path: Path, what: str, hint: str | None) -> TextIO:
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -62,8 +62,10 @@ def _taken(path: Path, what: str, hint: str | None) -> TextIO:
             file.close()
             raise Held(
                 f"a {what} that nobody else is writing",
-                where=str(path.parent), got=f"one held by {holder}", hint=hint,
-            ) from None  # fmt: skip
+                where=str(path.parent),
+                got=f"one held by {holder}",
+                hint=hint,
+            ) from None
         if _is_still(path, file):
             file.truncate(0)
             file.write(f"process {os.getpid()} on {platform.node()}\n")

@@ -6,8 +6,8 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
-from typing import Any
 
+from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 from simfed.native import who_computes_layers
 
@@ -16,9 +16,9 @@ __all__ = ["differences", "is_of_this_version", "oddities", "versions"]
 _PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas", "networkx")
 
 _EVERY = {
-    "format", "id", "name", "mode", "device", "seed", "versions", "network", "warnings",
-    "scenario_sha256", "files", "status", "fingerprint", "digest", "wall_s", "workers",
-}  # fmt: skip
+    *("format", "id", "name", "mode", "device", "seed", "versions", "network", "warnings"),
+    *("scenario_sha256", "files", "status", "fingerprint", "digest", "wall_s", "workers"),
+}
 _OF_SCENARIO = _EVERY | {"models", "classes", "data", "profiles", "learning_wall_s"}
 _KEYS = {
     "full": _OF_SCENARIO,
@@ -33,14 +33,14 @@ _NOT_ALWAYS = {"opened"}
 def versions() -> dict[str, str]:
     """simfed's version, Python's, those of the packages a run rests on, the platform, and who
     computes layers."""
-    found = {"simfed": VERSION, "python": platform.python_version()}
+    installed = {"simfed": VERSION, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:  # torch may be left out for time-only runs
             continue
     built = {"platform": f"{sys.platform} {platform.machine()}", "layers": who_computes_layers()}
-    return {**found, **built}
+    return {**installed, **built}
 
 
 def differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -56,13 +56,13 @@ def differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     ]
 
 
-def is_of_this_version(manifest: Mapping[str, Any]) -> bool:
+def is_of_this_version(manifest: Mapping[str, Plain]) -> bool:
     """Whether a run was made by this version of simfed, or does not say by which."""
     made_by = manifest.get("versions")
     return not isinstance(made_by, dict) or made_by.get("simfed", VERSION) == VERSION
 
 
-def oddities(manifest: Mapping[str, Any]) -> list[str]:
+def oddities(manifest: Mapping[str, Plain]) -> list[str]:
     """What the manifest of a finished run says as none does: a sentence each.
 
     Of a run of another version keys may be missing, and others be there.
@@ -92,30 +92,29 @@ _PARTS = ("simulation", "recording")
 _LEARNS = ("full", "time-only", "deployed")
 
 
-def _is_hex(length: int) -> Callable[[Any], bool]:
+def _is_hex(length: int) -> Callable[[Plain], bool]:
     return lambda value: (
         isinstance(value, str) and len(value) == length and set(value) <= set("0123456789abcdef")
     )
 
 
-def _are_seconds(value: Any) -> bool:
+def _are_seconds(value: Plain) -> bool:
     return isinstance(value, dict) and all(
         isinstance(seconds, (int, float)) and seconds >= 0 for seconds in value.values()
     )
 
 
-def _are_texts(value: Any) -> bool:
+def _are_texts(value: Plain) -> bool:
     texts = value.values() if isinstance(value, dict) else value
     return isinstance(value, (dict, list)) and all(isinstance(text, str) for text in texts)
 
 
-_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+_FORMS: dict[str, tuple[str, Callable[[Plain], bool]]] = {
     "id": ("32 hexadecimal digits", _is_hex(32)),
     "device": ("cpu or cuda", lambda value: value in ("cpu", "cuda")),
     "versions": (
         "a mapping of packages to versions",
-        lambda value: isinstance(value, dict) and {"simfed", "python"} <= value.keys()
-        and _are_texts(value),
+        lambda value: _are_texts(value) and {"simfed", "python"} <= set(value),
     ),
     "warnings": ("a list of sentences", lambda v: isinstance(v, list) and _are_texts(v)),
     "files": ("a mapping of files to digests", lambda v: isinstance(v, dict) and _are_texts(v)),
@@ -125,5 +124,5 @@ _FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "learning_wall_s": ("a mapping of activities to seconds", _are_seconds),
     "workers": ("a number of processes", lambda v: isinstance(v, int) and v >= 0),
-}  # fmt: skip
+}
 """Key → what it is, and whether a value is that."""

@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.record.schema import (
     ADDED_COLUMNS,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "open_run", "read_manifest"]
 
+Row: TypeAlias = tuple[Plain, ...]
+"""Of a table: the values of some of its columns."""
+
 
 class Run:
     """A finished run: `run.rounds`, `run.participations`, … are `pandas.DataFrame`s, read on first
@@ -45,8 +49,8 @@ class Run:
         self,
         *,
         path: Path | None,
-        manifest: dict[str, Any],
-        summary: dict[str, Any],
+        manifest: dict[str, Plain],
+        summary: dict[str, Plain],
         scenario_yaml: str,
         read_table: Callable[[str], pa.Table],
     ) -> None:
@@ -76,7 +80,7 @@ class Run:
         return "measured" if self.manifest.get("mode") == "deployed" else "simulated"
 
     @cached_property
-    def scenario(self) -> dict[str, Any]:
+    def scenario(self) -> dict[str, Plain]:
         """The resolved scenario as plain values."""
         from simfed.ground.reading import parse_yaml
 
@@ -167,20 +171,20 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     path = Path(path)
     manifest = read_manifest(path)
     if manifest["status"] != "finished":
-        known = [reason] if (reason := manifest.get("reason")) else []
-        if not any("--resume" in sentence for sentence in known):
-            known.append("--resume goes on with it")
+        reason = str(manifest.get("reason") or "")
+        hints = [reason] if "--resume" in reason else [reason, "--resume goes on with it"]
         raise InputError(
             "a finished run",
             where=str(path),
             problem=f"its status is {manifest['status']}",
-            hint="; ".join(known),
+            hint="; ".join(filter(None, hints)),
         )
     if not isinstance(manifest.get("fingerprint"), str):
         raise InputError(
-            "the fingerprint of a finished run", where=str(path / "manifest.json"),
+            "the fingerprint of a finished run",
+            where=str(path / "manifest.json"),
             got=manifest.get("fingerprint"),
-        )  # fmt: skip
+        )
     tables = [f"{name}.parquet" for name in TABLES if name not in OPTIONAL_TABLES]
     for file in ("scenario.yaml", "summary.json", *tables):
         if not (path / file).is_file():
@@ -199,7 +203,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     )
 
 
-def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
     """The manifest of a run directory, whatever its status (`running`, `interrupted`, `failed`,
     `finished`).
 
@@ -231,7 +235,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def with_turns(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def with_turns(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
     """(turn, row) of rows of participations in the table's order that begin with round and client:
     how often the client was started before in the same round."""
     counts: Counter[tuple[int, int]] = Counter()
@@ -247,7 +251,7 @@ def _read_text(path: Path) -> str:
         raise InputError(where=str(path), problem=f"cannot be read: {error}") from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Plain]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -265,9 +269,9 @@ def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
 
     round = table.column("round")
-    said = {"staleness": pa.array(np.zeros(len(table), np.int64)), "merge": round}
+    added = {"staleness": pa.array(np.zeros(len(table), np.int64)), "merge": round}
     return pa.table(
-        [said.get(n, table.column(n) if n in table.column_names else None) for n in schema.names],
+        [added.get(n, table.column(n) if n in table.column_names else None) for n in schema.names],
         schema=schema,
     )
 
@@ -280,16 +284,16 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
     if name in OPTIONAL_TABLES and not path.exists():
         return schema.empty_table()
     try:
-        found = pq.read_schema(path)
-        added = [column for column in ADDED_COLUMNS.get(name, ()) if column not in found.names]
-        missing = [f.name for f in schema if f.name not in (*found.names, *added)]
+        names = pq.read_schema(path).names
+        added = [column for column in ADDED_COLUMNS.get(name, ()) if column not in names]
+        missing = [f.name for f in schema if f.name not in (*names, *added)]
         if added and not missing:
             return _completed(pq.read_table(path), schema)
         if missing:
             raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
         if name == OWN_LOSSES:
-            own = [column for column in found.names if column not in schema.names]
-            schema = arrow_schema(name, tuple(own))
+            losses = tuple(column for column in names if column not in schema.names)
+            schema = arrow_schema(name, losses)
         return pq.read_table(path, columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException, ValueError) as error:
         first_line = str(error).partition("\n")[0]

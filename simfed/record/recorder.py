@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.plain import Plain
 from simfed.ground.uses import LinkUses
 from simfed.record import files
 from simfed.record.schema import (
@@ -89,13 +90,13 @@ class Recorder:
             if len(getattr(self, name)) >= min(_BLOCK, self._rows_in_memory):
                 self._pack(name)
                 if self._in_memory(name) >= self._rows_in_memory:
-                    self._put_away(name)
+                    self._spill(name)
 
     def flush(self) -> None:
         """Turn all rows into columns, and write them as segments where there is a folder."""
         for name in TABLES:
             self._pack(name)
-            self._put_away(name)
+            self._spill(name)
 
     def batches(self, name: str) -> Iterator[pa.Table]:
         """A table in pieces, in the order of recording; at least one piece.
@@ -124,14 +125,14 @@ class Recorder:
 
         return pa.concat_tables(self.batches(name))
 
-    def state(self) -> dict[str, list[Any]]:
+    def state(self) -> dict[str, list[Plain]]:
         """How many segments each table has on disk, and the last one's hash; everything must have
         been flushed."""
         if any(getattr(self, name) or self._chunks[name] for name in TABLES):
             raise ValueError("rows that are not on disk cannot be part of a checkpoint")
         return {name: [chain.length, chain.last] for name, chain in self._chains.items()}
 
-    def check(self, state: Mapping[str, Sequence[Any]]) -> None:
+    def check(self, state: Mapping[str, Sequence[Plain]]) -> None:
         """Read these segments and change nothing.
 
         Raises: `DamagedSegment` that names the first one that is missing or not what was written,
@@ -144,7 +145,7 @@ class Recorder:
             for _ in chain.first(int(length), str(last)).contents(self._folder):
                 pass
 
-    def restore(self, state: Mapping[str, Sequence[Any]] | None) -> None:
+    def restore(self, state: Mapping[str, Sequence[Plain]] | None) -> None:
         """Go on after these segments (None: there are none); others, of work that is done again,
         are deleted."""
         if self._folder is None:
@@ -167,7 +168,7 @@ class Recorder:
     def _in_memory(self, name: str) -> int:
         return sum(columns.num_rows for columns in self._chunks[name])
 
-    def _put_away(self, name: str) -> None:
+    def _spill(self, name: str) -> None:
         """Its columns become a segment, where there is a folder."""
         import pyarrow as pa
 
@@ -204,10 +205,10 @@ class _Chain:
 
     def write(self, folder: Path, content: pa.Buffer) -> _Chain:
         """The chain with one more segment."""
-        found = self._hash(self.last, content)
-        path = folder / f"{self.table}-{self.length:06d}-{found}.parquet"
+        digest = self._hash(self.last, content)
+        path = folder / f"{self.table}-{self.length:06d}-{digest}.parquet"
         files.put(path, lambda temporary: temporary.write_bytes(content))
-        return replace(self, length=self.length + 1, last=found)
+        return replace(self, length=self.length + 1, last=digest)
 
     def contents(self, folder: Path) -> Iterator[bytes]:
         """What its segments hold, each checked as it is read. Raises: `InputError`."""
@@ -225,30 +226,30 @@ class _Chain:
                     raise InputError(
                         where=str(path), problem=f"cannot be read: {error.strerror or error}"
                     ) from error
-                found = self._hash(before, content)
-                if path.stem.endswith(f"-{found}"):
+                digest = self._hash(before, content)
+                if path.stem.endswith(f"-{digest}"):
                     break
             else:
                 raise _damaged(path, "it was changed, moved, or is of another run")
             yield content
-            before = found
+            before = digest
         if before != self.last:
             raise _damaged(path, "it is of another checkpoint")
 
-    def _hash(self, before: str, content: Any) -> str:
-        found = hashlib.blake2b(f"{self.run} {self.table} {before}".encode(), digest_size=16)
-        found.update(content)
-        return found.hexdigest()
+    def _hash(self, before: str, content: bytes | pa.Buffer) -> str:
+        running = hashlib.blake2b(f"{self.run} {self.table} {before}".encode(), digest_size=16)
+        running.update(content)
+        return running.hexdigest()
 
 
 def _segments(folder: Path, table: str) -> dict[int, list[Path]]:
     """The files of a table by their number in the chain."""
-    found: dict[int, list[Path]] = {}
+    by_number: dict[int, list[Path]] = {}
     for path in sorted(folder.glob(f"{table}-*.parquet")):
         number = path.name[len(table) + 1 :].partition("-")[0]
         if number.isdecimal():
-            found.setdefault(int(number), []).append(path)
-    return found
+            by_number.setdefault(int(number), []).append(path)
+    return by_number
 
 
 def _damaged(path: Path, got: str) -> DamagedSegment:
@@ -267,6 +268,6 @@ def _columns(schema: pa.Schema, rows: list[Any] | LinkUses) -> pa.Table:
         blocks = [zip(*part, strict=True) for part in parts]
     tables = []
     for columns in blocks:
-        arrays = [pa.array(of, field.type) for of, field in zip(columns, schema, strict=True)]
+        arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
         tables.append(pa.Table.from_arrays(arrays, schema=schema))
     return pa.concat_tables(tables)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfed.ground.contract import mean_over_clients
+from simfed.ground.plain import Plain
 from simfed.record.schema import OUTCOMES, PHASES
 
 if TYPE_CHECKING:
@@ -24,10 +26,10 @@ THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0
 """Accuracies whose first time is in the summary; null where a run never gets there."""
 
 Table = Callable[[str], "pa.Table"]
-Columns = dict[str, np.ndarray[Any, Any]]
+Columns = dict[str, NDArray[Any]]
 
 
-def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str, Any]:
+def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str, Plain]:
     """The content of `summary.json`.
 
     `table(name)` gives a table; `clients_of_prototype` weighs the mean accuracy, which is that over
@@ -59,7 +61,7 @@ def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str
     }
 
 
-def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Any]]:
+def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
     """Who held everybody up how often, and by what: the `rows` worst, most rounds first.
 
     Each row: `client`, `rounds`, `phases` (how many of these rounds each phase was the longest),
@@ -67,17 +69,17 @@ def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Any]]:
     summed, each without this client alone).
     """
     rounds = _columns(table("rounds"))
-    known = ~_missing(rounds["critical_client"])
-    clients = rounds["critical_client"][known].astype(np.int64)
+    has_one = ~_missing(rounds["critical_client"])
+    clients = rounds["critical_client"][has_one].astype(np.int64)
     worst = sorted(
         zip(*np.unique(clients, return_counts=True), strict=True), key=lambda c: (-c[1], c[0])
     )
-    found = []
+    stragglers = []
     for client, count in worst[:rows]:
-        mine = known.copy()
-        mine[known] = clients == client
+        mine = has_one.copy()
+        mine[has_one] = clients == client
         saved = rounds["saved_without_critical_s"][mine]
-        found.append(
+        stragglers.append(
             {
                 "client": int(client),
                 "rounds": int(count),
@@ -86,7 +88,7 @@ def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Any]]:
                 "saved_s": float(saved[~_missing(saved)].astype(float).sum()),
             }
         )
-    return found
+    return stragglers
 
 
 def critical_sentences(table: Table, rounds: set[int] | None = None) -> dict[int, str]:
@@ -120,14 +122,14 @@ def critical_sentences(table: Table, rounds: set[int] | None = None) -> dict[int
 
 
 def _columns(table: pa.Table) -> Columns:
-    return {
-        name: table.column(name).to_numpy() if table.column(name).null_count == 0
-        else np.array(table.column(name).to_pylist(), dtype=object)
-        for name in table.column_names
-    }  # fmt: skip
+    return {name: _values(table.column(name)) for name in table.column_names}
 
 
-def _missing(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _values(column: pa.ChunkedArray) -> NDArray[Any]:
+    return np.array(column.to_pylist(), dtype=object) if column.null_count else column.to_numpy()
+
+
+def _missing(values: NDArray[Any]) -> NDArray[Any]:
     return np.array([value is None for value in values], dtype=bool)
 
 
@@ -145,17 +147,17 @@ def _curves(
             if value is not None:
                 values.setdefault(int(number), {})[str(name)] = float(value)
         curve: dict[str, list[tuple[int, float, float]]] = {"mean": [], **{p: [] for p in clients}}
-        for number, of in values.items():
-            for name, value in of.items():
+        for number, by_prototype in values.items():
+            for name, value in by_prototype.items():
                 curve[name].append((number, at_s[number], value))
-            mean = mean_over_clients(of, clients)
+            mean = mean_over_clients(by_prototype, clients)
             if mean is not None:
                 curve["mean"].append((number, at_s[number], mean))
         curves.append(curve)
     return curves[0], curves[1]
 
 
-def _accuracy_facts(points: list[tuple[int, float, float]]) -> dict[str, Any]:
+def _accuracy_facts(points: list[tuple[int, float, float]]) -> dict[str, Plain]:
     best = max(points, key=lambda point: point[2], default=None)
     first = {
         f"{threshold:g}": next((at_s for _, at_s, value in points if value >= threshold), None)
@@ -171,11 +173,11 @@ def _accuracy_facts(points: list[tuple[int, float, float]]) -> dict[str, Any]:
 
 def _counts(parts: pa.Table, column: str) -> dict[str, dict[str, int]]:
     """Per prototype, how often each value of a column occurs, most often first."""
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     rows = parts.group_by(["prototype", column]).aggregate([("client", "count")]).to_pylist()
     for row in sorted(rows, key=lambda row: (row["prototype"], -row["client_count"], row[column])):
-        found.setdefault(row["prototype"], {})[row[column]] = row["client_count"]
-    return found
+        counts.setdefault(row["prototype"], {})[row[column]] = row["client_count"]
+    return counts
 
 
 def _wasted_bytes(parts: pa.Table) -> dict[str, float]:
@@ -188,7 +190,7 @@ def _wasted_bytes(parts: pa.Table) -> dict[str, float]:
     return {way: float(lost.column(f"{way}_bytes").to_numpy().sum()) for way in ways}
 
 
-def _tally(values: np.ndarray[Any, Any]) -> dict[str, int]:
+def _tally(values: NDArray[Any]) -> dict[str, int]:
     present = [value for value in values.tolist() if value is not None]
     names, counts = np.unique(np.array(present, dtype=str), return_counts=True)
     by_count = sorted(
@@ -211,10 +213,10 @@ def _phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
     critical = critical.rename_columns(["round", "client"]).cast(pa.schema(keys))
     rows = spans.join(critical, ["round", "client"], join_type="inner")
     sums = rows.group_by(["round", "client", "kind"]).aggregate([("seconds", "sum")])
-    found: dict[tuple[int, int], dict[str, float]] = {}
+    seconds: dict[tuple[int, int], dict[str, float]] = {}
     for row in sums.to_pylist():
-        found.setdefault((row["round"], row["client"]), {})[row["kind"]] = row["seconds_sum"]
-    return found
+        seconds.setdefault((row["round"], row["client"]), {})[row["kind"]] = row["seconds_sum"]
+    return seconds
 
 
 def _shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:

@@ -17,10 +17,10 @@ from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
+from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.native import who_computes_layers
@@ -75,7 +75,7 @@ def learning_key(scenario: Scenario, *, device: str = "cpu") -> str:
     return digest_of(learning_setup(scenario, device=device))
 
 
-def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Any]:
+def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plain]:
     """What the key is a hash of, as plain values.
 
     The decisions of a run (participants, arms, K, lost uploads) are not in it: they are the way
@@ -112,7 +112,7 @@ def last_round_if_special(scenario: Scenario) -> int | None:
     return scenario.rounds if scenario.rounds % scenario.evaluation.every else None
 
 
-def _clients(scenario: Scenario) -> dict[str, Any]:
+def _clients(scenario: Scenario) -> dict[str, Plain]:
     """Per client id what learning sees of it, as distinct kinds and who is of which."""
     kinds = []
     fleet = Fleet(scenario, Streams(scenario.seed))
@@ -186,32 +186,31 @@ def learning_code(root: Path = _ROOT) -> tuple[str, ...]:
         for place in _LEARNING_CODE
         for file in (_sources(root / place) if (root / place).is_dir() else [root / place])
     ]
-    found: set[str] = set()
+    sources: set[str] = set()
     while waiting:
         file = waiting.pop()
         place = file.relative_to(root).as_posix()
-        if place in found:
+        if place in sources:
             continue
-        found.add(place)
+        sources.add(place)
         for name in _IMPORT.findall(file.read_text(encoding="utf-8")):
             path = root.joinpath(*name.split("."))
             target = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             top = target.relative_to(root).parts[0]
             if top not in _ELSEWHERE and target.is_file():
                 waiting.append(target)
-    return tuple(sorted(found))
+    return tuple(sorted(sources))
 
 
 @cache
 def code_digest(*places: str) -> str:
     """A hash over the sources of simfed at these places; an upgrade or an edit changes it."""
-    root = _ROOT
-    found = hashlib.blake2b(digest_size=16)
+    root, running = _ROOT, hashlib.blake2b(digest_size=16)
     for place in places:
         path = root / place
         for file in sorted(_sources(path)) if path.is_dir() else [path]:
-            found.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return found.hexdigest()
+            running.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return running.hexdigest()
 
 
 def _sources(folder: Path) -> Iterator[Path]:

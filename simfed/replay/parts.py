@@ -18,9 +18,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
 
+from simfed.ground.plain import Plain
 from simfed.replay.digest import digest_of, file_digest
 
 __all__ = ["part_digest"]
@@ -38,10 +38,10 @@ def part_digest(part: object) -> str:
     >>> part_digest(one) == part_digest(other)
     False
     """
-    return digest_of(_told(part, ()))
+    return digest_of(_describe(part, ()))
 
 
-def _told(value: Any, above: tuple[int, ...]) -> Any:
+def _describe(value: Plain, above: tuple[int, ...]) -> Plain:
     """A description in plain values; `above` are the objects it is part of."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return [type(value).__name__, repr(value)]
@@ -49,27 +49,27 @@ def _told(value: Any, above: tuple[int, ...]) -> Any:
         return "one of those above"
     above = (*above, id(value))
     if isinstance(value, (tuple, list)):
-        return [type(value).__name__, [_told(inner, above) for inner in value]]
+        return [type(value).__name__, [_describe(inner, above) for inner in value]]
     if isinstance(value, Mapping):
-        return ["mapping", [[_told(k, above), _told(v, above)] for k, v in value.items()]]
+        return ["mapping", [[_describe(k, above), _describe(v, above)] for k, v in value.items()]]
     if isinstance(value, functools.partial):
-        return ["partial", [_told(x, above) for x in (value.func, value.args, value.keywords)]]
+        return ["partial", [_describe(x, above) for x in (value.func, value.args, value.keywords)]]
     if inspect.ismethod(value):
-        return ["method", _told(value.__func__, above), _told(value.__self__, above)]
+        return ["method", _describe(value.__func__, above), _describe(value.__self__, above)]
     if inspect.isbuiltin(value):
         return ["builtin", value.__module__, value.__qualname__]
     if inspect.isfunction(value):
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         bound = (cells, value.__defaults__, value.__kwdefaults__)
-        return ["function", *_source(value), _told(bound, above)]
+        return ["function", *_source(value), _describe(bound, above)]
     if inspect.isclass(value):
         return ["class", *(part for base in value.__mro__[:-1] for part in _source(base))]
     if not _is_users(sys.modules.get(type(value).__module__)) or not hasattr(value, "__dict__"):
         return _unlike_any(value)  # a tensor, say: its attributes do not tell what it holds
-    return ["object", _told(type(value), above), _told(vars(value), above)]
+    return ["object", _describe(type(value), above), _describe(vars(value), above)]
 
 
-def _source(named: Any) -> list[str]:
+def _source(named: FunctionType | type) -> list[str]:
     """Name of a function or a class, with the sources behind it or their version."""
     name = f"{named.__module__}:{named.__qualname__}"
     module = inspect.getmodule(named)
@@ -111,8 +111,8 @@ def _file_of(module: ModuleType | None) -> Path | None:
 def _version(package: str) -> str:
     """Of the distribution that a package came with; simfed's own and Python's code count
     elsewhere."""
-    found = metadata.packages_distributions().get(package, [])
-    return " ".join(f"{name} {metadata.version(name)}" for name in sorted(set(found)))
+    names = metadata.packages_distributions().get(package, [])
+    return " ".join(f"{name} {metadata.version(name)}" for name in sorted(set(names)))
 
 
 def _unlike_any(value: object) -> str:

@@ -20,20 +20,23 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.units import parse_size
 from simfed.record.digest import digest_of
 
 __all__ = ["Kept", "Trajectory", "TrajectoryStore", "default_folder"]
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 DEFAULT_LIMIT_BYTES = 10e9
 _MOST_STATES = 16
@@ -61,7 +64,7 @@ class Kept:
     """One trajectory in the cache, for `simfed cache list`."""
 
     key: str
-    about: Mapping[str, Any]
+    about: Mapping[str, Plain]
     steps: int
     states: int
     size_bytes: int
@@ -81,7 +84,7 @@ class TrajectoryStore:
         self.folder = Path(folder) if folder is not None else default_folder()
         self.limit_bytes = default_limit_bytes() if limit_bytes is None else limit_bytes
 
-    def open(self, key: str, about: Mapping[str, Any]) -> Trajectory:
+    def open(self, key: str, about: Mapping[str, Plain]) -> Trajectory:
         """The trajectory of a learning key, known or new; `about` says what is learned."""
         # a state that would crowd out everything else is not worth its place
         return Trajectory(self.folder / key, about, largest_state_bytes=self.limit_bytes / 10)
@@ -96,19 +99,19 @@ class TrajectoryStore:
 
     def clear(self, key: str | None = None) -> int:
         """Delete all trajectories, or those whose key begins with `key`; returns how many."""
-        found = [k for k in self._kept() if key is None or k.key.startswith(key)]
-        if key == "" or (key is not None and not found):  # a shell's unset variable is not "all"
+        chosen = [k for k in self._kept() if key is None or k.key.startswith(key)]
+        if key == "" or (key is not None and not chosen):  # a shell's unset variable is not "all"
             raise InputError("the beginning of a kept trajectory's key", where="cache", got=key)
-        for kept in found:
-            shutil.rmtree(self.folder / kept.key, ignore_errors=True)
-        return len(found)
+        for trajectory in chosen:
+            shutil.rmtree(self.folder / trajectory.key, ignore_errors=True)
+        return len(chosen)
 
     def trim(self) -> None:
         """Delete until the cache is within its limit: states before steps, long unused first."""
-        kept = self.kept()
-        excess = sum(k.size_bytes for k in kept) - self.limit_bytes
+        trajectories = self.kept()
+        excess = sum(each.size_bytes for each in trajectories) - self.limit_bytes
         for part in ("states", "."):
-            for oldest in reversed(kept):
+            for oldest in reversed(trajectories):
                 if excess <= 0:
                     return
                 place = self.folder / oldest.key / part
@@ -137,7 +140,7 @@ class Trajectory:
     """
 
     def __init__(
-        self, folder: Path, about: Mapping[str, Any], *, largest_state_bytes: float = float("inf")
+        self, folder: Path, about: Mapping[str, Plain], *, largest_state_bytes: float = float("inf")
     ) -> None:
         self.folder = folder
         self.problem: str | None = None
@@ -147,8 +150,8 @@ class Trajectory:
         self._read_lines: dict[str, int] = {}
         self._bad_lines: dict[str, list[int]] = {}
         self._bad_states: list[str] = []
-        self._known: dict[str, Any] = {}
-        self._mine: Any = None
+        self._known: dict[str, Plain] = {}
+        self._mine: TextIO | None = None
         self._my_states: list[str] = []
         self._refresh()
         if self.folder.is_dir():
@@ -166,15 +169,13 @@ class Trajectory:
         states = [f"{self._state_path(node)}: damaged and not used" for node in self._bad_states]
         return lines + states
 
-    def known(self, node: str) -> Any:
+    def known(self, node: str) -> Plain:
         """What was recorded at `node` (by anybody, up to now), or None."""
-        found = self._known.get(node)
-        if found is None:
+        if self._known.get(node) is None:
             self._refresh()
-            found = self._known.get(node)
-        return found
+        return self._known.get(node)
 
-    def add(self, node: str, fact: Any) -> None:
+    def add(self, node: str, fact: Plain) -> None:
         """Record a JSON-able fact at `node`."""
         if node in self._known or self.problem is not None:
             return
@@ -192,7 +193,7 @@ class Trajectory:
 
         self._try(write)
 
-    def keep_state(self, node: str, facts: Mapping[str, Any], arrays: Arrays) -> bool:
+    def keep_state(self, node: str, facts: Mapping[str, Plain], arrays: Arrays) -> bool:
         """Keep the learning state at `node`, from which work can go on.
 
         Returns whether so many were kept that every other one went: time to come half as often.
@@ -223,14 +224,15 @@ class Trajectory:
         if len(self._my_states) <= _MOST_STATES:
             return False
         for old in self._my_states[1::2]:
-            self._try(lambda old=old: self._state_path(old).unlink(missing_ok=True))
+            self._try(partial(self._state_path(old).unlink, missing_ok=True))
         self._my_states = self._my_states[::2]
         return True
 
     def has_state(self, node: str) -> bool:
+        """Whether a state is kept at `node`."""
         return self._state_path(node).exists()
 
-    def state(self, node: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    def state(self, node: str) -> tuple[dict[str, Plain], dict[str, NDArray[Any]]] | None:
         """The state kept at `node` as (facts, arrays), or None."""
         from safetensors import SafetensorError, safe_open
 
@@ -258,16 +260,16 @@ class Trajectory:
     def _state_path(self, node: str) -> Path:
         return self.folder / "states" / f"{node}.safetensors"
 
-    def _digest(self, *said: str) -> str:
-        return digest_of([self.folder.name, *said])
+    def _digest(self, *parts: str) -> str:
+        return digest_of([self.folder.name, *parts])
 
     def _state_digest(self, node: str, facts: str, arrays: Arrays) -> str:
-        found = hashlib.blake2b(self._digest(node, facts).encode(), digest_size=16)
+        running = hashlib.blake2b(self._digest(node, facts).encode(), digest_size=16)
         for name in sorted(arrays):
             array = np.ascontiguousarray(arrays[name])
-            found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-            found.update(array.reshape(-1).view(np.uint8).data)
-        return found.hexdigest()
+            running.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+            running.update(array.reshape(-1).view(np.uint8).data)
+        return running.hexdigest()
 
     def _begin(self) -> None:
         about = self.folder / "about.json"
@@ -301,7 +303,7 @@ class Trajectory:
                 else:
                     self._bad_lines.setdefault(part.name, []).append(number)
 
-    def _try(self, action: Any) -> None:
+    def _try(self, action: Callable[[], object]) -> None:
         try:
             action()
         except OSError as error:

@@ -19,7 +19,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -28,6 +27,7 @@ from simfed.fleet.tasks import Tasks, k_of
 from simfed.ground.contract import Contribution, Outcome, Task, Workload
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Work
+from simfed.ground.plain import Plain
 from simfed.replay.store import Trajectory
 
 __all__ = ["ReplayingWorkload"]
@@ -114,11 +114,10 @@ class ReplayingWorkload:
     @property
     def warnings(self) -> list[str]:
         """What the user should know of the cache, for the manifest."""
-        problem = self._trajectory.problem
-        kept = [f"learning was not kept for replay: {problem}"] if problem else []
+        problem, damaged = self._trajectory.problem, self._trajectory.damaged
         return [
-            *kept,
-            *(f"{it}; `simfed cache clear` removes it" for it in self._trajectory.damaged),
+            *([f"learning was not kept for replay: {problem}"] if problem else []),
+            *(f"{sentence}; `simfed cache clear` removes it" for sentence in damaged),
         ]
 
     # --- the contract --------------------------------------------------------------------------
@@ -142,17 +141,17 @@ class ReplayingWorkload:
         begun = time.perf_counter()
         self._settle_lost()
         counted = zip(contributions, weights or [1.0] * len(contributions), strict=True)
-        weighed = sorted(counted, key=lambda of: of[0].task.order)
+        weighed = sorted(counted, key=lambda pair: pair[0].task.order)
         merged, weights = [c for c, _ in weighed], [weight for _, weight in weighed]
         marks = [f"{c.task.key}:{c.task.client}:{weight!r}" for c, weight in weighed]
         # an evaluation that takes place only because the run ends is another outcome
         self._go("last merge" if round == self._last_round else "merge", round, *marks)
-        known = self._trajectory.known(self._node) if self._real is None else None
-        if known is None:
+        recorded = self._trajectory.known(self._node) if self._real is None else None
+        if recorded is None:
             outcome = self._learn(round, merged, weights)  # type: ignore[arg-type]
         else:
-            outcome = _OUTCOMES.validate_python(known)
-            step = _Step("merge", merged, round, self._node, known, weights)  # type: ignore[arg-type]
+            outcome = _OUTCOMES.validate_python(recorded)
+            step = _Step("merge", merged, round, self._node, recorded, weights)  # type: ignore[arg-type]
             self._steps.append(step)
         self._version = outcome.model_version
         for contribution in merged:
@@ -179,7 +178,7 @@ class ReplayingWorkload:
         else:
             self._steps.append(_Step("discard", [contribution]))
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Plain], dict[str, Plain]]:
         """The real workload's state if there is one, else the decisions made so far."""
         self._settle_lost()
         way = {"node": self._node, "version": self._version}
@@ -189,7 +188,7 @@ class ReplayingWorkload:
         at_work = [_Step("execute", [c]).plain() for c in self._open.values()]
         return {**facts, "replay": {**way, "at_work": at_work}}, arrays
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, Plain]) -> None:
         way = facts["replay"]
         self._node, self._version = way["node"], way["version"]
         self._steps = self._steps_of(way["steps"] if "steps" in way else way["at_work"])
@@ -197,7 +196,7 @@ class ReplayingWorkload:
             return
         self._real = self._build()
         self._real.restore({k: v for k, v in facts.items() if k != "replay"}, arrays)
-        self._take_up(self._real, self._open.values())
+        self._tie_together(self._real, self._open.values())
         self._steps.clear()
 
     def contribution(self, task: Task) -> ReplayedContribution:
@@ -207,8 +206,8 @@ class ReplayingWorkload:
     def timings(self) -> Mapping[str, float]:
         """Those of the real workload, `replay`, and `rebuild`: the way to where the record
         ended."""
-        own = {"replay": self._wall_s, "rebuild": self._rebuilding_wall_s}
-        return {**own, **(self._real.timings() if self._real is not None else {})}
+        learning = self._real.timings() if self._real is not None else {}
+        return {"replay": self._wall_s, "rebuild": self._rebuilding_wall_s, **learning}
 
     def close(self) -> None:
         try:
@@ -229,7 +228,7 @@ class ReplayingWorkload:
     def _settle_lost(self) -> None:
         """Lost uploads touch only their own client, so their order among themselves is no
         decision."""
-        for lost in sorted(self._lost, key=lambda of: of.task.order):
+        for lost in sorted(self._lost, key=lambda upload: upload.task.order):
             self._go("discard", lost.task.key, lost.task.client)
         self._lost.clear()
 
@@ -238,11 +237,11 @@ class ReplayingWorkload:
         choice = contribution.choice
         asked = k_of(contribution.task.plan, choice)
         if contribution.real is None:
-            known = self._trajectory.known(contribution.node)
-            if known is not None:
+            recorded = self._trajectory.known(contribution.node)
+            if recorded is not None:
                 if isinstance(asked, int):
-                    return float(known), asked
-                k = int(known[1])
+                    return float(recorded), asked
+                k = int(recorded[1])
                 # with buffers as this scenario charges them
                 size = self._tasks.uplink_bytes(contribution.task, choice.at(k))
                 assert size is not None  # no code of varying size goes with such levels
@@ -292,9 +291,9 @@ class ReplayingWorkload:
     def _restore_nearest(self, real: Workload, merges: Sequence[int]) -> int:
         """Restore the newest kept state on the way; returns the index of the step after it."""
         for i in reversed(merges):
-            kept = self._trajectory.state(self._steps[i].node)
-            if kept is not None:
-                real.restore(*kept)
+            state = self._trajectory.state(self._steps[i].node)
+            if state is not None:
+                real.restore(*state)
                 at_work: dict[tuple[int, int | str], ReplayedContribution] = {}
                 for step in self._steps[: i + 1]:
                     for contribution in step.contributions:
@@ -302,11 +301,12 @@ class ReplayingWorkload:
                             at_work[contribution.task.client, contribution.task.key] = contribution
                         else:
                             del at_work[contribution.task.client, contribution.task.key]
-                self._take_up(real, at_work.values())
+                self._tie_together(real, at_work.values())
                 return i + 1
         return 0
 
-    def _take_up(self, real: Workload, at_work: Iterable[ReplayedContribution]) -> None:
+    def _tie_together(self, real: Workload, at_work: Iterable[ReplayedContribution]) -> None:
+        """Each contribution at work knows the real one of its task."""
         for contribution in at_work:
             contribution.real = real.contribution(contribution.task)
 
@@ -329,12 +329,12 @@ class ReplayingWorkload:
     def _keep_state(self, node: str | None = None) -> None:
         assert self._real is not None
         node = node or self._node
-        kept = self._trajectory
-        if not kept.has_state(node) and kept.keep_state(node, *self._real.state()):
+        record = self._trajectory
+        if not record.has_state(node) and record.keep_state(node, *self._real.state()):
             self._state_every *= 2
         self._since_state = 0
 
-    def _steps_of(self, plain: Sequence[Sequence[Any]]) -> list[_Step]:
+    def _steps_of(self, plain: Sequence[Sequence[Plain]]) -> list[_Step]:
         """Steps from a checkpoint, with contributions that are at work tied together again."""
         steps: list[_Step] = []
         for kind, *rest in plain:
@@ -358,12 +358,13 @@ class _Step:
     contributions: list[ReplayedContribution]
     round: int = 0
     node: str = ""
-    outcome: Any = None
+    outcome: Plain = None
     """Of a merge, as recorded; None: not at hand (after a resume)."""
     weights: Sequence[float] = ()
     """Of a merge: what each contribution counts."""
 
-    def plain(self) -> list[Any]:
+    def plain(self) -> list[Plain]:
+        """As JSON has it; `_steps_of` reads it again."""
         if self.kind == "execute":
             (c,) = self.contributions
             return [self.kind, c.task.arguments, c.choice.label, c.node]
@@ -376,5 +377,5 @@ def _real(contribution: ReplayedContribution) -> Contribution:
     return contribution.real
 
 
-def _text(value: Any) -> str:
+def _text(value: Plain) -> str:
     return json.dumps(value, sort_keys=True)

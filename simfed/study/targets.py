@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,7 +131,7 @@ def _amounts(
 ) -> dict[float, tuple[float, bool]]:
     """Target → (what had been spent when it was first reached, whether it was), else by the end."""
     column = quantity.column
-    ends = {
+    ends: dict[str, Callable[[], float]] = {
         "at_s": lambda: run.summary["simulated_s"],
         "uplink_bytes": lambda: run.summary["uplink_bytes"],
         "total_bytes": lambda: run.summary["uplink_bytes"] + run.summary["downlink_bytes"],

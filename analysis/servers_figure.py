@@ -65,7 +65,7 @@ def needed_s(scenario: Scenario, seed: int) -> Floats:
     fleet = Fleet(scenario.model_copy(update={"seed": seed}), Streams(seed))
     (group,) = scenario.clients
     model = scenario.prototypes[group.prototype].model
-    model_bytes = 4.0 * facts(model, scenario.dataset.name).parameters
+    model_bytes = 4.0 * facts(model, scenario.dataset).parameters
     training = scenario.training
     assert group.device.profile is not None
     step_s = load_profile(group.device.profile).seconds(

@@ -102,7 +102,7 @@ def federation(made: Scenario, device: str = "cpu") -> Federation:
         return load_federation(made, Streams(made.seed), torch.device(device))
     except InputError as error:
         print(f"noise instead of images, which takes the same time: {error}")
-    known, rng = dataset_facts(made.dataset.name), np.random.default_rng(0)
+    known, rng = dataset_facts(made.dataset), np.random.default_rng(0)
 
     def noise(count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         images = rng.integers(0, 256, (count, *known.input_shape), dtype=np.uint8)

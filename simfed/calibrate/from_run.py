@@ -84,7 +84,7 @@ def measurements(
     writer = csv.DictWriter(text, _COLUMNS)
     writer.writeheader()
     rows = 0
-    session, dataset = str(run.manifest.get("id", "run")), parts.scenario.dataset.name
+    session, dataset = str(run.manifest.get("id", "run")), parts.scenario.dataset.label
     for row in _arrivals(run, rounds):
         who = parts.tasks.who(row["client"])
         speed = _speed(parts, row["client"]) * faster[int(parts.fleet.group[row["client"]])]

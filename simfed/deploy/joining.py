@@ -167,7 +167,7 @@ class _Client:
             scenario = validated(plain, source=source, folder=folder, recorded=True)
             self._half = client_half(scenario, Streams(scenario.seed), self.client)
             self._digest = digest
-            self._dataset = scenario.dataset.name
+            self._dataset = scenario.dataset
         return {"digest": digest, "data": data_digest(self._dataset), "versions": versions()}
 
     @property

@@ -110,7 +110,7 @@ class _Holder:
         files, self._text = self_contained(self.parts)
         self._files = pack({}, files)
         self._digest = scenario_digest(self._text)
-        self._data = data_digest(self.parts.scenario.dataset.name)
+        self._data = data_digest(self.parts.scenario.dataset)
         self._peers: Peers | None = None
         self._gone: list[str] = []
         """A sentence for each client that has left."""
@@ -232,7 +232,7 @@ class _Holder:
         if facts.get("digest") != self._digest:
             return f"client {client} was built for another scenario"
         if facts.get("data") != self._data:
-            name = self.parts.scenario.dataset.name
+            name = self.parts.scenario.dataset.label
             return f"client {client} has another data set {name} than the server"
         theirs = facts.get("versions")
         self._versions[client] = theirs if isinstance(theirs, dict) else {}

@@ -84,7 +84,7 @@ class Parts:
     @cached_property
     def facts(self) -> dict[str, ModelFacts]:
         """Prototype → sizes of its model."""
-        dataset = self.scenario.dataset.name
+        dataset = self.scenario.dataset
         return {name: facts(p.model, dataset) for name, p in self.scenario.prototypes.items()}
 
     @cached_property
@@ -150,7 +150,7 @@ class Parts:
     @cached_property
     def tasks(self) -> Tasks:
         """Who is asked to do what, and what it weighs."""
-        tests = dataset_facts(self.scenario.dataset.name).test_samples
+        tests = dataset_facts(self.scenario.dataset).test_samples
         return Tasks(self.scenario, self.facts, self.samples_of, test_samples=tests)
 
     def samples_of(self, client: int) -> int:
@@ -164,22 +164,14 @@ class Parts:
         Where they cannot be dealt, which only a clock without learning allows, all own equally
         many, and at least one.
         """
-        from simfed.learn.data import deal, load_dataset
+        from simfed.learn.data import split_of
 
         data, clients = self.scenario.dataset, self.scenario.client_count
         try:
             self._check_data()
         except InputError:
-            return [max(1, dataset_facts(data.name).train_samples // clients)] * clients
-        split = deal(
-            load_dataset(data.name).train_labels,
-            self.streams,
-            clients=clients,
-            public=self.scenario.public_dealt,
-            kind=data.partition.kind,
-            alpha=data.partition.alpha,
-            shards_per_client=data.partition.shards_per_client,
-        )
+            return [max(1, dataset_facts(data).train_samples // clients)] * clients
+        split = split_of(self.scenario, self.streams)
         return [len(samples) for samples in split.clients]
 
     def device(self, client: int) -> Device:
@@ -333,25 +325,55 @@ class Parts:
     def _check_data(self) -> None:
         """Every client owns a sample, and no shard is empty."""
         data, clients = self.scenario.dataset, self.scenario.client_count
-        samples = dataset_facts(data.name).train_samples
+        known = dataset_facts(data)
+        samples, kind = known.train_samples, data.partition.kind
+        if kind == "natural" and clients > known.owners:
+            if not known.owners:
+                raise InputError(
+                    "a data set that names owners",
+                    where="dataset.partition.kind",
+                    got=kind,
+                    hint="owner: COLUMN, arrays owner_train, a folder per owner",
+                )
+            raise InputError(
+                f"at most {known.owners}, as many as there are owners",
+                where="clients",
+                got=clients,
+            )
+        if kind in ("dirichlet", "shards") and known.task != "classification":
+            raise InputError(
+                f"natural, quantity, feature or iid, as a {known.task} has no classes",
+                where="dataset.partition.kind",
+                got=kind,
+            )
+        if kind == "feature" and len(known.input_shape) != 3:
+            raise InputError(
+                "feature with images alone",
+                where="dataset.partition.kind",
+                got=f"samples of shape {known.input_shape}",
+            )
         public = self.scenario.public_dealt
         most = samples - min(public, 1)
         if clients > most:
             raise InputError(
-                f"at most {most} clients, as {data.name} has {samples} training samples",
-                where="clients", got=clients,
-            )  # fmt: skip
+                f"at most {most} clients, as {data.label} has {samples} training samples",
+                where="clients",
+                got=clients,
+            )
         if public > samples - clients:
             raise InputError(
                 f"at most {samples - clients} public images, so that each client owns one of the "
-                f"{samples}", where="dataset.public", got=public,
-            )  # fmt: skip
+                f"{samples}",
+                where="dataset.public",
+                got=public,
+            )
         most = (samples - public) // clients
         if data.partition.kind == "shards" and data.partition.shards_per_client > most:
             raise InputError(
                 f"at most {most}, so that no shard is empty",
-                where="dataset.partition.shards_per_client", got=data.partition.shards_per_client,
-            )  # fmt: skip
+                where="dataset.partition.shards_per_client",
+                got=data.partition.shards_per_client,
+            )
 
     def _arms(self, index: int) -> tuple[Choice, ...]:
         policy = self.scenario.policy_of_group(self.scenario.clients[index])

@@ -468,7 +468,7 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Any]:
             for name, of_model in parts.facts.items()
         },
         "classes": parts.tasks.setting.classes,
-        "data": {scenario.dataset.name: data_digest(scenario.dataset.name)},
+        "data": {scenario.dataset.label: data_digest(scenario.dataset)},
         "profiles": parts.shipped_profiles,
         "network": scenario.network.model,
         "warnings": [],

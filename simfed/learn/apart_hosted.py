@@ -32,7 +32,7 @@ from simfed.learn.apart import (
 )
 from simfed.learn.apart_changes import ChangesHeld, ModelsDown
 from simfed.learn.hosted import HostedUpload, HostedWorkload, Units
-from simfed.learn.mixes import in_mix, label_counts
+from simfed.learn.mixes import in_mix, own_mix
 from simfed.learn.parcel import Parcel, Part, pack, unpack
 from simfed.learn.uploads import Received, Sparse
 from simfed.scenario import Scenario
@@ -175,7 +175,7 @@ class HostedServer(HostedWorkload):
             if answer is not None and answer.facts.get("tested"):
                 _, parts = unpack(answer)
                 rows = tensor_of(taken(parts, "rows"), "rows")
-                found[client] = in_mix(rows, label_counts(self.data, client))
+                found[client] = in_mix(rows, own_mix(self.data, client))
         return found
 
 

@@ -14,11 +14,12 @@ from math import prod
 
 from simfed.ground.registry import registry
 from simfed.learn.facts import PUBLISHED_DATASETS, DatasetFacts, ModelFacts, image_shape
+from simfed.scenario.dataset import DatasetSpec
 
 __all__ = ["DatasetFacts", "ModelFacts", "dataset_facts", "facts", "model_facts"]
 
 
-def facts(model: str, dataset: str) -> ModelFacts:
+def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
     """The facts of a registered model on the samples of a registered data set.
 
     Raises: `InputError` for unknown names, and for a model that cannot take samples of that shape.
@@ -32,12 +33,18 @@ def facts(model: str, dataset: str) -> ModelFacts:
     return model_facts(model, data.input_shape, data.classes)
 
 
-def dataset_facts(name: str) -> DatasetFacts:
-    """The facts of a registered data set; built-in ones are never read for it.
+def dataset_facts(data: str | DatasetSpec) -> DatasetFacts:
+    """The facts of a data set; of built-in ones nothing is read for it, of files of one's own
+    targets and owners at most.
 
     >>> dataset_facts("mnist-mini")
     DatasetFacts(input_shape=(1, 28, 28), classes=10, train_samples=10000, test_samples=2000)
     """
+    if not isinstance(data, str) and data.name is None:
+        from simfed.learn.data import labels_in
+
+        return labels_in(data).facts
+    name = data if isinstance(data, str) else str(data.name)
     entries = registry("dataset")
     if name in PUBLISHED_DATASETS and entries.origin(name) == "built in":
         return PUBLISHED_DATASETS[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simfed.ground.errors import InputError
 
@@ -19,8 +19,14 @@ class DatasetFacts:
     input_shape: tuple[int, ...]
     """Shape of one sample, (channels, height, width) for images."""
     classes: int
+    """Of a regression 1."""
     train_samples: int
     test_samples: int
+    task: str = field(default="classification", repr=False)
+    tokens: bool = field(default=False, repr=False)
+    """Samples are characters, whole numbers below `classes`."""
+    owners: int = field(default=0, repr=False)
+    """How many the data name; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from simfed.compress.vectors import beside
 from simfed.ground.seeding import Streams
-from simfed.learn.data import Dataset, deal, load_dataset
+from simfed.learn.data import Dataset, load_data, split_of
+from simfed.learn.data.looks import drawn_public, with_own_looks
 from simfed.scenario import Scenario
 from simfed.scenario.model import Training
 from simfed.scenario.policy import LocalLoss
@@ -46,21 +47,36 @@ class Federation:
         self,
         dataset: Dataset,
         owned: Sequence[Positions],
-        public: Positions,
+        public: Positions | NDArray[Any],
         device: torch.device = CPU,
+        *,
+        owners: Positions | None = None,
     ) -> None:
+        """public: positions in the training set, or samples that are stored like it. owners: per
+        client which owner of the data set it is, where clients are owners."""
         self.device = device
         self.owned = owned
         """For each client, the positions of its samples in the training set."""
         self.classes = dataset.classes
+        self.task, self.tokens = dataset.task, dataset.tokens
         self.input_shape = dataset.facts.input_shape
         self._stored = _tensor(dataset.train_images, device)
         self._affine = [None if part is None else _tensor(part, device) for part in dataset.affine]
         self.labels = _tensor(dataset.train_labels, device)
-        self.public = self.samples(_tensor(public, device))
+        if public.ndim > 1 or public.dtype.kind != "i":
+            self.public = self._normalised(_tensor(public, device))
+        else:
+            self.public = self.samples(_tensor(public, device))
         """The server's unlabelled samples, (samples, *input_shape)."""
         self.test_samples = self._normalised(_tensor(dataset.test_images, device))
         self.test_labels = _tensor(dataset.test_labels, device)
+        self.own_groups = _own_groups(dataset, owners)
+        """Per test sample the client whose it is, or the number of clients; on the CPU. None: the
+        clients are no owners that have test samples."""
+        own = self.own_groups
+        self.test_groups = self.test_labels if own is None else own.to(device)
+        """Per test sample, what it is counted with: its class, or its client."""
+        self.groups = dataset.classes if own is None else len(owned) + 1
 
     def samples(self, positions: Tensor) -> Tensor:
         """Training samples (n, *input_shape), in the order given."""
@@ -79,6 +95,8 @@ class Federation:
 
     def _normalised(self, stored: Tensor) -> Tensor:
         """As `Dataset.normalise`, bit for bit."""
+        if self.tokens:
+            return stored.long()
         scale, shift = self._affine
         values = stored.to(torch.float32)
         if scale is not None:
@@ -94,23 +112,27 @@ def _tensor(array: NDArray[Any], device: torch.device) -> Tensor:
     return torch.tensor(array, device=device)
 
 
+def _own_groups(dataset: Dataset, owners: Positions | None) -> Tensor | None:
+    if owners is None or dataset.test_owners is None:
+        return None
+    client_of = np.full(len(dataset.owners), len(owners))
+    client_of[owners] = np.arange(len(owners))
+    return torch.from_numpy(client_of[dataset.test_owners])
+
+
 def load_federation(scenario: Scenario, streams: Streams, device: torch.device = CPU) -> Federation:
     """The scenario's data set, dealt to its clients.
 
     Raises: `InputError` for a data set that is not on this machine or has too few samples.
     """
-    dataset = load_dataset(scenario.dataset.name, where="dataset.name")
-    partition = scenario.dataset.partition
-    split = deal(
-        dataset.train_labels,
-        streams,
-        clients=scenario.client_count,
-        public=scenario.public_dealt,
-        kind=partition.kind,
-        alpha=partition.alpha,
-        shards_per_client=partition.shards_per_client,
-    )
-    return Federation(dataset, split.clients, split.public, device)
+    dataset, split = load_data(scenario.dataset), split_of(scenario, streams)
+    if scenario.dataset.partition.kind == "feature":
+        dataset = with_own_looks(dataset, split, scenario.dataset.partition, streams)
+    own_file = scenario.dataset.public_file
+    public: Positions | NDArray[Any] = split.public
+    if own_file is not None and scenario.method.made.needs_public:
+        public = drawn_public(own_file, dataset, scenario.dataset.public, streams)
+    return Federation(dataset, split.clients, public, device, owners=split.owners)
 
 
 def draw_local(rng: np.random.Generator, owned: Positions, training: Training) -> list[Positions]:

@@ -35,7 +35,7 @@ from simfed.learn.crew import Crew, worth_sharing
 from simfed.learn.federation import Federation, load_federation, prototype_clients
 from simfed.learn.kit import Kit
 from simfed.learn.memory import Arena
-from simfed.learn.mixes import in_mix, label_counts
+from simfed.learn.mixes import in_mix, own_mix
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.shelf import Shelf
 from simfed.learn.training import dealt
@@ -774,15 +774,13 @@ class HostedWorkload:
         if not self.scenario.evaluation.clients:
             return {}
         return {
-            client: in_mix(
-                tested[self.tasks.who(client).prototype], label_counts(self.data, client).cpu()
-            )
+            client: in_mix(tested[self.tasks.who(client).prototype], own_mix(self.data, client))
             for client in range(len(self.data.owned))
         }
 
     def _of_own_models(self, results: Sequence[Tensor]) -> dict[int, PersonalEvaluation]:
         return {
-            client: in_mix(tested.cpu(), label_counts(self.data, client).cpu())
+            client: in_mix(tested.cpu(), own_mix(self.data, client))
             for client, tested in zip(sorted(self._own), results, strict=True)
         }
 

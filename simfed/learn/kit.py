@@ -568,11 +568,13 @@ class Kit:
         return F.cross_entropy(self.logits(prototype, model, samples), labels).item()
 
     def test(self, prototype: str, model: Values, part: int = 0, parts: int = 1) -> Tensor:
-        """Per class of the test set, or of a part of it: samples, right answers, sum of
+        """Per class or client of the test set, or of a part of it: samples, right answers, sum of
         cross-entropies."""
         some = stretch(len(self._data.test_labels), parts, part)
         logits = self.logits(prototype, model, self._data.test_samples[some])
-        return by_class(logits, self._data.test_labels[some], self.setting.classes)
+        return by_class(
+            logits, self._data.test_labels[some], self._data.groups, self._data.test_groups[some]
+        )
 
 
 class _Seat:

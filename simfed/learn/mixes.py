@@ -1,4 +1,5 @@
-"""How good a model is for one client: on the test set, and there in the client's own label mix."""
+"""How good a model is for one client: on the test set, and on what of it is like the client's own:
+the samples of the same owner, or all in the client's own label mix."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from torch import Tensor
 from simfed.ground.contract import PersonalEvaluation
 from simfed.learn.federation import Federation
 
-__all__ = ["by_class", "in_mix", "label_counts"]
+__all__ = ["by_class", "in_mix", "label_counts", "own_mix"]
 
 
-def by_class(logits: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Per class, as rows of (3, classes) float64: samples, right answers, sum of cross-entropies.
+def by_class(logits: Tensor, labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor:
+    """Per class, or per group where samples have one, as rows of (3, classes) float64: samples,
+    right answers, sum of cross-entropies.
 
     >>> by_class(torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1]), 2)[:2].tolist()
     [[1.0, 1.0], [1.0, 0.0]]
@@ -22,7 +24,9 @@ def by_class(logits: Tensor, labels: Tensor, classes: int) -> Tensor:
     right = (logits.argmax(1) == labels).double()
     zeros = torch.zeros(classes, dtype=torch.float64, device=logits.device)
     columns = (torch.ones_like(right), right, losses)
-    return torch.stack([zeros.index_add(0, labels, column) for column in columns])
+    return torch.stack(
+        [zeros.index_add(0, labels if groups is None else groups, column) for column in columns]
+    )
 
 
 def label_counts(data: Federation, client: int) -> Tensor:
@@ -32,10 +36,21 @@ def label_counts(data: Federation, client: int) -> Tensor:
     return torch.bincount(labels, minlength=data.classes).float()
 
 
-def in_mix(found: Tensor, mix: Tensor) -> PersonalEvaluation:
-    """From `by_class`, and how many samples of each class the client owns.
+def own_mix(data: Federation, client: int) -> Tensor:
+    """How much each group of test samples counts for a client: its own group alone, where clients
+    are owners with test samples, else every class as often as the client has it."""
+    if data.own_groups is None:
+        return label_counts(data, client).cpu()
+    counts = data.own_groups.bincount(minlength=len(data.owned) + 1).float()
+    if counts[client]:
+        counts = torch.zeros_like(counts).index_fill_(0, torch.tensor(client), 1.0)
+    return counts  # of an owner without test samples: as all count
 
-    Classes that the test set lacks count nothing in the client's own mix.
+
+def in_mix(found: Tensor, mix: Tensor) -> PersonalEvaluation:
+    """From `by_class`, and how much each group counts for the client (`own_mix`).
+
+    Groups that the test set lacks count nothing in the client's own mix.
     """
     counts, right, losses = found
     total = float(counts.sum())

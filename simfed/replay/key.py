@@ -27,11 +27,13 @@ from simfed.native import who_computes_layers
 from simfed.replay.digest import digest_of
 from simfed.replay.parts import part_digest
 from simfed.scenario import Scenario
+from simfed.scenario.dataset import DatasetSpec
 from simfed.scenario.plugins import opened_files, with_opened_files
 
 __all__ = [
     "code_digest",
     "data_digest",
+    "digest_of_named",
     "last_round_if_special",
     "learning_code",
     "learning_key",
@@ -86,13 +88,15 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
     plain = scenario.model_dump(mode="json", exclude={*_CLOCK, *elsewhere})
     if scenario.training.schedule.kind in ("constant", "inverse-sqrt", "step"):
         del plain["rounds"]
+    for key in scenario.dataset.paths:
+        plain["dataset"].pop(key, None)  # where they lie decides nothing; their digest is below
     changes = scenario.downlink.compression
     if changes is not None:
         plain["changes"] = changes.model_dump(mode="json", exclude={"index_code"})
     if scenario.compression.index_code == "rice":
         # sizes that depend on data are recorded as they are charged, buffers included
         plain["buffers_charged"] = scenario.charge.buffers
-    data = data_digest(scenario.dataset.name)  # it may open files
+    data = data_digest(scenario.dataset)  # it may open files
     opened = [
         one.sha256 for plugin in with_opened_files(scenario).plugins for one in opened_files(plugin)
     ]
@@ -137,10 +141,20 @@ def _clients(scenario: Scenario) -> dict[str, Plain]:
 # --- what stands behind names ------------------------------------------------------------------
 
 
+def data_digest(data: DatasetSpec) -> str:
+    """The digest of a data set: of its published files where they are fixed, of the files of one's
+    own as they are now, else of its content."""
+    from simfed.learn.data import files_digest, public_digest
+
+    found = files_digest(data) if data.name is None else digest_of_named(data.name)
+    if data.public_file is not None:
+        found = digest_of([found, public_digest(data.public_file)])
+    return found
+
+
 @cache
-def data_digest(name: str) -> str:
-    """The digest of a data set: of its published files where they are fixed, else of its
-    content."""
+def digest_of_named(name: str) -> str:
+    """The digest of a registered data set."""
     part = registry("dataset").get(name)
     files = getattr(part, "files", None)
     if files and all(hasattr(file, "sha256") for file in files.values()):

@@ -33,6 +33,7 @@ from simfed.ground.method import Method
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
 from simfed.scenario.aggregation import Aggregation
+from simfed.scenario.dataset import DatasetSpec, Partition
 from simfed.scenario.device import AnyDevice, DeviceSpec
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
 from simfed.scenario.faults import FaultsSpec
@@ -78,41 +79,6 @@ __all__ = [
     "Scenario",
     "Training",
 ]
-
-
-class Partition(Section):
-    """How the training samples are dealt to the clients.
-
-    `dirichlet`: the samples of each class in proportions drawn from Dir(alpha); `iid`: a random
-    equal split; `shards`: sorted by label and cut into `shards_per_client` × clients pieces.
-    """
-
-    kind: Literal["dirichlet", "iid", "shards"] = Field(
-        default="dirichlet",
-        description="label skew by Dirichlet shares, none, or shards of one label",
-    )
-    alpha: Annotated[Positive, Only("kind", "dirichlet")] = Field(
-        default=0.5, description="concentration; small is skewed"
-    )
-    shards_per_client: Annotated[PositiveInt, Only("kind", "shards")] = Field(
-        default=2, description="pieces of one label, or few, for each client"
-    )
-
-
-_PUBLIC = OnlyWith("method", "needs_public", nothing=0)
-
-
-class DatasetSpec(Section):
-    """The data: what the clients own, the server's unlabelled public set, the test set."""
-
-    name: Named("dataset") = Field(description="see `simfed list datasets`")  # type: ignore[valid-type]
-    public: Annotated[Int, _PUBLIC] = Field(
-        default=256, description="unlabelled images at the server"
-    )
-    public_batch: Annotated[PositiveInt | None, _PUBLIC] = Field(
-        default=None, description="random subset of the public set per round; all of it if omitted"
-    )
-    partition: Partition = Field(default=Partition(), description="who owns which training samples")
 
 
 class PrototypeSpec(Section):
@@ -576,14 +542,15 @@ class Scenario(Section):
 
     @property
     def public_dealt(self) -> int:
-        """Samples that are kept back for the public set."""
-        return self.dataset.public if self.method.made.needs_public else 0
+        """Training samples that are kept back for the public set."""
+        own_file = self.dataset.public_file is not None
+        return self.dataset.public if self.method.made.needs_public and not own_file else 0
 
     @property
     def public_samples(self) -> int:
         """Samples of the public set that one round uses; 0: there is none."""
-        dealt = self.public_dealt
-        return min(dealt, self.dataset.public_batch or dealt)
+        whole = self.dataset.public if self.method.made.needs_public else 0
+        return min(whole, self.dataset.public_batch or whole)
 
     @property
     def uploads_in_wait(self) -> int:

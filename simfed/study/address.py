@@ -70,12 +70,13 @@ def facts_of(
     """All that a run's results depend on; under other seeds nothing but the seed differs."""
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
     digests = _file_digests(scenario, source)
+    digests |= {path: key for key, path in scenario.dataset.paths.items()}  # digested as `data`
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
     digests |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
     return {
         "scenario": renamed(plain, digests),
-        "data": data_digest(scenario.dataset.name),
+        "data": data_digest(scenario.dataset),
         "parts": part_digests(scenario),
         "code": own_code(),
         "mode": "time-only" if time_only else device.partition(":")[0],

@@ -113,7 +113,7 @@ def _evaluations_agree(run: Run, parts: Parts) -> Broken:
     """An accuracy is a share of the test samples. A client's is that of its prototype or, where
     models are personal, the prototype's is the mean of its clients'."""
     personal = parts.scenario.method.made.personal
-    samples = dataset_facts(parts.scenario.dataset.name).test_samples
+    samples = dataset_facts(parts.scenario.dataset).test_samples
     names = "round", "prototype", "test_accuracy", "test_loss"
     seen, of_clients = _Seen(), _Seen()
     shown: dict[tuple[int, str], list[tuple[float, float]]] = {}

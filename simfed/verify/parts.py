@@ -711,9 +711,7 @@ def _normed_net(width: int) -> Callable[..., Any]:
 def _check_plans(scenario: Scenario, method: Method) -> None:
     from simfed.learn.catalogue import facts
 
-    models = {
-        name: facts(p.model, scenario.dataset.name) for name, p in scenario.prototypes.items()
-    }
+    models = {name: facts(p.model, scenario.dataset) for name, p in scenario.prototypes.items()}
     tasks = Tasks(scenario, models, lambda client: 10 + client)
     asked = list(itertools.product(range(1, 4), range(scenario.client_count)))
 

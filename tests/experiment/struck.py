@@ -342,7 +342,7 @@ def warm_up(mode):
     """Import and read here what every child would; nothing that starts a thread."""
     from importlib import import_module
 
-    from simfed.replay.key import data_digest
+    from simfed.replay.key import digest_of_named
 
     modules = [
         "pyarrow.parquet",
@@ -359,7 +359,7 @@ def warm_up(mode):
         import torch
 
         torch.set_num_threads(1)
-    data_digest("mnist-mini")
+    digest_of_named("mnist-mini")
 
 
 def main(mode, folder, *jobs):

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from simfed.ground.registry import REGISTRIES
 from simfed.replay.key import (
     _machine,
-    data_digest,
+    digest_of_named,
     last_round_if_special,
     learning_code,
     learning_key,
@@ -261,14 +261,14 @@ def test_every_data_file_counts(tmp_path, add_part):
             return Dataset(values, np.arange(4) % 2, values, np.arange(4) % 2, classes=2)
 
         add_part("dataset", "mine", images)
-        data_digest.cache_clear()
+        digest_of_named.cache_clear()
         return learning_key(scenario(dataset={"name": "mine", "public": 1}))
 
     values = np.zeros((4, 1, 3, 3), np.float32)
     first = of(values)
     assert of(values.copy()) == first
     assert of(values + 1) != first
-    data_digest.cache_clear()
+    digest_of_named.cache_clear()
     for name in REGISTRIES["dataset"].names():
         files = getattr(REGISTRIES["dataset"].get(name), "files", {})
         assert all(len(file.sha256) == 64 for file in files.values())

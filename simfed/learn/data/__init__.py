@@ -2,6 +2,14 @@
 here."""
 
 from simfed.learn.data.dataset import Dataset, load_dataset
+from simfed.learn.data.own import (
+    files_digest,
+    labels_in,
+    load_data,
+    public_digest,
+    public_samples,
+    split_of,
+)
 from simfed.learn.data.partition import Split, deal
 from simfed.learn.data.published import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI
 
@@ -13,5 +21,11 @@ __all__ = [
     "Dataset",
     "Split",
     "deal",
+    "files_digest",
+    "labels_in",
+    "load_data",
     "load_dataset",
+    "public_digest",
+    "public_samples",
+    "split_of",
 ]

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, listed
 from simfed.ground.registry import registry
 from simfed.learn.facts import DatasetFacts
 
-__all__ = ["Dataset", "load_dataset"]
+__all__ = ["TASKS", "Dataset", "load_dataset"]
+
+TASKS = ("classification", "regression", "next-token")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +58,36 @@ class Dataset:
     """As `mean`; empty: 1."""
     licence: str = ""
     citation: str = ""
+    task: str = "classification"
+    """Or `regression`, where labels are (n,) float32 and `classes` is 1; or `next-token`, where
+    samples and labels are whole numbers below `classes`, (n, length) each."""
+    train_owners: NDArray[np.int64] | None = None
+    """(n,) indices of `owners`: whose each training sample is; None: nobody's."""
+    test_owners: NDArray[np.int64] | None = None
+    owners: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    """Empty: the classes have numbers."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.classes, bool) or not isinstance(self.classes, int) or self.classes < 2:
-            raise InputError("at least 2 classes", got=self.classes)
+        if self.task not in TASKS:
+            raise InputError(f"a task: {listed(TASKS)}", got=self.task)
+        least = 1 if self.task == "regression" else 2
+        whole = isinstance(self.classes, int) and not isinstance(self.classes, bool)
+        if not whole or self.classes < least:
+            raise InputError(f"at least {least} classes", got=self.classes)
         for split in ("train", "test"):
             images = _checked_images(getattr(self, f"{split}_images"), f"{split}_images")
             labels = _checked_labels(
-                getattr(self, f"{split}_labels"), self.classes, len(images), f"{split}_labels"
+                getattr(self, f"{split}_labels"),
+                self.task,
+                self.classes,
+                images.shape,
+                f"{split}_labels",
             )
+            owners = getattr(self, f"{split}_owners")
+            if owners is not None:
+                owners = _checked_owners(owners, self.owners, len(images), f"{split}_owners")
+            object.__setattr__(self, f"{split}_owners", owners)
             object.__setattr__(self, f"{split}_images", images)
             object.__setattr__(self, f"{split}_labels", labels)
         train, test = self.train_images, self.test_images
@@ -92,30 +115,42 @@ class Dataset:
             classes=self.classes,
             train_samples=len(self.train_images),
             test_samples=len(self.test_images),
+            task=self.task,
+            tokens=self.tokens,
+            owners=len(self.owners),
         )
+
+    @property
+    def tokens(self) -> bool:
+        """Whether samples are whole numbers that stand for characters, and are not normalised."""
+        return self.train_images.dtype.kind == "i"
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the types, shapes and bytes of all four arrays and over the
-        normalisation."""
+        """SHA-256 over the types, shapes and bytes of all arrays and over the normalisation."""
         sha = hashlib.sha256(repr((self.classes, self.mean, self.sd)).encode())
-        for array in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+        arrays = [self.train_images, self.train_labels, self.test_images, self.test_labels]
+        if self.task != "classification":
+            sha.update(self.task.encode())
+        arrays += [own for own in (self.train_owners, self.test_owners) if own is not None]
+        for array in arrays:
             sha.update(f"{array.dtype.str}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()
 
-    def train(
-        self, indices: NDArray[np.integer[Any]]
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def train(self, indices: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Normalised training samples and their labels, in the order of `indices`."""
         return self.normalise(self.train_images[indices]), self.train_labels[indices]
 
-    def test(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def test(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """All normalised test samples and their labels."""
         return self.normalise(self.test_images), self.test_labels
 
-    def normalise(self, images: NDArray[Any]) -> NDArray[np.float32]:
-        """Stored samples (n, *input_shape) → float32 of the same shape, in fresh memory."""
+    def normalise(self, images: NDArray[Any]) -> NDArray[Any]:
+        """Stored samples (n, *input_shape) → float32 of the same shape, in fresh memory; characters
+        become int64."""
+        if self.tokens:
+            return images.astype(np.int64)
         values = images.astype(np.float32)
         scale, shift = self.affine
         if scale is not None:
@@ -167,9 +202,12 @@ def _checked_images(images: Any, name: str) -> NDArray[Any]:
     array = np.asarray(images)
     if array.dtype == np.float64:
         array = array.astype(np.float32)
-    if array.dtype not in (np.uint8, np.float32) or array.ndim < 2 or array.size == 0:
+    characters = array.dtype in (np.int16, np.int32) and array.ndim == 2
+    images = array.dtype in (np.uint8, np.float32) and array.ndim >= 2
+    if not (characters or images) or array.size == 0:
         raise InputError(
-            f"{name}: uint8 or float32 samples of shape (n, channels, …)",
+            f"{name}: uint8 or float32 samples of shape (n, channels, …), or int16 characters of "
+            "shape (n, length)",
             got=f"{array.dtype} of shape {array.shape}",
         )
     if array.dtype == np.float32 and not np.isfinite(array).all():
@@ -177,16 +215,46 @@ def _checked_images(images: Any, name: str) -> NDArray[Any]:
     return _read_only(array)
 
 
-def _checked_labels(labels: Any, classes: int, count: int, name: str) -> NDArray[np.int64]:
+def _checked_labels(
+    labels: Any, task: str, classes: int, samples: tuple[int, ...], name: str
+) -> NDArray[Any]:
     array = np.asarray(labels)
-    if not np.issubdtype(array.dtype, np.integer) or array.shape != (count,):
+    if task == "regression":
+        if array.dtype.kind not in "iuf" or array.shape != samples[:1]:
+            raise InputError(
+                f"{name}: {samples[0]} numbers, one per sample",
+                got=f"{array.dtype} of shape {array.shape}",
+            )
+        if not np.isfinite(array).all():
+            raise InputError(f"{name}: finite values", got="NaN or infinity")
+        return _read_only(array.astype(np.float32))
+    shape = samples if task == "next-token" else samples[:1]
+    if not np.issubdtype(array.dtype, np.integer) or array.shape != shape:
+        what = "of shape " + str(shape) if task == "next-token" else "one per sample"
         raise InputError(
-            f"{name}: {count} whole numbers, one per sample",
+            f"{name}: {samples[0]} whole numbers, {what}",
             got=f"{array.dtype} of shape {array.shape}",
         )
     if array.min() < 0 or array.max() >= classes:
         wrong = array[(array < 0) | (array >= classes)][0]
         raise InputError(f"{name}: labels from 0 to {classes - 1}", got=int(wrong))
+    return _read_only(array.astype(np.int64))
+
+
+def _checked_owners(
+    owners: Any, names: tuple[str, ...], count: int, name: str
+) -> NDArray[np.int64]:
+    array = np.asarray(owners)
+    if not np.issubdtype(array.dtype, np.integer) or array.shape != (count,):
+        raise InputError(
+            f"{name}: {count} whole numbers, one per sample",
+            got=f"{array.dtype} of shape {array.shape}",
+        )
+    if array.min() < 0 or array.max() >= len(names):
+        raise InputError(
+            f"{name}: owners from 0 to {len(names) - 1}, as `owners` names them",
+            got=f"{array.min()} to {array.max()}",
+        )
     return _read_only(array.astype(np.int64))
 
 

@@ -102,7 +102,7 @@ def read_labels_json(content: bytes) -> list[int]:
     return labels
 
 
-def cifar_rows_from_pickle(content: bytes) -> bytes:
+def cifar_rows_from_pickle(content: bytes, labels_key: bytes = b"labels") -> bytes:
     """The binary version from a batch of the "Python version", which is a pickle.
 
     A pickle may call anything; this reader knows three names, those of an array of bytes, and
@@ -110,7 +110,7 @@ def cifar_rows_from_pickle(content: bytes) -> bytes:
     """
     try:
         batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
-        labels, array = batch[b"labels"], batch[b"data"]
+        labels, array = batch[labels_key], batch[b"data"]
         pixels = np.frombuffer(array.content, np.uint8).reshape(array.shape)
         return cifar_row_bytes(np.asarray(labels, np.uint8), pixels)
     except (

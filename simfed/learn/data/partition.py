@@ -1,9 +1,9 @@
 """Dealing a training set: the server's public images, and every client's own.
 
-The public set is drawn first, from all classes alike; the rest is dealt to the clients completely.
-All parts are disjoint, and a client owns at least one sample. The split depends on the run's seed,
-the labels and the arguments alone, and is drawn for all clients together (one more client is
-another split).
+The public set is drawn first, from all classes alike; the rest is dealt to the clients, completely
+unless clients are some of the owners that the data name. All parts are disjoint, and a client owns
+at least one sample. The split depends on the run's seed, the labels and owners and the arguments
+alone, and is drawn for all clients together (one more client is another split).
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Who owns which training samples: ascending indices, disjoint, together all of them."""
+    """Who owns which training samples: ascending indices, disjoint, together all of them (of the
+    chosen owners, where clients are owners)."""
 
     public: Indices
     clients: tuple[Indices, ...]
+    owners: Indices | None = None
+    """Per client which owner it is; None: clients are no owners."""
 
 
 def deal(
@@ -40,13 +43,18 @@ def deal(
     kind: str = "dirichlet",
     alpha: float = 0.5,
     shards_per_client: int = 2,
+    sigma: float = 1.0,
+    owners: Indices | None = None,
 ) -> Split:
     """Deal the samples with these labels: `public` ones to the server, the rest to `clients`.
 
     `dirichlet`: the samples of each class in proportions drawn from Dir(alpha), after which every
     client without a sample gets one from the client that then owns most. `iid`: shuffled, then cut
     into parts whose sizes differ by at most one. `shards`: sorted by label, cut into
-    `shards_per_client` × clients pieces, and dealt at random.
+    `shards_per_client` × clients pieces, and dealt at random. `quantity`: shuffled, then cut into
+    parts of log-normal sizes, at least one sample each. `feature`: as `iid`. `natural`: a client is
+    one of `owners` (per sample whose it is); of more owners than clients, some are drawn, in the
+    order of their numbers, and the samples of the others are nobody's.
 
     Draws come from the streams "public" and "partition". Raises: `InputError` that names the
     scenario's key when there are too few samples.
@@ -77,6 +85,9 @@ def deal(
         "dirichlet": lambda: _dirichlet(labels[private], clients, alpha, rng),
         "iid": lambda: np.array_split(rng.permutation(len(private)), clients),
         "shards": lambda: _shards(labels[private], clients, shards_per_client, rng),
+        "quantity": lambda: _quantity(len(private), clients, sigma, rng),
+        "feature": lambda: np.array_split(rng.permutation(len(private)), clients),
+        "natural": list,
     }
     if kind not in ways:
         raise InputError(
@@ -86,8 +97,52 @@ def deal(
             hint=did_you_mean(kind, ways),
         )
     rng = streams("partition")
+    if kind == "natural":
+        chosen, natural = _natural(owners, private, clients, rng)
+        return Split(np.flatnonzero(is_public), natural, chosen)
+    if (labels.dtype.kind == "f" or labels.ndim > 1) and kind in ("dirichlet", "shards"):
+        raise InputError(
+            "natural, quantity, feature or iid, where there are no classes",
+            where="dataset.partition.kind",
+            got=kind,
+        )
     parts = tuple(np.sort(private[part]) for part in ways[kind]())
     return Split(public=np.flatnonzero(is_public), clients=parts)
+
+
+def _natural(
+    owners: Indices | None, private: Indices, clients: int, rng: np.random.Generator
+) -> tuple[Indices, tuple[Indices, ...]]:
+    """The owners that are clients, and what each has beside the public samples."""
+    if owners is None:
+        raise InputError(
+            "a data set that names owners",
+            where="dataset.partition.kind",
+            got="natural",
+            hint="owner: COLUMN, arrays owner_train, a folder per owner",
+        )
+    there, numbers = np.unique(owners[private], return_inverse=True)
+    if len(there) < clients:
+        raise InputError(
+            f"at most {len(there)}, as many as there are owners with samples beside the public "
+            "ones",
+            where="clients",
+            got=clients,
+        )
+    chosen = np.sort(rng.choice(len(there), clients, replace=False))
+    order = np.argsort(numbers, kind="stable")
+    starts = np.searchsorted(numbers[order], np.arange(len(there) + 1))
+    parts = tuple(private[order[starts[one] : starts[one + 1]]] for one in chosen)
+    return there[chosen], parts
+
+
+def _quantity(count: int, clients: int, sigma: float, rng: np.random.Generator) -> list[Indices]:
+    """Parts of log-normal sizes: one sample each, the rest in these proportions."""
+    sizes = rng.lognormal(0.0, min(sigma, 300.0), clients)
+    rest = count - clients
+    cuts = np.rint(np.cumsum(sizes / sizes.sum())[:-1] * rest).astype(np.int64)
+    cuts += np.arange(1, clients)
+    return [np.asarray(part) for part in np.split(rng.permutation(count), cuts)]
 
 
 def _dirichlet(

@@ -29,7 +29,15 @@ from simfed.ground.errors import InputError, listed
 from simfed.learn.data.dataset import Dataset
 from simfed.learn.facts import DatasetFacts
 
-__all__ = ["Archive", "Folder", "Published", "PublishedFile", "cache_folder", "data_folders"]
+__all__ = [
+    "Archive",
+    "Folder",
+    "Published",
+    "PublishedFile",
+    "cache_folder",
+    "data_folders",
+    "gunzipped",
+]
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
@@ -268,7 +276,7 @@ def plain_files(folder: str) -> Layout:
             if content is None:
                 packed = view.read(f"{path}.gz", 2 * file.size_bytes + 1024)
                 if packed is not None:
-                    content = _gunzip(packed, file.size_bytes, f"{view.place / path}.gz")
+                    content = gunzipped(packed, file.size_bytes, f"{view.place / path}.gz")
             if content is not None:
                 found[name] = content
         missing = [name for name in published.files if name not in found]
@@ -310,7 +318,8 @@ def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., byt
     return layout
 
 
-def _gunzip(packed: bytes, limit_bytes: int, where: str) -> bytes:
+def gunzipped(packed: bytes, limit_bytes: int, where: str) -> bytes:
+    """At most `limit_bytes` + 1 bytes of what is packed."""
     with suppress(EOFError, gzip.BadGzipFile, zlib.error), gzip.open(io.BytesIO(packed)) as file:
         return file.read(limit_bytes + 1)
     raise InputError("a whole gzip file", where=where, problem="truncated or damaged")

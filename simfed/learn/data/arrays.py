@@ -1,0 +1,202 @@
+"""Arrays in an npz file, read array by array; headers tell all that sizes hang on."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.errors import InputError, listed
+from simfed.ground.reading import missing_file
+from simfed.learn.data.outline import Outline
+
+__all__ = ["MOST_UNPACKED_BYTES", "Arrays", "NpzReader"]
+
+MOST_UNPACKED_BYTES = 8_000_000_000
+"""Of what an archive or a compressed table holds; more is refused before it is unpacked."""
+
+
+class Arrays:
+    """The arrays of an npz file. Nothing is unpacked but what is asked for, and no more of it than
+    the file's own list says; arrays of objects, which are code, are refused."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with self._opened() as archive:
+            sizes = {info.filename: info.file_size for info in archive.infolist()}
+        total = sum(sizes.values())
+        if total > MOST_UNPACKED_BYTES:
+            raise InputError(
+                f"an archive that unpacks to at most {MOST_UNPACKED_BYTES:,} bytes",
+                where=path,
+                got=f"{total:,} bytes",
+            )
+        self.names = [name.removesuffix(".npy") for name in sizes if name.endswith(".npy")]
+        self._sizes = sizes
+
+    def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of an array, of which no value is read."""
+        with self._opened() as archive, archive.open(f"{name}.npy") as file:
+            return self._header(file, name)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """An array as a whole."""
+        with self._opened() as archive:
+            with archive.open(f"{name}.npy") as file:
+                self._header(file, name)
+            with archive.open(f"{name}.npy") as file:
+                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+    def _header(self, file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        where = f"{self.path}: {name}"
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read = np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        if dtype.hasobject:
+            raise InputError("an array of numbers or texts", where=where, got="objects")
+        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        if size > self._sizes[f"{name}.npy"]:
+            raise InputError(
+                f"{size:,} bytes, as its header says",
+                where=where,
+                got=f"{self._sizes[f'{name}.npy']:,}",
+            )
+        return shape, dtype
+
+    @contextmanager
+    def _opened(self) -> Iterator[zipfile.ZipFile]:
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                yield archive
+        except FileNotFoundError:
+            raise missing_file(self.path) from None
+        except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                "a whole npz file", where=self.path, problem=f"cannot be read: {reason}"
+            ) from None
+
+
+class NpzReader:
+    """`x_train, y_train`, and where there are such `x_test, y_test, owner_train, owner_test`.
+
+    Samples are bytes (images, divided by 255 when used) or numbers; one axis per image is taken
+    for grey images without one of channels.
+    """
+
+    def __init__(self, path: str, task: str) -> None:
+        self.arrays = Arrays(path)
+        self._task = task
+        for name in ("x_train", "y_train"):
+            if name not in self.arrays.names:
+                raise InputError(
+                    "the arrays x_train and y_train",
+                    where=path,
+                    problem=f"there is no {name}",
+                    got=listed(self.arrays.names) or "no array",
+                )
+        has = [name in self.arrays.names for name in ("x_test", "y_test")]
+        if any(has) and not all(has):
+            problem = f"there is {'x' if has[0] else 'y'}_test alone"
+            raise InputError("both x_test and y_test, or none", where=path, problem=problem)
+        self._has_test = all(has)
+
+    @cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of a sample of each set; lengths are checked here."""
+        found = {}
+        path = self.arrays.path
+        for part in ("train", "test") if self._has_test else ("train",):
+            shape, dtype = self.arrays.header(f"x_{part}")
+            if dtype.kind not in "uif" or len(shape) < 2:
+                raise InputError(
+                    "numbers of shape (n, …)",
+                    where=f"{path}: x_{part}",
+                    got=f"{dtype} of shape {shape}",
+                )
+            for name in (f"y_{part}", f"owner_{part}"):
+                if name in self.arrays.names:
+                    length = self.arrays.header(name)[0]
+                    if length[:1] != shape[:1]:
+                        raise InputError(
+                            f"{shape[0]} rows, as x_{part} has",
+                            where=f"{path}: {name}",
+                            got=length[0] if length else "a single value",
+                        )
+            found[part] = _with_channels(shape[1:], dtype)
+        if self._has_test and found["test"] != found["train"]:
+            raise InputError(
+                f"samples of shape {found['train']}, as x_train has",
+                where=f"{path}: x_test",
+                got=found["test"],
+            )
+        return found
+
+    def outline(self) -> Outline:
+        shape = self._shapes["train"]
+        owners = self._whose("train")
+        targets = self._targets("train")
+        tests = self._targets("test") if self._has_test else None
+        classes: tuple[str, ...] = ()
+        if self._task == "classification" and targets.dtype.kind in "iub":
+            count = int(targets.max(initial=0)) + 1
+            classes = tuple(map(str, range(count)))
+        return Outline(
+            self.arrays.path,
+            shape,
+            targets,
+            owners,
+            tests,
+            self._whose("test") if self._has_test and owners is not None else None,
+            classes,
+            names=("y_train", "y_test"),
+        )
+
+    def _targets(self, part: str) -> NDArray[Any]:
+        targets = self.arrays.read(f"y_{part}")
+        targets = targets.reshape(len(targets), -1)
+        if targets.shape[1] != 1:
+            raise InputError(
+                "one target per row",
+                where=f"{self.arrays.path}: y_{part}",
+                got=f"shape {targets.shape}",
+            )
+        return targets[:, 0]
+
+    def _whose(self, part: str) -> NDArray[Any] | None:
+        name = f"owner_{part}"
+        if name in self.arrays.names:
+            return self.arrays.read(name).reshape(-1)
+        return None
+
+    def samples(self, test: bool) -> NDArray[Any]:
+        part = "test" if test else "train"
+        shape = self._shapes[part]
+        values = self.arrays.read(f"x_{part}")
+        values = values.reshape(len(values), *shape)
+        if values.dtype == np.uint8:
+            return values
+        numbers = values.astype(np.float32)
+        wrong = np.flatnonzero(~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1))
+        if wrong.size:
+            raise InputError(
+                "finite numbers",
+                got="NaN or infinity",
+                where=f"{self.arrays.path}: x_{part}, row {int(wrong[0]) + 1}",
+            )
+        return numbers
+
+    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return ((0.5,), (0.25,)) if rows.dtype == np.uint8 else ((), ())
+
+
+def _with_channels(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Grey images have one channel."""
+    return (1, *shape) if len(shape) == 2 and dtype == np.uint8 else shape

@@ -1,0 +1,208 @@
+"""Folders as torchvision and Hugging Face's library leave them, read without either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.errors import InputError, listed
+from simfed.ground.reading import missing_file
+from simfed.learn.data.formats import cifar_rows_from_pickle, read_cifar, read_mnist
+from simfed.learn.data.outline import Outline
+from simfed.learn.data.store import Folder, data_folders, gunzipped
+from simfed.learn.data.tables import ArrowFiles, ParquetTable, Table
+
+__all__ = ["TorchvisionReader", "huggingface_tables"]
+
+_MOST_BYTES = 1 << 30
+
+_MNIST = tuple(
+    f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
+)
+_SCALES = {
+    "MNIST": ((0.1307,), (0.3081,)),
+    "FashionMNIST": ((0.2860,), (0.3530,)),
+    "KMNIST": ((0.1918,), (0.3483,)),
+    "CIFAR10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "CIFAR100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
+_CIFAR = {
+    "CIFAR10": (
+        "cifar-10-batches-py",
+        {
+            **{f"data_batch_{i}.bin": f"data_batch_{i}" for i in range(1, 6)},
+            "test_batch.bin": "test_batch",
+        },
+    ),
+    "CIFAR100": ("cifar-100-python", {"data_batch_1.bin": "train", "test_batch.bin": "test"}),
+}
+
+
+class TorchvisionReader:
+    """The files of a data set as torchvision keeps them below its `root`, gzipped or not; pickles
+    are read by a reader that runs no code."""
+
+    def __init__(self, name: str, root: str | None) -> None:
+        self._name = name
+        self._roots = [Path(root)] if root else data_folders()
+        folder = f"{name}/raw" if name not in _CIFAR else _CIFAR[name][0]
+        homes = [home / folder for home in self._roots if (home / folder).is_dir()]
+        if not homes:
+            raise InputError(
+                f"torchvision's folder {folder}",
+                where=f"torchvision {name}",
+                got="none",
+                hint=f"looked in {listed(map(str, self._roots))}; root: FOLDER names another",
+            )
+        self.place = homes[0]
+        self._read: Any = None
+
+    def _sets(self) -> Any:
+        """Training and test (images, labels)."""
+        if self._read is None:
+            view = Folder(self.place)
+            if self._name in _CIFAR:
+                labels = b"labels" if self._name == "CIFAR10" else b"fine_labels"
+                files = {
+                    name: cifar_rows_from_pickle(self._content(view, source), labels)
+                    for name, source in _CIFAR[self._name][1].items()
+                }
+                self._read = read_cifar(files)
+            else:
+                self._read = read_mnist({name: self._content(view, name) for name in _MNIST})
+        return self._read
+
+    def _content(self, view: Folder, name: str) -> bytes:
+        content = view.read(name, _MOST_BYTES)
+        if content is None and (packed := view.read(f"{name}.gz", _MOST_BYTES)) is not None:
+            content = gunzipped(packed, _MOST_BYTES, f"{self.place / name}.gz")
+        if content is None:
+            raise missing_file(str(self.place / name))
+        if len(content) > _MOST_BYTES:
+            raise InputError(
+                f"a file of at most {_MOST_BYTES:,} bytes", where=str(self.place / name), got="more"
+            )
+        return content
+
+    def outline(self) -> Outline:
+        (images, labels), (_, tests) = self._sets()
+        classes = int(max(labels.max(), tests.max())) + 1
+        return Outline(
+            str(self.place),
+            images.shape[1:],
+            labels,
+            None,
+            tests,
+            None,
+            tuple(map(str, range(max(2, classes)))),
+        )
+
+    def samples(self, test: bool) -> NDArray[Any]:
+        images: NDArray[np.uint8] = self._sets()[int(test)][0]
+        return images
+
+    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return _SCALES[self._name]
+
+
+def huggingface_tables(name: str) -> tuple[Table, Table | None]:
+    """Training and, where there is one, test split: of a folder that `save_to_disk` wrote or that
+    holds Parquet files, read without the library; of a name of the hub, by the library."""
+    root = Path(name)
+    if not root.is_dir():
+        if root.is_absolute():
+            raise missing_file(name)
+        return _from_the_hub(name)
+    if (root / "state.json").is_file():
+        return _saved(root), None
+    if (root / "dataset_dict.json").is_file():
+        if not (root / "train").is_dir():
+            raise InputError("a split `train`", where=name, got=listed(_folders(root)))
+        return _saved(root / "train"), _saved(root / "test") if (root / "test").is_dir() else None
+    files = sorted(root.rglob("*.parquet"))
+    if not files:
+        allowed = "a data set that `save_to_disk` wrote, or Parquet files"
+        raise InputError(allowed, where=name, problem="there is neither")
+    parts: dict[str, list[str]] = {"train": [], "test": []}
+    for file in files:
+        words = file.relative_to(root).as_posix()
+        split = next((s for s in ("test", "train", "validation") if s in words), "train")
+        if split in parts:
+            parts[split].append(str(file))
+    if not parts["train"]:
+        raise InputError("files of a split `train`", where=name, got=listed(f.name for f in files))
+    test = ParquetTable(parts["test"]) if parts["test"] else None
+    return ParquetTable(parts["train"]), test
+
+
+def _saved(folder: Path) -> ArrowFiles:
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        names = [str(entry["filename"]) for entry in state["_data_files"]]
+    except FileNotFoundError:
+        raise missing_file(str(folder / "state.json")) from None
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise InputError(
+            "the state of a saved data set",
+            where=str(folder / "state.json"),
+            problem=f"cannot be read: {error}",
+        ) from None
+    if state.get("_indices_data_files"):
+        raise InputError(
+            "rows in the order of the files",
+            where=str(folder),
+            problem="a selection of rows",
+            hint="flatten_indices() before save_to_disk()",
+        )
+    for name in names:
+        if Path(name).name != name:
+            raise InputError("files in the folder itself", where=str(folder), got=name)
+    return ArrowFiles(str(folder), [folder / name for name in names])
+
+
+def _folders(root: Path) -> Sequence[str]:
+    return [entry.name for entry in sorted(root.iterdir()) if entry.is_dir()]
+
+
+def _from_the_hub(name: str) -> tuple[Table, Table | None]:
+    try:
+        import datasets
+    except ImportError:
+        raise InputError(
+            "a folder on this machine",
+            where="dataset.huggingface",
+            got=name,
+            problem="a name of the hub needs the library",
+            hint="pip install 'simfed[huggingface]', or name a folder of save_to_disk()",
+        ) from None
+    try:
+        splits = datasets.load_dataset(name)
+    except Exception as error:  # whatever the library meets: no network, no such name
+        reason = str(error).strip().splitlines()[0][:200] if str(error) else type(error).__name__
+        raise InputError(
+            where=f"huggingface {name}",
+            problem=f"cannot be had: {reason}",
+            hint="save_to_disk() where there is a network, and name the folder",
+        ) from None
+    if "train" not in splits:
+        raise InputError("a split `train`", where=f"huggingface {name}", got=listed(splits))
+    return tuple(  # type: ignore[return-value]
+        _InMemory(name, splits[part].flatten_indices().data.table) if part in splits else None
+        for part in ("train", "test")
+    )
+
+
+class _InMemory:
+    """A table that the library has opened."""
+
+    def __init__(self, place: str, table: Any) -> None:
+        self.place, self._table = place, table
+        self.schema, self.rows = table.schema, int(table.num_rows)
+
+    def read(self, columns: Sequence[str]) -> Any:
+        return self._table.select(list(columns))

@@ -1,0 +1,149 @@
+"""LEAF's JSON: `users`, and for each of them `x` and `y`, in files below `train` and `test`."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.errors import InputError
+from simfed.ground.reading import missing_file
+from simfed.learn.data.arrays import MOST_UNPACKED_BYTES
+from simfed.learn.data.outline import Outline
+
+__all__ = ["LeafReader"]
+
+_IMAGES = {784: (1, 28, 28)}
+"""Numbers of a sample that are the pixels of an image, white 1 (FEMNIST)."""
+
+
+class LeafReader:
+    """FEMNIST's images as numbers, other lists of numbers as they are, Shakespeare's texts of
+    equally many characters with the one that follows. Files are text: they are read as a whole."""
+
+    def __init__(self, folder: str) -> None:
+        self._place = folder
+        root = Path(folder)
+        if not root.is_dir():
+            raise missing_file(folder)
+        parts = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
+        self._files = [sorted(part.glob("*.json")) for part in parts]
+        if not self._files[0]:
+            raise InputError("LEAF's JSON files, in `train` and `test`", where=folder, got="none")
+        size = sum(file.stat().st_size for files in self._files for file in files)
+        if size > MOST_UNPACKED_BYTES:
+            raise InputError(
+                f"files of at most {MOST_UNPACKED_BYTES:,} bytes", where=folder, got=size
+            )
+
+    @cached_property
+    def _read(self) -> list[tuple[list[Any], list[Any], list[str]]]:
+        """Per set: samples, targets, owners."""
+        return [_rows(files) for files in self._files if files]
+
+    @cached_property
+    def _alphabet(self) -> dict[str, int]:
+        """Characters of all texts and targets, in the order of their numbers."""
+        characters: set[str] = set()
+        for samples, targets, _ in self._read:
+            for text in (*samples, *targets):
+                characters |= set(text)
+        return {character: i for i, character in enumerate(sorted(characters))}
+
+    @property
+    def _is_text(self) -> bool:
+        return isinstance(self._read[0][0][0], str)
+
+    def outline(self) -> Outline:
+        targets = []
+        for _, values, _ in self._read:
+            if self._is_text:
+                targets.append(np.array([self._alphabet[value] for value in values]))
+            else:
+                targets.append(np.array(values))
+        owners = [np.array(names) for *_, names in self._read]
+        has_test = len(targets) > 1
+        if self._is_text:
+            length = len(self._read[0][0][0])
+            shape: tuple[int, ...] = (length,)
+        else:
+            length = len(self._read[0][0][0])
+            shape = _IMAGES.get(length, (length,))
+        return Outline(
+            self._place,
+            shape,
+            targets[0],
+            owners[0],
+            targets[1] if has_test else None,
+            owners[1] if has_test else None,
+            tuple(self._alphabet) if self._is_text else (),
+            self._is_text,
+        )
+
+    def samples(self, test: bool) -> NDArray[Any]:
+        values, _, owners = self._read[1 if test else 0]
+        shape = self.outline().input_shape
+        rows: list[Any] = []
+        for i, value in enumerate(values):
+            if len(value) != len(values[0]) or isinstance(value, str) is not self._is_text:
+                raise InputError(
+                    f"samples of length {len(values[0])}, as the first has",
+                    where=f"{self._place}: user {owners[i]}, row {i + 1}",
+                    got=len(value),
+                )
+            rows.append([self._alphabet[c] for c in value] if self._is_text else value)
+        if self._is_text:
+            return np.array(rows, np.int16)
+        try:
+            found = np.array(rows, np.float32).reshape(len(rows), *shape)
+        except (TypeError, ValueError):
+            raise InputError("lists of numbers", where=f"{self._place}: x", got="others") from None
+        bad = np.flatnonzero(~np.isfinite(found).reshape(len(found), -1).all(axis=1))
+        if bad.size:
+            raise InputError(
+                "finite numbers",
+                got="NaN or infinity",
+                where=f"{self._place}: user {owners[int(bad[0])]}, row {int(bad[0]) + 1}",
+            )
+        return found
+
+    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return (), ()
+
+
+def _rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
+    samples: list[Any] = []
+    targets: list[Any] = []
+    owners: list[str] = []
+    for file in files:
+        try:
+            plain = json.loads(file.read_text(encoding="utf-8"))
+            users, data = plain["users"], plain["user_data"]
+            for user in users:
+                x, y = data[user]["x"], data[user]["y"]
+                if not len(x) or len(x) != len(y):
+                    raise InputError(
+                        "samples, and as many targets",
+                        where=f"{file}: user {user}",
+                        got=f"{len(x)} of x, {len(y)} of y",
+                    )
+                samples += x
+                targets += y
+                owners += [str(user)] * len(x)
+        except UnicodeDecodeError as error:
+            raise InputError(
+                "text in UTF-8", where=str(file), problem=f"byte {error.start} is none"
+            ) from None
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                "LEAF's JSON: users, user_data with x and y",
+                where=str(file),
+                problem=f"cannot be read: {str(error).splitlines()[0][:80]}",
+            ) from None
+    if not samples:
+        raise InputError("users with samples", where=str(files[0]), got="none")
+    return samples, targets, owners

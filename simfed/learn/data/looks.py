@@ -1,0 +1,71 @@
+"""Feature skew: each client's images turned by its own angle and under its own noise; and a public
+set from a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+from simfed.learn.data.dataset import Dataset
+from simfed.learn.data.own import public_samples
+from simfed.learn.data.partition import Split
+from simfed.scenario.dataset import Partition
+
+__all__ = ["drawn_public", "looks_of", "turned", "with_own_looks"]
+
+
+def looks_of(client: int, partition: Partition, streams: Streams) -> tuple[float, float]:
+    """A client's angle in degrees, and the sd of its noise (black to white is 1)."""
+    rng = streams("looks", client)
+    angle = float(rng.uniform(-partition.rotation, partition.rotation))
+    return angle, float(rng.uniform(0, partition.noise))
+
+
+def with_own_looks(data: Dataset, split: Split, partition: Partition, streams: Streams) -> Dataset:
+    """The data set with every client's training images as that client sees them; public and test
+    images stay as they are. Of images stored as numbers, black to white is taken for 1."""
+    images = np.array(data.train_images)
+    scale = 255.0 if images.dtype == np.uint8 else 1.0
+    for client, owned in enumerate(split.clients):
+        angle, sd = looks_of(client, partition, streams)
+        looks = turned(images[owned], angle).astype(np.float32)
+        noise = streams("looks noise", client).standard_normal(looks.shape, np.float32)
+        looks += scale * sd * noise
+        if images.dtype == np.uint8:
+            looks = np.rint(looks).clip(0, 255)
+        images[owned] = looks
+    return replace(data, train_images=images)
+
+
+def turned(images: NDArray[Any], degrees: float) -> NDArray[Any]:
+    """Images (n, channels, height, width) turned counter-clockwise about their centres, nearest
+    pixels; what comes from outside is 0.
+
+    >>> turned(np.arange(4).reshape(1, 1, 2, 2), 90)[0, 0].tolist()
+    [[1, 3], [0, 2]]
+    """
+    height, width = images.shape[-2:]
+    angle = np.deg2rad(degrees)
+    rows, columns = np.indices((height, width), np.float64)
+    down, right = rows - (height - 1) / 2, columns - (width - 1) / 2
+    from_row = np.rint(np.cos(angle) * down + np.sin(angle) * right + (height - 1) / 2)
+    from_column = np.rint(-np.sin(angle) * down + np.cos(angle) * right + (width - 1) / 2)
+    inside = (from_row >= 0) & (from_row < height) & (from_column >= 0) & (from_column < width)
+    places = from_row.clip(0, height - 1).astype(int), from_column.clip(0, width - 1).astype(int)
+    found: NDArray[Any] = images[..., places[0], places[1]] * inside.astype(images.dtype)
+    return found
+
+
+def drawn_public(path: str, data: Dataset, count: int, streams: Streams) -> NDArray[Any]:
+    """So many samples of a file's, drawn from the run's seed."""
+    samples = public_samples(path, data)
+    if len(samples) < count:
+        raise InputError(
+            f"at most the {len(samples)} samples of {path}", where="dataset.public", got=count
+        )
+    return samples[np.sort(streams("public").choice(len(samples), count, replace=False))]

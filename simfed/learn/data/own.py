@@ -1,0 +1,233 @@
+"""From a scenario's `dataset` to the data: a registered set, or files of one's own.
+
+Sizes, labels and owners are read without the samples, digests without understanding the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.errors import InputError
+from simfed.ground.reading import missing_file
+from simfed.ground.seeding import Streams
+from simfed.learn.data.arrays import Arrays, NpzReader
+from simfed.learn.data.dataset import Dataset, load_dataset
+from simfed.learn.data.hub import TorchvisionReader, huggingface_tables
+from simfed.learn.data.leaf import LeafReader
+from simfed.learn.data.outline import Labels, Reader, labels_of
+from simfed.learn.data.partition import Split, deal
+from simfed.learn.data.pictures import FolderReader
+from simfed.learn.data.store import data_folders
+from simfed.learn.data.tables import TableReader, opened_table
+from simfed.scenario import Scenario
+from simfed.scenario.dataset import DatasetSpec
+
+__all__ = [
+    "files_digest",
+    "labels_in",
+    "load_data",
+    "public_digest",
+    "public_samples",
+    "split_of",
+]
+
+
+def load_data(data: str | DatasetSpec, *, where: str | None = None) -> Dataset:
+    """The data set that a scenario names, read from where it is kept.
+
+    Raises: `InputError` for files that are missing, damaged, or do not fit together.
+    """
+    if isinstance(data, str):
+        return load_dataset(data, where=where)
+    if data.name is not None:
+        return load_dataset(data.name, where=where or "dataset.name")
+    return _dataset(data.source, _stamp(data))
+
+
+def labels_in(data: DatasetSpec) -> Labels:
+    """Sizes, labels and owners of files of one's own, without their samples."""
+    return _labels(data.source, _stamp(data))
+
+
+def split_of(scenario: Scenario, streams: Streams) -> Split:
+    """Who owns which training samples in a scenario; of files of one's own no sample is read.
+
+    Raises: `InputError` where there are too few samples or owners.
+    """
+    data, partition = scenario.dataset, scenario.dataset.partition
+    named = load_data(data) if data.name is not None else labels_in(data)
+    return deal(
+        named.train_labels,
+        streams,
+        clients=scenario.client_count,
+        public=scenario.public_dealt,
+        kind=partition.kind,
+        alpha=partition.alpha,
+        shards_per_client=partition.shards_per_client,
+        sigma=partition.sigma,
+        owners=named.train_owners,
+    )
+
+
+def files_digest(data: DatasetSpec) -> str:
+    """SHA-256 over the files of one's own, by their names below what the scenario names."""
+    return _digest(data.source, _stamp(data))
+
+
+def public_digest(path: str) -> str:
+    """SHA-256 of a public set's file."""
+    place = Path(found_path(path))
+    if not place.is_file():
+        raise missing_file(path)
+    with open(place, "rb") as file:
+        sha = hashlib.sha256()
+        while piece := file.read(1 << 20):
+            sha.update(piece)
+    return sha.hexdigest()
+
+
+def public_samples(path: str, like: Dataset) -> NDArray[Any]:
+    """`x` of an npz file: samples as the training set has them."""
+    arrays = Arrays(found_path(path))
+    if "x" not in arrays.names:
+        raise InputError("the array x", where=path, got=", ".join(arrays.names) or "no array")
+    values = arrays.read("x")
+    shape = like.train_images.shape[1:]
+    if like.train_images.dtype != np.uint8 and values.dtype.kind in "uif":
+        values = values.astype(like.train_images.dtype)
+    if values.ndim and values.size == len(values) * int(np.prod(shape)):
+        values = values.reshape(len(values), *shape)
+    if values.shape[1:] != shape or values.dtype != like.train_images.dtype:
+        raise InputError(
+            f"{like.train_images.dtype} samples of shape (n, {', '.join(map(str, shape))}), as "
+            "the training set has",
+            where=f"{path}: x",
+            got=f"{values.dtype} of {values.shape}",
+        )
+    if values.dtype == np.float32 and not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))[0])
+        raise InputError("finite numbers", where=f"{path}: x, row {row + 1}", got="NaN or infinity")
+    return values
+
+
+def found_path(path: str) -> str:
+    """Where a file or folder is: as the scenario says or, where it was moved, under its name in a
+    data folder (`simfed data path`)."""
+    if not Path(path).exists():
+        for folder in data_folders():
+            if (folder / Path(path).name).exists():
+                return str(folder / Path(path).name)
+    return path
+
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+def _stamp(data: DatasetSpec) -> Stamp:
+    """Paths, sizes and times of change: while they stay, what was read is not read again."""
+    return tuple(
+        (path, (facts := os.stat(path)).st_mtime_ns, facts.st_size)
+        for path in map(found_path, data.source.paths.values())
+        if Path(path).exists()
+    )
+
+
+@lru_cache(maxsize=1)
+def _reader(data: DatasetSpec, stamp: Stamp) -> Reader:
+    moved = {
+        key: found_path(path)
+        for key, path in data.paths.items()
+        if key != "huggingface" or Path(path).is_absolute()
+    }
+    data = data.model_copy(update=moved)
+    ways: dict[str, Callable[[], Reader]] = {
+        "file": lambda: NpzReader(str(data.file), data.task),
+        "table": lambda: _table_reader(data),
+        "folder": lambda: FolderReader(str(data.folder), data.pixels),
+        "leaf": lambda: LeafReader(str(data.leaf)),
+        "torchvision": lambda: TorchvisionReader(str(data.torchvision), data.root),
+        "huggingface": lambda: _table_reader(data),
+    }
+    return ways[data.kind]()
+
+
+def _table_reader(data: DatasetSpec) -> TableReader:
+    if data.table is not None:
+        train, test = opened_table(data.table), opened_table(data.test) if data.test else None
+    else:
+        train, test = huggingface_tables(str(data.huggingface))
+    return TableReader(
+        train,
+        test,
+        target=data.target or "label",
+        owner=data.owner,
+        features=data.features,
+        categories=data.categories,
+        missing=data.missing,
+    )
+
+
+@lru_cache(maxsize=4)
+def _labels(data: DatasetSpec, stamp: Stamp) -> Labels:
+    return labels_of(_reader(data, stamp).outline(), data.task)
+
+
+@lru_cache(maxsize=1)
+def _dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
+    reader, labels = _reader(data, stamp), _labels(data, stamp)
+    samples = reader.samples(test=False)
+    tests = reader.samples(True) if labels.test_rows is None else samples[labels.test_rows]
+    if labels.test_rows is not None:
+        samples = samples[labels.train_rows]
+    mean, sd = reader.scaling(samples)
+    _reader.cache_clear()  # a table may be large
+    return Dataset(
+        samples,
+        labels.train_labels,
+        tests,
+        labels.test_labels,
+        len(labels.classes) or 1,
+        mean,
+        sd,
+        task=labels.task,
+        train_owners=labels.train_owners,
+        test_owners=labels.test_owners,
+        owners=labels.owners,
+        class_names=labels.classes,
+    )
+
+
+@lru_cache(maxsize=16)
+def _digest(data: DatasetSpec, stamp: Stamp) -> str:
+    sha = hashlib.sha256()
+    paths = dict(data.paths)
+    if data.torchvision is not None:
+        paths = {"root": str(TorchvisionReader(data.torchvision, data.root).place)}
+    for key, path in paths.items():
+        place = Path(found_path(path))
+        if not place.exists():
+            if key == "huggingface" and not Path(path).is_absolute():
+                return load_data(data).digest  # of the hub: by content
+            raise missing_file(path)
+        for file in _files_of(place):
+            name = file.relative_to(place).as_posix() if place.is_dir() else ""
+            sha.update(f"{key}/{name}\0{file.stat().st_size}\0".encode())
+            with open(file, "rb") as content:
+                while piece := content.read(1 << 20):
+                    sha.update(piece)
+    return sha.hexdigest()
+
+
+def _files_of(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+    else:
+        yield from sorted(file for file in place.rglob("*") if file.is_file())

@@ -1,0 +1,123 @@
+"""Folders of pictures: a folder per class, or per owner and in it per class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.errors import InputError
+from simfed.ground.reading import missing_file
+from simfed.learn.data.outline import Outline
+
+__all__ = ["SUFFIXES", "FolderReader", "read_picture"]
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".tif", ".tiff")
+
+MOST_PIXELS = 50_000_000
+"""Of one picture; more is refused before it is unpacked."""
+
+
+def read_picture(file: str | IO[bytes], where: str, pixels: int | None = None) -> NDArray[np.uint8]:
+    """(channels, height, width) bytes: 1 channel of a grey picture, 3 of any other.
+
+    pixels: scaled to so many rows and columns.
+    """
+    from PIL import Image, UnidentifiedImageError  # comes with Matplotlib
+
+    try:
+        with Image.open(file) as picture:
+            if picture.width * picture.height > MOST_PIXELS:
+                raise InputError(
+                    f"a picture of at most {MOST_PIXELS:,} pixels",
+                    where=where,
+                    got=f"{picture.width} × {picture.height}",
+                )
+            grey = picture.mode in ("1", "L", "I", "I;16", "F", "LA")
+            plain = picture.convert("L" if grey else "RGB")
+            if pixels is not None:
+                plain = plain.resize((pixels, pixels), Image.Resampling.BILINEAR)
+            values = np.asarray(plain, np.uint8)
+    except FileNotFoundError:
+        raise missing_file(str(file)) from None
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise InputError("a picture", where=where, problem=f"cannot be read: {reason}") from None
+    return values[None] if values.ndim == 2 else np.ascontiguousarray(values.transpose(2, 0, 1))
+
+
+class FolderReader:
+    """Pictures below `folder`, or below `folder/train` and `folder/test` where there are these.
+
+    `CLASS/picture`, or `OWNER/CLASS/picture`. All have one size, or are scaled to `pixels`. Names
+    alone are read for sizes.
+    """
+
+    def __init__(self, folder: str, pixels: int | None = None) -> None:
+        self._place, self._pixels = folder, pixels
+        root = Path(folder)
+        if not root.is_dir():
+            raise (
+                missing_file(folder) if not root.exists() else InputError("a folder", where=folder)
+            )
+        parts = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
+        self._files = [_pictures_below(part) for part in parts if part.is_dir()]
+        depths = {
+            len(path.relative_to(part).parts)
+            for part, files in zip(parts, self._files, strict=False)
+            for path in files
+        }
+        if depths not in ({2}, {3}):
+            raise InputError(
+                "pictures in a folder per class, or per owner and class",
+                where=folder,
+                got=f"pictures {' and '.join(str(d - 1) for d in sorted(depths))} folders deep"
+                if depths
+                else "no picture",
+            )
+        self._owned = depths == {3}
+
+    def outline(self) -> Outline:
+        targets = [np.array([path.parent.name for path in files]) for files in self._files]
+        owners = [
+            np.array([path.parent.parent.name for path in files])
+            for files in self._files
+            if self._owned
+        ]
+        first = read_picture(str(self._files[0][0]), str(self._files[0][0]), self._pixels)
+        has_test = len(targets) > 1
+        return Outline(
+            self._place,
+            first.shape,
+            targets[0],
+            owners[0] if owners else None,
+            targets[1] if has_test else None,
+            owners[1] if has_test and owners else None,
+        )
+
+    def samples(self, test: bool) -> NDArray[Any]:
+        files = self._files[1 if test else 0]
+        first = read_picture(str(self._files[0][0]), str(self._files[0][0]), self._pixels)
+        found = np.empty((len(files), *first.shape), np.uint8)
+        for into, path in zip(found, files, strict=True):
+            picture = read_picture(str(path), str(path), self._pixels)
+            if picture.shape != first.shape:
+                raise InputError(
+                    f"pictures like the first, {first.shape}",
+                    where=str(path),
+                    got=picture.shape,
+                    hint="dataset.pixels: 32 scales all" if self._pixels is None else None,
+                )
+            into[:] = picture
+        return found
+
+    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return (0.5,), (0.25,)
+
+
+def _pictures_below(folder: Path) -> list[Path]:
+    return sorted(
+        path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
+    )

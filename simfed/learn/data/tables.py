@@ -1,0 +1,511 @@
+"""Rows of a CSV, Parquet or Arrow table as samples: numbers standardised, texts as categories."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.reading import missing_file
+from simfed.learn.data.arrays import MOST_UNPACKED_BYTES
+from simfed.learn.data.outline import Outline
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ArrowFiles", "CsvTable", "ParquetTable", "TableReader", "opened_table"]
+
+MOST_VALUES = 1_000
+"""Different texts of a column that become an input each."""
+
+
+class Table(Protocol):
+    """A table on disk."""
+
+    place: str
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """These columns of all rows."""
+        ...
+
+
+@contextmanager
+def _readable(path: str, kind: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError:
+        raise missing_file(path) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).strip().splitlines()[0][:200]
+        if "UTF8" in reason or "utf-8" in reason.lower():
+            reason = f"text that is not UTF-8 ({reason})"
+        raise InputError(kind, where=path, problem=f"cannot be read: {reason}") from None
+
+
+class CsvTable:
+    """A CSV file with a header line, read once as a whole."""
+
+    def __init__(self, path: str) -> None:
+        self.place = path
+        if Path(path).is_file() and os.path.getsize(path) > MOST_UNPACKED_BYTES:
+            raise InputError(
+                f"a table of at most {MOST_UNPACKED_BYTES:,} bytes",
+                where=path,
+                got=os.path.getsize(path),
+                hint="Parquet is read column by column",
+            )
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        from pyarrow import csv
+
+        with _readable(self.place, "a table in CSV with a header line"):
+            return csv.read_csv(
+                self.place, convert_options=csv.ConvertOptions(strings_can_be_null=True)
+            )
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
+
+    @property
+    def rows(self) -> int:
+        return int(self._table.num_rows)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        return self._table.select(list(columns))
+
+
+class ParquetTable:
+    """Parquet files one behind the other, of which columns are read as they are asked for."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        from pyarrow import parquet
+
+        self.place, self._paths = paths[0], paths
+        self.rows, size = 0, 0
+        for path in paths:
+            with _readable(path, "a Parquet file"), parquet.ParquetFile(path) as file:
+                self.schema: pa.Schema = file.schema_arrow
+                rows = int(file.metadata.num_rows)
+                groups = range(file.metadata.num_row_groups)
+                in_groups = sum(file.metadata.row_group(i).total_byte_size for i in groups)
+            self.rows += rows
+            size += max(in_groups, 4 * rows * len(self.schema))
+        if size > MOST_UNPACKED_BYTES:
+            raise InputError(
+                f"a table that unpacks to at most {MOST_UNPACKED_BYTES:,} bytes",
+                where=self.place,
+                got=f"{size:,} bytes",
+            )
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        pieces = []
+        for path in self._paths:
+            with _readable(path, "a Parquet file"), parquet.ParquetFile(path) as file:
+                pieces.append(file.read(columns=list(columns)))
+        with _readable(self.place, "Parquet files of the same columns"):
+            return pa.concat_tables(pieces)
+
+
+class ArrowFiles:
+    """Arrow streams one behind the other, as Hugging Face's library saves them, mapped into
+    memory."""
+
+    def __init__(self, place: str, files: Sequence[Path]) -> None:
+        import pyarrow as pa
+
+        self.place = place
+        tables = []
+        for file in files:
+            with _readable(str(file), "an Arrow stream"):
+                source = pa.memory_map(str(file))
+                try:
+                    tables.append(pa.ipc.open_stream(source).read_all())
+                except pa.ArrowInvalid:
+                    tables.append(pa.ipc.open_file(source).read_all())
+        self._table = pa.concat_tables(tables)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
+
+    @property
+    def rows(self) -> int:
+        return int(self._table.num_rows)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        return self._table.select(list(columns))
+
+
+def opened_table(path: str) -> Table:
+    """A CSV or Parquet file, told apart by its name."""
+    if not Path(path).exists():
+        raise missing_file(path)
+    if Path(path).suffix.lower() in (".parquet", ".pq"):
+        return ParquetTable([path])
+    if Path(path).suffix.lower() != ".csv":
+        raise InputError("a table, .csv or .parquet", where=path, got=Path(path).suffix or path)
+    return CsvTable(path)
+
+
+class TableReader:
+    """Columns of numbers become one input each, standardised by the training rows; columns of
+    texts one input per value (`one-hot`) or one number (`codes`, standardised too); columns of
+    equally long lists keep their shape; pictures become bytes.
+
+    A row without a value is refused, or gets the mean or median of its column (the most frequent
+    text, the first in the alphabet at a tie).
+    """
+
+    def __init__(
+        self,
+        train: Table,
+        test: Table | None = None,
+        *,
+        target: str,
+        owner: str | None = None,
+        features: Sequence[str] | None = None,
+        categories: str = "one-hot",
+        missing: str = "refuse",
+    ) -> None:
+        self._tables = [table for table in (train, test) if table is not None]
+        self._target, self._owner = target, owner
+        self._codes, self._missing = categories == "codes", missing
+        names = list(train.schema.names)
+        for name in (target, *([owner] if owner else ()), *(features or ())):
+            for table in self._tables:
+                if list(table.schema.names).count(name) != 1:
+                    known = table.schema.names
+                    hint = "it stands twice" if name in known else did_you_mean(name, known)
+                    raise InputError(
+                        f"a column of the table: {listed(known)}",
+                        where=table.place,
+                        got=name,
+                        hint=hint,
+                    )
+        self._features = [
+            name for name in features or names if features or name not in (target, owner)
+        ]
+        if not self._features or not train.rows:
+            raise InputError(
+                "a table with rows, and columns beside target and owner",
+                where=train.place,
+                got=f"{train.rows} rows, columns {listed(names)}",
+            )
+        for table in self._tables[1:]:
+            lacking = [name for name in self._features if name not in table.schema.names]
+            if lacking:
+                raise InputError(
+                    f"the columns of {train.place}",
+                    where=table.place,
+                    problem=f"column {lacking[0]} is missing",
+                )
+        kinds = {name: _kind_of(train.schema.field(name).type) for name in self._features}
+        for name, kind in kinds.items():
+            if kind == "other":
+                _refuse_other_text(train, name)
+                raise InputError(
+                    "numbers, texts, lists of numbers or pictures",
+                    where=f"{train.place}: column {name}",
+                    got=str(train.schema.field(name).type),
+                    hint="leave it out: features",
+                )
+        self._kinds = kinds
+        self._single = next((n for n, kind in kinds.items() if kind in ("list", "picture")), None)
+        if self._single and len(kinds) > 1:
+            raise InputError(
+                "one column of lists or pictures, alone",
+                where=train.place,
+                got=listed(kinds),
+                hint=f"features: [{self._single}]",
+            )
+
+    def outline(self) -> Outline:
+        train = self._tables[0]
+        targets = [self._plain(table, self._target) for table in self._tables]
+        owners = [self._plain(table, self._owner) for table in self._tables if self._owner]
+        return Outline(
+            train.place,
+            self._shape(),
+            targets[0],
+            owners[0] if owners else None,
+            targets[1] if len(targets) > 1 else None,
+            owners[1] if len(owners) > 1 else None,
+            self._class_names(),
+        )
+
+    def _class_names(self) -> tuple[str, ...]:
+        """Names that Hugging Face's metadata has for the target's numbers, where it has some."""
+        import json
+
+        plain = (self._tables[0].schema.metadata or {}).get(b"huggingface")
+        if not plain:
+            return ()
+        try:
+            features = json.loads(plain)["info"]["features"]
+            names = features[self._target].get("names")
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return ()
+        return tuple(map(str, names)) if names else ()
+
+    def _shape(self) -> tuple[int, ...]:
+        if self._single is not None:
+            first = self._tables[0].read([self._single])[self._single][:1]
+            return tuple(self._stacked(first, self._tables[0].place).shape[1:])
+        widths = [len(self._values[name]) if self._is_split(name) else 1 for name in self._features]
+        return (sum(widths),)
+
+    def _is_split(self, name: str) -> bool:
+        return self._kinds[name] == "text" and not self._codes
+
+    @cached_property
+    def _values(self) -> dict[str, list[str]]:
+        """Column of texts → its values in the alphabet's order."""
+        found: dict[str, list[str]] = {}
+        for name, kind in self._kinds.items():
+            if kind != "text":
+                continue
+            values: set[str] = set()
+            for table in self._tables:
+                column = _texts(table.read([name])[name])
+                values |= {value for value in column.unique().to_pylist() if value is not None}
+            if not self._codes and len(values) > MOST_VALUES:
+                raise InputError(
+                    f"at most {MOST_VALUES:,} different texts",
+                    where=f"{self._tables[0].place}: column {name}",
+                    got=len(values),
+                    hint="categories: codes, or leave the column out: features",
+                )
+            found[name] = sorted(values)
+        return found
+
+    def _plain(self, table: Table, name: str | None) -> NDArray[Any]:
+        """Targets or owners: a value in each row."""
+        assert name is not None
+        column = table.read([name])[name]
+        if _kind_of(column.type) == "text":
+            column = _texts(column)
+        _refuse_other_text(table, name)
+        nulls = np.flatnonzero(np.asarray(column.is_null(nan_is_null=True)))
+        if nulls.size:
+            raise InputError(
+                "a value in every row",
+                where=f"{table.place}: column {name}, row {int(nulls[0]) + 1}",
+                got="nothing",
+            )
+        if _kind_of(column.type) not in ("number", "text"):
+            raise InputError(
+                "numbers or texts", where=f"{table.place}: column {name}", got=str(column.type)
+            )
+        values: NDArray[Any] = column.to_numpy()
+        if values.dtype == bool:
+            return values.astype(np.int64)
+        return values.astype(np.str_) if values.dtype == object else values
+
+    def samples(self, test: bool) -> NDArray[Any]:
+        return self._samples[1 if test else 0]
+
+    @cached_property
+    def _samples(self) -> list[NDArray[Any]]:
+        read = [table.read(self._features) for table in self._tables]
+        if self._single is not None:
+            return [
+                self._stacked(rows[self._single], table.place)
+                for rows, table in zip(read, self._tables, strict=True)
+            ]
+        width = self._shape()[0]
+        found = [np.zeros((table.rows, width), np.float32) for table in self._tables]
+        at = 0
+        for name in self._features:
+            fill: float | str | None = None
+            for rows, table, into in zip(read, self._tables, found, strict=True):
+                column = rows[name]
+                where = f"{table.place}: column {name}"
+                if self._kinds[name] == "text":
+                    codes, fill = self._coded(column, name, where, fill)
+                    if self._is_split(name):
+                        into[np.arange(len(codes)), at + codes] = 1
+                    else:
+                        into[:, at] = codes
+                else:
+                    into[:, at], fill = self._filled(column, where, fill)
+            at += len(self._values[name]) if self._is_split(name) else 1
+        return found
+
+    def _coded(
+        self, column: pa.ChunkedArray, name: str, where: str, fill: Any
+    ) -> tuple[NDArray[np.int64], str]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column, values = _texts(column), self._values[name]
+        codes = np.asarray(
+            pc.fill_null(pc.index_in(column, value_set=pa.array(values, pa.string())), -1)
+        ).astype(np.int64)
+        missing = np.flatnonzero(codes < 0)
+        if missing.size:
+            self._refuse(where, int(missing[0]), "a text")
+        if fill is None:
+            fill = int(np.argmax(np.bincount(codes[codes >= 0], minlength=len(values) or 1)))
+        codes[missing] = fill
+        return codes, fill
+
+    def _filled(
+        self, column: pa.ChunkedArray, where: str, fill: Any
+    ) -> tuple[NDArray[np.float64], float]:
+        import pyarrow as pa
+
+        values = np.array(column.cast(pa.float64()).to_numpy(), np.float64)
+        endless = np.flatnonzero(np.isinf(values))
+        if endless.size:
+            row = int(endless[0])
+            raise InputError(
+                "a finite number", where=f"{where}, row {row + 1}", got=float(values[row])
+            )
+        missing = np.flatnonzero(np.isnan(values))
+        if missing.size:
+            self._refuse(where, int(missing[0]), "a number")
+        if fill is None and self._missing != "refuse":
+            present = values[~np.isnan(values)]
+            fill = 0.0
+            if present.size:
+                fill = float(np.median(present) if self._missing == "median" else present.mean())
+        values[missing] = fill if missing.size else 0
+        return values, fill
+
+    def _refuse(self, where: str, row: int, allowed: str) -> None:
+        if self._missing == "refuse":
+            raise InputError(
+                allowed,
+                where=f"{where}, row {row + 1}",
+                got="nothing",
+                hint="missing: median puts one there",
+            )
+
+    def _stacked(self, column: pa.ChunkedArray, place: str) -> NDArray[Any]:
+        """Lists of one shape, or pictures of one size, as an array (n, channels, …)."""
+        where = f"{place}: column {self._single}"
+        assert self._single is not None
+        if self._kinds[self._single] == "picture":
+            return np.stack(list(_pictures(column, where)))
+        rows: list[NDArray[np.float32]] = []
+        try:
+            for value in column.to_pylist():
+                rows.append(np.asarray(value, np.float32))
+                if rows[-1].shape != rows[0].shape:
+                    rows.pop()
+                    raise ValueError
+        except (TypeError, ValueError):
+            raise InputError(
+                "lists of numbers, all of one shape",
+                where=f"{where}, row {len(rows) + 1}",
+                got="another one",
+            ) from None
+        stacked = np.stack(rows)
+        bad = np.flatnonzero(~np.isfinite(stacked).reshape(len(stacked), -1).all(axis=1))
+        if bad.size:
+            raise InputError(
+                "finite numbers", where=f"{where}, row {int(bad[0]) + 1}", got="NaN or infinity"
+            )
+        return stacked[:, None] if stacked.ndim == 3 else stacked
+
+    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        if rows.dtype == np.uint8:
+            return (0.5,), (0.25,)
+        if self._single is not None:
+            return (), ()
+        mean, sd = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+        at = 0
+        for name in self._features:
+            width = len(self._values[name]) if self._is_split(name) else 1
+            if self._is_split(name):
+                mean[at : at + width], sd[at : at + width] = 0, 1
+            at += width
+        return tuple(mean.tolist()), tuple(np.where(sd > 0, sd, 1).tolist())
+
+
+def _refuse_other_text(table: Table, name: str) -> None:
+    """Raises an `InputError` for the first row of a column of bytes that are no UTF-8."""
+    import pyarrow.types as types
+
+    if types.is_binary(table.schema.field(name).type):
+        for row, value in enumerate(table.read([name])[name].to_pylist()):
+            try:
+                (value or b"").decode()
+            except UnicodeDecodeError:
+                raise InputError(
+                    "text in UTF-8",
+                    where=f"{table.place}: column {name}, row {row + 1}",
+                    got=value[:40],
+                ) from None
+
+
+def _kind_of(kind: pa.DataType) -> str:
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return "number"
+    if types.is_decimal(kind):
+        return "number"
+    if types.is_dictionary(kind):
+        return _kind_of(kind.value_type)
+    if types.is_string(kind) or types.is_large_string(kind):
+        return "text"
+    if types.is_list(kind) or types.is_fixed_size_list(kind) or types.is_large_list(kind):
+        return "list" if _kind_of(kind.value_type) in ("number", "list") else "other"
+    if isinstance(kind, pa.ExtensionType):
+        return _kind_of(kind.storage_type)
+    if types.is_null(kind):
+        return "number"  # a column without a single value
+    if types.is_struct(kind) and {kind.field(i).name for i in range(kind.num_fields)} == {
+        "bytes",
+        "path",
+    }:
+        return "picture"
+    return "other"
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    return column if column.type == pa.string() else column.cast(pa.string())
+
+
+def _pictures(column: pa.ChunkedArray, where: str) -> Iterator[NDArray[np.uint8]]:
+    from simfed.learn.data.pictures import read_picture
+
+    shape = None
+    for row, value in enumerate(column.to_pylist()):
+        content = (value or {}).get("bytes")
+        if content is None:
+            raise InputError("a picture in the file", where=f"{where}, row {row + 1}", got="none")
+        picture = read_picture(io.BytesIO(content), f"{where}, row {row + 1}")
+        if shape not in (None, picture.shape):
+            raise InputError(
+                f"pictures of one size, {shape}",
+                where=f"{where}, row {row + 1}",
+                got=picture.shape,
+            )
+        shape = picture.shape
+        yield picture

@@ -1,0 +1,280 @@
+"""The part of a scenario that says what is learned from, and who owns which samples.
+
+A data set is a registered name, or files of one's own: arrays, a table, images, LEAF's JSON,
+torchvision's folders, a Hugging Face data set. Files are named by where they lie and are not
+copied into runs: a run says their SHA-256.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
+
+from simfed.ground.errors import InputError
+from simfed.ground.registry import Only, registry
+from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
+from simfed.scenario.section import OnlyWith, Section
+
+__all__ = ["SOURCES", "DatasetSpec", "Partition"]
+
+SOURCES = ("name", "file", "table", "folder", "leaf", "torchvision", "huggingface")
+"""Keys of which a data set has one."""
+
+
+class Partition(Section):
+    """How the training samples are dealt to the clients.
+
+    `dirichlet`: the samples of each class in proportions drawn from Dir(alpha); `iid`: a random
+    equal split; `shards`: sorted by label and cut into `shards_per_client` × clients pieces;
+    `natural`: a client is an owner that the data name; `quantity`: a random split of log-normal
+    sizes; `feature`: an equal random split, and images that each client has turned by an angle of
+    its own and under noise of its own.
+    """
+
+    kind: Literal["dirichlet", "iid", "shards", "natural", "quantity", "feature"] = Field(
+        default="dirichlet",
+        description="label skew by Dirichlet shares, none, shards of one label, owners, sizes or "
+        "looks; omitted: natural where the data name owners, dirichlet with classes, else iid",
+    )
+    alpha: Annotated[Positive, Only("kind", "dirichlet")] = Field(
+        default=0.5, description="concentration; small is skewed"
+    )
+    shards_per_client: Annotated[PositiveInt, Only("kind", "shards")] = Field(
+        default=2, description="pieces of one label, or few, for each client"
+    )
+    sigma: Annotated[NonNegative, Only("kind", "quantity")] = Field(
+        default=1.0, description="of the logarithm of sizes; 0: all alike"
+    )
+    rotation: Annotated[NonNegative, Only("kind", "feature")] = Field(
+        default=30.0, description="degrees; a client's angle is uniform from minus this to this"
+    )
+    noise: Annotated[NonNegative, Only("kind", "feature")] = Field(
+        default=0.1,
+        description="a client's own sd is uniform from 0 to this, where black to white is 1",
+    )
+
+
+def _located(value: Any, info: ValidationInfo) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(InputError("the name of a file or folder", got=value))
+    folder = (info.context or {}).get("folder")
+    return (
+        os.path.expanduser(value)
+        if folder is None
+        else str(Path(folder) / Path(value).expanduser())
+    )
+
+
+# Unlike `FoundFile`, this is not copied into runs: data are large, and their digest is kept.
+DataPath = Annotated[
+    str, BeforeValidator(_located), AfterValidator(lambda path: str(Path(path).resolve()))
+]
+
+
+def _hub_or_folder(value: Any, info: ValidationInfo) -> str:
+    """A folder on disk where there is one, or where the text is a path; else a name of the hub."""
+    path = str(Path(_located(value, info)).resolve())
+    is_path = value.startswith((".", "/", "~")) or value.endswith("/") or Path(path).exists()
+    return path if is_path else str(value)
+
+
+_PUBLIC = OnlyWith("method", "needs_public", nothing=0)
+
+
+class DatasetSpec(Section):
+    """The data: what the clients own, the server's unlabelled public set, the test set.
+
+    Without test data a fifth of each owner's rows, the same for every seed, is the test set.
+    """
+
+    name: Named("dataset") | None = Field(  # type: ignore[valid-type]
+        default=None, description="see `simfed list datasets`"
+    )
+    file: DataPath | None = Field(
+        default=None,
+        description="npz with x_train, y_train, and where there are such x_test, y_test, "
+        "owner_train, owner_test",
+    )
+    table: DataPath | None = Field(default=None, description="CSV with a header line, or Parquet")
+    folder: DataPath | None = Field(
+        default=None, description="of images: a folder per class, or per owner and class"
+    )
+    leaf: DataPath | None = Field(
+        default=None, description="LEAF's folder, with JSON files in `train` and `test`"
+    )
+    torchvision: Literal["MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100"] | None = Field(
+        default=None, description="in the folders in which torchvision keeps it"
+    )
+    huggingface: Annotated[str, BeforeValidator(_hub_or_folder)] | None = Field(
+        default=None, description="a folder with a saved data set, or a name of the hub"
+    )
+    root: Annotated[DataPath | None, Only("torchvision")] = Field(
+        default=None, description="torchvision's `root`; omitted: the folders of `simfed data path`"
+    )
+    target: str | None = Field(
+        default=None, description="column of a table that is learned; of huggingface `label`"
+    )
+    owner: str | None = Field(default=None, description="column that says whose a row is")
+    features: tuple[str, ...] | None = Field(
+        default=None, description="columns that are learned from; omitted: all others"
+    )
+    categories: Literal["one-hot", "codes"] = Field(
+        default="one-hot", description="columns of text: one input per value, or one number each"
+    )
+    missing: Literal["refuse", "mean", "median"] = Field(
+        default="refuse",
+        description="rows without a value; else numbers become the training rows' mean or "
+        "median, categories the most frequent one",
+    )
+    test: Annotated[DataPath | None, Only("table")] = Field(
+        default=None, description="a second table with the test rows"
+    )
+    pixels: Annotated[PositiveInt | None, Only("folder")] = Field(
+        default=None, description="images are scaled to so many rows and columns"
+    )
+    task: Literal["classification"] = Field(
+        default="classification", description="of your own files: classes, or numbers"
+    )
+    public: Annotated[Int, _PUBLIC] = Field(
+        default=256, description="unlabelled images at the server"
+    )
+    public_file: Annotated[DataPath | None, _PUBLIC] = Field(
+        default=None,
+        description="npz with `x`, of which they are drawn; omitted: of the training samples",
+    )
+    public_batch: Annotated[PositiveInt | None, _PUBLIC] = Field(
+        default=None, description="random subset of the public set per round; all of it if omitted"
+    )
+    partition: Partition = Field(default=Partition(), description="who owns which training samples")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _partition_as_the_data_are(cls, value: Any, info: ValidationInfo) -> Any:
+        """Where the scenario names no kind of partition, the data do."""
+        if not isinstance(value, Mapping):
+            return value
+        partition = value.get("partition", {})
+        if not isinstance(partition, Mapping) or partition:
+            return value
+        kind = _usual_kind(value, (info.context or {}).get("folder"))
+        return value if kind == "dirichlet" else {**value, "partition": {"kind": kind}}
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DatasetSpec:
+        given = [key for key in SOURCES if getattr(self, key) is not None]
+        if not given:
+            raise ValueError(
+                InputError(
+                    "one of name, file, table, folder, leaf, torchvision or huggingface",
+                    where="name",
+                    problem="no data set is named",
+                )
+            )
+        if len(given) > 1:
+            raise ValueError(InputError("one of them", got=f"{' and '.join(given)}"))
+        if self.table is not None and self.target is None:
+            raise ValueError(
+                InputError(where="target", problem="the key 'target' is missing beside table")
+            )
+        for key in ("target", "owner", "features", "categories", "missing"):
+            if self.kind not in ("table", "huggingface") and self._says(key):
+                raise ValueError(
+                    InputError(
+                        problem=f"{self.kind} has no columns",
+                        where=key,
+                        hint=f"{key} belongs to table or huggingface",
+                    )
+                )
+        return self
+
+    def _says(self, key: str) -> bool:
+        return bool(getattr(self, key) != type(self).model_fields[key].default)
+
+    @model_serializer(mode="wrap")
+    def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What says nothing is left out: most keys belong to one kind of source."""
+        plain: dict[str, Any] = dump(self)
+        always = ("public", "public_batch", "partition")
+        return {key: inner for key, inner in plain.items() if key in always or self._says(key)}
+
+    @property
+    def kind(self) -> str:
+        """Which of `SOURCES` it is."""
+        return next(key for key in SOURCES if getattr(self, key) is not None)
+
+    @property
+    def label(self) -> str:
+        """What people call it: its name, or that of its file."""
+        value: str = getattr(self, self.kind)
+        return value if self.kind in ("name", "torchvision") else Path(value).name or value
+
+    @property
+    def source(self) -> DatasetSpec:
+        """The same without what is done with the samples: equal for equal data."""
+        return self.model_copy(
+            update={
+                "public": 0,
+                "public_file": None,
+                "public_batch": None,
+                "partition": Partition(),
+            }
+        )
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Key → path of what it names on disk."""
+        keys = ("file", "table", "folder", "leaf", "huggingface", "root", "test", "public_file")
+        return {key: path for key in keys if (path := getattr(self, key)) is not None}
+
+
+def _usual_kind(written: Mapping[str, Any], folder: Any) -> str:
+    """The partition of a data set that names none: by owners where it has some."""
+    if "name" in written:
+        named = written["name"]
+        entry = registry("dataset").get(named) if named in registry("dataset").names() else None
+        if getattr(getattr(entry, "facts", None), "owners", 0):
+            return "natural"
+        return "dirichlet"
+    if written.get("owner") or written.get("leaf"):
+        return "natural"
+    if written.get("task") == "regression":
+        return "iid"
+    start = Path(folder) if folder is not None else Path()
+    if isinstance(file := written.get("file"), str) and _has_owners(start / file):
+        return "natural"
+    if isinstance(images := written.get("folder"), str) and _is_deep(start / images):
+        return "natural"
+    return "dirichlet"
+
+
+def _has_owners(path: Path) -> bool:
+    """Whether there are owners in an npz file; what is wrong with it is said when it is read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "owner_train.npy" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _is_deep(path: Path) -> bool:
+    """Whether a folder of images has folders of owners, with folders of classes in them; below
+    `train` where there is one."""
+    try:
+        path = path / "train" if (path / "train").is_dir() else path
+        first = next((entry for entry in sorted(path.iterdir()) if entry.is_dir()), None)
+        return first is not None and any(entry.is_dir() for entry in first.iterdir())
+    except OSError:
+        return False

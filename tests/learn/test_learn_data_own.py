@@ -1,0 +1,525 @@
+"""Data of one's own, without code: arrays, tables, pictures, LEAF, torchvision, Hugging Face."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from learn_tiny import TINY_FILES
+from PIL import Image
+from pyarrow import parquet
+
+import simfed
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+from simfed.learn.catalogue import dataset_facts
+from simfed.learn.data import deal, files_digest, labels_in, load_data
+from simfed.learn.data.looks import turned
+from simfed.scenario.dataset import DatasetSpec
+from simfed.verify.audit import verify
+
+rng = np.random.default_rng(0)
+
+
+def spec(home: Path, **keys) -> DatasetSpec:
+    return DatasetSpec.model_validate(keys, context={"folder": home})
+
+
+def write_npz(path: Path, **changes) -> dict[str, np.ndarray]:
+    """40 samples of 2 classes and 4 owners, 8 of them test samples."""
+    arrays = {
+        "x_train": rng.integers(0, 256, (32, 1, 6, 6), dtype=np.uint8),
+        "y_train": np.arange(32) % 2,
+        "x_test": rng.integers(0, 256, (8, 1, 6, 6), dtype=np.uint8),
+        "y_test": np.arange(8) % 2,
+        "owner_train": np.arange(32) % 4,
+        "owner_test": np.arange(8) % 4,
+    }
+    arrays = {name: array for name, array in (arrays | changes).items() if array is not None}
+    np.savez(path, **arrays)
+    return arrays
+
+
+# ---- arrays ------------------------------------------------------------------------------------
+
+
+def test_arrays_are_read_as_they_are(tmp_path):
+    arrays = write_npz(tmp_path / "mine.npz")
+    one = spec(tmp_path, file="mine.npz")
+    data = load_data(one)
+    assert (data.train_images == arrays["x_train"]).all()
+    assert (data.test_labels == arrays["y_test"]).all()
+    assert (data.train_owners == arrays["owner_train"]).all()
+    assert data.facts == dataset_facts(one)
+    assert (data.facts.owners, one.partition.kind, one.label) == (4, "natural", "mine.npz")
+
+
+def test_sizes_of_arrays_are_read_without_the_samples(tmp_path, monkeypatch):
+    write_npz(tmp_path / "mine.npz")
+    from simfed.learn.data.arrays import Arrays
+
+    asked = []
+    read = Arrays.read
+    monkeypatch.setattr(
+        Arrays, "read", lambda self, name: (asked.append(name), read(self, name))[1]
+    )
+    assert dataset_facts(spec(tmp_path, file="mine.npz")).train_samples == 32
+    assert {name[:2] for name in asked} == {"y_", "ow"}
+
+
+def test_a_fifth_of_each_owners_rows_is_the_test_set_where_there_is_none(tmp_path):
+    write_npz(tmp_path / "mine.npz", x_test=None, y_test=None, owner_test=None)
+    data = load_data(spec(tmp_path, file="mine.npz"))
+    assert np.bincount(data.test_owners).tolist() == [1, 1, 1, 1]
+    assert np.bincount(data.train_owners).tolist() == [7, 7, 7, 7]
+    again = labels_in(spec(tmp_path, file="mine.npz"))
+    assert sorted([*again.train_rows, *again.test_rows]) == list(range(32))
+
+
+BAD_ARRAYS = {
+    "lengths": ({"y_train": np.zeros(31, int)}, "y_train: got 31, expected 32 rows"),
+    "class": ({"y_test": np.full(8, 7)}, "y_test, row 1: got 7, expected a class from 0 to 1"),
+    "negative": ({"y_train": np.arange(32) - 1}, "y_train, row 1: got -1"),
+    "NaN": ({"x_train": np.full((32, 5), np.nan), "x_test": np.zeros((8, 5))}, "x_train, row 1"),
+    "no test owner": ({"owner_test": np.full(8, 9)}, "an owner without training samples"),
+    "half a test": ({"y_test": None, "owner_test": None}, "there is x_test alone"),
+    "shapes": ({"x_test": np.zeros((8, 2, 6, 6), np.uint8)}, "x_test: got (2, 6, 6)"),
+    "objects": ({"y_train": np.array([None] * 32)}, "y_train: got 'objects'"),
+    "no labels": ({"y_train": None}, "there is no y_train"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_what_is_wrong_with_arrays_is_said_with_array_and_row(tmp_path, case):
+    changes, sentence = BAD_ARRAYS[case]
+    write_npz(tmp_path / "mine.npz", **changes)
+    with pytest.raises(InputError) as error:
+        load_data(spec(tmp_path, file="mine.npz"))
+    assert sentence in str(error.value)
+    assert "mine.npz" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_archives_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
+    write_npz(tmp_path / "mine.npz")
+    monkeypatch.setattr("simfed.learn.data.arrays.MOST_UNPACKED_BYTES", 1000)
+    with pytest.raises(InputError, match="unpacks to at most 1,000 bytes"):
+        load_data(spec(tmp_path, file="mine.npz"))
+
+
+def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path):
+    write_npz(tmp_path / "mine.npz")
+    head = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000, 784), }"
+    head = head.ljust(117) + b"\n"
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w") as archive:
+        with zipfile.ZipFile(tmp_path / "mine.npz") as sound:
+            archive.writestr("y_train.npy", sound.read("y_train.npy"))
+        archive.writestr("x_train.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head)
+    with pytest.raises(InputError, match="as its header says"):
+        load_data(spec(tmp_path, file="bomb.npz"))
+
+
+def test_a_damaged_archive_is_named(tmp_path):
+    (tmp_path / "mine.npz").write_bytes(b"PK\x03\x04 nothing")
+    with pytest.raises(InputError, match=r"mine\.npz: cannot be read"):
+        load_data(spec(tmp_path, file="mine.npz"))
+    with pytest.raises(InputError, match="no such file"):
+        load_data(spec(tmp_path, file="yours.npz"))
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+CSV = """age,colour,score,ill,ward
+30,red,1.5,yes,A
+40,blue,2.5,no,A
+50,red,3.5,yes,B
+60,green,4.5,no,B
+35,red,2.0,yes,A
+45,blue,3.0,no,B
+"""
+
+
+def write_table(folder: Path, text: str = CSV, kind: str = "csv") -> str:
+    (folder / "rows.csv").write_text(text)
+    if kind == "parquet":
+        from pyarrow import csv
+
+        parquet.write_table(csv.read_csv(folder / "rows.csv"), folder / "rows.parquet")
+    return f"rows.{kind}"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_columns_become_standardised_numbers_and_categories(tmp_path, kind):
+    one = spec(tmp_path, table=write_table(tmp_path, kind=kind), target="ill", owner="ward")
+    data = load_data(one)
+    assert data.facts == dataset_facts(one)
+    assert data.facts.input_shape == (5,)  # age, blue, green, red, score
+    assert (data.class_names, data.owners, one.partition.kind) == (
+        ("no", "yes"),
+        ("A", "B"),
+        "natural",
+    )
+    everything = np.concatenate([data.train_images, data.test_images])
+    assert (everything[:, 1:4].sum(axis=1) == 1).all()
+    numbers = data.normalise(data.train_images)
+    assert np.allclose(numbers[:, [0, 4]].mean(axis=0), 0, atol=1e-6)
+    assert np.allclose(numbers[:, [0, 4]].std(axis=0), 1, atol=1e-6)
+    codes = one.model_copy(update={"categories": "codes"})
+    assert load_data(codes).facts.input_shape == (3,)
+
+
+@pytest.mark.parametrize(("missing", "age"), [("mean", 43.2), ("median", 45.0)])
+def test_missing_values_are_refused_or_imputed_as_the_scenario_says(tmp_path, missing, age):
+    write_table(tmp_path, CSV.replace("40,blue", ","))
+    refused = spec(tmp_path, table="rows.csv", target="ill", owner="ward")
+    with pytest.raises(InputError) as error:
+        load_data(refused)
+    assert "rows.csv: column age, row 2: got 'nothing'" in str(error.value)
+    data = load_data(refused.model_copy(update={"missing": missing}))
+    rows = np.concatenate([data.train_images, data.test_images])
+    put = rows[np.isclose(rows[:, -1], 2.5)][0]
+    assert put[0] == pytest.approx(age if missing == "median" else (30 + 50 + 60 + 35 + 45) / 5)
+    assert put[1:4].tolist() == [0, 0, 1]  # red, the most frequent
+
+
+BAD_TABLES = {
+    "no target": (CSV, {"target": "sick"}, "got 'sick', expected a column of the table"),
+    "NaN": (CSV.replace("50,", "inf,"), {}, "column age, row 3"),
+    "no label": (CSV.replace("3.5,yes", "3.5,"), {}, "column ill, row 3: got 'nothing'"),
+    "no owner": (CSV.replace("no,B", "no,", 1), {"owner": "ward"}, "column ward, row 4"),
+    "dates": ("day,ill\n2020-01-01,yes\n2020-01-02,no\n", {}, "column day"),
+    "many classes": (CSV, {"target": "score"}, "row"),
+    "ragged": (CSV + "1,2\n", {}, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_what_is_wrong_with_a_table_is_said_with_column_and_row(tmp_path, case):
+    text, keys, sentence = BAD_TABLES[case]
+    write_table(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        load_data(spec(tmp_path, table="rows.csv", **({"target": "ill"} | keys)))
+    assert sentence in str(error.value)
+    assert "rows.csv" in str(error.value)
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    (tmp_path / "rows.csv").write_bytes(CSV.replace("red", "r\xe9d").encode("latin-1"))
+    with pytest.raises(
+        InputError, match=r"rows\.csv: column colour, row 1: .*expected text in UTF-8"
+    ):
+        load_data(spec(tmp_path, table="rows.csv", target="ill"))
+
+
+def test_a_second_table_is_the_test_set(tmp_path):
+    write_table(tmp_path)
+    (tmp_path / "test.csv").write_text("\n".join(CSV.splitlines()[:3]) + "\n")
+    one = spec(tmp_path, table="rows.csv", target="ill", owner="ward", test="test.csv")
+    data = load_data(one)
+    assert (len(data.train_images), len(data.test_images)) == (6, 2)
+    assert data.owners[data.test_owners[0]] == "A"
+
+
+def test_a_parquet_table_is_read_by_columns(tmp_path, monkeypatch):
+    from simfed.learn.data.tables import ParquetTable
+
+    write_table(tmp_path, kind="parquet")
+    asked, read = [], ParquetTable.read
+    monkeypatch.setattr(
+        ParquetTable, "read", lambda self, names: (asked.extend(names), read(self, names))[1]
+    )
+    dataset_facts(spec(tmp_path, table="rows.parquet", target="ill", owner="ward"))
+    assert set(asked) == {"ill", "ward", "colour"}  # no numbers
+
+
+# ---- pictures, LEAF, torchvision, Hugging Face --------------------------------------------------
+
+
+def write_pictures(folder: Path, owners=("",), size=(5, 5)) -> None:
+    for owner in owners:
+        for label in ("cat", "dog"):
+            place = folder / owner / label
+            place.mkdir(parents=True)
+            for i in range(5):
+                pixels = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{i}.png")
+
+
+def test_folders_name_classes_and_owners(tmp_path):
+    write_pictures(tmp_path / "plain")
+    data = load_data(spec(tmp_path, folder="plain"))
+    assert data.facts.input_shape == (3, 5, 5)
+    assert (data.class_names, len(data.train_images)) == (("cat", "dog"), 8)
+    write_pictures(tmp_path / "owned", owners=("ann", "bob"))
+    one = spec(tmp_path, folder="owned", pixels=4)
+    assert (load_data(one).owners, one.partition.kind) == (("ann", "bob"), "natural")
+    assert load_data(one).facts == dataset_facts(one)
+    assert load_data(one).facts.input_shape == (3, 4, 4)
+
+
+def test_pictures_of_two_sizes_and_damaged_ones_are_named(tmp_path):
+    write_pictures(tmp_path / "plain")
+    Image.new("RGB", (7, 7)).save(tmp_path / "plain/dog/9.png")
+    with pytest.raises(InputError, match=r"9\.png: .*pixels: 32 scales all"):
+        load_data(spec(tmp_path, folder="plain"))
+    (tmp_path / "plain/dog/9.png").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"9\.png: cannot be read"):
+        load_data(spec(tmp_path, folder="plain", pixels=5))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no picture"):
+        load_data(spec(tmp_path, folder="empty"))
+
+
+def write_leaf(folder: Path, users: dict[str, tuple[list, list]], part: str = "train") -> None:
+    (folder / part).mkdir(parents=True, exist_ok=True)
+    plain = {
+        "users": list(users),
+        "num_samples": [len(y) for _, y in users.values()],
+        "user_data": {user: {"x": x, "y": y} for user, (x, y) in users.items()},
+    }
+    (folder / part / "all_data.json").write_text(json.dumps(plain))
+
+
+def test_leafs_users_are_owners(tmp_path):
+    images = {f"f{i}": ([[0.5] * 784] * 3, [i, 1, 2]) for i in range(3)}
+    write_leaf(tmp_path / "femnist", images)
+    write_leaf(tmp_path / "femnist", images, "test")
+    one = spec(tmp_path, leaf="femnist")
+    assert load_data(one).facts == dataset_facts(one)
+    assert (load_data(one).facts.input_shape, one.partition.kind) == ((1, 28, 28), "natural")
+    texts = {
+        "HAMLET": (["to be or", "o be or "], [" ", "n"]),
+        "YORICK": (["........"] * 2, ["n"] * 2),
+    }
+    write_leaf(tmp_path / "shakespeare", texts)
+    write_leaf(tmp_path / "shakespeare", texts, "test")
+    data = load_data(spec(tmp_path, leaf="shakespeare"))
+    assert data.tokens
+    assert (data.facts.input_shape, data.classes) == ((8,), len(set("to be orn.")))
+    assert data.train(np.array([0]))[0].dtype == np.int64
+
+
+def test_what_is_wrong_with_leafs_files_is_said_with_file_and_user(tmp_path):
+    write_leaf(tmp_path, {"ann": ([[1.0]], [0]), "bob": ([], [])})
+    with pytest.raises(InputError, match=r"all_data\.json: user bob"):
+        load_data(spec(tmp_path, leaf="."))
+    (tmp_path / "train/all_data.json").write_bytes(b'{"users": ["\xff"]}')
+    with pytest.raises(
+        InputError, match=r"all_data\.json: byte 12 is none, expected text in UTF-8"
+    ):
+        load_data(spec(tmp_path, leaf="."))
+
+
+def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):
+    raw = tmp_path / "MNIST/raw"
+    raw.mkdir(parents=True)
+    for name, content in TINY_FILES.items():
+        (raw / name).write_bytes(content)
+    one = spec(tmp_path, torchvision="MNIST", root=".")
+    assert load_data(one).facts == dataset_facts(one)
+    assert load_data(one).facts.train_samples == 20
+    with pytest.raises(InputError, match="torchvision's folder cifar-10-batches-py"):
+        load_data(spec(tmp_path, torchvision="CIFAR10", root="."))
+
+
+def write_saved(folder: Path, names=("no", "yes")) -> None:
+    """As `save_to_disk` does it."""
+    info = {"info": {"features": {"label": {"names": list(names), "_type": "ClassLabel"}}}}
+    schema = pa.schema(
+        [("pixels", pa.list_(pa.list_(pa.float32()))), ("label", pa.int64()), ("who", pa.string())],
+        metadata={"huggingface": json.dumps(info)},
+    )
+    rows = [[[float(i)] * 3] * 3 for i in range(10)]
+    who = ["ann", "bob"] * 5
+    table = pa.table([rows, [i % 2 for i in range(10)], who], schema=schema)
+    for part in ("train", "test"):
+        (folder / part).mkdir(parents=True)
+        place = folder / part / "data-00000-of-00001.arrow"
+        with pa.OSFile(str(place), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+            stream.write_table(table)
+        state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
+        (folder / part / "state.json").write_text(json.dumps(state))
+    (folder / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+
+
+def test_hugging_faces_folders_are_read_without_the_library(tmp_path):
+    write_saved(tmp_path / "saved")
+    one = spec(tmp_path, huggingface="saved", owner="who", features=["pixels"])
+    data = load_data(one)
+    assert data.facts == dataset_facts(one)
+    assert (data.facts.input_shape, data.class_names) == ((1, 3, 3), ("no", "yes"))
+    assert data.owners == ("ann", "bob")
+    (tmp_path / "files").mkdir()
+    table = pa.table({"f": np.arange(10.0), "label": np.arange(10) % 2})
+    parquet.write_table(table, tmp_path / "files/train-00000.parquet")
+    assert load_data(spec(tmp_path, huggingface="files")).facts.train_samples == 8
+
+
+def test_a_name_of_the_hub_needs_the_library(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InputError, match="simfed\\[huggingface\\]"):
+        load_data(spec(tmp_path, huggingface="ylecun/mnist"))
+
+
+# ---- who owns what -----------------------------------------------------------------------------
+
+
+def test_a_client_is_an_owner():
+    owners = np.repeat([0, 2, 3, 5], [10, 20, 30, 40])
+    split = deal(np.zeros(100, int), Streams(0), clients=3, public=5, kind="natural", owners=owners)
+    assert len(split.owners) == 3
+    for owner, mine in zip(split.owners, split.clients, strict=True):
+        assert set(owners[mine]) == {owner}
+        assert len(mine) == sum((owners == owner) & ~np.isin(np.arange(100), split.public))
+    with pytest.raises(InputError, match="at most 4"):
+        deal(np.zeros(100, int), Streams(0), clients=5, public=5, kind="natural", owners=owners)
+
+
+def test_log_normal_sizes_spread_as_sigma_says():
+    def sizes(sigma: float) -> np.ndarray:
+        split = deal(
+            np.zeros(20_000, int), Streams(1), clients=200, public=0, kind="quantity", sigma=sigma
+        )
+        assert sum(map(len, split.clients)) == 20_000
+        return np.array([len(part) for part in split.clients])
+
+    assert set(sizes(0.0)) == {100}
+    assert sizes(1.0).min() >= 1
+    assert np.log(sizes(1.0)).std() == pytest.approx(1.0, abs=0.15)
+
+
+def test_pictures_turn_about_their_centre():
+    image = rng.integers(0, 256, (2, 1, 5, 5), dtype=np.uint8)
+    assert (turned(image, 90) == np.rot90(image, axes=(2, 3))).all()
+    assert (turned(image, 0) == image).all()
+
+
+# ---- in scenarios ------------------------------------------------------------------------------
+
+
+def scenario(folder: Path, dataset: dict, clients: int = 2, **keys) -> Path:
+    device = {"assume": {"training": "1 ms", "compression": "1 ms"}}
+    plain = {
+        "name": "own",
+        "method": "fedavg",
+        "rounds": 2,
+        "dataset": dataset,
+        "prototypes": {"p": {"model": "logistic-regression"}},
+        "clients": [{"count": clients, "prototype": "p", "device": device}],
+        "compression": {"strategies": ["dense"]},
+        "policy": {"kind": "uniform", "strategy": "dense"},
+        "training": {"local_steps": 1, "batch_size": 4, "learning_rate": 0.1},
+        "evaluation": {"every": 1, "clients": True},
+        **keys,
+    }
+    path = folder / "own.yaml"
+    path.write_text(json.dumps(plain))
+    return path
+
+
+def test_a_run_on_files_can_be_verified_resumed_and_moved(tmp_path):
+    home = tmp_path / "here"
+    home.mkdir()
+    write_npz(home / "mine.npz")
+    path = scenario(home, {"file": "mine.npz"})
+    result = simfed.run(path, out=tmp_path / "run", workers=1, progress=False)
+    assert result.manifest["data"] == {"mine.npz": files_digest(simfed.load_scenario(path).dataset)}
+    assert verify(tmp_path / "run") == []
+    clients = result.clients
+    assert clients.groupby("client").own_accuracy.nunique().max() >= 1
+    # own accuracy is that on the owner's own two test samples
+    assert set(clients.own_accuracy) <= {0.0, 0.5, 1.0}
+    again = simfed.run(
+        simfed.load_scenario(path), out=tmp_path / "run", resume=True, workers=1, progress=False
+    )
+    assert again.fingerprint == result.fingerprint
+    home.rename(tmp_path / "there")
+    moved = simfed.run(tmp_path / "there/own.yaml", workers=1, progress=False)
+    assert moved.fingerprint == result.fingerprint
+
+
+def test_recorded_learning_goes_by_content_and_not_by_place(tmp_path):
+    from simfed.replay.key import learning_key
+
+    keys = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        images = np.arange(64, dtype=np.uint8).reshape(16, 1, 2, 2)
+        np.savez(tmp_path / name / "mine.npz", x_train=images, y_train=np.arange(16) % 2)
+        keys.append(
+            learning_key(simfed.load_scenario(scenario(tmp_path / name, {"file": "mine.npz"})))
+        )
+    assert keys[0] == keys[1]
+    np.savez(
+        tmp_path / "two/mine.npz",
+        x_train=np.ones((16, 1, 2, 2), np.uint8),
+        y_train=np.arange(16) % 2,
+    )
+    assert learning_key(simfed.load_scenario(tmp_path / "two/own.yaml")) != keys[0]
+
+
+def test_validate_sees_what_is_wrong_and_imports_no_torch(tmp_path):
+    write_npz(tmp_path / "mine.npz")
+    path = scenario(tmp_path, {"file": "mine.npz"}, clients=5)
+    code = (
+        "import sys; from simfed.experiment.assembly import check\n"
+        "from simfed.scenario import load_scenario\n"
+        f"try: check(load_scenario({str(path)!r}))\n"
+        "except Exception as error: print(error, 'torch' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert "clients: got 5, expected at most 4, as many as there are owners False" in said
+
+
+def test_feature_skew_turns_every_clients_images(tmp_path):
+    from simfed.learn.federation import load_federation
+
+    write_npz(tmp_path / "mine.npz")
+    skew = {"kind": "feature", "rotation": 45, "noise": 0}
+    path = scenario(tmp_path, {"file": "mine.npz", "partition": skew})
+    plain, skewed = (
+        load_federation(simfed.load_scenario(path, changes), Streams(0))
+        for changes in ({"dataset.partition": {"kind": "iid"}}, {})
+    )
+    assert (plain.test_samples == skewed.test_samples).all()
+    assert all((a == b).all() for a, b in zip(plain.owned, skewed.owned, strict=True))
+    assert not (plain.at(plain.owned[0])[0] == skewed.at(skewed.owned[0])[0]).all()
+
+
+def test_the_public_set_may_be_a_file(tmp_path):
+    write_npz(tmp_path / "mine.npz")
+    np.savez(tmp_path / "public.npz", x=np.full((6, 1, 6, 6), 9, np.uint8))
+    data = {"file": "mine.npz", "public": 4, "public_file": "public.npz"}
+    path = scenario(tmp_path, data, method="feddf")
+    world = simfed.load_scenario(path)
+    from simfed.learn.federation import load_federation
+
+    found = load_federation(world, Streams(0))
+    assert len(found.public) == 4
+    assert sum(map(len, found.owned)) == 16  # two of four owners, and nothing kept back
+    with pytest.raises(InputError, match=r"at most the 6 samples"):
+        load_federation(simfed.load_scenario(path, {"dataset.public": 7}), Streams(0))
+
+
+BAD_KEYS = {
+    "two": ({"name": "mnist", "file": "a.npz"}, "name and file"),
+    "none": ({"public": 3}, "no data set is named"),
+    "no target": ({"table": "rows.csv"}, "the key 'target' is missing beside table"),
+    "no columns": ({"file": "a.npz", "target": "y"}, "file has no columns"),
+    "root": ({"file": "a.npz", "root": "x"}, "root"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_KEYS)
+def test_keys_that_say_nothing_are_refused(tmp_path, case):
+    keys, sentence = BAD_KEYS[case]
+    with pytest.raises(simfed.InputErrors) as error:
+        simfed.load_scenario(scenario(tmp_path, keys))
+    assert sentence in str(error.value)

@@ -6,7 +6,8 @@ import sys
 import pytest
 from analysis_made_up import ANALYSIS
 
-sys.path[:0] = [str(ANALYSIS), str(ANALYSIS / "paper")]
+_OTHERS = ANALYSIS / "others"
+sys.path[:0] = map(str, (ANALYSIS, ANALYSIS / "paper", _OTHERS, *_OTHERS.glob("*/")))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,206 @@
+"""docs/validation.md, written from the rows of all sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ledger import FITTED, HELD_OUT, PAGE, STATED, Row, median_error, read_rows
+
+__all__ = ["SOURCES", "page_text", "write_page"]
+
+_SHOWN_ROWS = 24
+
+
+class Source(NamedTuple):
+    """What the page says of a source beside its rows."""
+
+    title: str
+    script: str
+    citation: str
+    inputs: str
+    fails: str
+
+
+SOURCES = {
+    "openfl": Source(
+        "OpenFL over a throttled line",
+        "openfl_bandwidth",
+        "[OpenFL](https://github.com/securefederatedai/openfl)'s documentation, a page "
+        "on bandwidth of February 2023 (commit 4010f5aa, `docs/perf_profile_bw.rst` and its "
+        "table): two to eight envoys on one machine, all transfers behind one `tc htb` of 32 to "
+        "1,024 kB/s",
+        "Three numbers are fitted on six cells (two and eight envoys): seconds per execution, "
+        "seconds per envoy, bytes per envoy and round (1.66 MB; the model with Adam's moments is "
+        "0.51 MB). The network decides: from the fastest line to the slowest an execution "
+        "takes three to twenty times as long, and sharing one line is what predicts it.",
+        "At 32 kB/s with three or more envoys reality takes 1.9 to 2.6 times as long as "
+        "predicted: between two and three envoys it jumps by a factor of 2.5, which no sharing "
+        "explains (the table does not say whether connections broke and began anew). One "
+        "repetition of each cell, so the scatter of reality is not known.",
+    ),
+    "safa": Source(
+        "SAFA's rounds",
+        "safa_rounds",
+        "W. Wu et al., IEEE Transactions on Computers 70(5), 2021, and its code, "
+        "[wingter562/SAFA](https://github.com/wingter562/SAFA): the average FedAvg round of two "
+        "tasks",
+        "Nothing is fitted: speeds as its authors drew them, links, limits and crashes as its "
+        "settings say. Its clock adds, in every round, the time to distribute the models of all "
+        "rounds so far; the numbers beside the published ones do the same, and the corrected "
+        "round stands in the last column.",
+        "Three cells of the CNN (few clients, few crashes) depend on which clients were drawn, "
+        "which is not published: there the cells differ. Where clients nearly always reach the "
+        "limit, all digits agree, which checks the accounting and no model of reality: the "
+        "published numbers are a simulation's too.",
+    ),
+    "production": Source(
+        "Sessions in production",
+        "production_sessions",
+        "K. Bonawitz et al., MLSys 2019, table 1: how 1.47 million sessions ended where 130 % of "
+        "the clients needed are asked",
+        "The share of interrupted sessions is the scenario's probability of failing; the other "
+        "two shares follow from mode `first`.",
+        "1/1.3 = 76.9 % is arithmetic: what it shows is that the mode's accounting is the "
+        "production system's.",
+    ),
+    "staleness": Source(
+        "Staleness of asynchronous SGD",
+        "staleness_theory",
+        "the product form of closed queueing networks, as in "
+        "[arXiv 2502.08206](https://arxiv.org/abs/2502.08206) and "
+        "[arXiv 2405.00017](https://arxiv.org/abs/2405.00017) for asynchronous SGD: eight clients "
+        "with exponential service",
+        "Nothing is fitted: a theorem. Intervals are 95 %, from batch means of 19,000 merges.",
+        "Of 24 intervals one or two may miss by chance.",
+    ),
+}  # fmt: skip
+
+_HEAD = """\
+# Validation against other people's numbers
+
+{answer}
+
+Made by `python analysis/others/others.py page` from the rows in
+[`analysis/others/`](../analysis/others/README.md): one folder per source, with its scenario and the
+script that plays it. Nobody's files are copied: published figures are typed in, or read from a
+checkout that you name. simfed against deployments of its own is
+[another page](../analysis/REAL.md).
+
+- **fitted**: simfed's inputs were taken from this very number, so its error says nothing;
+- **held out**: inputs were taken from other numbers of the same source;
+- **stated**: inputs are what the source says of itself; nothing was fitted.
+
+"""
+
+_TAIL = """
+## Not played
+
+- **McMahan et al. 2017, rounds to 99 % on MNIST** (their table 2; 18 to 65 rounds for the small
+  rows): the model, a CNN of 1,663,370 parameters, is not in the registry, and the full MNIST is not
+  shipped. Learning is held against publications' *settings* by `analysis/published_accuracies.py`.
+- **FedCS** (T. Nishio and R. Yonetani, ICC 2019): its clients upload one after another, each with
+  the whole band. simfed's links are shared by all transfers at once, which is another server, so
+  its clients per round cannot be compared.
+- **FedScale, Oort, REFL, FLASH, Papaya**: their traces or fleets are not public, or not at hand.
+"""
+
+
+def page_text() -> str:
+    """The whole page, from the kept rows of those sources that have some."""
+    kept = {name: read_rows(name) for name in SOURCES if _rows_file(name).is_file()}
+    summary = _table(
+        ("source", "numbers", "use", "median error", "largest", "in their interval"),
+        [line for name, rows in kept.items() for line in _summary(name, rows)],
+    )
+    sections = [_section(name, rows) for name, rows in kept.items()]
+    return _HEAD.format(answer=_answer(kept)) + summary + "\n" + "\n".join(sections) + _TAIL
+
+
+def write_page() -> Path:
+    """Writes the page; returns its path."""
+    PAGE.write_text(page_text(), encoding="utf-8")
+    return PAGE
+
+
+def _answer(kept: dict[str, list[Row]]) -> str:
+    """The first sentence of the page."""
+    judged = [row for rows in kept.values() for row in rows if row.use != FITTED]
+    held_out = [row for row in judged if row.use == HELD_OUT]
+    near = sum(abs(row.error) <= 0.05 for row in held_out)
+    return (
+        f"{len(judged)} published numbers of {len(kept)} sources were predicted without having "
+        f"been fitted. Of the {len(held_out)} that others measured and that were held out, {near} "
+        f"are met within 5 % (median {100 * median_error(held_out):.1f} %, largest error "
+        f"{100 * max(abs(row.error) for row in held_out):.0f} %). Where simfed fails stands "
+        "under each source."
+    )
+
+
+def _rows_file(name: str) -> Path:
+    return PAGE.parents[1] / "analysis" / "others" / name / "rows.csv"
+
+
+def _summary(name: str, rows: Sequence[Row]) -> Iterable[tuple[str, ...]]:
+    """A line per unit and use."""
+    anchor = SOURCES[name].title.lower().replace("'", "").replace(" ", "-")
+    for use in (HELD_OUT, STATED, FITTED):
+        for unit in dict.fromkeys(row.unit for row in rows):
+            chosen = [row for row in rows if row.use == use and row.unit == unit]
+            if not chosen:
+                continue
+            covered = [row.covered for row in chosen if row.covered is not None]
+            yield (
+                f"[{SOURCES[name].title}](#{anchor})",
+                f"{len(chosen)} ({unit})",
+                use,
+                f"{100 * median_error(chosen):.2g} %",
+                f"{100 * max((row.error for row in chosen), key=abs):+.2g} %",
+                f"{sum(covered)} of {len(covered)}" if covered else "–",
+            )
+
+
+def _section(name: str, rows: Sequence[Row]) -> str:
+    source = SOURCES[name]
+    lines = [
+        f"## {source.title}",
+        f"**Source.** {source.citation}.",
+        f"**Inputs.** {source.inputs}",
+        f"**Where it fails.** {source.fails}",
+    ]
+    shown = rows if len(rows) <= _SHOWN_ROWS else _spread(rows, _SHOWN_ROWS)
+    header = ("quantity", "published", "simfed", "error", "use", "interval")
+    notes = any(row.note for row in rows)
+    cells = [
+        (
+            row.quantity,
+            _number(row.published, row.unit),
+            _number(row.simfed, row.unit),
+            f"{100 * row.error:+.2f} %",
+            row.use,
+            "–" if row.low is None or row.high is None else f"{row.low:.4g} … {row.high:.4g}",
+            *((row.note,) if notes else ()),
+        )
+        for row in shown
+    ]
+    if len(shown) < len(rows):
+        lines.append(
+            f"{len(shown)} of the {len(rows)} rows, evenly picked; all are in "
+            f"[rows.csv](../analysis/others/{name}/rows.csv)."
+        )
+    return "\n\n".join(lines) + "\n\n" + _table((*header, *(("note",) if notes else ())), cells)
+
+
+def _spread(rows: Sequence[Row], count: int) -> list[Row]:
+    return [rows[round(i * (len(rows) - 1) / (count - 1))] for i in range(count)]
+
+
+def _number(value: float, unit: str) -> str:
+    digits = f"{value:,.2f}" if unit in ("s", "%") else f"{value:,.4g}"
+    return f"{digits} {unit}"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,0 +1,82 @@
+"""Other people's numbers: the page is its rows, and what is played follows closed forms."""
+
+from dataclasses import replace
+
+import pytest
+import validation_page
+from ledger import FITTED, HERE, PAGE, median_error, read_rows
+from openfl_bandwidth import ROUNDS, Costs, predict_s
+from safa_rounds import Task, average_rounds, read_speeds
+from staleness_theory import exponential_factors, mean_staleness
+from validation_page import SOURCES, page_text
+
+import simfed
+from simfed.ground.errors import InputError
+
+
+def test_the_page_is_made_of_the_kept_rows():
+    assert PAGE.read_text(encoding="utf-8") == page_text()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_source_has_its_readme_scenario_and_rows(source):
+    assert (HERE / source / "README.md").is_file()
+    simfed.load_scenario(HERE / source / "scenario.yaml")
+    assert len(read_rows(source)) >= 3
+
+
+def test_a_changed_row_changes_the_page(monkeypatch):
+    def shifted(source):
+        return [replace(row, simfed=2 * row.simfed) for row in read_rows(source)]
+
+    monkeypatch.setattr(validation_page, "read_rows", shifted)
+    assert PAGE.read_text(encoding="utf-8") != page_text()
+
+
+def test_what_the_sources_are_held_to():
+    exact = [row for row in read_rows("safa") if abs(row.published - row.simfed) < 0.005]
+    assert len(exact) >= 37
+    assert sum(row.covered for row in read_rows("staleness")) >= 22  # of 24, at 95 %
+    held_out = [row for row in read_rows("openfl") if row.use != FITTED]
+    assert median_error(held_out) < 0.07
+
+
+def test_envoys_share_one_line():
+    costs = Costs(start_s=10.0, envoy_s=2.0, moved_bytes=1e6)
+    closed_form_s = 10.0 + 3 * 2.0 + ROUNDS * 3 * 1e6 / 64e3
+    assert predict_s(costs, 3, 64) == pytest.approx(closed_form_s, rel=1e-6)
+
+
+def test_a_round_that_reaches_the_limit_is_the_limit_and_the_distribution():
+    task = Task("made up", 4, 3, 1, 1, 4, 200.0, ())
+    as_added_up_s, corrected_s = average_rounds(task, [1.0, *[1e6] * 3], share=1.0, crash=0.0)
+    distribution_s = 4 * 10 / 1250
+    assert corrected_s == pytest.approx(200 + distribution_s)
+    assert as_added_up_s == pytest.approx(200 + distribution_s * (1 + 2 + 3) / 3)
+
+
+def test_a_round_in_time_is_as_long_as_its_slowest_client():
+    task = Task("made up", 4, 3, 1, 1, 4, 500.0, ())
+    _, corrected_s = average_rounds(task, [1.0, 2.0, 30.0, 4.0], share=1.0, crash=0.0)
+    assert corrected_s == pytest.approx(30 + 2 * 10 / 0.175 + 4 * 10 / 1250)
+
+
+def test_speeds_are_read_from_a_checkout(tmp_path):
+    (tmp_path / "gen").mkdir()
+    (tmp_path / "gen" / "clients_perf_2").write_text("1.5\n2.5\n")
+    assert read_speeds(tmp_path, 2).tolist() == [1.5, 2.5]
+    for folder in (None, tmp_path / "nowhere"):
+        with pytest.raises(InputError, match="checkout of wingter562/SAFA"):
+            read_speeds(folder, 2)
+
+
+def test_staleness_among_equals_is_the_number_of_others():
+    assert mean_staleness([2.0] * 5, 3) == pytest.approx([2.0] * 5)
+    assert mean_staleness([1.0, 3.0], 2) == pytest.approx([3.0, 1 / 3])
+
+
+def test_the_exponential_law_has_mean_1():
+    factors = exponential_factors()
+    ends = (factors[0] + factors[-1]) / 2
+    assert (sum(factors) - ends) / (len(factors) - 1) == pytest.approx(1.0)
+    assert factors == sorted(factors)

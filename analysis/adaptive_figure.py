@@ -264,9 +264,14 @@ def _draw_ratios(ax: Axes, found: Sequence[tuple[Setting, str]]) -> None:
     y, places, names = 0.0, [], []
     for of, said in found:
         ax.text(
-            0.26, y, f"{of.name}{said}; best: {of.best}", fontsize=6, va="center", weight="bold",
+            0.26,
+            y,
+            f"{of.name}{said}; best: {of.best}",
+            fontsize=6,
+            va="center",
+            weight="bold",
             bbox={"color": "white", "pad": 0.5},
-        )  # fmt: skip
+        )
         for arm, one in of.arms.items():
             if arm == of.best:
                 continue
@@ -302,9 +307,13 @@ def _draw_curves(ax: Axes, of: Setting, bands: pd.DataFrame) -> None:
         label = named.get(role(arm), arm)
         ax.plot(rows["at_s"], 100 * rows["accuracy"], color=_colour(arm), lw=1, label=label)
         ax.fill_between(
-            rows["at_s"], 100 * rows["low"], 100 * rows["high"], color=_colour(arm), alpha=0.15,
+            rows["at_s"],
+            100 * rows["low"],
+            100 * rows["high"],
+            color=_colour(arm),
+            alpha=0.15,
             lw=0,
-        )  # fmt: skip
+        )
     ax.axhline(100 * PRIMARY, color="0.4", lw=0.6, ls=":")
     ax.set(xlabel="simulated seconds", ylabel="mean test accuracy (%)", ylim=(0, 100))
     ax.set_xlim(0, None)

@@ -78,8 +78,10 @@ def held_out_sizes(folder: Path, sessions: int, repeat: int) -> Path:
             f"  {quantity:<14} median error {part.median_error:6.1%}  worst "
             f"{part.worst.error:+7.1%}  in 90 % interval {part.coverage:5.0%}"
         )
-    print(f"  {'all':<14} median error {found.median_error:6.1%}  worst {found.worst.error:+7.1%}"
-          f"  in 90 % interval {found.coverage:5.0%}")  # fmt: skip
+    print(
+        f"  {'all':<14} median error {found.median_error:6.1%}  worst {found.worst.error:+7.1%}"
+        f"  in 90 % interval {found.coverage:5.0%}"
+    )
     print(f"  {found.verdict}")
     return path
 
@@ -141,8 +143,10 @@ def full_prediction(profile: Path) -> None:
             runs = [in_another_process(really_run, model, strategy, str(profile)) for _ in range(3)]
             real_s, wall_s = (statistics.median(run[i] for run in runs) for i in (0, 1))
             errors.append(predicted_s / real_s - 1)
-            print(f"  {model:<12} {strategy:<11} simulated {predicted_s:.4f} s  real {real_s:.4f} s"
-                  f" ({errors[-1]:+.1%})  wall {wall_s:.4f} s")  # fmt: skip
+            print(
+                f"  {model:<12} {strategy:<11} simulated {predicted_s:.4f} s  real {real_s:.4f} s"
+                f" ({errors[-1]:+.1%})  wall {wall_s:.4f} s"
+            )
     print(f"  median error {statistics.median(map(abs, errors)):.1%}")
 
 

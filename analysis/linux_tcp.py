@@ -75,8 +75,12 @@ def tun(namespace: str, address: str) -> int:
     fcntl.ioctl(
         device, 0x400454CA, struct.pack("16sH", b"tun0", 0x1001)
     )  # TUNSETIFF, TUN, no header
-    for command in (f"addr add {address}/32 dev tun0", "link set tun0 up mtu 1500 txqueuelen 10000",
-                    "link set lo up", "route add default dev tun0"):  # fmt: skip
+    for command in (
+        f"addr add {address}/32 dev tun0",
+        "link set tun0 up mtu 1500 txqueuelen 10000",
+        "link set lo up",
+        "route add default dev tun0",
+    ):
         subprocess.run(["ip", *command.split()], check=True)
     return device
 

@@ -171,9 +171,14 @@ def _draw(ax: Axes, drawn: pd.DataFrame, name: str, colour: str, marker: str) ->
     if paid.empty:  # never sent anything: no place on an axis in powers of ten
         ax.axhline(end, color=colour, lw=1, ls="--", label=name)
         ax.text(
-            0.02, end + 7, f"{name}: 0 MB", color=colour, fontsize=5.5,
-            va="bottom", transform=ax.get_yaxis_transform(),
-        )  # fmt: skip
+            0.02,
+            end + 7,
+            f"{name}: 0 MB",
+            color=colour,
+            fontsize=5.5,
+            va="bottom",
+            transform=ax.get_yaxis_transform(),
+        )
         return
     look: Any = {"color": colour, "lw": 1}
     ax.plot(paid["cost"], 100 * paid["accuracy"], marker=marker, ms=2.6, label=name, **look)

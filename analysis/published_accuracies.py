@@ -53,7 +53,7 @@ def _scenario(count: int, model: str, **more: Any) -> dict[str, Any]:
         "compression": {"strategies": ["dense"]},
         "policy": {"kind": "uniform", "strategy": "dense"},
         **more,
-    }  # fmt: skip
+    }
 
 
 _OPTIMISERS = {
@@ -68,7 +68,10 @@ SETTINGS = (
         "McMahan 2017, table 2 (2NN, E = 1, B = 10, C = 0.1): evenly dealt images; here 87 "
         "rounds at rate 0.1",
         _scenario(
-            100, "perceptron", rounds=87, evaluation={"every": 29},
+            100,
+            "perceptron",
+            rounds=87,
+            evaluation={"every": 29},
             participation={"clients_per_round": 10},
             dataset={"name": "mnist", "partition": {"kind": "iid"}},
             training={"learning_rate": 0.1, "batch_size": 10, "local_epochs": 1},
@@ -85,18 +88,20 @@ SETTINGS = (
         "Li 2022 (NIID-Bench): ten parties, Dir(0.5), LeNet-5, "
         "ten epochs a round, batch 64, rate 0.01, momentum 0.9, 50 rounds; here 3 rounds of them",
         _scenario(
-            10, "lenet5", rounds=3,
+            10,
+            "lenet5",
+            rounds=3,
             dataset={"name": "mnist", "partition": {"kind": "dirichlet", "alpha": 0.5}},
-            training={
-                "learning_rate": 0.01, "momentum": 0.9, "batch_size": 64, "local_epochs": 10,
-            },
+            training={"learning_rate": 0.01, "momentum": 0.9, "batch_size": 64, "local_epochs": 10},
         ),
         {
             "fedavg": {"method": "fedavg"},
             "fedprox": {"method": "fedprox"},
             # without momentum, which it cannot have; the rate is what momentum comes to
             "scaffold": {
-                "method": "scaffold", "training.momentum": 0.0, "training.learning_rate": 0.1,
+                "method": "scaffold",
+                "training.momentum": 0.0,
+                "training.learning_rate": 0.1,
             },
             **_OPTIMISERS,
             "fedbuff": {"method": "fedbuff"},
@@ -108,7 +113,10 @@ SETTINGS = (
         "Zhu 2021 (FedGen): Dir(0.1), twenty steps a round, batch 32, rate 0.01, 200 rounds, a "
         "small convolutional network; there half of the images, here all",
         _scenario(
-            20, "lenet5-half", rounds=200, evaluation={"every": 20},
+            20,
+            "lenet5-half",
+            rounds=200,
+            evaluation={"every": 20},
             participation={"clients_per_round": 10},
             dataset={"name": "mnist", "partition": {"kind": "dirichlet", "alpha": 0.1}},
             training={"learning_rate": 0.01, "batch_size": 32, "local_steps": 20},
@@ -120,9 +128,14 @@ SETTINGS = (
             "feddf": {"method": "feddf", **_PUBLIC},
             "fedgen": {"method": "fedgen"},
             "fedasync, one at a time": {
-                "method": "fedasync", "rounds": 2_000, "evaluation.every": 200,
-                "participation": {}, "aggregation": {
-                    "mode": "asynchronous", "concurrency": 10, "staleness": {"kind": "constant"},
+                "method": "fedasync",
+                "rounds": 2_000,
+                "evaluation.every": 200,
+                "participation": {},
+                "aggregation": {
+                    "mode": "asynchronous",
+                    "concurrency": 10,
+                    "staleness": {"kind": "constant"},
                 },
             },
         },
@@ -133,11 +146,12 @@ SETTINGS = (
         "batch 4, rate 0.01, momentum 0.5, 100 rounds of one epoch (75 steps); here 50, of the "
         "10,000 images of mnist-mini",
         _scenario(
-            20, "lenet5-half", rounds=50, evaluation={"every": 10},
+            20,
+            "lenet5-half",
+            rounds=50,
+            evaluation={"every": 10},
             dataset={"name": "mnist-mini", "partition": {"kind": "shards", "shards_per_client": 3}},
-            training={
-                "learning_rate": 0.01, "momentum": 0.5, "batch_size": 4, "local_steps": 75,
-            },
+            training={"learning_rate": 0.01, "momentum": 0.5, "batch_size": 4, "local_steps": 75},
         ),
         {
             "local-only": {"method": "local-only"},
@@ -151,7 +165,7 @@ SETTINGS = (
         own_mix=True,
         seeds=(0,),
     ),
-)  # fmt: skip
+)
 
 
 def changed(base: dict[str, Any], changes: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -171,10 +185,13 @@ def _rows(setting: Setting, label: str, seed: int) -> Iterator[dict[str, Any]]:
         own = run.clients.groupby("round").mean(numeric_only=True)
         for round, rows in evaluated.groupby("round"):
             yield {
-                "setting": setting.name, "method": label, "seed": seed, "round": int(round),
+                "setting": setting.name,
+                "method": label,
+                "seed": seed,
+                "round": int(round),
                 "accuracy": round_(100 * rows["test_accuracy"].mean()),
                 "own_mix": round_(100 * own["own_accuracy"].get(round, float("nan"))),
-            }  # fmt: skip
+            }
 
 
 def round_(percent: float) -> float:

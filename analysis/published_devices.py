@@ -82,13 +82,18 @@ def _from_steps(device: dict[str, Any]) -> Law:
     """Timed training steps; the overhead by what a network of many small operations takes."""
     overhead_s = STEP_OPERATIONS * _per_operation(device) if "lean" in device else 0.0
     work = [_work(step) for step in device["steps"]]
-    costs = [math.log((seconds - overhead_s * ("batch" in step)) / flops)
-             for (flops, seconds), step in zip(work, device["steps"], strict=True)]  # fmt: skip
+    costs = [
+        math.log((seconds - overhead_s * ("batch" in step)) / flops)
+        for (flops, seconds), step in zip(work, device["steps"], strict=True)
+    ]
     middle, spread = _mean_and_sd(costs)
     others = 0.0
     if "forward" in device:  # how much networks differ on this processor
-        rates = [math.log(s / (2 * macs)) for macs, s in _networks(device["forward"]).values()
-                 if macs > 7e8]  # fmt: skip
+        rates = [
+            math.log(s / (2 * macs))
+            for macs, s in _networks(device["forward"]).values()
+            if macs > 7e8
+        ]
         others = _mean_and_sd(rates)[1]
     unknown = math.log(1.5) if any("sd" in step for step in device["steps"]) else 0.0
     count = len(work)
@@ -187,9 +192,9 @@ def profile_text(name: str, numbers: dict[str, Any]) -> str:
     more, _ = step_over_forward()
     sources = "\n".join(_source(where, what, numbers) for where, what in _used(name, numbers))
     laws = "".join(
-        _law_text(quantity, law, cost) for quantity, cost in
-        (("training", 1.0), ("inference", 1 / more), ("distillation", 1.0))
-    )  # fmt: skip
+        _law_text(quantity, law, cost)
+        for quantity, cost in (("training", 1.0), ("inference", 1 / more), ("distillation", 1.0))
+    )
     return f"""\
 # Made of what others published, by `python analysis/published_devices.py`. Not measured by
 # simfed: see docs/published-devices.md, and measure the device if it matters.
@@ -226,9 +231,10 @@ def _used(name: str, numbers: dict[str, Any]) -> list[tuple[str, str]]:
     used = [
         (device[key]["source"], f"{key}: {device[key]['value']}")
         for key in (*KINDRED, "matmul_gflops")
-        if key in device and (key == "matmul_gflops" or name != "raspberry-pi-4")
+        if key in device
+        and (key == "matmul_gflops" or name != "raspberry-pi-4")
         and (key != KINDRED[0] or name != "jetson-nano")
-    ]  # fmt: skip
+    ]
     used += [(row["source"], _printed(row)) for row in device.get("steps", ())]
     if "lean" in device:
         used.append((device["lean"]["source"], _printed(device["lean"])))

@@ -71,9 +71,13 @@ def _group(count: int, prototype: str, speed: float, up: float, down: float) -> 
 
 
 def _case(
-    name: str, rounds: int, clients: list[dict[str, Any]], k: int, steps: int,
+    name: str,
+    rounds: int,
+    clients: list[dict[str, Any]],
+    k: int,
+    steps: int,
     server: Mapping[str, str] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     models = {"small": "lenet5-half", "large": "lenet5", "wide": "perceptron"}
     used = {group["prototype"] for group in clients}
     return {
@@ -109,14 +113,20 @@ CASES = {
     )
 }  # fmt: skip
 FITTED_TO = {
-    "dedicated": "shared", "shared": "dedicated", "slow": "mixed", "mixed": "slow",
+    "dedicated": "shared",
+    "shared": "dedicated",
+    "slow": "mixed",
+    "mixed": "slow",
     "long": "long-other",
-}  # fmt: skip
+}
 """Case → the other one whose deployment its simulation may know: the same devices at other work."""
 GOALS = {
-    "dedicated": (0.03, 0.03), "long": (0.03, 0.03), "shared": (0.05, 0.05), "slow": (0.10, 0.05),
+    "dedicated": (0.03, 0.03),
+    "long": (0.03, 0.03),
+    "shared": (0.05, 0.05),
+    "slow": (0.10, 0.05),
     "mixed": (0.10, 0.05),
-}  # fmt: skip
+}
 """How far off a simulation may be: from measuring alone, from another deployment."""
 
 STUDY_K = (1000, 5000, 10_000)
@@ -136,11 +146,15 @@ def study_scenario(policy: str, k: int, repetition: int) -> dict[str, Any]:
     return {
         **_case(f"{policy}-{k}", STUDY_ROUNDS, groups, k, 1),
         "seed": repetition,
-        "dataset": {"name": "mnist", "public": 256, "partition": {"kind": "dirichlet",
-                                                                  "alpha": 0.5}},
+        "dataset": {
+            "name": "mnist",
+            "public": 256,
+            "partition": {"kind": "dirichlet", "alpha": 0.5},
+        },
         "training": {"batch_size": 32, "learning_rate": 0.02, "local_steps": 1},
-        "policy": POLICIES[policy], "evaluation": {"every": 20},
-    }  # fmt: skip
+        "policy": POLICIES[policy],
+        "evaluation": {"every": 20},
+    }
 
 
 # ---- deployments ---------------------------------------------------------------------------------
@@ -170,8 +184,7 @@ def deployed(plain: Mapping[str, Any], out: Path, quiet: Quiet) -> Run:
         out.parent.mkdir(parents=True, exist_ok=True)
         print(f"deploying {out}", file=sys.stderr)
         try:
-            deploy(simfed.Scenario.model_validate(plain), out, shaped=True,
-                   progress=quiet.progress)  # fmt: skip
+            deploy(simfed.Scenario.model_validate(plain), out, shaped=True, progress=quiet.progress)
         finally:
             quiet.over()
     return simfed.load_run(out)
@@ -204,7 +217,7 @@ def measured(work: Path, quiet: Quiet) -> dict[str, Path]:
         **{name: _under_quotas(CASES[name]) for name in ("slow", "mixed")},
         "long-server": [wide],
         "long": [[*wide, "--beside", 1]],
-    }  # fmt: skip
+    }
     found = {}
     for name, calls in asked.items():
         profile = found[name] = work / "calibration" / f"measured-{name}.yaml"
@@ -229,9 +242,15 @@ def measured(work: Path, quiet: Quiet) -> dict[str, Path]:
 def _under_quotas(case: Mapping[str, Any]) -> list[list[object]]:
     """As the case's clients work: so many steps in a row, rested for a tenth of a second before."""
     like: list[object] = [
-        "--beside", 9, "--paced", 0.1, "--steps", case["training"]["local_steps"],
-        "--k", case["compression"]["k"],
-    ]  # fmt: skip
+        "--beside",
+        9,
+        "--paced",
+        0.1,
+        "--steps",
+        case["training"]["local_steps"],
+        "--k",
+        case["compression"]["k"],
+    ]
     return [
         ["--models", model, "--quota", share, *like]
         for model, share in zip(("lenet5-half", "lenet5"), SLOW, strict=True)
@@ -296,9 +315,10 @@ def verdict(found: Fidelity) -> dict[str, Any]:
             for row in found.phases.itertuples()
         },
         "server": [
-            float(rounds["simulated_server_s"].mean()), float(rounds["real_server_s"].mean())
+            float(rounds["simulated_server_s"].mean()),
+            float(rounds["real_server_s"].mean()),
         ],
-    }  # fmt: skip
+    }
 
 
 def play_cases(work: Path, repeat: int, quiet: Quiet, more: Sequence[str]) -> None:
@@ -442,22 +462,28 @@ def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
             for by in ("measured", "fitted", "again")
             if of[by]
         ]
-        rows.append([
-            name, f"{_interval(of['real_round_s'])} s",
-            f"{100 * max(again):.1f} %" if again else "–",
-            _off([v["round"] for v in of["measured"]]), met[0],
-            _off([v["round"] for v in of["fitted"]]), met[1],
-            _off([v["makespan"] for v in of["fitted"]]),
-            " / ".join(f"{100 * x:.0f} %" for x in named),
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                f"{_interval(of['real_round_s'])} s",
+                f"{100 * max(again):.1f} %" if again else "–",
+                _off([v["round"] for v in of["measured"]]),
+                met[0],
+                _off([v["round"] for v in of["fitted"]]),
+                met[1],
+                _off([v["makespan"] for v in of["fitted"]]),
+                " / ".join(f"{100 * x:.0f} %" for x in named),
+            ]
+        )
         for by in ("measured", "fitted"):
             means = {
                 phase: np.mean([v["phases"][phase] for v in of[by]], axis=0)
                 for phase in of[by][0]["phases"]
             }
             means["server"] = np.mean([v["server"] for v in of[by]], axis=0)
-            phases.append([name, by, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in
-                                       means.values())])  # fmt: skip
+            phases.append(
+                [name, by, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in means.values())]
+            )
     made = sorted({len(of["real_round_s"]) for of in found["cases"].values()})
     pairs = ", ".join(f"{a} ← {b}" for a, b in found["fitted_to"].items())
     rounds = ", ".join(str(of["rounds"]) for of in found["cases"].values())
@@ -478,8 +504,9 @@ def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
         rows,
     )  # fmt: skip
     yield "Means per participation, and of the server per round, in milliseconds, simulated / real:"
-    yield _table(["case", "by", "download", "training", "compression", "upload", "host", "server"],
-                 phases)  # fmt: skip
+    yield _table(
+        ["case", "by", "download", "training", "compression", "upload", "host", "server"], phases
+    )
     yield "![Median rounds, simulated and real](figures/real-cases.png)"
 
 
@@ -507,11 +534,17 @@ def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
         def most(run: dict[str, Any]) -> float:
             return 100 * float(run["arms"].get("top-k", 0.0))
 
-        rows.append([
-            f"{k:,}", policy, both(lambda run: 1e3 * run["round_s"]),
-            _off([run["round"] for run in of]), _off([run["makespan"] for run in of]),
-            both(last), both(most),
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"{k:,}",
+                policy,
+                both(lambda run: 1e3 * run["round_s"]),
+                _off([run["round"] for run in of]),
+                _off([run["makespan"] for run in of]),
+                both(last),
+                both(most),
+            ]
+        )
     yield "## The platform experiment on one machine"
     yield (
         "Ten clients on MNIST (five LeNet5, five of its half, Dirichlet 0.5, one local step of 32 "
@@ -543,8 +576,9 @@ def write_report() -> None:
         "in shaped ones, is said in [docs/deploy.md](../docs/deploy.md).",
     ]
     for name, part, figure in (
-        ("cases", _cases_part, _cases_figure), ("study", _study_part, _study_figure)
-    ):  # fmt: skip
+        ("cases", _cases_part, _cases_figure),
+        ("study", _study_part, _study_figure),
+    ):
         path = RESULTS / f"{name}.json"
         if path.exists():
             found = json.loads(path.read_text())
@@ -566,16 +600,34 @@ def _cases_figure(found: Mapping[str, Any]) -> Figure:
     for j, by in enumerate(("measured", "fitted")):
         for i, name in enumerate(names):
             errors = [100 * v["round"] for v in found["cases"][name][by]]
-            axes.plot([i + 0.16 * (2 * j - 1)] * len(errors), errors, "os"[j], ms=5,
-                      color=SERIES_COLOURS[j], label=by if i == 0 else None)  # fmt: skip
+            axes.plot(
+                [i + 0.16 * (2 * j - 1)] * len(errors),
+                errors,
+                "os"[j],
+                ms=5,
+                color=SERIES_COLOURS[j],
+                label=by if i == 0 else None,
+            )
     for i, name in enumerate(names):
         again = [100 * v["round"] for v in found["cases"][name]["again"]]
-        axes.plot([i] * len(again), again, "_", ms=9, color="#8C8C8C",
-                  label="one repetition to another" if i == 0 else None)  # fmt: skip
+        axes.plot(
+            [i] * len(again),
+            again,
+            "_",
+            ms=9,
+            color="#8C8C8C",
+            label="one repetition to another" if i == 0 else None,
+        )
         for j, goal in enumerate(GOALS[name]):
             at = i + 0.16 * (2 * j - 1)
-            axes.fill_between([at - 0.13, at + 0.13], -100 * goal, 100 * goal, alpha=0.15, lw=0,
-                              color=SERIES_COLOURS[j])  # fmt: skip
+            axes.fill_between(
+                [at - 0.13, at + 0.13],
+                -100 * goal,
+                100 * goal,
+                alpha=0.15,
+                lw=0,
+                color=SERIES_COLOURS[j],
+            )
     axes.axhline(0, color="0.4", lw=0.8)
     axes.set_xticks(range(len(names)), names)
     axes.set_ylabel("error of the median round, %")
@@ -586,15 +638,22 @@ def _cases_figure(found: Mapping[str, Any]) -> Figure:
 def _study_figure(found: Mapping[str, Any]) -> Figure:
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, len(STUDY_K), figsize=(7.2, 2.8), sharey=True,
-                                  layout="constrained")  # fmt: skip
+    figure, panels = plt.subplots(
+        1, len(STUDY_K), figsize=(7.2, 2.8), sharey=True, layout="constrained"
+    )
     for axes, k in zip(panels, STUDY_K, strict=True):
         for i, policy in enumerate(POLICIES):
             of = [r for r in found["runs"] if r["k"] == k and r["policy"] == policy]
             for j, side in enumerate(("real", "simulated")):
                 values = [1e3 * run[side]["round_s"] for run in of]
-                axes.plot([i + 0.14 * (2 * j - 1)] * len(values), values, "os"[j], ms=5,
-                          color=SERIES_COLOURS[j], label=side if i == 0 else None)  # fmt: skip
+                axes.plot(
+                    [i + 0.14 * (2 * j - 1)] * len(values),
+                    values,
+                    "os"[j],
+                    ms=5,
+                    color=SERIES_COLOURS[j],
+                    label=side if i == 0 else None,
+                )
         axes.set_title(f"K = {k:,}", fontsize=9)
         axes.set_xticks(range(len(POLICIES)), list(POLICIES), rotation=30, ha="right")
     panels[0].set_ylim(bottom=0)  # after all is drawn: it ends the search for the upper end

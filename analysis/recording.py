@@ -39,17 +39,19 @@ STEPS = 24
 def recording(run: RunResult, command: str, rounds: int = ROUNDS) -> str:
     """The animated SVG of a run that evaluated its models."""
     body = [*_gantt(run, rounds), *_curve(run), *_legend(run, rounds)]
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        'aria-labelledby="title">',
-        f'<title id="title">{escape(command)}: the first {rounds} rounds as a Gantt chart, and the '
-        "test accuracy of the whole run, against simulated time</title>",
-        f"<style>{_STYLE}</style>",
-        f'<rect class="card" x="1" y="1" width="{WIDTH - 2}" height="{HEIGHT - 2}" rx="10"/>',
-        f'<text class="command" x="24" y="36">$ {escape(command)}</text>',
-        *body,
-        "</svg>\n",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+            'aria-labelledby="title">',
+            f'<title id="title">{escape(command)}: the first {rounds} rounds as a Gantt chart, and the '
+            "test accuracy of the whole run, against simulated time</title>",
+            f"<style>{_STYLE}</style>",
+            f'<rect class="card" x="1" y="1" width="{WIDTH - 2}" height="{HEIGHT - 2}" rx="10"/>',
+            f'<text class="command" x="24" y="36">$ {escape(command)}</text>',
+            *body,
+            "</svg>\n",
+        ]
+    )
 
 
 _STYLE = f"""
@@ -107,10 +109,14 @@ def _gantt(run: RunResult, rounds: int) -> list[str]:
     lines += _time_axis(GANTT, end_s, f"who does what in the first {counted(rounds, 'round')}")
     for number, one in enumerate(table.itertuples()):
         until = x(table["finished_at_s"].iloc[number + 1]) / width if number + 1 < rounds else None
-        lines.append(_shown(
-            f"round-{number}", x(one.finished_at_s) / width, until,
-            f'<text class="said" x="{left}" y="{top + height + 52}">{escape(_waited(one))}</text>',
-        ))  # fmt: skip
+        lines.append(
+            _shown(
+                f"round-{number}",
+                x(one.finished_at_s) / width,
+                until,
+                f'<text class="said" x="{left}" y="{top + height + 52}">{escape(_waited(one))}</text>',
+            )
+        )
     return lines
 
 
@@ -134,9 +140,12 @@ def _curve(run: RunResult) -> list[str]:
         f"{at_s / end_s * width:.1f},{height * (1 - accuracy):.1f}"
         for at_s, accuracy in zip(means["at_s"], means["accuracy"], strict=True)
     )
-    lines = [f'<svg x="{left}" y="{top}" width="{width}" height="{height}">',
-             f'<polyline class="mean" points="{points}"/>',
-             f'<rect class="curtain" width="{width}" height="{height}"/>', "</svg>"]  # fmt: skip
+    lines = [
+        f'<svg x="{left}" y="{top}" width="{width}" height="{height}">',
+        f'<polyline class="mean" points="{points}"/>',
+        f'<rect class="curtain" width="{width}" height="{height}"/>',
+        "</svg>",
+    ]
     for share in (0, 0.5, 1):
         y = top + height * (1 - share)
         lines.append(f'<text class="dim end" x="{left - 6}" y="{y + 4:.0f}">{share:.0%}</text>')
@@ -189,8 +198,9 @@ def _legend(run: RunResult, rounds: int) -> list[str]:
     for kind in [name for name in PHASES if name in set(spans["kind"])]:
         label = PHASES[kind].label
         y = HEIGHT - 22
-        lines.append(f'<rect x="{x:.0f}" y="{y - 10}" width="12" height="12" '
-                     f'fill="{PHASES[kind].colour}"/>')  # fmt: skip
+        lines.append(
+            f'<rect x="{x:.0f}" y="{y - 10}" width="12" height="12" fill="{PHASES[kind].colour}"/>'
+        )
         lines.append(f'<text x="{x + 18:.0f}" y="{y}">{label}</text>')
         x += 34 + 7.2 * len(label)
     return lines

@@ -221,9 +221,13 @@ def _draw_bars(ax: Axes, found: pd.DataFrame, there: Sequence[str]) -> None:
         ax.bar(place, of.least, color=COLOURS[server], width=0.65, alpha=0.85)
         if of.coverage:
             ax.errorbar(
-                place, of.least, [[of.least - of.low], [of.high - of.least]],
-                color="0.2", lw=0.8, capsize=2,
-            )  # fmt: skip
+                place,
+                of.least,
+                [[of.least - of.low], [of.high - of.least]],
+                color="0.2",
+                lw=0.8,
+                capsize=2,
+            )
     ax.set_xticks(range(len(there)), there, rotation=25, ha="right")
     ax.set_ylim(bottom=0)
     ax.set_ylabel("bytes of lost participations (%)")

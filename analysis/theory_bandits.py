@@ -401,9 +401,13 @@ def steps_figure(seeds: int, say: Callable[[str], None]) -> Figure:
             say(f"{name}: slope {slope(parts.exploited[:, [e - 1 for e in ends]], ends)}")
         else:
             left.loglog(
-                t[shown], parts.explored.mean(axis=0)[shown], ":", color="0.3", lw=0.9,
+                t[shown],
+                parts.explored.mean(axis=0)[shown],
+                ":",
+                color="0.3",
+                lw=0.9,
                 label="exploration, any step",
-            )  # fmt: skip
+            )
     left.set(xlabel="plays T", ylabel="regret of exploitation", ylim=(0.1, 5000))
     left.legend(frameon=False, fontsize=5.5, loc="upper left")
     middle.set(xlabel="plays T", ylabel="all regret / √T", ylim=(0, None))

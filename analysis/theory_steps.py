@@ -109,10 +109,11 @@ def exploitation(
         exploited.append(cost.copy())
         utility.append(crowd.utility.copy())
     return {
-        step: Account(np.array(exploited)[:, crowd.step == step],
-                      np.array(utility)[:, :, crowd.step == step])
+        step: Account(
+            np.array(exploited)[:, crowd.step == step], np.array(utility)[:, :, crowd.step == step]
+        )
         for step in steps
-    }  # fmt: skip
+    }
 
 
 def powers(exploited: Floats, marks: Sequence[int] = MARKS) -> list[Interval]:

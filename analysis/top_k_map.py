@@ -124,9 +124,15 @@ def _draw_cell(ax: Axes, x: int, y: int, cell: Cell, colours: dict[str, str]) ->
 
     sure = cell.is_clear or cell.beats_top_k
     box = Rectangle(
-        (x - 0.5, y - 0.5), 1, 1, facecolor=colours[cell.first], edgecolor="white", lw=0.8,
-        alpha=0.9 if sure else 0.4, hatch="" if cell.is_clear else "...." if sure else "////",
-    )  # fmt: skip
+        (x - 0.5, y - 0.5),
+        1,
+        1,
+        facecolor=colours[cell.first],
+        edgecolor="white",
+        lw=0.8,
+        alpha=0.9 if sure else 0.4,
+        hatch="" if cell.is_clear else "...." if sure else "////",
+    )
     ax.add_patch(box)
     ratio = cell.against.ratio.least
     text = f"{ARM_MARKS[cell.first]}\n{ratio:.2f}×"

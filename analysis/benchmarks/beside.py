@@ -183,8 +183,11 @@ def compare(trees: Sequence[Path], case: str, workers: int, blocks: int) -> None
         before, after = (1e3 * min(cost[number] for cost in of) / CASES[case][1] for of in costs)
         cells.append(f"{name} {before:9.2f} → {after:9.2f} ms, × {after / before:4.2f}")
     before, after = (player.memory_mb for player in players)
-    print(f"{case:16} {workers} worker(s)  {'   '.join(cells)}   "
-          f"memory {before:6.0f} → {after:6.0f} MB", flush=True)  # fmt: skip
+    print(
+        f"{case:16} {workers} worker(s)  {'   '.join(cells)}   "
+        f"memory {before:6.0f} → {after:6.0f} MB",
+        flush=True,
+    )
     for player in players:
         player.close()
 

@@ -349,8 +349,10 @@ def report(case: str, seconds: dict[str, list[float]], work: HostedWorkload, cor
     for label, of in (("best", min), ("median", statistics.median)):
         loop = min(of(v) for name, v in seconds.items() if name.startswith("textbook"))
         alone = of(seconds["engine, 1 worker(s)"]) / of(seconds[engine])
-        print(f"  {label}: engine {loop / of(seconds[engine]):.2f} × the loop's rounds per second; "
-              f"{cores} workers {alone:.2f} × one")  # fmt: skip
+        print(
+            f"  {label}: engine {loop / of(seconds[engine]):.2f} × the loop's rounds per second; "
+            f"{cores} workers {alone:.2f} × one"
+        )
     flops, rate = useful_flops(work), multiply_rate(cores)
     best = min(seconds[engine])
     print(

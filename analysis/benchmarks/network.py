@@ -49,8 +49,13 @@ def star(n: int, seed: int = 0) -> Case:
     """n uploads, one per client: access log-normal(14.2, 0.8) bytes/s, server 25 % of their sum."""
     rng = np.random.default_rng(seed)
     access = rng.lognormal(14.2, 0.8, n)
-    return _case([*access, 0.25 * access.sum()], 0.0, rng.uniform(0, 20, n),
-                 rng.lognormal(15.3, 0.8, n), [[k, n] for k in range(n)])  # fmt: skip
+    return _case(
+        [*access, 0.25 * access.sum()],
+        0.0,
+        rng.uniform(0, 20, n),
+        rng.lognormal(15.3, 0.8, n),
+        [[k, n] for k in range(n)],
+    )
 
 
 def tree(n: int, seed: int = 0) -> Case:
@@ -239,8 +244,10 @@ def main() -> None:
     parser.add_argument("--links", type=int, default=10_000, help="of the graphs")
     parser.add_argument("--lines", type=int, default=10_000_000, help="of the traces")
     arguments = parser.parse_args()
-    print(f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× Python':>10}"
-          f"{'× repair':>10}")  # fmt: skip
+    print(
+        f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× Python':>10}"
+        f"{'× repair':>10}"
+    )
     kinds: list[tuple[str, Callable[[int], Case], Callable[[Case], object], float]] = [
         ("star", star, net.replay, 1),
         ("burst", burst, net.replay, 1),
@@ -260,9 +267,11 @@ def main() -> None:
                 repair = ""
                 if n <= 1_000 and play is net.replay:
                     repair = f"{best_cpu_s(partial(from_scratch, case), 1) / python_s:.0f}"
-            print(f"{name:<14}{n:>10,}{cpu_s:>10.4f}{1e6 * cpu_s / n:>9.1f}"
-                  f"{cpu_s / heap_cpu_s:>8.1f}{python_s / cpu_s:>10.1f}{repair:>10}",
-                  flush=True)  # fmt: skip
+            print(
+                f"{name:<14}{n:>10,}{cpu_s:>10.4f}{1e6 * cpu_s / n:>9.1f}"
+                f"{cpu_s / heap_cpu_s:>8.1f}{python_s / cpu_s:>10.1f}{repair:>10}",
+                flush=True,
+            )
     big_inputs(arguments.links, arguments.lines)
 
 

@@ -47,9 +47,12 @@ def cost(path: Path, cache: str, jobs: int, **study: Any) -> Cost:
     path.write_text(yaml.safe_dump({"name": path.stem, "base": str(QUICKSTART), **study}))
     began, processor = time.perf_counter(), _processor_s()
     result = run_study(
-        path, path.with_suffix(""), jobs=jobs, progress=False,
+        path,
+        path.with_suffix(""),
+        jobs=jobs,
+        progress=False,
         trajectories=TrajectoryStore(path.parent / cache),
-    )  # fmt: skip
+    )
     assert result.summary["fingerprint"].notna().all()
     return Cost(time.perf_counter() - began, _processor_s() - processor)
 

@@ -375,7 +375,10 @@ def _by_round(run: Run) -> dict[str, Any]:
     arrays packed by `packed`."""
     plays = run.participations
     arms = sorted(set(plays["arm"]))
-    code = [arms.index(a) + 16 * CHOICES.index(c) for a, c in zip(plays["arm"], plays["choice"], strict=True)]  # fmt: skip
+    code = [
+        arms.index(a) + 16 * CHOICES.index(c)
+        for a, c in zip(plays["arm"], plays["choice"], strict=True)
+    ]
     wide = plays.assign(code=code).pivot(index="client", columns="round", values="code")
     losses = run.prototypes.pivot(index="prototype", columns="round", values="kd_loss")
     undone = run.rounds.loc[run.rounds["rolled_back"], "round"]

@@ -37,7 +37,11 @@ def plays_of(run: Result, prototype: str) -> Plays | None:
         return None
     of_client = kept["clients"]
     code = unpacked(kept["plays"], "uint8", len(of_client), run.facts["setting"]["rounds"])
-    rows = [row for row, client in enumerate(sorted(of_client, key=int)) if of_client[client] == prototype]  # fmt: skip
+    rows = [
+        row
+        for row, client in enumerate(sorted(of_client, key=int))
+        if of_client[client] == prototype
+    ]
     return Plays(tuple(kept["arms"]), code[rows] % 16, code[rows] // 16)
 
 

@@ -244,9 +244,13 @@ def sooner(
 
 
 def share_check(
-    what: str, measure: Callable[[dict[str, float]], float], runs: Runs, prototype: str,
-    bound: float, needed: int,
-) -> Check:  # fmt: skip
+    what: str,
+    measure: Callable[[dict[str, float]], float],
+    runs: Runs,
+    prototype: str,
+    bound: float,
+    needed: int,
+) -> Check:
     """A number made of the shares of strategies is above a bound."""
     estimate, seeds = over_seeds(lambda run: measure(shares(run, prototype)), runs)
     state = state_of(estimate, bound, seeds, needed)
@@ -314,11 +318,20 @@ def _random_k_at_large_k(results: Results) -> Iterator[Check]:
 
 
 def _catching_up(
-    results: Results, what: str, needed: int, key: str, before: float, after: float,
+    results: Results,
+    what: str,
+    needed: int,
+    key: str,
+    before: float,
+    after: float,
     task: str = "mnist",
-) -> Check:  # fmt: skip
+) -> Check:
     """Top-K's lead in final accuracy over Random-K is smaller after than before."""
-    four = [results.runs(arm, task, **{key: v}) for v in (before, after) for arm in ("top-k", "random-k")]  # fmt: skip
+    four = [
+        results.runs(arm, task, **{key: v})
+        for v in (before, after)
+        for arm in ("top-k", "random-k")
+    ]
 
     def shrunk(*runs: Any) -> float:
         last = [run.final() for run in runs]
@@ -496,7 +509,7 @@ class _Trend:
         at_small, at_large = runs("ascend", small), runs("ascend", large)
         what = f"K {small:,}, {NAMES[self.prefers]}: Top-K's share above the next"
         yield share_check(what, _lead_of("top-k"), at_small, self.prefers, 0, 3)
-        what = f"K {small:,}, {NAMES[self.balanced]}: least chosen strategy's share at most 20 points below the most chosen's"  # fmt: skip
+        what = f"K {small:,}, {NAMES[self.balanced]}: least chosen strategy's share at most 20 points below the most chosen's"
         yield share_check(what, _evenness, at_small, self.balanced, -BALANCED, 3)
         for prototype in (self.prefers, self.balanced):
             what = f"K {large:,}, {NAMES[prototype]}: Random-K's share above the next"

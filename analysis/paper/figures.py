@@ -41,9 +41,12 @@ __all__ = ["COLOURS", "FIGURES", "FigureSpec", "Panel", "axes_in"]
 
 COLOURS = arm_colours(POLICIES)
 _DASHES: dict[str, Any] = {
-    "top-k": "-", "random-k": (0, (4, 1.5)), "periodic-k": (0, (1, 1)),
-    "exp3": (0, (5, 1, 1, 1)), "ascend": "-",
-}  # fmt: skip
+    "top-k": "-",
+    "random-k": (0, (4, 1.5)),
+    "periodic-k": (0, (1, 1)),
+    "exp3": (0, (5, 1, 1, 1)),
+    "ascend": "-",
+}
 _WIDTH_IN = 7.0
 _POINTS = 200
 _FEW = 10
@@ -161,9 +164,14 @@ def _curve(
     colour = COLOURS[policy]
     for ax in both:
         ax.plot(
-            grid, [100 * b.least for b in bands], color=colour, linestyle=_DASHES[policy], lw=1.1,
-            label=NAMES[policy], zorder=3 if policy == "ascend" else 2,
-        )  # fmt: skip
+            grid,
+            [100 * b.least for b in bands],
+            color=colour,
+            linestyle=_DASHES[policy],
+            lw=1.1,
+            label=NAMES[policy],
+            zorder=3 if policy == "ascend" else 2,
+        )
         if len(runs) >= _ENOUGH:
             low = [100 * max(0.0, b.low) for b in bands]
             high = [100 * min(1.0, b.high) for b in bands]
@@ -304,9 +312,13 @@ def _legend(figure: Figure, axes: Sequence[Axes], spec: FigureSpec, results: Res
             handles.setdefault(label, handle)
     if handles:
         figure.legend(
-            handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles),
-            frameon=False, handlelength=2.4,
-        )  # fmt: skip
+            handles.values(),
+            handles.keys(),
+            loc="outside upper center",
+            ncols=len(handles),
+            frameon=False,
+            handlelength=2.4,
+        )
     _note(figure, spec, results)
 
 
@@ -321,7 +333,9 @@ def _k_panels(ks: Sequence[int], task: str = "mnist", **more: Any) -> tuple[Pane
     return tuple(Panel(f"K = {k:,}", {"k": k, **more}, task=task) for k in ks)
 
 
-def _by_model(ks: Sequence[int], models: Sequence[str], policies: tuple[str, ...], task: str) -> tuple[Panel, ...]:  # fmt: skip
+def _by_model(
+    ks: Sequence[int], models: Sequence[str], policies: tuple[str, ...], task: str
+) -> tuple[Panel, ...]:
     return tuple(
         Panel(f"{NAMES[m]}, K = {k:,}", {"k": k}, policies, task, m) for m in models for k in ks
     )

@@ -71,9 +71,10 @@ def samples(k: int, folder: Path) -> dict[int, pd.DataFrame]:
         free = played["arm"].where(played["choice"].isin(["explore", "exploit"]))
         index = wide.set_index(keys).index
         found[seed] = wide.assign(
-            played=index.map(played["reward_raw"]), chosen=index.map(free),
+            played=index.map(played["reward_raw"]),
+            chosen=index.map(free),
             best=wide[list(FIXED)].idxmax(axis=1),
-        )  # fmt: skip
+        )
     return found
 
 

@@ -101,7 +101,9 @@ def _bars_of_states(found: Sequence[Specification], ax: Axes) -> None:
                 label = state if not row and not line else None
                 ax.barh(y, width, 0.8, left=left, color=colour, label=label, lw=0)
                 if width >= 9:
-                    ax.text(left + width / 2, y, f"{width:.0f}", fontsize=6, ha="center", va="center")  # fmt: skip
+                    ax.text(
+                        left + width / 2, y, f"{width:.0f}", fontsize=6, ha="center", va="center"
+                    )
                 left += width
     ax.set_yticks(ticks, names, fontsize=6.5)
     ax.tick_params(axis="y", length=0)
@@ -110,8 +112,14 @@ def _bars_of_states(found: Sequence[Specification], ax: Axes) -> None:
     ax.set_xticks([])
     ax.spines["bottom"].set_visible(False)
     ax.set_title("share of readings (%) in which a claim", fontsize=7.5, loc="left")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.0), ncols=3, fontsize=6.5, frameon=False,
-              handlelength=1.0)  # fmt: skip
+    ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.0),
+        ncols=3,
+        fontsize=6.5,
+        frameon=False,
+        handlelength=1.0,
+    )
 
 
 # --- open points -------------------------------------------------------------------------------
@@ -147,7 +155,9 @@ def _specification_curves(results: Results, k: int) -> Figure | None:
     return figure
 
 
-def _one_curve(ax: Axes, name: str, unit: str, bound: float, found: Sequence[Specification]) -> None:  # fmt: skip
+def _one_curve(
+    ax: Axes, name: str, unit: str, bound: float, found: Sequence[Specification]
+) -> None:
     def shown(value: float) -> float:
         return math.exp(value) if unit == "×" else 100 * value
 
@@ -161,7 +171,9 @@ def _one_curve(ax: Axes, name: str, unit: str, bound: float, found: Sequence[Spe
     ax.set_title(name, fontsize=7, loc="left")
     ax.set_xlim(-0.5, len(found) - 0.5)
     ax.set_xticks([])
-    ax.set_ylabel({"×": "× sooner", "points": "points", "share": "points of share"}[unit], fontsize=6)  # fmt: skip
+    ax.set_ylabel(
+        {"×": "× sooner", "points": "points", "share": "points of share"}[unit], fontsize=6
+    )
     ax.tick_params(axis="y", labelsize=6)
     ax.grid(axis="y", color="black", alpha=0.12, lw=0.4)
 

@@ -495,7 +495,9 @@ def _oracle(folder: Path) -> str:
                 for early, late, change in shares_over_thirds(which, k, prototype, folder).values()
             ]
             shares[which].append((f"{k:,}", NAMES[prototype], seeds, *cells))
-        for third, found in zip(("first", "middle", "last"), gain_over_time(k, folder), strict=True):  # fmt: skip
+        for third, found in zip(
+            ("first", "middle", "last"), gain_over_time(k, folder), strict=True
+        ):
             gains.append((f"{k:,}", third, *(f"{100 * share:.0f} %" for share in found)))
     if not gains:
         return ""
@@ -503,7 +505,13 @@ def _oracle(folder: Path) -> str:
     for which, rows in shares.items():
         columns = [f"{NAMES[arm]} {which}: first → last third, % (change)" for arm in FIXED]
         tables.append(_table(("K", "prototype", "seeds", *columns), rows))
-    last = ("K", "third of the run", "ASCEND gains", "best fixed per prototype gains", "ASCEND played the best")  # fmt: skip
+    last = (
+        "K",
+        "third of the run",
+        "ASCEND gains",
+        "best fixed per prototype gains",
+        "ASCEND played the best",
+    )
     return "\n\n".join([_ORACLE_RULES, *tables, _table(last, gains)])
 
 
@@ -532,8 +540,13 @@ def _safeguards_table(results: Results) -> str:
         rows.append((name, len(runs), f"{undone:.0f}", second, beside))
     if not rows:
         return ""
-    header = ("safeguard", "seeds", "undone rounds of 400", "second attempts above the threshold; their loss",
-              "mean accuracy − that without")  # fmt: skip
+    header = (
+        "safeguard",
+        "seeds",
+        "undone rounds of 400",
+        "second attempts above the threshold; their loss",
+        "mean accuracy − that without",
+    )
     parts = ("as taken", "nobody forced", "residuals by half", "residuals as sent")
     if any(name not in seen for name in parts):
         return _table(header, rows)
@@ -695,7 +708,12 @@ def _seconds(estimate: Estimate) -> str:
 
 def _reasons(results: Results) -> str:
     """Facts behind reasons and margins."""
-    facts = [compression_share(results), clipped_share(results), rejected_rounds(results), _spread_at_5000(results)]  # fmt: skip
+    facts = [
+        compression_share(results),
+        clipped_share(results),
+        rejected_rounds(results),
+        _spread_at_5000(results),
+    ]
     known = [fact for fact in facts if fact]
     return (
         "What the runs say beside:\n\n" + "\n".join(f"- {fact}." for fact in known) if known else ""
@@ -744,10 +762,14 @@ def _left_table(results: Results) -> str:
     for planned in campaign():
         phases.setdefault(planned.phase.name, []).append(planned)
     rows = [
-        (name, runs[0].phase.study, f"{sum(p.hash in done for p in runs)} of {len(runs)}",
-         "GPU" if runs[0].phase.needs_gpu else "CPU")
+        (
+            name,
+            runs[0].phase.study,
+            f"{sum(p.hash in done for p in runs)} of {len(runs)}",
+            "GPU" if runs[0].phase.needs_gpu else "CPU",
+        )
         for name, runs in phases.items()
-    ]  # fmt: skip
+    ]
     return _table(("phase", "study", "runs done", "on"), rows)
 
 

@@ -54,10 +54,16 @@ LEARNING = ("exp3", "ascend")
 POLICIES = (*FIXED, *LEARNING)
 SMALL, LARGE = "lenet5-half", "lenet5"
 NAMES = {
-    "top-k": "Top-K", "random-k": "Random-K", "periodic-k": "Periodic-K",
-    "exp3": "EXP3", "ascend": "ASCEND", SMALL: "LeNet5-half", LARGE: "LeNet5",
-    "resnet18": "ResNet18", "wresnet40-2": "WResNet40-2",
-}  # fmt: skip
+    "top-k": "Top-K",
+    "random-k": "Random-K",
+    "periodic-k": "Periodic-K",
+    "exp3": "EXP3",
+    "ascend": "ASCEND",
+    SMALL: "LeNet5-half",
+    LARGE: "LeNet5",
+    "resnet18": "ResNet18",
+    "wresnet40-2": "WResNet40-2",
+}
 MNIST = {"dataset": "mnist", "rounds": 1000, "public": 256, "k": 1000, "alpha": 0.5, "up_mbps": 50}
 CIFAR10 = {**MNIST, "dataset": "cifar10", "rounds": 300, "k": 100_000}
 CIFAR10_SMALL = {**MNIST, "dataset": "cifar10", "rounds": 600}

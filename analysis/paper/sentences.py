@@ -309,7 +309,9 @@ def _dense(results: Results, *_unused: Unused) -> str:
     seeds = set(dense) & set(sparse)
     if not seeds:
         return ""
-    bytes_ratio = np.mean([dense[s].facts["uplink_bytes"] / sparse[s].facts["uplink_bytes"] for s in seeds])  # fmt: skip
+    bytes_ratio = np.mean(
+        [dense[s].facts["uplink_bytes"] / sparse[s].facts["uplink_bytes"] for s in seeds]
+    )
     gap, _ = accuracy_gap(only(sparse, seeds), only(dense, seeds))
     paired = time_ratio(only(sparse, seeds), only(dense, seeds), 0.9)
     return (

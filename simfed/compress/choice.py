@@ -75,9 +75,10 @@ class Choice:
         for name, choice in fields.items():
             if energy_of(choice.level) is not None:
                 raise InputError(
-                    "a level that is known before the update is", where=f"{_FIELDS}: {name}",
+                    "a level that is known before the update is",
+                    where=f"{_FIELDS}: {name}",
                     got=choice.label,
-                )  # fmt: skip
+                )
         text = label_of(_FIELDS, {name: choice.label for name, choice in fields.items()})
         return cls(text, None, tuple(fields.items()))
 
@@ -165,8 +166,10 @@ class Choice:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise InputError(
                     f"a compressed field of the method: {listed(names) or 'it has none'}",
-                    where=_FIELDS, got=pattern, hint=did_you_mean(pattern, names),
-                )  # fmt: skip
+                    where=_FIELDS,
+                    got=pattern,
+                    hint=did_you_mean(pattern, names),
+                )
 
     def at(self, level: Level | None) -> Choice:
         """The same codec at this level; one object for each, as every participation asks."""

@@ -7,8 +7,13 @@ import numpy as np
 ANALYSIS = Path(__file__).resolve().parents[2] / "analysis"
 ARMS = ("top-k", "random-k", "periodic-k")
 USUAL = {
-    "dataset": "mnist", "rounds": 1000, "public": 256, "k": 1000, "alpha": 0.5, "up_mbps": 50.0,
-}  # fmt: skip
+    "dataset": "mnist",
+    "rounds": 1000,
+    "public": 256,
+    "k": 1000,
+    "alpha": 0.5,
+    "up_mbps": 50.0,
+}
 
 
 def facts(
@@ -30,10 +35,13 @@ def facts(
     """
     learns = policy in ("ascend", "exp3")
     setting = {
-        **USUAL, "policy": policy,
-        "rho": 0.6 if learns else None, "beta": 0.4 if learns else None,
-        "c": 3.0 if policy == "ascend" else None, **changes,
-    }  # fmt: skip
+        **USUAL,
+        "policy": policy,
+        "rho": 0.6 if learns else None,
+        "beta": 0.4 if learns else None,
+        "c": 3.0 if policy == "ascend" else None,
+        **changes,
+    }
     finals = final if isinstance(final, dict) else dict.fromkeys(models, final)
     middle = 0.9 if reached_at_s is not None else 0.5
     chosen = {arm: {"warm-up": 5, "exploit": n} for arm, n in (plays or {policy: 10}).items()}

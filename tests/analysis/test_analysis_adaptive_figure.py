@@ -117,10 +117,16 @@ def test_times_to_an_accuracy_are_the_first_evaluations_there():
 def test_k_and_rate_are_means_of_later_rounds():
     rows = pd.DataFrame(
         {
-            FLEET: SHOWN, ARM: "balance", "seed": 0, "client": 0, "round": [3, 20, 30],
-            "k": [999, 100, 300], "uplink_bytes": 1250.0, "uplink_s": 0.02,
+            FLEET: SHOWN,
+            ARM: "balance",
+            "seed": 0,
+            "client": 0,
+            "round": [3, 20, 30],
+            "k": [999, 100, 300],
+            "uplink_bytes": 1250.0,
+            "uplink_s": 0.02,
         }
-    )  # fmt: skip
+    )
     (found,) = levels_set(rows).itertuples()
     assert (found.k, found.mbps) == (200, pytest.approx(1.0))
 

@@ -187,9 +187,10 @@ def test_bandwidth_that_changes_nothing_is_no_gain(keep):
     """Fixed strategies learn the same at every bandwidth; their times scale together."""
     runs = [
         facts(arm, s, final=final, up_mbps=float(up), reached_at_s=at_s * (2 if up == 5 else 1))
-        for up in (5, 500) for s in SEEDS
+        for up in (5, 500)
+        for s in SEEDS
         for arm, final, at_s in (("top-k", 0.95, 1.0), ("random-k", 0.9, 2.0))
-    ]  # fmt: skip
+    ]
     one = judged(keep(*runs), "fast-links")
     assert {c.state for c in one.checks} == {"given by the set-up"}
     assert one.verdict == "follows from the set-up"
@@ -207,10 +208,12 @@ def fast_links(keep, random_k_fast_s, top_k_slow=True):
         facts(arm, s, final=0.95 + up / 1e6, up_mbps=float(up), reached_at_s=at_s)
         for s in SEEDS
         for arm, up, at_s in (
-            ("top-k", 5, 2.0 if top_k_slow else None), ("top-k", 500, 1.0),
-            ("random-k", 5, 4.0), ("random-k", 500, random_k_fast_s),
+            ("top-k", 5, 2.0 if top_k_slow else None),
+            ("top-k", 500, 1.0),
+            ("random-k", 5, 4.0),
+            ("random-k", 500, random_k_fast_s),
         )
-    ]  # fmt: skip
+    ]
     for run in runs:  # 0.8 is passed where 0.9 is, or never
         for curve in run["curve"]["accuracy"].values():
             curve[0] = 0.0
@@ -381,8 +384,11 @@ def test_equal_time_ends_with_the_shorter_run(keep):
 def test_cifar10_asks_who_chose_what_by_prototype(keep, claim, small, large, half, whole):
     checks = [c for c in judged(keep(), claim).checks if c.unit == "share"]
     assert [c.what.split(":")[0] for c in checks] == [
-        f"K {small}, {half}", f"K {small}, {whole}", f"K {large}, {half}", f"K {large}, {whole}",
-    ]  # fmt: skip
+        f"K {small}, {half}",
+        f"K {small}, {whole}",
+        f"K {large}, {half}",
+        f"K {large}, {whole}",
+    ]
     assert {c.needed for c in checks} == {3}
 
 

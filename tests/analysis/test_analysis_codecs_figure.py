@@ -39,20 +39,26 @@ def times(of_arm, setting=SETTINGS[0], reached=True):
     return pd.DataFrame(
         [
             {
-                SPEED: setting.speed, UP: setting.up, ARM: arm, "seed": s, "at_s": at_s,
+                SPEED: setting.speed,
+                UP: setting.up,
+                ARM: arm,
+                "seed": s,
+                "at_s": at_s,
                 "reached": reached and at_s < 100,
             }
             for arm, several in of_arm.items()
             for s, at_s in enumerate(several)
         ]
-    )  # fmt: skip
+    )
 
 
 MADE_UP = {"top-k": [10, 11, 12], "dgc": [5, 5.4, 6.1], "dense": [20, 23, 24]}
 PAIRS = {
-    "top-k@100": [9, 9.9, 11], "top-k@400": [6, 6.6, 7.1], "random-k@400": [100, 100, 100],
+    "top-k@100": [9, 9.9, 11],
+    "top-k@400": [6, 6.6, 7.1],
+    "random-k@400": [100, 100, 100],
     "ascend": [8, 8.8, 9.5],
-}  # fmt: skip
+}
 
 
 def test_a_column_compares_every_arm_with_the_reference():
@@ -97,11 +103,13 @@ def test_rounds_bytes_and_plays_are_counted():
     assert needed.loc[("dense", 1), ["round", "reached"]].tolist() == [6, False]
     played = pd.DataFrame(
         {
-            ARM: ["ascend"] * 4 + ["top-k@400"], SPEED: 0.1, UP: "2 Mbps",
+            ARM: ["ascend"] * 4 + ["top-k@400"],
+            SPEED: 0.1,
+            UP: "2 Mbps",
             "arm": ["top-k@400"] * 3 + ["top-k@100", "top-k@400"],
             "uplink_bytes": [2e3, 2e3, 2e3, 6e3, 2e3],
         }
-    )  # fmt: skip
+    )
     assert kilobytes(played) == {"ascend": 3.0, "top-k@400": 2.0}
     shares = chosen(played).set_index([ARM, "arm"])["share"]
     assert shares.to_dict() == {("ascend", "top-k@400"): 0.75, ("ascend", "top-k@100"): 0.25}

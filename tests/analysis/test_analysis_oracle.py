@@ -10,13 +10,19 @@ def table(best, played="top-k", rounds=range(25, 301, 25)):
     """One client of each prototype; `best(prototype, round)` would bring 1, the others 0.25."""
     rows = [
         {
-            "round": r, "client": client, "prototype": of, "arm": arm, "played": arm == played,
-            "choice": "exploit", "reward_raw": 1.0 if arm == best(of, r) else 0.25, "reward": 0.0,
+            "round": r,
+            "client": client,
+            "prototype": of,
+            "arm": arm,
+            "played": arm == played,
+            "choice": "exploit",
+            "reward_raw": 1.0 if arm == best(of, r) else 0.25,
+            "reward": 0.0,
         }
         for r in rounds
         for client, of in enumerate(("lenet5-half", "lenet5"))
         for arm in ("top-k", "random-k", "periodic-k")
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 

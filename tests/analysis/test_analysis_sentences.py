@@ -242,10 +242,16 @@ def test_bandwidth_and_compression(keep, share_s, words):
 def test_the_lead_on_cifar(keep, top, words):
     ends = {"top-k": top, "random-k": 0.20, "periodic-k": 0.25, "ascend": 0.39}
     runs = [
-        facts(arm, seed, final=end + (0.01 * seed if arm == "top-k" else 0.002 * seed) - 0.01,
-              k=k, dataset="cifar10", rounds=600)
+        facts(
+            arm,
+            seed,
+            final=end + (0.01 * seed if arm == "top-k" else 0.002 * seed) - 0.01,
+            k=k,
+            dataset="cifar10",
+            rounds=600,
+        )
         for arm, end in ends.items()
         for k in (1_000, 16_000)
         for seed in range(3)
-    ]  # fmt: skip
+    ]
     assert words in said(keep(*runs), "On CIFAR-10")

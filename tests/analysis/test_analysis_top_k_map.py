@@ -53,15 +53,19 @@ def test_a_mixed_picture_is_not_clear():
 def test_a_map_has_a_square_per_cell_and_a_line_in_the_table():
     cells = [
         times({"top-k": [1, 2, 3], "random-k": [4, 5, 6], "periodic-k": [7, 8, 9]}, speed, up)
-        for speed in (0.1, 1.0) for up in ("1 Mbps", "10 Mbps")
-    ]  # fmt: skip
+        for speed in (0.1, 1.0)
+        for up in ("1 Mbps", "10 Mbps")
+    ]
     together = pd.concat(cells, ignore_index=True)
     figure = map_figure(together, [0.1, 1.0], ["1 Mbps", "10 Mbps"])
     assert len(figure.axes[0].patches) == 4
     lines = table(together, [0.1, 1.0], ["1 Mbps", "10 Mbps"]).splitlines()
     assert [line.split(":")[0] for line in lines] == [
-        "speed 0.1, 1 Mbps", "speed 0.1, 10 Mbps", "speed 1, 1 Mbps", "speed 1, 10 Mbps",
-    ]  # fmt: skip
+        "speed 0.1, 1 Mbps",
+        "speed 0.1, 10 Mbps",
+        "speed 1, 1 Mbps",
+        "speed 1, 10 Mbps",
+    ]
 
 
 def test_the_study_varies_the_clock_alone():

@@ -68,14 +68,20 @@ def test_every_two_factors_meet_equally_often():
 def test_what_a_factor_changes_is_found_among_the_others():
     """As-printed credit takes two points, unclipped rewards add one; seeds differ by a level."""
     wobble = np.random.default_rng(1).normal(scale=1e-4, size=(8, 3))
-    table = np.array(
-        [
-            [-0.02 * (cell.choices["credit"] == "as printed")
-             + 0.01 * (cell.choices["rewards"] == "unclipped") + level
-             for level in (0.0, 0.3, -0.2)]
-            for cell in cells()
-        ]
-    ) + wobble  # fmt: skip
+    table = (
+        np.array(
+            [
+                [
+                    -0.02 * (cell.choices["credit"] == "as printed")
+                    + 0.01 * (cell.choices["rewards"] == "unclipped")
+                    + level
+                    for level in (0.0, 0.3, -0.2)
+                ]
+                for cell in cells()
+            ]
+        )
+        + wobble
+    )
     found = {one.factor.words: one for one in effects(table)}
     assert found["credit"].estimate.least == pytest.approx(-0.02, abs=3e-4)
     assert found["rewards"].estimate.least == pytest.approx(0.01, abs=3e-4)

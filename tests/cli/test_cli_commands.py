@@ -241,8 +241,11 @@ CLOCK = ["--time-only", "--quiet", "--no-figures"]
 def in_a_process(*arguments, **options):
     return subprocess.Popen(
         [sys.executable, "-m", "simfed", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
 
 
 def test_runs_begun_at_once_have_folders_of_their_own(tiny, tmp_path):

@@ -27,11 +27,13 @@ class Second(Uniform):
 simfed.register("policy", "always-second", Second)
 """
 SCENARIO = {
-    "name": "own", "rounds": 2, "dataset": {"name": "mnist-mini"},
+    "name": "own",
+    "rounds": 2,
+    "dataset": {"name": "mnist-mini"},
     "prototypes": {"small": {"model": "lenet5-half"}},
     "clients": [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h", "link": {}}],
     "policy": {"kind": "always-second"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -56,9 +58,12 @@ def test_a_name_of_ones_own_is_known_with_its_file_alone(parts, capsys):
 
 def test_a_study_s_processes_know_it_as_well(parts, capsys):
     study = {
-        "name": "s", "base": "own.yaml", "seeds": [0], "grid": {"rounds": [1, 2]},
+        "name": "s",
+        "base": "own.yaml",
+        "seeds": [0],
+        "grid": {"rounds": [1, 2]},
         "compare": {"arms": "rounds"},
-    }  # fmt: skip
+    }
     path = parts.with_name("study.yaml")
     path.write_text(yaml.safe_dump(study))
     out = str(parts.with_name("out"))
@@ -123,10 +128,13 @@ def test_a_file_alone_runs_no_code(scenario, tmp_path, capsys):
     (tmp_path / "first.yaml").write_text("name: s\nbase: own.yaml\nplugins: parts.py\n")
     out = ["--out", str(tmp_path / "out")]
     for words in (
-        ["validate", str(scenario)], ["run", str(scenario), *out], ["regret", str(scenario)],
-        ["show", "fleet", str(scenario)], ["study", "run", str(tmp_path / "study.yaml"), *out],
+        ["validate", str(scenario)],
+        ["run", str(scenario), *out],
+        ["regret", str(scenario)],
+        ["show", "fleet", str(scenario)],
+        ["study", "run", str(tmp_path / "study.yaml"), *out],
         ["study", "run", str(tmp_path / "first.yaml"), *out],
-    ):  # fmt: skip
+    ):
         assert main(words) == 2
         said = capsys.readouterr().err
         assert len(said.splitlines()) == 1

@@ -33,12 +33,15 @@ def mine():
 simfed.register("dataset", "mine", mine)
 """
 SCENARIO = {
-    "name": "own", "rounds": 2, "method": "fedavg", "dataset": {"name": "mine"},
+    "name": "own",
+    "rounds": 2,
+    "method": "fedavg",
+    "dataset": {"name": "mine"},
     "prototypes": {"small": {"model": "logistic-regression"}},
     "clients": [{"count": 2, "prototype": "small", "device": {"training": "1 ms"}, "link": {}}],
     "policy": {"kind": "uniform", "strategy": "dense"},
     "plugins": ["parts.py"],
-}  # fmt: skip
+}
 COMMANDS = {
     "verify": ["verify", "out", "--allow-plugins"],
     "recompute": ["verify", "out", "--recompute", "1", "--allow-plugins"],
@@ -101,9 +104,10 @@ def test_a_run_finds_the_files_of_its_plug_ins_where_they_lie(folder, capsys):
     assert manifest["opened"].keys() == {path}
     digest = manifest["opened"][path]
     assert plugin == {
-        "file": "plugins/parts.py", "place": str(folder),
+        "file": "plugins/parts.py",
+        "place": str(folder),
         "with": [{"file": path, "sha256": digest}],
-    }  # fmt: skip
+    }
     assert os.listdir(folder / "out" / "plugins") == ["parts.py"]
     capsys.readouterr()
     for command in COMMANDS:

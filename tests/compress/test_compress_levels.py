@@ -111,9 +111,7 @@ def test_what_is_no_level_is_refused(wrong):
         checked_level(wrong)
 
 
-TAKES_NO_K = {
-    "dense", "qsgd", "terngrad", "ef-sign", "fp16", "bf16", "adacomp", "powersgd", "svd",
-}  # fmt: skip
+TAKES_NO_K = {"dense", "qsgd", "terngrad", "ef-sign", "fp16", "bf16", "adacomp", "powersgd", "svd"}
 
 
 @pytest.mark.parametrize("name", registry("compressor").names())

@@ -190,13 +190,17 @@ def test_a_time_only_run_takes_the_time_of_a_full_one(tmp_path, arm):
         rounds=2,
         prototypes={"only": {"model": "lenet5-half"}},
         clients=[
-            {"count": 2, "prototype": "only", "link": link,
-             "device": {"profile": "x86-2core-vm", "assume": assume}}
+            {
+                "count": 2,
+                "prototype": "only",
+                "link": link,
+                "device": {"profile": "x86-2core-vm", "assume": assume},
+            }
         ],
         policy={"kind": "uniform", "strategy": arm},
         compression={"k": K, "index_code": "fixed"},
         safeguard={"rollback": None},
-    )  # fmt: skip
+    )
     source = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
     full, time_only = (
         simfed.run(

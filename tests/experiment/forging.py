@@ -212,9 +212,10 @@ def slower(draft):
         for column in rows.column_names:
             if column.endswith("_s"):
                 draft.set(
-                    table, column,
+                    table,
+                    column,
                     [None if v is None else 2 * v for v in draft.values(table, column)],
-                )  # fmt: skip
+                )
     draft.set("links", "bytes", draft.values("links", "bytes"))
 
 
@@ -228,14 +229,12 @@ def no_prototype(draft):
 def no_client(draft):
     for table in ("participations", "policies", "spans", "clients"):
         if table in draft.tables:
-            draft.set(
-                table, "client",
-                [99 if v == 0 else v for v in draft.values(table, "client")],
-            )  # fmt: skip
+            draft.set(table, "client", [99 if v == 0 else v for v in draft.values(table, "client")])
     draft.set(
-        "spans", "track",
+        "spans",
+        "track",
         ["client 99" if v == "client 0" else v for v in draft.values("spans", "track")],
-    )  # fmt: skip
+    )
 
 
 @forgery("two clients change places")

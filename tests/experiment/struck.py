@@ -279,9 +279,13 @@ def play_study(path, out):
     from simfed.study import run_study
 
     result = run_study(
-        path, out, executor=Inline(), progress=False, time_only=MODE == "time-only",
+        path,
+        out,
+        executor=Inline(),
+        progress=False,
+        time_only=MODE == "time-only",
         trajectories=TrajectoryStore(out / "cache") if MODE == "full" else False,
-    )  # fmt: skip
+    )
     return "".join(run.fingerprint for _, run in result.finished)
 
 

@@ -15,9 +15,13 @@ FULL, CLOCK = "full", "time-only"
 
 def play(folder, mode, out, **options):
     return simfed.run(
-        simfed.load_scenario(folder / "tiny.yaml"), out, source=folder / "tiny.yaml", workers=1,
-        time_only=mode == CLOCK, **{"progress": False, **options},
-    )  # fmt: skip
+        simfed.load_scenario(folder / "tiny.yaml"),
+        out,
+        source=folder / "tiny.yaml",
+        workers=1,
+        time_only=mode == CLOCK,
+        **{"progress": False, **options},
+    )
 
 
 @pytest.fixture(scope="module")

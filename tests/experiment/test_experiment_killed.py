@@ -73,8 +73,9 @@ def begin(scenario, out, *options):
     return subprocess.Popen(
         [*command, "--quiet", *options],
         env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
 
 
 def saved_round(out):

@@ -218,13 +218,17 @@ def test_a_recorded_run_is_found_from_the_scenarios_own_folder(tiny, tmp_path, m
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ({}, "policy.kind: got 'ascend', expected a policy that needs no rewards in "
-             "a time-only run"),
-        ({"policy": {"kind": "uniform", "strategy": "top-k"}, "compression.index_code": "rice"},
-         "compression.index_code: got 'rice with top-k', expected a size on the wire "
-         "that does not depend on the data"),
+        (
+            {},
+            "policy.kind: got 'ascend', expected a policy that needs no rewards in a time-only run",
+        ),
+        (
+            {"policy": {"kind": "uniform", "strategy": "top-k"}, "compression.index_code": "rice"},
+            "compression.index_code: got 'rice with top-k', expected a size on the wire "
+            "that does not depend on the data",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_time_only_run_that_needs_learning_is_refused_and_leaves_nothing(
     tiny, tmp_path, overrides, sentence
 ):
@@ -279,17 +283,20 @@ def test_extrapolation_is_said_once_in_the_manifest(tiny):
 
 
 def test_a_clock_without_learning_takes_more_clients_than_samples(tiny):
-    overrides = time_only_overrides(**{
-        "clients[*].count": 100_000, "participation.clients_per_round": 5, "rounds": 2,
-    })  # fmt: skip
+    overrides = time_only_overrides(
+        **{"clients[*].count": 100_000, "participation.clients_per_round": 5, "rounds": 2}
+    )
     assert any("expected at most 9999 clients" in line for line in sentences(tiny, overrides))
     assert len(play(tiny, overrides=overrides, time_only=True).participations) == 10
 
 
 FEDAVG = {
-    "method": "fedavg", "dataset.public": None, "prototypes": {"small": {"model": "lenet5-half"}},
-    "clients[*].prototype": "small", "policy": {"kind": "uniform", "strategy": "top-k"},
-}  # fmt: skip
+    "method": "fedavg",
+    "dataset.public": None,
+    "prototypes": {"small": {"model": "lenet5-half"}},
+    "clients[*].prototype": "small",
+    "policy": {"kind": "uniform", "strategy": "top-k"},
+}
 
 
 def test_federated_averaging_too_is_checked_against_the_data_and_not_by_a_clock(tiny):
@@ -338,12 +345,15 @@ def keep(tiny, tmp_path):
     ("options", "overrides", "sentence"),
     [
         ({"time_only": True}, {}, "a policy that needs no rewards"),
-        ({"time_only": True}, {"policy": {"kind": "uniform", "strategy": "top-k"},
-                               "compression.index_code": "rice"}, "a size on the wire"),
+        (
+            {"time_only": True},
+            {"policy": {"kind": "uniform", "strategy": "top-k"}, "compression.index_code": "rice"},
+            "a size on the wire",
+        ),
         ({}, {"policy.arms_from": "/nope"}, "policy.arms_from"),
         ({"device": "nothing"}, {}, "a device: cpu or cuda"),
     ],
-)  # fmt: skip
+)
 def test_a_refused_run_replaces_nothing(tiny, keep, options, overrides, sentence):
     before = listing(keep)
     with pytest.raises((InputError, InputErrors), match=sentence):
@@ -565,12 +575,16 @@ def test_other_yaml_files_are_no_profiles_and_a_broken_profile_says_so(tiny, tmp
         ({"participation.clients_per_round": 3}, 1_000_000, 16, 3),
         ({"participation.clients_per_round": 3}, None, 16, 3),
         (
-            {"aggregation": {"mode": "buffered", "concurrency": 2, "buffer": 2},
-             "policy": {"kind": "uniform", "strategy": "top-k"}},
-            1_000_000, 16, 2,
+            {
+                "aggregation": {"mode": "buffered", "concurrency": 2, "buffer": 2},
+                "policy": {"kind": "uniform", "strategy": "top-k"},
+            },
+            1_000_000,
+            16,
+            2,
         ),
     ],
-)  # fmt: skip
+)
 def test_workers_never_outnumber_who_takes_part_and_a_few_for_each_core(
     tiny, monkeypatch, changes, asked, cores, workers
 ):

@@ -22,8 +22,10 @@ def strike(mode, folder, *jobs):
     told = subprocess.run(
         [sys.executable, str(STRUCK), mode, str(folder), *jobs],
         env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert told.returncode == 0, told.stderr
     struck = {}
     for line in map(json.loads, told.stdout.splitlines()):

@@ -332,13 +332,14 @@ def test_a_presence_that_is_none_is_one_sentence(tmp_path, availability, sentenc
     ("trace", "sentence"),
     [
         ({"trace": "none.csv"}, "none.csv: no such file"),
-        ({"trace": "t.csv"}, "got 3, expected clients of this scenario, 0 to 1 "
-                             "(`devices: drawn`"),
+        ({"trace": "t.csv"}, "got 3, expected clients of this scenario, 0 to 1 (`devices: drawn`"),
         ({"trace": "u.csv"}, "there are none, expected intervals of some client of the group"),
-        ({"trace": "u.csv", "devices": "drawn", "period": "5 s"},
-         "period: got '5 s', expected a period of at least the trace's 20 s"),
+        (
+            {"trace": "u.csv", "devices": "drawn", "period": "5 s"},
+            "period: got '5 s', expected a period of at least the trace's 20 s",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_trace_that_does_not_fit_is_one_sentence(tmp_path, trace, sentence):
     (tmp_path / "t.csv").write_text("client,from_s,to_s\n3,10,20\n")
     (tmp_path / "u.csv").write_text("client,from_s,to_s\n0,10,20\n")

@@ -165,8 +165,12 @@ def test_rows_in_order(fleet):
 
 
 def test_k_as_a_share_is_one_of_the_prototypes_parameters(fleet):
-    made = fleet(group(1, k="1%"), group(1), group(1, k={"choice": {"values": [10**6]}}),
-                 compression={"k": "0.0001%"})  # fmt: skip
+    made = fleet(
+        group(1, k="1%"),
+        group(1),
+        group(1, k={"choice": {"values": [10**6]}}),
+        compression={"k": "0.0001%"},
+    )
     assert [made.k(c, 15_738) for c in range(3)] == [157, 1, 15_738]
     assert [made.k(c, 61_706) for c in range(3)] == [617, 1, 61_706]
     assert made.range_of_k(0, 61_706) == (617, 617)
@@ -299,15 +303,20 @@ def test_there_is_no_distribution_of_servers(tmp_path):
     [
         ({"table": "none.csv", "column": "score"}, "none.csv: no such file"),
         ({"table": "t.csv", "column": "scor"}, "(did you mean 'score'?)"),
-        ({"table": "t.csv", "column": "share"},
-         "column share: got 0.0, expected a column of which every value is a number "
-         "above 0"),
-        ({"table": "t.csv", "column": "name"}, "column name, row 1: got 'a', expected a "
-                                               "finite number"),
-        ({"table": "w.csv", "column": "a", "weights": "b"},
-         "column b: got 0.0, expected weights of at least 0, one of them above 0"),
+        (
+            {"table": "t.csv", "column": "share"},
+            "column share: got 0.0, expected a column of which every value is a number above 0",
+        ),
+        (
+            {"table": "t.csv", "column": "name"},
+            "column name, row 1: got 'a', expected a finite number",
+        ),
+        (
+            {"table": "w.csv", "column": "a", "weights": "b"},
+            "column b: got 0.0, expected weights of at least 0, one of them above 0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_table_that_does_not_fit_is_one_sentence(fleet, tmp_path, speed, sentence):
     (tmp_path / "w.csv").write_text("a,b\n1,0\n2,0\n")
     made = fleet(group(4000, device={"speed": speed}))

@@ -158,8 +158,9 @@ def test_validate_and_show_say_what_was_drawn(here, capsys):
     assert len(drawn) == 1
     assert drawn[0].startswith("# drawn: clients[0].device.speed: n 3, min 0.")
     Path("resolved.yaml").write_text(said)
-    assert simfed.load_scenario("resolved.yaml") == simfed.load_scenario("s.yaml", [
-        ("clients[0].device.speed", {"uniform": {"low": 0.5, "high": 1}})])  # fmt: skip
+    assert simfed.load_scenario("resolved.yaml") == simfed.load_scenario(
+        "s.yaml", [("clients[0].device.speed", {"uniform": {"low": 0.5, "high": 1}})]
+    )
     up = "clients[1].link.up={lognormal: {median: 5 Mbps, cv: 1}}"
     for out in ([], ["--out", "f.svg"]):
         assert main(["show", "fleet", "s.yaml", "--set", law, "--set", up, *out]) == 0

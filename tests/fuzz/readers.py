@@ -87,18 +87,29 @@ def corpus(folder):
     folder.mkdir(parents=True, exist_ok=True)
     calibration = fuzz.ROOT / "calibration"
     for name, content in {
-        "scenario.yaml": SCENARIO, "study.yaml": STUDY, "graph.gml": GML, "cases.json": CASES,
-        "up.csv": "0,5\n1,7.5\n2,0\n3,1e1\n", "there.csv": "client,from_s,to_s\n0,0,5\n1,2,9\n",
-        "mahimahi.txt": "0\n1\n5\n5\n9\n", "pensieve.txt": "0.5 1.2\n1.0 0\n2 3e1\n",
-        "devices.csv": "speed,up,w\n1,5,1\n0.5,2,3\n", "run.yaml": RUN,
+        "scenario.yaml": SCENARIO,
+        "study.yaml": STUDY,
+        "graph.gml": GML,
+        "cases.json": CASES,
+        "up.csv": "0,5\n1,7.5\n2,0\n3,1e1\n",
+        "there.csv": "client,from_s,to_s\n0,0,5\n1,2,9\n",
+        "mahimahi.txt": "0\n1\n5\n5\n9\n",
+        "pensieve.txt": "0.5 1.2\n1.0 0\n2 3e1\n",
+        "devices.csv": "speed,up,w\n1,5,1\n0.5,2,3\n",
+        "run.yaml": RUN,
         "graph.graphml": GRAPHML,
-    }.items():  # fmt: skip
+    }.items():
         (folder / name).write_text(content)
     shutil.copy(calibration / "x86-2core-vm.yaml", folder / "profile.yaml")
     shutil.copy(calibration / "rtx3090-ryzen4800h.training.csv", folder / "measured.csv")
     scenario = simfed.load_scenario(folder / "run.yaml")
-    simfed.run(scenario, folder / "run", source=fuzz.ROOT / "scenarios" / "x.yaml",
-               time_only=True, progress=False)  # fmt: skip
+    simfed.run(
+        scenario,
+        folder / "run",
+        source=fuzz.ROOT / "scenarios" / "x.yaml",
+        time_only=True,
+        progress=False,
+    )
     begun = folder / "begun"
     checkpoints = CheckpointFolder(begun, "id")
     for round in (1, 2):
@@ -362,8 +373,10 @@ def coverage(count):
 
     for file, name in sorted(files.items(), key=lambda item: item[1]):
         every = set(lines_of(compile(Path(file).read_text(), file, "exec")))
-        print(f"{name:24} {len(every & reached[file]):4} of {len(every):4} lines "
-              f"{len(every & reached[file]) / len(every):6.1%}")  # fmt: skip
+        print(
+            f"{name:24} {len(every & reached[file]):4} of {len(every):4} lines "
+            f"{len(every & reached[file]) / len(every):6.1%}"
+        )
 
 
 if __name__ == "__main__":

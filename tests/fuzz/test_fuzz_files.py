@@ -172,7 +172,10 @@ def test_so_does_a_process_of_its_own(good, tmp_path):
         path = readers.made("scenario", 2_000_000 + number, good, tmp_path)
         done = subprocess.run(
             [sys.executable, "-m", "simfed", "validate", str(path)],
-            cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode in (0, 1, 2, 3)
         assert "Traceback" not in done.stderr

@@ -53,7 +53,10 @@ def scenario(mode="synchronous", *, count=3, **changes):
         for client in range(count)
     ]
     plain = {
-        "name": "changes", "rounds": 8, "seed": 3, "method": "fedavg",
+        "name": "changes",
+        "rounds": 8,
+        "seed": 3,
+        "method": "fedavg",
         "dataset": {"name": "change-stripes"},
         "prototypes": {"only": {"model": "logistic-regression"}},
         "clients": groups,
@@ -61,9 +64,10 @@ def scenario(mode="synchronous", *, count=3, **changes):
         "policy": {"kind": "uniform", "strategy": "dense"},
         "compression": {"strategies": ["dense"], "index_code": "fixed"},
         "downlink": {"compression": {"k": 200}},
-        "participation": per_round, "aggregation": aggregation,
+        "participation": per_round,
+        "aggregation": aggregation,
         "evaluation": {"every": 4},
-    }  # fmt: skip
+    }
     return Scenario.model_validate({**plain, **changes})
 
 
@@ -80,9 +84,11 @@ class ByHand:
         self.data = load_federation(made, Streams(made.seed))
         self.k = made.downlink.compression.k
         self.model = build_model(
-            "logistic-regression", self.data.input_shape, self.data.classes,
+            "logistic-regression",
+            self.data.input_shape,
+            self.data.classes,
             seed=self.streams.integer("init", "only"),
-        )  # fmt: skip
+        )
         self.weights = flat(self.model).double()
         self.error = torch.zeros(D, dtype=torch.float64)
         self.common = self.weights.clone()

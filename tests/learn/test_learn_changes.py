@@ -177,9 +177,13 @@ def test_a_client_is_sent_each_change_or_the_model_whichever_is_less(
 
 
 FACTS = {
-    "parameters": D, "buffers": 0, "features": 144, "classes": 4, "shapes": ((4, 144), (4,)),
+    "parameters": D,
+    "buffers": 0,
+    "features": 144,
+    "classes": 4,
+    "shapes": ((4, 144), (4,)),
     "names": (),
-}  # fmt: skip
+}
 
 
 def test_whole_models_may_be_of_two_bytes_a_weight():

@@ -56,9 +56,12 @@ def weights_after(training, method, rounds=2):
     clients = [{"count": 2, "prototype": "small", "device": "any"}]
     fixed = {"kind": "uniform", "strategy": "dense"}
     plain = tiny.scenario(
-        method=method, prototypes=prototypes, clients=clients, policy=fixed,
+        method=method,
+        prototypes=prototypes,
+        clients=clients,
+        policy=fixed,
         training={"batch_size": 16, **training},
-    )  # fmt: skip
+    )
     work = HostedWorkload(plain, Streams(0), data=tiny.federation(plain), learns=False)
     for round in range(1, rounds + 1):
         work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in (0, 1)])

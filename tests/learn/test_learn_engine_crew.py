@@ -226,11 +226,14 @@ def test_no_process_outlives_its_parent(ending):
     "changes",
     [
         {},
-        {"method": "fedavg", "prototypes": {"small": {"model": "logistic-regression"}},
-         "clients": [{"count": 5, "prototype": "small", "device": "any"}]},
+        {
+            "method": "fedavg",
+            "prototypes": {"small": {"model": "logistic-regression"}},
+            "clients": [{"count": 5, "prototype": "small", "device": "any"}],
+        },
     ],
     ids=["fedkd", "fedavg"],
-)  # fmt: skip
+)
 def test_any_number_of_workers_gives_the_same_bits(changes):
     scenario = tiny.scenario(rounds=4, **changes)
     found = [tiny.where_no_gpu_is_seen(end_of, scenario, workers) for workers in (1, 2, 3)]

@@ -250,8 +250,11 @@ def test_mean_logits_is_over_clients_not_prototypes():
 
 
 def test_a_surge_undoes_the_round_and_forces_top_k_once():
-    scenario = tiny.scenario(rounds=4, policy={"kind": "uniform", "strategy": "periodic-k"},
-                             safeguard={"rollback": {"threshold": 2.0}})  # fmt: skip
+    scenario = tiny.scenario(
+        rounds=4,
+        policy={"kind": "uniform", "strategy": "periodic-k"},
+        safeguard={"rollback": {"threshold": 2.0}},
+    )
     work = workload(scenario, surge={2: 1e6, 3: 1e6})
     rounds = plain_rounds(scenario, work, Streams(0))
     first = next(rounds)
@@ -277,8 +280,10 @@ def test_a_surge_undoes_the_round_and_forces_top_k_once():
 
 
 def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
-    scenario = tiny.scenario(policy={"kind": "uniform", "strategy": "random-k"},
-                             safeguard={"rollback": {"threshold": 2.0}})  # fmt: skip
+    scenario = tiny.scenario(
+        policy={"kind": "uniform", "strategy": "random-k"},
+        safeguard={"rollback": {"threshold": 2.0}},
+    )
     undone = workload(scenario, surge={1: 1e9}, learns=False)
     kept = workload(scenario, learns=False)
     for work in (undone, kept):
@@ -645,8 +650,14 @@ def test_samples_are_normalised_as_the_data_set_says(stored):
     made = tiny.dataset()
     if stored != "bytes":
         options = {"mean": (0.4,), "sd": (0.3,)} if stored == "floats" else {}
-        made = Dataset(made.train_images / 255, made.train_labels, made.test_images / 255,
-                       made.test_labels, classes=4, **options)  # fmt: skip
+        made = Dataset(
+            made.train_images / 255,
+            made.train_labels,
+            made.test_images / 255,
+            made.test_labels,
+            classes=4,
+            **options,
+        )
     chosen = np.array([5, 0, 399])
     data = Federation(made, [chosen], chosen)
     expected = torch.from_numpy(made.train(chosen)[0])

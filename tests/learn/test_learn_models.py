@@ -167,10 +167,16 @@ def test_a_users_model_is_counted_once_or_states_its_facts(add_part):
 
     add_part("model", "mine", Mine)
     assert model_facts("mine", CIFAR10, 4) == ModelFacts(
-        CIFAR10, 4, parameters=6 + 3072 * 4 + 4, buffers=6, forward_flops=24576, train_flops=73728,
-        features=3072, shapes=((3,), (3,), (4, 3072), (4,)),
+        CIFAR10,
+        4,
+        parameters=6 + 3072 * 4 + 4,
+        buffers=6,
+        forward_flops=24576,
+        train_flops=73728,
+        features=3072,
+        shapes=((3,), (3,), (4, 3072), (4,)),
         names=("norm.weight", "norm.bias", "head.weight", "head.bias"),
-    )  # fmt: skip
+    )
 
     def factory(input_shape, classes):
         raise AssertionError("a factory with static facts is not called for them")

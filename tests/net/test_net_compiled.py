@@ -172,7 +172,7 @@ class TwinsFromScratch(Twins):
 
 
 TestTwins = Twins.TestCase
-TestTwins.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTwins.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestTwinsFromScratch = TwinsFromScratch.TestCase
 TestTwinsFromScratch.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 

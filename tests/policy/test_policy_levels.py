@@ -119,15 +119,20 @@ def test_apart_needs_all_pairs():
         build_policy("ascend", ("top-k@1", "random-k@2"), factored=True)
 
 
-@given(st.recursive(
-    st.builds(Pull, st.sampled_from(PAIRS), st.just("explore"), st.floats(0.01, 1), st.none()),
-    lambda parts: st.builds(
-        Pull, st.just(Choice("top-k", 10)), st.just("exploit"), st.floats(0.01, 1),
-        st.one_of(st.none(), st.integers(1, 9), st.just("1%")),
-        st.lists(parts, max_size=2).map(tuple),
-    ),
-    max_leaves=4,
-))  # fmt: skip
+@given(
+    st.recursive(
+        st.builds(Pull, st.sampled_from(PAIRS), st.just("explore"), st.floats(0.01, 1), st.none()),
+        lambda parts: st.builds(
+            Pull,
+            st.just(Choice("top-k", 10)),
+            st.just("exploit"),
+            st.floats(0.01, 1),
+            st.one_of(st.none(), st.integers(1, 9), st.just("1%")),
+            st.lists(parts, max_size=2).map(tuple),
+        ),
+        max_leaves=4,
+    )
+)
 def test_a_pull_is_the_same_after_a_checkpoint(pull):
     assert Pull.of_plain(through_json(pull.plain())) == pull
 

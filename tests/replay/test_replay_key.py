@@ -231,9 +231,13 @@ def test_a_module_that_learning_imports_counts_wherever_it_stands(tmp_path):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text(source)
     assert learning_code(tmp_path) == (
-        "compress/__init__.py", "learn/host.py", "moved/far.py", "moved/further.py",
-        "native/loops.h", "scenario/model.py",
-    )  # fmt: skip
+        "compress/__init__.py",
+        "learn/host.py",
+        "moved/far.py",
+        "moved/further.py",
+        "native/loops.h",
+        "scenario/model.py",
+    )
 
 
 def test_every_part_that_comes_with_simfed_counts_by_its_code():

@@ -132,10 +132,16 @@ def flying(mode, method="fedavg", *, slower=1.0, uplinks=(0.4, 1.0, 2.5, 4.0), *
         for up in uplinks
     ]
     return scenario(
-        clients=clients, prototypes={"small": {"model": "logistic-regression"}}, method=method,
+        clients=clients,
+        prototypes={"small": {"model": "logistic-regression"}},
+        method=method,
         dataset={"name": "mnist-mini"},
-        policy=TOP, aggregation=FLYING[mode], rounds=8, evaluation={"every": 8}, **changes,
-    )  # fmt: skip
+        policy=TOP,
+        aggregation=FLYING[mode],
+        rounds=8,
+        evaluation={"every": 8},
+        **changes,
+    )
 
 
 @pytest.mark.parametrize(("mode", "method"), [("buffered", "fedprox"), ("asynchronous", "fedavg")])

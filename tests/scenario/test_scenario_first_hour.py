@@ -147,8 +147,13 @@ def test_errors_name_the_line_of_the_file(file, capsys):
     file.write_text("\n".join(wrong.get(n + 1, line) for n, line in enumerate(lines)))
     assert main(["validate", "s.yaml"]) == 2
     err = capsys.readouterr().err
-    for number, key in ((2, "rounds"), (4, "dataset"), (8, "clients[0].count"),
-                        (11, "clients[0].link.up"), (13, "policy.kind")):  # fmt: skip
+    for number, key in (
+        (2, "rounds"),
+        (4, "dataset"),
+        (8, "clients[0].count"),
+        (11, "clients[0].link.up"),
+        (13, "policy.kind"),
+    ):
         assert f"simfed: s.yaml: line {number}: {key}: " in err
     assert "YAML reads on, yes, off and no as true and false" in err
 

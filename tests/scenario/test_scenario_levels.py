@@ -35,9 +35,15 @@ def test_arms_are_pairs_and_a_strategy_may_name_its_own_level():
         }
     )
     assert tuple(map(str, made.compression.choices)) == (
-        "top-k@500", "top-k@1%", "top-k@energy:90%", "qsgd(4)", "random-k@2%",
-        "top-k+fp16@500", "top-k+fp16@1%", "top-k+fp16@energy:90%",
-    )  # fmt: skip
+        "top-k@500",
+        "top-k@1%",
+        "top-k@energy:90%",
+        "qsgd(4)",
+        "random-k@2%",
+        "top-k+fp16@500",
+        "top-k+fp16@1%",
+        "top-k+fp16@energy:90%",
+    )
     assert Scenario.model_validate(made.model_dump(mode="json")) == made
 
 

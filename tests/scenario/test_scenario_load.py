@@ -316,8 +316,12 @@ def test_all_errors_of_a_policy_come_at_once(tiny):
     lines = complaints(tiny, {"policy": policy, "rounds": 0})
     assert len(lines) == 5
     assert {line.split(": ")[1] for line in lines} == {
-        "rounds", "policy", "policy.c", "policy.ema", "policy.reward.rho",
-    }  # fmt: skip
+        "rounds",
+        "policy",
+        "policy.c",
+        "policy.ema",
+        "policy.reward.rho",
+    }
 
 
 def test_a_policy_resolved_by_an_older_version_is_read_as_it_was(tiny):

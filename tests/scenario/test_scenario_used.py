@@ -26,10 +26,14 @@ clients: [{count: 4, prototype: one, device: d, link: {up: 5 Mbps}}]
 """
 WORLDS = {
     "star": {},
-    "tree": {"network": {"topology": "tree", "tiers": [{"name": "edge"}]},
-             "clients[0].link.at": "edge"},
-    "graph": {"network": {"topology": "graph", "edges": [{"between": ["a", "server"]}]},
-              "clients[0].link.at": "a"},
+    "tree": {
+        "network": {"topology": "tree", "tiers": [{"name": "edge"}]},
+        "clients[0].link.at": "edge",
+    },
+    "graph": {
+        "network": {"topology": "graph", "edges": [{"between": ["a", "server"]}]},
+        "clients[0].link.at": "a",
+    },
     "whole models": {"method": "fedavg"},
     "in flight": {"aggregation": {"mode": "asynchronous", "concurrency": 2}},
     "not charged": {"charge.downlink": False},
@@ -39,7 +43,7 @@ WORLDS = {
         "network": {"topology": "graph", "model": "tcp", "edges": [{"between": ["a", "server"]}]}
     },
     "distils": {"safeguard.rollback": {}},
-}  # fmt: skip
+}
 
 
 def load(overrides=None, **how):
@@ -57,11 +61,7 @@ def sections(of=Section):
 
 SCHEMA = scenario_schema()
 DEFINITIONS = {**FleetFile.model_json_schema()["$defs"], **SCHEMA["$defs"]}
-MARKS = [
-    (mapping, name, only)
-    for mapping in sections()
-    for name, only in marked_keys(mapping)
-]  # fmt: skip
+MARKS = [(mapping, name, only) for mapping in sections() for name, only in marked_keys(mapping)]
 
 
 def sample(node):
@@ -118,8 +118,13 @@ def test_a_key_of_another_kind_is_refused_with_the_kind_that_uses_it(mark):
 @pytest.mark.parametrize("format", ["mahimahi", "pensieve", "csv"])
 def test_keys_of_another_format_of_traces_are_refused(format):
     own = {"mahimahi": ["bin"], "csv": ["time_column", "rate_column", "time_unit", "rate_unit"]}
-    samples = {"bin": "20 ms", "time_column": 3, "rate_column": 4, "time_unit": "s",
-               "rate_unit": "Mbps"}  # fmt: skip
+    samples = {
+        "bin": "20 ms",
+        "time_column": 3,
+        "rate_column": 4,
+        "time_unit": "s",
+        "rate_unit": "Mbps",
+    }
     for key, value in samples.items():
         trace = {"file": "up.csv", "format": format, "end": "hold", key: value}
         if key in own.get(format, ()):
@@ -164,8 +169,9 @@ def test_what_the_scenario_as_a_whole_decides_is_refused_or_used_everywhere():
     for overrides in WORLDS.values():
         scenario = load(overrides)
         for where, name, only, section in scenario_marks(scenario):
-            mapping = next(c for c in type(section).__mro__ if c.__name__ in DEFINITIONS
-                           or c is Scenario)  # fmt: skip
+            mapping = next(
+                c for c in type(section).__mro__ if c.__name__ in DEFINITIONS or c is Scenario
+            )
             node = (SCHEMA if mapping is Scenario else DEFINITIONS[mapping.__name__])["properties"][
                 name
             ]
@@ -195,8 +201,11 @@ def test_what_says_nothing_does_not_stand_in_the_resolved_scenario():
 
 
 def test_null_takes_back_what_an_extended_file_says():
-    base = {"method": "fedavg", "distillation.steps": 3, "dataset.partition":
-            {"kind": "iid", "alpha": 0.3}}  # fmt: skip
+    base = {
+        "method": "fedavg",
+        "distillation.steps": 3,
+        "dataset.partition": {"kind": "iid", "alpha": 0.3},
+    }
     with pytest.raises(InputErrors):
         load(base)
     again = load({**base, "distillation": None, "dataset.partition.alpha": None})
@@ -216,8 +225,10 @@ def test_no_public_images_may_be_said_where_there_is_no_use_for_any():
 
 
 def test_the_scenarios_of_recorded_runs_may_say_what_earlier_versions_wrote():
-    written = {"dataset.partition": {"kind": "iid", "alpha": 0.5, "shards_per_client": 2},
-               "training.schedule": {"kind": "constant", "every": 100, "factor": 0.5}}  # fmt: skip
+    written = {
+        "dataset.partition": {"kind": "iid", "alpha": 0.5, "shards_per_client": 2},
+        "training.schedule": {"kind": "constant", "every": 100, "factor": 0.5},
+    }
     scenario = load(written, recorded=True)
     assert scenario.dataset.partition.kind == "iid"
     assert "alpha" not in dump_scenario(scenario)

@@ -9,14 +9,16 @@ MODES = {
     "deadline, drop": {"mode": "deadline", "deadline": "1.4 s"},
     "deadline, merge": {"mode": "deadline", "deadline": "1.4 s", "late": "merge"},
     "deadline, bound": {
-        "mode": "deadline", "deadline": "1.1 s", "late": "merge",
+        "mode": "deadline",
+        "deadline": "1.1 s",
+        "late": "merge",
         "staleness": {"kind": "constant", "bound": 1},
     },
     "first, drop": {"mode": "first", "over_selection": 0.5},
     "first, merge": {"mode": "first", "over_selection": 0.5, "late": "merge"},
     "buffered": {"mode": "buffered", "buffer": 2, "concurrency": 4},
     "asynchronous": {"mode": "asynchronous", "concurrency": 4},
-}  # fmt: skip
+}
 ASYNCHRONOUS = ("buffered", "asynchronous")
 
 

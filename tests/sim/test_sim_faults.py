@@ -43,9 +43,13 @@ def one_client(faults, rounds=1, device=None, **others):
     )
     star = Star(1, up_bytes_per_s=2000.0, down_bytes_per_s=1000.0)
     return sim.build(
-        plain, star=star, devices=[device or sim.Fixed()], downlink_bytes=6000.0, faults=faults,
+        plain,
+        star=star,
+        devices=[device or sim.Fixed()],
+        downlink_bytes=6000.0,
+        faults=faults,
         **others,
-    )  # fmt: skip
+    )
 
 
 def track(world, of="client 0"):
@@ -128,8 +132,12 @@ def test_a_device_that_stands_still_or_waits_is_idle():
     faults = Told(fates, freezes=Rhythm(Discrete((6.25,)), Discrete((3.0,))))
     world = one_client(faults, device=device).run()
     assert device.told == {
-        "downlink": 6.0, "uplink": 8.0, "idle": 3.5, "training": 1.0, "compression": 0.5,
-    }  # fmt: skip
+        "downlink": 6.0,
+        "uplink": 8.0,
+        "idle": 3.5,
+        "training": 1.0,
+        "compression": 0.5,
+    }
     assert world.column("participations", "energy_j") == [19.0]
 
 
@@ -229,12 +237,14 @@ def test_a_restart_that_is_due_during_a_merge_comes_after_it():
 
 ALL = {
     "stalls": {
-        "between": "3 s", "lasts": {"uniform": {"low": "0.1 s", "high": "1 s"}}, "links": "all",
+        "between": "3 s",
+        "lasts": {"uniform": {"low": "0.1 s", "high": "1 s"}},
+        "links": "all",
     },
     "freezes": {"between": "2 s", "lasts": "0.3 s"},
     "messages": {"lost": 0.15, "doubled": 0.1, "timeout": "0.2 s", "tries": 2},
     "restarts": {"between": "4 s", "lasts": "0.5 s"},
-}  # fmt: skip
+}
 SEVERAL = ("synchronous", "deadline, merge", "first, drop", "buffered", "asynchronous")
 
 

@@ -16,19 +16,22 @@ def scenario(times=TIMES, server=None, **changes):
     device = {"assume": times, **changes.pop("device", {})}
     return simfed.Scenario.model_validate(
         {
-            "name": "tiny", "rounds": 5, "dataset": {"name": "mnist-mini", "public": 8},
+            "name": "tiny",
+            "rounds": 5,
+            "dataset": {"name": "mnist-mini", "public": 8},
             "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
             "clients": [
                 {"count": 1, "prototype": of, "device": device, "link": {"up": "8 Mbps"}}
                 for of in ("small", "large")
             ],
             "client_order": "round-robin",
-            "compression": {"k": 1000}, "policy": {"kind": "uniform", "strategy": "top-k"},
+            "compression": {"k": 1000},
+            "policy": {"kind": "uniform", "strategy": "top-k"},
             "evaluation": {"every": 2},
             **({} if server is None else {"server": {"device": {"assume": server}}}),
             **changes,
         }
-    )  # fmt: skip
+    )
 
 
 def played(plan, out=None, **options):
@@ -49,8 +52,11 @@ def test_handling_messages_is_local_work_between_download_and_training(tmp_path)
     assert longer_s.tolist() == pytest.approx([0.04] * 10)
     mine = run.spans[(run.spans["client"] == 0) & (run.spans["round"] == 1)]
     assert [kind for kind in mine["kind"] if kind != "waiting"] == [
-        "handling", "training", "compression", "upload"
-    ]  # fmt: skip
+        "handling",
+        "training",
+        "compression",
+        "upload",
+    ]
     assert verify(tmp_path / "run") == []
 
 
@@ -91,10 +97,14 @@ def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learn
 
 def test_a_run_that_is_resumed_while_messages_are_handled_goes_on_there(tmp_path):
     plan = scenario(
-        {**TIMES, "handling": "40 ms"}, device=LATE, method="fedasync", rounds=12,
-        aggregation={"mode": "asynchronous", "concurrency": 2}, checkpoint={"every": 1},
+        {**TIMES, "handling": "40 ms"},
+        device=LATE,
+        method="fedasync",
+        rounds=12,
+        aggregation={"mode": "asynchronous", "concurrency": 2},
+        checkpoint={"every": 1},
         dataset={"name": "mnist-mini"},
-    )  # fmt: skip
+    )
     whole = played(plan, tmp_path / "whole")
     for stop in (3, 6, 9):
 

@@ -36,7 +36,8 @@ FEATURES = {
     "availability by chance": {"clients[*].availability": {"markov": {"on": "9 h", "off": "1 h"}}},
     "availability by chance, in flight": {
         "clients[*].availability": {"markov": {"on": "9 h", "off": "1 h"}},
-        **FILLED, "aggregation": {"mode": "buffered", "buffer": 10, "concurrency": 24},
+        **FILLED,
+        "aggregation": {"mode": "buffered", "buffer": 10, "concurrency": 24},
     },
     "availability by day": {
         "clients[*].availability": {"daily": {"from": "00:00", "to": "23:00", "zones": [-1, 0, 1]}}
@@ -51,8 +52,11 @@ FEATURES = {
     "traces of links": {
         "clients[*].link.up": {
             "generate": {
-                "kind": "markov-on-off", "high": "2 Mbps", "low": "0.5 Mbps",
-                "mean_high": "20 s", "mean_low": "5 s",
+                "kind": "markov-on-off",
+                "high": "2 Mbps",
+                "low": "0.5 Mbps",
+                "mean_high": "20 s",
+                "mean_low": "5 s",
             },
             "end": "loop",
         }
@@ -62,7 +66,7 @@ FEATURES = {
     "sw-ucb": {"policy": {"kind": "sw-ucb", "window": 20}},
     "oort": {"participation": {"clients_per_round": 10, "selection": "oort"}},
     "asynchronous": {**FILLED, "aggregation": {"mode": "asynchronous", "concurrency": 20}},
-}  # fmt: skip
+}
 WARM_ROUNDS = 40
 MOST_BYTES_PER_ROUND = 3_000
 """A participation that is never let go is 3,000 bytes, and a round has ten."""
@@ -108,9 +112,8 @@ def test_a_round_leaves_nothing_behind_in_memory(tmp_path, monkeypatch, feature)
     tracemalloc.start()
     try:
         simfed.run(
-            scenario, tmp_path / "run", time_only=feature not in LEARNING, workers=1,
-            progress=False,
-        )  # fmt: skip
+            scenario, tmp_path / "run", time_only=feature not in LEARNING, workers=1, progress=False
+        )
     finally:
         tracemalloc.stop()
     assert probe.bytes_per_round() < MOST_BYTES_PER_ROUND
@@ -119,9 +122,13 @@ def test_a_round_leaves_nothing_behind_in_memory(tmp_path, monkeypatch, feature)
 
 @pytest.mark.parametrize(
     "feature",
-    ["availability by chance", "availability by chance, in flight", "deadlines far away",
-     "restarts"],
-)  # fmt: skip
+    [
+        "availability by chance",
+        "availability by chance, in flight",
+        "deadlines far away",
+        "restarts",
+    ],
+)
 def test_what_nobody_waits_for_any_longer_is_not_on_the_clock(tmp_path, monkeypatch, feature):
     probe = Probe(monkeypatch)
     scenario = loaded(tmp_path, feature)

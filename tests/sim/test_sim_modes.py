@@ -225,17 +225,20 @@ MODES = st.one_of(
     st.sampled_from(list(modes.MODES.values())),
     st.builds(
         lambda s, late: {"mode": "deadline", "deadline": f"{s} s", "late": late},
-        st.floats(0.05, 4.0), st.sampled_from(["drop", "merge"]),
+        st.floats(0.05, 4.0),
+        st.sampled_from(["drop", "merge"]),
     ),
     st.builds(
         lambda over, late: {"mode": "first", "over_selection": over, "late": late},
-        st.floats(0.0, 1.0), st.sampled_from(["drop", "merge"]),
+        st.floats(0.0, 1.0),
+        st.sampled_from(["drop", "merge"]),
     ),
     st.builds(
         lambda buffer, more: {"mode": "buffered", "buffer": buffer, "concurrency": buffer + more},
-        st.integers(1, 3), st.integers(0, 3),
+        st.integers(1, 3),
+        st.integers(0, 3),
     ),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=12, deadline=None)

@@ -207,10 +207,11 @@ def test_without_a_clip_and_without_time_the_run_ends_with_a_sentence():
     plain = sim.scenario(rounds=3, policy=UNCLIPPED)
     sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain, down_bytes=0.0))
     world = sim.build(
-        plain, workload=Scripted(sizes, {1: losses(9.0, before=1.0)}),
+        plain,
+        workload=Scripted(sizes, {1: losses(9.0, before=1.0)}),
         devices=[sim.Fixed(0.0, 0.0) for _ in range(plain.client_count)],
         star=Star(plain.client_count),
-    )  # fmt: skip
+    )
     with pytest.raises(RunFailed, match="client 0 took no simulated time"):
         world.run()
 
@@ -310,9 +311,11 @@ def test_a_lost_last_client_ends_the_round_when_it_is_lost():
 def test_the_learning_side_is_asked_in_client_order_whatever_the_clock_does():
     world = build(sim.scenario(rounds=2), {}).run()
     assert [entry[:3] for entry in world.workload.log] == [
-        *(("execute", 1, c) for c in range(4)), ("merge", 1, [0, 1, 2, 3]),
-        *(("execute", 2, c) for c in range(4)), ("merge", 2, [0, 1, 2, 3]),
-    ]  # fmt: skip
+        *(("execute", 1, c) for c in range(4)),
+        ("merge", 1, [0, 1, 2, 3]),
+        *(("execute", 2, c) for c in range(4)),
+        ("merge", 2, [0, 1, 2, 3]),
+    ]
 
 
 def test_the_streams_of_a_run_are_its_seeds():

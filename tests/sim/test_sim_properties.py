@@ -12,9 +12,15 @@ from simfed.net import Star
 from simfed.verify.invariants import verify
 
 TIMES = (
-    "downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "slack_s",
-    "started_at_s", "finished_at_s",
-)  # fmt: skip
+    "downlink_s",
+    "training_s",
+    "compression_s",
+    "uplink_s",
+    "waiting_s",
+    "slack_s",
+    "started_at_s",
+    "finished_at_s",
+)
 seconds = st.floats(0.01, 5.0)
 rates = st.floats(500.0, 50_000.0)
 
@@ -63,9 +69,14 @@ def build(world, plain, *, scale=1.0, recorder=None, **options):
         )
     ]
     return sim.build(
-        plain, star=star, devices=devices, downlink_bytes=5000.0, server_device=server,
-        recorder=recorder, **options,
-    )  # fmt: skip
+        plain,
+        star=star,
+        devices=devices,
+        downlink_bytes=5000.0,
+        server_device=server,
+        recorder=recorder,
+        **options,
+    )
 
 
 @given(world=worlds(), per_round=st.integers(1, 5), rounds=st.integers(1, 3))
@@ -131,12 +142,18 @@ def test_one_world_written_out():
     plain = sim.scenario(rounds=2, clients=clients(3))
     world = sim.build(
         plain,
-        star=Star(3, up_bytes_per_s=[8e3, 4e3, 8e3], down_bytes_per_s=2e4, latency_s=0.125,
-                  receive_bytes_per_s=8e3, send_bytes_per_s=1e4),
+        star=Star(
+            3,
+            up_bytes_per_s=[8e3, 4e3, 8e3],
+            down_bytes_per_s=2e4,
+            latency_s=0.125,
+            receive_bytes_per_s=8e3,
+            send_bytes_per_s=1e4,
+        ),
         devices=[sim.Fixed(1.0, 0.25), sim.Fixed(0.5, 0.5), sim.Fixed(2.0, 0.25)],
         downlink_bytes=5000.0,
         server_device=sim.Fixed(decompression=0.125, inference=0.25, distillation=0.5),
-    ).run()  # fmt: skip
+    ).run()
     golden = Path(__file__).parents[1] / "golden" / "clock_timeline.txt"
     assert timeline(world) == golden.read_text(encoding="utf-8")
 

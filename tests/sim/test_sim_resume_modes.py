@@ -50,13 +50,17 @@ def learning_scenario(method, mode):
     each = 6 // len(names)
     policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
     return modes.scenario(
-        mode, rounds=6, method=METHODS[method],
+        mode,
+        rounds=6,
+        method=METHODS[method],
         dataset={"name": "mnist-mini", "public": 24 if method == "fedkd" else None},
         prototypes={name: prototypes[name] for name in names},
         clients=[{"count": each, "prototype": n, "device": "rtx3090-ryzen4800h"} for n in names],
-        policy=policy, training={"batch_size": 8}, compression={"k": 200, "index_code": "rice"},
+        policy=policy,
+        training={"batch_size": 8},
+        compression={"k": 200, "index_code": "rice"},
         evaluation={"every": 2},
-    )  # fmt: skip
+    )
 
 
 def learning_world(plain, data):

@@ -222,10 +222,16 @@ def test_a_server_with_a_processor_and_shared_links_holds_up_too(tmp_path):
             scenario,
             recorder=recorder,
             downlink_bytes=62_952.0,
-            star=Star(4, up_bytes_per_s=[1e6, 2e6, 3e6, 4e6], down_bytes_per_s=5e6,
-                      receive_bytes_per_s=5e6, send_bytes_per_s=11e6, latency_s=0.003),
+            star=Star(
+                4,
+                up_bytes_per_s=[1e6, 2e6, 3e6, 4e6],
+                down_bytes_per_s=5e6,
+                receive_bytes_per_s=5e6,
+                send_bytes_per_s=11e6,
+                latency_s=0.003,
+            ),
             server_device=sim.Fixed(decompression=1e-3, inference=2e-3, distillation=5e-3),
-        )  # fmt: skip
+        )
 
     sim.write(tmp_path / "run", busy, scenario)
     assert verify(tmp_path / "run") == []

@@ -155,10 +155,14 @@ def test_groups_may_have_their_own_k_and_policy():
         rounds=1,
         clients=[
             {"count": 2, "prototype": "small", "device": device, "k": 10},
-            {"count": 1, "prototype": "small", "device": device,
-             "policy": {"kind": "uniform", "strategy": "random-k"}},
+            {
+                "count": 1,
+                "prototype": "small",
+                "device": device,
+                "policy": {"kind": "uniform", "strategy": "random-k"},
+            },
         ],
-    )  # fmt: skip
+    )
     world = sim.build(plain).run()
     assert world.column("participations", "k") == [10, 10, 1000]
     assert world.column("participations", "arm") == ["top-k", "top-k", "random-k"]

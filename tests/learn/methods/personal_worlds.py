@@ -32,14 +32,17 @@ def scenario(method, *, mixed=False, rounds=2, public=None, clients=3, **changes
     if mixed:
         groups.append({"count": 1, "prototype": "large", "device": "any"})
     plain = {
-        "name": "tiny", "rounds": rounds, "seed": 3, "method": method,
+        "name": "tiny",
+        "rounds": rounds,
+        "seed": 3,
+        "method": method,
         "dataset": {"name": "method-stripes", **({} if public is None else {"public": public})},
         "prototypes": {name: {"model": model} for name, model in prototypes.items()},
         "clients": groups,
         "training": {"batch_size": BATCH, "learning_rate": RATE, "local_steps": STEPS},
         "policy": {"kind": "uniform", "strategy": "dense"},
         "compression": {"strategies": ["dense"]},
-    }  # fmt: skip
+    }
     return Scenario.model_validate({**plain, **changes})
 
 

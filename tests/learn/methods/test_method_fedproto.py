@@ -38,8 +38,9 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
                 projected = e if matrix is None else e @ matrix.T
                 terms = [
                     (projected[y == j].mean(0) - known[j]).square().sum() / width
-                    for j in sorted(set(y.tolist())) if j in known
-                ]  # fmt: skip
+                    for j in sorted(set(y.tolist()))
+                    if j in known
+                ]
                 distance = 0.7 * sum(terms) / len(terms) if terms else None
                 if trained and matrix is not None and distance is not None:
                     [slope] = torch.autograd.grad(distance, matrix, retain_graph=True)
@@ -160,8 +161,9 @@ def test_a_class_without_an_arrival_keeps_its_mean_and_the_shared_loss_is_the_di
 
 
 def test_bytes_and_work_are_those_of_the_plan():
-    made = tiny.scenario({**ONE, "projection": "trained", "width": 30}, mixed=True,
-                         charge={"downlink": True})  # fmt: skip
+    made = tiny.scenario(
+        {**ONE, "projection": "trained", "width": 30}, mixed=True, charge={"downlink": True}
+    )
     world = tiny.World(made)
     task = world.host.task(1, 2)
     assert task.downlink_bytes == 4 * 30 * 4 + 4 / 8

@@ -24,12 +24,16 @@ def objective(c, z, rows, samples, rho, temperature):
 def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
     made = scenario(
         {
-            "kind": "kt-pfl", "digest_batch": 8, "coefficient_rate": 0.05, "rho": 0.3,
-            "coefficient_steps": 2, "temperature": 1.5,
+            "kind": "kt-pfl",
+            "digest_batch": 8,
+            "coefficient_rate": 0.05,
+            "rho": 0.3,
+            "coefficient_steps": 2,
+            "temperature": 1.5,
         },
         prototypes=TWO,
         participation={} if everybody else {"clients_per_round": 3},
-    )  # fmt: skip
+    )
     workload, _ = played(made)
     book = Textbook(made)
     models = {client: book.module(book.groups[client]) for client in range(4)}

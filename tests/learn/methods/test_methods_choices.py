@@ -56,16 +56,22 @@ def registered(add_part):
 
 def world(method, **changes):
     plain = {
-        "name": "choices", "rounds": 4, "method": method,
+        "name": "choices",
+        "rounds": 4,
+        "method": method,
         "dataset": {"name": "mnist-mini"},
         "prototypes": {"a": {"model": "logistic-regression"}},
-        "clients": [{
-            "count": 3, "prototype": "a", "link": {"up": "1 Mbps"},
-            "device": {"assume": {"training": "2 ms", "compression": "3 ms"}},
-        }],
+        "clients": [
+            {
+                "count": 3,
+                "prototype": "a",
+                "link": {"up": "1 Mbps"},
+                "device": {"assume": {"training": "2 ms", "compression": "3 ms"}},
+            }
+        ],
         "training": {"local_steps": 2},
         "compression": {"index_code": "fixed", "k": 30},
-    }  # fmt: skip
+    }
     return Scenario.model_validate({**plain, **changes})
 
 
@@ -108,8 +114,9 @@ def test_runs_hold_and_are_the_same_without_learning_and_replayed(tmp_path, meth
     full = run(made, out=tmp_path / "full", progress=False)
     assert verify(tmp_path / "full") == []
     if changes["policy"]["kind"] == "ucb1":
-        made = made.model_copy(update={"policy": made.policy.model_copy(
-            update={"arms_from": str(tmp_path / "full")})})  # fmt: skip
+        made = made.model_copy(
+            update={"policy": made.policy.model_copy(update={"arms_from": str(tmp_path / "full")})}
+        )
     timed = run(made, out=tmp_path / "timed", time_only=True, progress=False)
     columns = ["arm", "k", "uplink_bytes", "started_at_s", "finished_at_s", "compression_s"]
     assert timed.participations[columns].equals(full.participations[columns])
@@ -118,12 +125,16 @@ def test_runs_hold_and_are_the_same_without_learning_and_replayed(tmp_path, meth
 @pytest.mark.parametrize(
     ("method", "strategy", "sentence"),
     [
-        ("scaffold", {"fields": {"contrl": "qsgd"}}, r"got 'contrl', expected a compressed field of"
-         r" the method: update or control \(did you mean 'control'\?\)"),
+        (
+            "scaffold",
+            {"fields": {"contrl": "qsgd"}},
+            r"got 'contrl', expected a compressed field of"
+            r" the method: update or control \(did you mean 'control'\?\)",
+        ),
         ("fedprox", {"layers": {"linear.wieght": "qsgd"}}, "did you mean 'linear.weight'"),
         ("scaffold", {"layers": {"*": "qsgd"}}, "a field whose layers have names"),
     ],
-)  # fmt: skip
+)
 def test_names_that_do_not_exist_are_one_sentence(method, strategy, sentence):
     made = world(method, policy={"kind": "uniform", "strategy": strategy})
     [error] = {str(error) for error in Parts(made).errors()}

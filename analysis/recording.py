@@ -43,8 +43,8 @@ def recording(run: RunResult, command: str, rounds: int = ROUNDS) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
             'aria-labelledby="title">',
-            f'<title id="title">{escape(command)}: the first {rounds} rounds as a Gantt chart, and the '
-            "test accuracy of the whole run, against simulated time</title>",
+            f'<title id="title">{escape(command)}: the first {rounds} rounds as a Gantt chart, '
+            "and the test accuracy of the whole run, against simulated time</title>",
             f"<style>{_STYLE}</style>",
             f'<rect class="card" x="1" y="1" width="{WIDTH - 2}" height="{HEIGHT - 2}" rx="10"/>',
             f'<text class="command" x="24" y="36">$ {escape(command)}</text>',
@@ -114,7 +114,8 @@ def _gantt(run: RunResult, rounds: int) -> list[str]:
                 f"round-{number}",
                 x(one.finished_at_s) / width,
                 until,
-                f'<text class="said" x="{left}" y="{top + height + 52}">{escape(_waited(one))}</text>',
+                f'<text class="said" x="{left}" y="{top + height + 52}">'
+                f"{escape(_waited(one))}</text>",
             )
         )
     return lines

@@ -54,6 +54,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     texts[NOTEBOOK] = _notebook(json.loads(_text(NOTEBOOK)))
     found = [_page(config, _page_of(path), text) for path, text in texts.items()]
     linked = {target for path, text in texts.items() for target in _linked(path, text)}
+    while beside := {path for path in linked - set(texts) if path.endswith(".md")}:
+        for path in sorted(beside):
+            texts[path] = _text(path)
+            found.append(_page(config, path, texts[path], BESIDE))
+            linked.update(_linked(path, texts[path]))
     for target in sorted(linked - set(texts)):
         if (ROOT / target).is_dir():
             found.append(_page(config, _page_of(target), _folder(target), BESIDE))

@@ -158,12 +158,12 @@ def verify(
 ) -> None:
     """Check every invariant of a run directory and play its clock again; exit code 3 if something
     differs."""
-    from simfed.verify import audit
+    from simfed.verify.run import verify as verify_run
 
     if recompute is not None and recompute < 1:
         raise InputError("a whole number of at least 1", where="--recompute", got=recompute)
     workers = at_most("--workers", workers, most_processes())
-    broken, said = audit.verify(folder, allow_plugins=allow_plugins), ""
+    broken, said = verify_run(folder, allow_plugins=allow_plugins), ""
     if not broken and recompute is not None:
         from simfed.verify import again
 

@@ -32,6 +32,7 @@ from simfed.experiment.running import (
     simulation_of,
     workers_of,
 )
+from simfed.fleet.tasks import k_of, pull_for
 from simfed.ground.contract import Contribution, Outcome, Task, Workload
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.seeding import Streams
@@ -42,11 +43,12 @@ from simfed.record.read import Run, open_run, with_turns
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
 from simfed.sim.workload import Recorded, TimeOnlyWorkload
+from simfed.verify.invariants import Broken, Columns, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Again", "recompute", "replay", "sampled_rounds"]
+__all__ = ["Again", "policies_play_again", "recompute", "replay", "sampled_rounds"]
 
 TOLERANCE = 1e-9
 ROUNDING = 1e-13
@@ -229,6 +231,110 @@ def _participations(run: Run, *names: str) -> Iterator[tuple[int, tuple[Any, ...
     return with_turns(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
+def policies_play_again(facts: Columns, parts: Parts) -> Broken:
+    """Every client's policy of a deployed run, with its keyed draws and its recorded rewards: what
+    it thought of its arms, which it chose, and the K that follows.
+
+    In any mode: what a client starts for a round it chooses knowing the merges before that round.
+    """
+    table = facts.run.table("participations")
+    rows = [row for batch in table.to_batches(max_chunksize=10_000) for row in batch.to_pylist()]
+    turns = [turn for turn, _ in with_turns((row["round"], row["client"]) for row in rows)]
+    values: dict[tuple[int, int], list[tuple[str, float | None]]] = {}
+    for row in facts.run.table("policies").to_pylist():
+        values.setdefault((row["round"], row["client"]), []).append((row["arm"], row["value"]))
+    wrong = {what: np.zeros(len(rows), bool) for what in _OTHERWISE}
+    # of one round's end first the merges, then the starts that know of them
+    begins = [(row["round"] - 1, 1, at) for at, row in enumerate(rows)]
+    merges = [(row["merge"], 0, at) for at, row in enumerate(rows)]
+    pulls: dict[int, Pull] = {}
+    policies: dict[int, Policy] = {}
+    for _, begin, at in sorted(begins + merges):
+        row, client = rows[at], rows[at]["client"]
+        if not 0 <= client < parts.scenario.client_count:
+            wrong[_NO_CLIENT][at] = True
+        elif begin:
+            if client not in policies:
+                policies[client] = parts.policy(client)
+            policy = policies[client]
+            shown = values.get((row["round"], client), [])
+            arms = len(policy.arms) if policy.learns else 0
+            told, rest = shown[:arms], shown[arms:]
+            values[row["round"], client] = rest
+            expected = list(zip(map(str, policy.arms), policy.values(), strict=True))[:arms]
+            wrong[_OTHER_VALUES][at] = not _are_same(told, expected)
+            try:
+                pulls[at] = _pull_again(row, turns[at], policy, parts, wrong, at)
+            except InputError:
+                wrong[_OTHER_CHOICE][at] = True
+        elif at in pulls and not _settle(row, policies[client], pulls[at]):
+            wrong[_NO_REWARD][at] = True
+            break
+    yield from (Rows("participations", mask, what) for what, mask in wrong.items())
+    if any(values.values()) and not any(mask.any() for mask in wrong.values()):
+        yield "policies.parquet: values of participations that there are not"
+
+
+_NO_CLIENT = "are of a client that the scenario does not have"
+_OTHER_VALUES = "have values in policies.parquet that their rewards do not come to"
+_OTHER_PROTOTYPE = "are of another prototype than the scenario's"
+_OTHER_FORCED = "were forced to another arm than the safeguard says"
+_OTHER_CHOICE = "did not choose what their policy draws"
+_OTHER_K = "keep another K than what they chose comes to"
+_NO_REWARD = "were not told a reward"
+_OTHERWISE = (
+    _NO_CLIENT, _OTHER_VALUES, _OTHER_PROTOTYPE, _OTHER_FORCED, _OTHER_CHOICE, _OTHER_K, _NO_REWARD,
+)  # fmt: skip
+"""What a participation's policy may have done otherwise."""
+
+
+def _are_same(
+    told: Sequence[tuple[str, float | None]], expected: Sequence[tuple[str, float]]
+) -> bool:
+    """Whether cells are these values; what is not a number is stored as empty."""
+    return [arm for arm, _ in told] == [arm for arm, _ in expected] and all(
+        np.isnan(value) if cell is None else cell == value
+        for (_, cell), (_, value) in zip(told, expected, strict=True)
+    )
+
+
+def _pull_again(
+    row: Mapping[str, Any],
+    turn: int,
+    policy: Policy,
+    parts: Parts,
+    wrong: Mapping[str, np.ndarray[Any, Any]],
+    at: int,
+) -> Pull:
+    """What this policy would have chosen; `wrong` marks what is recorded otherwise."""
+    task = parts.tasks.task(row["round"], row["client"], row["model_version"], turn)
+    arm, forced = Choice.of(row["arm"]), row["choice"] == "forced"
+    wrong[_OTHER_PROTOTYPE][at] = row["prototype"] != task.prototype
+    wrong[_OTHER_FORCED][at] = forced and arm not in parts.scenario.forced_arms
+    pull = pull_for(task, policy, arm if forced else None, parts.streams)
+    wrong[_OTHER_CHOICE][at] = (pull.arm, pull.choice) != (arm, row["choice"])
+    k = k_of(task.plan, parts.fleet.compression(row["client"], pull, task.plan))
+    if row["outcome"] in ("aggregated", "late"):  # of others nobody knows
+        most = task.plan.longest
+        wrong[_OTHER_K][at] = row["k"] != k if isinstance(k, int) else not 1 <= row["k"] <= most
+    return pull
+
+
+def _settle(row: Mapping[str, Any], policy: Policy, pull: Pull) -> bool:
+    """Tell a policy what became of its pull; False: no reward is known that it was told."""
+    lost = row["outcome"] in ("dropped", "failed")
+    if watches(policy) and not lost:
+        work_s = row["training_s"] + row["compression_s"]
+        policy.watch(pull, Spent(row["downlink_s"], work_s, row["uplink_s"], row["slack_s"] or 0.0))
+    if lost or row["choice"] == "forced":
+        policy.void(pull)
+    elif policy.learns and row["reward"] is None:
+        return False
+    elif policy.learns:
+        policy.update(pull, row["reward"])
+    return True
+
+
 def _kept_checkpoints(run: Run) -> list[Checkpoint]:
     """The last one, and the one before it."""
     if run.path is None:
@@ -306,6 +412,8 @@ def _differences(
 def _column_differs(
     name: str, column: str, mine: pa.Table, theirs: pa.Table, end_s: float
 ) -> Iterator[str]:
+    if theirs.column(column).equals(mine.column(column)):
+        return  # all but what is no number, which equals nothing
     if mine.schema.field(column).type in ("double", "float64"):
         found, expected = (t.column(column).to_pandas().to_numpy() for t in (theirs, mine))
         least = ROUNDING * (end_s if column.endswith("_s") else 0.0)

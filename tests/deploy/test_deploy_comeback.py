@@ -12,7 +12,7 @@ import simfed
 from simfed.deploy.serving import Listening
 from simfed.ground.errors import Interrupted
 from simfed.learn import apart
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 
 class Vanishes(Exception):

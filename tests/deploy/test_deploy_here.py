@@ -17,7 +17,7 @@ from simfed.deploy.local import deploy
 from simfed.deploy.warden import Warden
 from simfed.ground.errors import InputError
 from simfed.net import Star
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 SLOW = {**worlds.TIMES, "speed": 0.5}
 # slow enough for a transfer to take much longer than a busy processor delays its end

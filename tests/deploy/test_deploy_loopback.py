@@ -7,7 +7,7 @@ import pytest
 import simfed
 from simfed.learn.apart_changes import ChangesDown, ChangesHeld
 from simfed.learn.apart_hosted import HostedClient
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 LEARNED = {
     "prototypes": None,

@@ -225,6 +225,23 @@ def no_prototype(draft):
     draft.set("participations", "prototype", ["ghost"] * len(names))
 
 
+@forgery("the same arm in every participation")
+def one_arm(draft):
+    arms = draft.values("participations", "arm")
+    draft.set("participations", "arm", [arms[-1]] * len(arms))
+
+
+@forgery("values of an arm told twice, and of another not at all")
+def arm_twice(draft):
+    arms = draft.values("policies", "arm")
+    draft.set("policies", "arm", [arms[1], *arms[1:]])
+
+
+@forgery("values of a client that took no part")
+def no_part(draft):
+    draft.set("policies", "client", [9, *draft.values("policies", "client")[1:]])
+
+
 @forgery("a client that there is not")
 def no_client(draft):
     for table in ("participations", "policies", "spans", "clients"):
@@ -259,8 +276,8 @@ def no_links(draft):
 
 
 WHOLE = [
-    later, another_phase, no_phase, slower, no_prototype, no_client, changed_places, no_spans,
-    no_links,
+    later, another_phase, no_phase, slower, no_prototype, one_arm, arm_twice, no_part, no_client,
+    changed_places, no_spans, no_links,
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from simfed.experiment.running import run
 from simfed.ground.errors import InputErrors, Interrupted
 from simfed.replay.store import TrajectoryStore
 from simfed.scenario.load import validated
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 CHANGE = worlds.TOP_K_BYTES[200]
 TIMES = [

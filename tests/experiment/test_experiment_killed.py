@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import simfed
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 SCENARIO = """
 name: killed

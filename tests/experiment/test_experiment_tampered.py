@@ -8,7 +8,8 @@ from forging import FORGERIES, MORE_ROWS, OF_SHIPPED, Forgery
 from struck import TINY
 
 import simfed
-from simfed.verify import again, audit
+from simfed.verify import again
+from simfed.verify.run import verify
 
 LEARNS = (
     TINY.replace(
@@ -66,7 +67,7 @@ UNTOLD = {"scenario: another name everywhere"}
 def verified(run, forgery, path):
     """What plain `verify` says of a forged copy."""
     try:
-        broken = audit.verify(forgery.of(run.path, path))
+        broken = verify(forgery.of(run.path, path))
     except simfed.InputError as error:  # no run directory at all
         broken = [str(error)]
     assert all("\n" not in sentence for sentence in broken)
@@ -75,7 +76,7 @@ def verified(run, forgery, path):
 
 def test_a_whole_run_stands(run, shipped):
     for one in (run, shipped):
-        assert audit.verify(one.path) == []
+        assert verify(one.path) == []
 
 
 def test_the_forger_agrees_with_himself(run, shipped, tmp_path):
@@ -139,5 +140,5 @@ MODES = {
 @pytest.mark.parametrize("mode", MODES)
 def test_runs_of_every_kind_stand_and_are_played_again_to_the_same_rows(tmp_path, mode):
     made = learned(tmp_path, LEARNS.replace("count: 2", "count: 4"), **MODES[mode])
-    assert audit.verify(made.path) == []
+    assert verify(made.path) == []
     assert again.recompute(made.path, 5, workers=1) == []

@@ -230,9 +230,9 @@ def cases(path):
 
 
 def run(path):
-    from simfed.verify import audit
+    from simfed.verify.run import verify
 
-    audit.verify(path)
+    verify(path)
 
 
 def checkpoint(path):
@@ -325,7 +325,7 @@ READERS = {
     "scenario/distribution.py", "scenario/study.py",
     "device/load.py", "device/table.py", "ground/tables.py", "net/trace_files.py", "net/graphs.py",
     "net/cases.py", "record/read.py", "verify/invariants.py", "record/checkpoint.py",
-    "replay/store.py", "verify/audit.py",
+    "replay/store.py", "verify/run.py",
 }  # fmt: skip
 
 

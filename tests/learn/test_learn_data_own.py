@@ -23,7 +23,7 @@ from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import deal, files_digest, labels_in, load_data
 from simfed.learn.data.looks import turned
 from simfed.scenario.dataset import DatasetSpec
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 rng = np.random.default_rng(0)
 

@@ -18,7 +18,7 @@ from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 from simfed.net import Network, Star, stall
 from simfed.scenario import Scenario
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY_10_S = Rhythm(Discrete((10.0,)), Discrete((2.0,)))

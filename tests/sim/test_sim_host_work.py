@@ -5,7 +5,7 @@ import pytest
 
 import simfed
 from simfed.ground.errors import RunFailed
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 TIMES = {"training": "10 ms", "compression": "1 ms"}
 LATE = {"noise": {"kind": "lognormal", "cv": 0.5}}

@@ -15,7 +15,7 @@ from simfed.learn.kit import Kit
 from simfed.learn.plain import plain_rounds
 from simfed.replay.store import TrajectoryStore
 from simfed.scenario import Scenario
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 D = {"small": 15_738, "wide": 61_706}
 LEVELS = {"strategies": ["top-k", "random-k"], "k_choices": [100, "2%"], "index_code": "fixed"}

@@ -138,11 +138,6 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
         ),
         (
             "participations",
-            {"arm": lambda v: ["top-k"] * len(v)},
-            "did not warm up each strategy equally often",
-        ),
-        (
-            "participations",
             {"model_version": at(9, lambda v: 0)},
             "number of accepted merges, first: round 3, client 1",
         ),
@@ -174,8 +169,6 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
         ("links", {"bytes": at(0, lambda v: v * 0.5)}, "the transfers over it are"),
         ("links", {"flows": at(0, lambda v: 0)}, "nobody used the link"),
         ("links", {"to_s": at(0, lambda v: v + 0.5)}, "overlaps on one track"),
-        ("policies", {"arm": at(0, lambda v: "random-k")}, "an arm of a client twice"),
-        ("policies", {"client": at(0, lambda v: 9)}, "took no part"),
     ],
 )
 def test_a_changed_value_is_found(run, tmp_path, table, changes, sentence):

@@ -10,7 +10,7 @@ from simfed.experiment.assembly import Parts
 from simfed.experiment.running import run
 from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
-from simfed.verify.audit import verify
+from simfed.verify.run import verify
 
 APART = {"fields": {"update": "top-k@10%", "control": "qsgd(4)"}}
 BY_LAYER = {"layers": {"*.weight": "random-k@20", "*.bias": "fp16"}}

@@ -1,0 +1,239 @@
+"""`simfed verify`: a run is what its scenario comes to.
+
+Its files are held against each other (`simfed.verify.invariants`), then the scenario is taken up
+again with the parts that play it. The clock of a simulated run plays once more, and every row is
+held against what comes out (`simfed.verify.again.replay`). Of a deployed run, whose clients were
+real, only the policies can play again; its clock's rows must keep the invariants. What learning
+came to is not derived: gains, losses and accuracies are held against each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from simfed.experiment.assembly import Parts, parts_of_run
+from simfed.experiment.running import facts_at_start, self_contained
+from simfed.ground.errors import InputError, InputErrors
+from simfed.learn.catalogue import dataset_facts
+from simfed.record.manifest import is_of_this_version, oddities
+from simfed.record.read import open_run
+from simfed.record.schema import OWN_LOSSES, arrow_schema
+from simfed.scenario.load import import_plugins
+from simfed.verify.again import policies_play_again, replay
+from simfed.verify.invariants import Array, Broken, Columns, Rows, broken_in, sentences
+
+__all__ = ["verify"]
+
+
+def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list[str]:
+    """What is broken in a run directory, one sentence each; empty: nothing.
+
+    It takes as long as a time-only run of the scenario: its clock is played again.
+    `allow_plugins`: run the plug-ins that it keeps, see `simfed.load_scenario`.
+
+    Raises: `InputError` for what is no finished run directory at all, or plug-ins without consent.
+    """
+    run = open_run(path)
+    mode = run.manifest.get("mode")
+    broken = broken_in(run, clock=mode in ("deployed", "flower"))
+    broken = broken or [f"manifest.json: {odd}" for odd in oddities(run.manifest)]
+    if broken or mode == "flower":  # what an app did follows from no scenario
+        return broken
+    import_plugins(
+        run.scenario,
+        source=f"{path}{os.sep}scenario.yaml",
+        folder=Path(path),
+        allow=allow_plugins,
+        allow_outside=True,
+    )
+    try:
+        parts = parts_of_run(run, path)
+    except InputErrors as several:
+        return [str(error) for error in several.errors]
+    except InputError as error:
+        return [str(error)]
+    facts = Columns(run)
+    for check in (
+        _manifest_is_that_of_such_a_run,
+        policies_play_again if mode == "deployed" else _clock_plays_again,
+        *_LEARNED,
+    ):
+        broken = sentences(check, facts, parts)
+        if broken:  # the next ones would trip over it
+            break
+    return broken
+
+
+def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
+    """What a run says from its beginning follows from its scenario, and so does how the scenario
+    and the files beside it are written."""
+    manifest = facts.run.manifest
+    same_version = is_of_this_version(manifest)
+    again = facts_at_start(parts, manifest["mode"], manifest["device"])
+    if same_version and ("opened" in manifest) != ("opened" in again):
+        yield "manifest.json: opened is said where no plug-in opens a file, or not where one does"
+    for key in again.keys() - {"versions", "warnings"}:
+        if manifest.get(key, again[key]) != again[key] and (same_version or key != "profiles"):
+            yield f"manifest.json: {key} is {manifest[key]}, that of scenario.yaml is {again[key]}"
+    missing = sorted(set(parts.warnings()) - set(manifest["warnings"]))
+    if not same_version:
+        return
+    if missing:
+        yield f"manifest.json: the run does not warn of this: {missing[0]}"
+    files, text = self_contained(parts)
+    if text != facts.run.scenario_yaml:
+        yield "scenario.yaml: is not as simfed writes this scenario"
+    strange = sorted(files.keys() ^ manifest["files"].keys())
+    if strange:
+        yield f"manifest.json: {strange[0]} is either no file of the scenario or not named here"
+
+
+def _clock_plays_again(facts: Columns, parts: Parts) -> Broken:
+    yield from replay(facts.run, parts)
+
+
+# ---- what was learned ----------------------------------------------------------------------------
+
+
+def _losses_are_those_of_the_method(facts: Columns, parts: Parts) -> Broken:
+    method, table = parts.scenario.method.made, facts.run.table(OWN_LOSSES)
+    asked = arrow_schema(OWN_LOSSES, method.losses).names
+    if table.column_names != asked:
+        yield f"{OWN_LOSSES}.parquet: columns are {table.column_names}, the method's are {asked}"
+    measured = {method.shared_loss, *method.losses}
+    if "kd_loss" not in measured and table.column("kd_loss").null_count < len(table):
+        yield f"{OWN_LOSSES}.parquet: kd_loss, which the method does not have"
+
+
+def _prototypes_are_evaluated_when_due(facts: Columns, parts: Parts) -> Broken:
+    """Each one every `evaluation.every` rounds and after the last one, as a share of the test
+    samples."""
+    rows, scenario = facts["prototypes"], parts.scenario
+    if facts.run.manifest["mode"] == "time-only":
+        return
+    measured = ~np.isnan(rows["test_accuracy"].astype(float))
+    pairs = list(zip(rows["round"].tolist(), rows["prototype"].tolist(), strict=True))
+    shown = {pair for pair, known in zip(pairs, measured, strict=True) if known}
+    due = {(number, name) for number in _due(facts, parts) for name in scenario.prototypes}
+    if missing := sorted(due - shown):
+        which = "round {}, {}".format(*missing[0])
+        yield f"prototypes.parquet: {len(missing)} evaluations are missing, first: {which}"
+    strange = np.array([pair not in due for pair in pairs], bool)
+    yield Rows("prototypes", measured & strange, "are measured in a round that is not evaluated")
+    known = np.isin(rows["prototype"], list(scenario.prototypes))
+    yield Rows("prototypes", ~known, "are of no prototype of scenario.yaml")
+    if not scenario.method.made.personal:
+        wrong = measured & ~_are_shares(rows["test_accuracy"], parts)
+        yield Rows("prototypes", wrong, "have an accuracy that is no share of the test samples")
+
+
+def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -> Broken:
+    """In an evaluated round all clients, or where models are personal all that have one: an
+    accuracy is that of the client's prototype or, of personal models, whose mean the prototype's
+    is."""
+    rows, scenario = facts["clients"], parts.scenario
+    personal = scenario.method.made.personal
+    if not personal and not scenario.evaluation.clients:
+        if len(rows["round"]):
+            yield "clients.parquet: rows, but the scenario asks for no evaluation of clients"
+        return
+    yield Rows("clients", rows["own_accuracy"] > 1, "have an own_accuracy above 1")
+    wrong = ~_are_shares(rows["accuracy"], parts)
+    yield Rows("clients", wrong, "have an accuracy that is no share of the test samples")
+    played, everybody = facts["participations"], set(range(scenario.client_count))
+    evaluated = set(facts["prototypes"]["round"].tolist())
+    for number in sorted(_due(facts, parts) & evaluated):
+        if personal:
+            arrived = played["client"][~facts.lost & (played["merge"] <= number)]
+            everybody = set(arrived.tolist())
+        if rows["client"][rows["round"] == number].tolist() != sorted(everybody):
+            yield f"clients.parquet: round {number} is not of the clients that are evaluated"
+            return
+    prototype = np.array([parts.tasks.who(client).prototype for client in rows["client"]])
+    of_prototypes, compared = facts["prototypes"], np.zeros(len(prototype), bool)
+    wrong = np.zeros(len(of_prototypes["round"]), bool)
+    for at, (number, name) in enumerate(
+        zip(of_prototypes["round"], of_prototypes["prototype"], strict=True)
+    ):
+        mine = (rows["round"] == number) & (prototype == name)
+        compared |= mine
+        told = [of_prototypes[column][at] for column in ("test_accuracy", "test_loss")]
+        theirs = np.stack([rows["accuracy"][mine], rows["loss"][mine]], axis=1)
+        if personal:
+            theirs = theirs.mean(axis=0)
+        # the two sum losses in another order, of single precision
+        wrong[at] = not np.isnan(told[0]) and not np.allclose(
+            theirs, told, rtol=1e-6, atol=0.0, equal_nan=True
+        )
+    yield Rows("prototypes", wrong, "are not what the clients' evaluations come to")
+    yield Rows("clients", ~compared, "are of a round that is not evaluated")
+
+
+def _due(facts: Columns, parts: Parts) -> set[int]:
+    """The rounds that are evaluated."""
+    rounds, evaluation = parts.scenario.rounds, parts.scenario.evaluation
+    return {number for number in range(1, facts.rounds + 1) if evaluation.due(number, rounds)}
+
+
+def _are_shares(accuracy: Array, parts: Parts) -> Array:
+    """Which accuracies are 0 to 1 and of a whole number of samples."""
+    right = accuracy.astype(float) * dataset_facts(parts.scenario.dataset).test_samples
+    whole: Array = (np.abs(right - np.round(right)) <= 1e-6) & (accuracy >= 0) & (accuracy <= 1)
+    return whole
+
+
+def _gains_are_those_of_the_losses(facts: Columns, parts: Parts) -> Broken:
+    """ρ·(shared loss before − after) + β·(local loss before − after), where all four are known.
+
+    What a client's loss was before is what it was after its last participation, if no merge came
+    between and the samples are the same. The first models' shared loss is in no table.
+    """
+    scenario, method = parts.scenario, parts.scenario.method.made
+    if method.personal:
+        return  # a client's own model changes between merges too
+    rows, measured = facts["participations"], facts["prototypes"]
+    losses = measured[method.shared_loss or "kd_loss"].astype(float).tolist()
+    pairs = zip(measured["round"].tolist(), measured["prototype"].tolist(), strict=True)
+    shared = {pair: loss for pair, loss in zip(pairs, losses, strict=True) if loss == loss}
+    undone = facts["rounds"]["rolled_back"]
+    merged = sorted(set(rows["merge"][~facts.lost].tolist()))
+    accepted = [0, *(number for number in merged if not undone[number - 1])]
+    version_after = {number: version for version, number in enumerate(accepted)}
+    at_version: dict[tuple[int, str], float] = {}
+    for prototype in scenario.prototypes:
+        for version, number in enumerate(accepted):
+            last = at_version.get((version - 1, prototype), np.nan)
+            at_version[version, prototype] = shared.get((number, prototype), last)
+    told: dict[int, tuple[int | None, float]] = {}
+    wrong = np.zeros(len(rows["round"]), bool)
+    for at in np.flatnonzero(~np.isnan(rows["local_loss"]) & ~facts.lost):
+        client, merge, version, gain, loss = (
+            rows[name][at].item()
+            for name in ("client", "merge", "model_version", "gain", "local_loss")
+        )
+        rule = scenario.policy_of_group(parts.group(client)).reward
+        start, before = told.get(client, (None, 0.0))
+        told[client] = version_after.get(merge), loss
+        same_samples = rule.local_loss.data != "batch" and rule.local_loss.credit == "causal"
+        if rule.beta and (start != version or not same_samples):
+            continue
+        prototype = rows["prototype"][at]
+        both = at_version[version, prototype], shared.get((merge, prototype), np.nan)
+        if method.shared_loss is None:  # there is no such part of a gain
+            both = 0.0, 0.0
+        terms = rule.rho * both[0], -rule.rho * both[1], rule.beta * before, -rule.beta * loss
+        # where one of them is in no table, this compares with what is no number
+        wrong[at] = abs(sum(terms) - gain) > 1e-6 * max(map(abs, terms))
+    yield Rows("participations", wrong, "have a gain that is not that of the losses")
+
+
+_LEARNED: tuple[Callable[[Columns, Parts], Broken], ...] = (
+    _losses_are_those_of_the_method,
+    _gains_are_those_of_the_losses,
+    _prototypes_are_evaluated_when_due,
+    _clients_are_evaluated_with_their_prototypes,
+)

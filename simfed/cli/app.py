@@ -22,6 +22,7 @@ from simfed.cli import (
     run,
     show,
     study,
+    twin,
 )
 
 app = typer.Typer(
@@ -67,6 +68,7 @@ app.command()(regret.regret)
 app.command()(report.timeline)
 app.command()(report.report)
 app.command()(compare.compare)
+app.command()(twin.twin)
 app.command()(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(cache.app, name="cache")

@@ -1,0 +1,490 @@
+"""A scenario fitted to a log of somebody's run: its twin.
+
+Rounds are taken as synchronous: everybody asked starts with the round, the server works once all
+have ended. Per client, work (training, compression, and the time between logged phases) becomes a
+speed, transfers become rates; the server's part of a round is what its clients do not fill. Means
+are fitted, since totals are what is to come out; work scatters log-normally around a client's mean.
+The first half of a log, ten rounds at most, is left out where rounds are not named: caches warm up
+and clocks settle.
+
+What is ignored: scatter of transfers; links that change or are shared (a rate is what a client had,
+whoever else was sending); how work would change with other models, batches or data.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from simfed.calibrate.twin_log import LogRow
+from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
+from simfed.ground.writing import writing
+
+__all__ = ["Estimate", "Interval", "Twin", "TwinClient", "fit_twin"]
+
+_SETTLING = 10
+_STAND_INS = (
+    "logistic-regression",
+    "lenet5-half",
+    "lenet5",
+    "perceptron",
+    "wresnet40-2",
+    "resnet18",
+)
+_DATASET = "mnist-mini"
+_WORK = ("training", "compression")
+_VARIED = 1.5
+"""Sizes of one client's messages that differ by less than this do not tell latency from rate."""
+
+Array = NDArray[np.float64]
+
+
+class Estimate(NamedTuple):
+    """A fitted number."""
+
+    value: float
+    error: float
+    """Standard error; NaN from a single measurement."""
+
+
+class Interval(NamedTuple):
+    """What is predicted of rounds to come."""
+
+    mean_s: float
+    low_s: float
+    high_s: float
+
+
+@dataclass(frozen=True)
+class TwinClient:
+    """What the log says of one client."""
+
+    name: str
+    work: Estimate
+    """Seconds of training, compression and everything beside transfers."""
+    upload: Estimate | None
+    download: Estimate | None
+    upload_bytes: float | None
+    download_bytes: float | None
+    latency_s: float
+    """Of an upload; 0 where the log does not tell it from the rate."""
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A fleet and a server that take as long as the logged ones."""
+
+    clients: tuple[TwinClient, ...]
+    server: Estimate
+    work_cv: float
+    """Coefficient of variation of a client's work from round to round."""
+    server_cv: float
+    participants: float
+    """Clients per round, on average."""
+    rounds_s: Array
+    """Lengths of the rounds that were fitted."""
+    scatter_s: float
+    """Standard deviation of all rounds but the first."""
+    scatter_rounds: int
+    logged_rounds: int
+    power_w: dict[str, float]
+    """Watts per phase, where joules are logged."""
+    training_share: float
+    """Of the work."""
+    untold: tuple[str, ...]
+    """What the log cannot tell, a sentence each."""
+
+    def predict(self, rounds: int, confidence: float = 0.9) -> Interval:
+        """The mean length of so many further rounds, with the interval that the scatter of the
+        logged ones leaves. Raises: `InputError` from a log of fewer than three rounds."""
+        from scipy import stats
+
+        if self.scatter_rounds < 2:
+            allowed = "three rounds or more"
+            raise InputError(allowed, where="log", got=self.logged_rounds)
+        quantile = stats.t.ppf((1 + confidence) / 2, self.scatter_rounds - 1)
+        half_s = quantile * self.scatter_s * math.sqrt(1 / len(self.rounds_s) + 1 / rounds)
+        mean_s = float(self.rounds_s.mean())
+        return Interval(mean_s, mean_s - float(half_s), mean_s + float(half_s))
+
+    def write(self, out: Path, *, model: str | None = None, source: str = "a log") -> list[Path]:
+        """The scenario at `out`, its clients as a CSV table beside it, and where joules are known
+        a profile; returns their paths. `model`: what stands for the logged model; the one of
+        nearest size if omitted."""
+        model = model or self._nearest_model()
+        table, profile = out.with_suffix(".csv"), out.with_name(f"{out.stem}-device.yaml")
+        files = {out: self._scenario(model, table, profile, source), table: self._table(model)}
+        if self.power_w:
+            files[profile] = yaml.safe_dump(self._profile(model), sort_keys=False)
+        for path, text in files.items():
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+        return list(files)
+
+    @property
+    def work_s(self) -> float:
+        """Of the client whose speed is 1: the mean over clients."""
+        return float(np.mean([client.work.value for client in self.clients]))
+
+    def _nearest_model(self) -> str:
+        sizes = [c.upload_bytes or c.download_bytes for c in self.clients]
+        logged = [size for size in sizes if size]
+        if not logged:
+            return _STAND_INS[0]
+        size = float(np.median(logged))
+        return min(_STAND_INS, key=lambda name: abs(math.log(_model_bytes(name) / size)))
+
+    def _table(self, model: str) -> str:
+        """A line per client, with standard errors and how often it was logged."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        text.write(
+            "# `client` as logged; *_error: standard errors; links carry the model's bytes\n"
+        )
+        writer.writerow((
+            "client", "speed", "work_s", "work_error", "up_bytes_per_s", "up_error",
+            "down_bytes_per_s", "down_error", "latency_s", "rounds",
+        ))  # fmt: skip
+        size = _model_bytes(model)
+        for client in self.clients:
+            speed = self.work_s / client.work.value if client.work.value else 1.0
+            up = _rate(size, client.upload, client.latency_s)
+            down = _rate(size, client.download, 0.0)
+            numbers = (speed, *client.work, *up, *down, client.latency_s)
+            writer.writerow((client.name, *(_written(x) for x in numbers), client.rounds))
+        return text.getvalue()
+
+    def _scenario(self, model: str, table: Path, profile: Path, source: str) -> str:
+        link: dict[str, Plain] = {}
+        for key, transfers in (
+            ("up", [client.upload for client in self.clients]),
+            ("down", [client.download for client in self.clients]),
+        ):
+            if all(transfer is not None for transfer in transfers):
+                link[key] = {"column": f"{key}_bytes_per_s", "unit": "B/s"}
+        if any(client.latency_s for client in self.clients):
+            link["latency"] = {"column": "latency_s", "unit": "s"}
+            link["down_latency"] = "0 s"
+        device: dict[str, Plain] = {"speed": {"column": "speed"}}
+        if self.power_w:
+            device["profile"] = profile.name
+        else:
+            device |= {name: f"{s:.7g} s" for name, s in self._work_s().items()}
+        if self.work_cv:
+            device["noise"] = _noise(self.work_cv)
+        server: dict[str, Plain] = {"handling": f"{self.server.value:.7g} s"}
+        if self.server_cv:
+            server["noise"] = _noise(self.server_cv)
+        plain: dict[str, Plain] = {
+            "name": table.stem,
+            "seed": 0,
+            "rounds": self.logged_rounds,
+            "method": "fedavg",
+            "dataset": {"name": _DATASET},
+            "prototypes": {"twin": {"model": model}},
+            "clients": [{
+                "count": len(self.clients), "prototype": "twin",
+                "devices": {"table": table.name, "rows": "in-order"},
+                "device": device, "link": link,
+            }],
+            "training": {"local_steps": 1},
+            "compression": {"strategies": ["dense"]},
+            "policy": {"kind": "uniform", "strategy": "dense"},
+            "server": {"device": server},
+            "charge": {"buffers": False},
+        }  # fmt: skip
+        asked = round(self.participants)
+        if asked < len(self.clients):
+            plain["participation"] = {"clients_per_round": asked}
+        notes = [f"Fitted to {source} by `simfed twin`: {self.describe_rounds()}", *self.untold]
+        comment = "".join(f"# {note}\n" for note in notes)
+        return comment + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+
+    def _profile(self, model: str) -> dict[str, Plain]:
+        seconds = {name: {model: f"{s:.7g} s"} for name, s in self._work_s().items()}
+        return {
+            "kind": "table",
+            "name": "twin",
+            "description": "seconds and watts fitted to a log by `simfed twin`",
+            **{name: {model: {32: by_model[model]}} if name == "training" else by_model[model]
+               for name, by_model in seconds.items()},
+            "power": {phase: f"{watts:.6g} W" for phase, watts in self._all_power_w().items()},
+        }  # fmt: skip
+
+    def _work_s(self) -> dict[str, float]:
+        """Seconds of the client whose speed is 1; what is not training is handling, which is
+        charged whatever the codec."""
+        training_s = self.training_share * self.work_s
+        return {"training": training_s, "handling": self.work_s - training_s}
+
+    def _all_power_w(self) -> dict[str, float]:
+        """Watts of every phase that can take time; what was not logged takes the least of those
+        that were."""
+        least_w = min(self.power_w.values())
+        phases = ("training", "compression", "uplink", "downlink", "idle")
+        return {phase: self.power_w.get(phase, least_w) for phase in phases}
+
+    def describe_rounds(self) -> str:
+        """Which rounds were fitted and how long they were."""
+        mean_s, fitted = float(self.rounds_s.mean()), len(self.rounds_s)
+        return f"{fitted} of {self.logged_rounds} rounds, {mean_s:.4g} s each on average."
+
+
+def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Twin:
+    """The twin of a log. rounds: the first and the last one to fit; the log's later ones if
+    omitted.
+
+    Raises: `InputError` where rounds overlap (no synchronous server), or none is there to fit.
+    """
+    by_round: dict[int, list[LogRow]] = {}
+    for row in log:
+        by_round.setdefault(row.round, []).append(row)
+    spans = _round_spans(by_round)
+    numbers = [number for number, span in spans.items() if span.whole] or list(spans)
+    if rounds is None:
+        chosen = numbers[min(len(numbers) // 2, _SETTLING) :]
+    else:
+        chosen = [number for number in numbers if rounds[0] <= number <= rounds[1]]
+    if not chosen:
+        raise InputError(f"rounds from {numbers[0]} to {numbers[-1]}", where="--rounds", got=rounds)
+    lengths_s = np.array([spans[number].length_s for number in chosen])
+    pool_s = np.array([spans[n].length_s for n in numbers[1:]]) if rounds is None else lengths_s
+    rows = [row for number in chosen for row in by_round[number]]
+    named = any(row.client for row in rows)
+    shares = [_Participation.of(number, by_round[number], spans[number]) for number in chosen]
+    flights = [flight for share in shares for flight in share]
+    clients = _fit_clients(flights)
+    servers_s = np.array([spans[number].server_s for number in chosen])
+    training_s = sum(flight.phases_s.get("training", 0.0) for flight in flights)
+    work_s = sum(flight.work_s for flight in flights)
+    whole = not any(flight.phases_s for flight in flights)
+    absent = len({row.client for row in log if row.client} - {row.client for row in rows})
+    return Twin(
+        clients=clients,
+        server=_estimate(servers_s),
+        work_cv=_scatter(flights),
+        server_cv=_variation(servers_s),
+        participants=len(flights) / len(chosen),
+        rounds_s=lengths_s,
+        scatter_s=float(pool_s.std(ddof=1)) if len(pool_s) > 1 else 0.0,
+        scatter_rounds=len(pool_s),
+        logged_rounds=len(by_round),
+        power_w=_fit_power(rows),
+        training_share=1.0 if whole or not work_s else training_s / work_s,
+        untold=tuple(_untold(rows, clients, absent, named, whole)),
+    )
+
+
+class _Span(NamedTuple):
+    """A round as the server sees it."""
+
+    started_at_s: float
+    length_s: float
+    server_s: float
+    """Of it, while no client is at work."""
+    whole: bool
+    """Its end is known: by the next round's start, or by a line of the server's."""
+
+
+class _Participation(NamedTuple):
+    """A client's part of one round."""
+
+    client: str
+    phases_s: dict[str, float]
+    work_s: float
+    sizes: dict[str, float]
+
+    @classmethod
+    def of(cls, number: int, rows: Sequence[LogRow], span: _Span) -> list[_Participation]:
+        by_client: dict[str, list[LogRow]] = {}
+        for row in rows:
+            if row.phase not in ("round", "server", "waiting"):
+                by_client.setdefault(row.client, []).append(row)
+        if any(by_client):  # what is said of all together adds nothing
+            by_client.pop("", None)
+        if not by_client:
+            return [cls("", {}, span.length_s - span.server_s, {})]
+        flights = []
+        for client, its_rows in sorted(by_client.items(), key=lambda item: _natural(item[0])):
+            phases_s: dict[str, float] = {}
+            sizes: dict[str, float] = {}
+            for row in its_rows:
+                if row.phase != "participation":
+                    phases_s[row.phase] = phases_s.get(row.phase, 0.0) + row.duration_s
+                if row.moved_bytes is not None:
+                    sizes[row.phase] = sizes.get(row.phase, 0.0) + row.moved_bytes
+            whole_s = max(row.finished_at_s for row in its_rows) - span.started_at_s
+            sent_s = phases_s.get("download", 0.0) + phases_s.get("upload", 0.0)
+            flights.append(cls(client, phases_s, max(0.0, whole_s - sent_s), sizes))
+        return flights
+
+
+def _round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _Span]:
+    """A round lasts until the next one's start; the last one as long as its lines say."""
+    starts = {
+        number: min(row.started_at_s for row in rows) for number, rows in sorted(by_round.items())
+    }
+    numbers = list(starts)
+    spans = {}
+    for at, number in enumerate(numbers):
+        rows = by_round[number]
+        work = [row for row in rows if row.phase not in ("round", "server", "waiting")]
+        busy = [row for row in work if row.client] or work
+        end_s = max(row.finished_at_s for row in rows)
+        whole = any(not row.client for row in rows)
+        if at + 1 < len(numbers) and numbers[at + 1] == number + 1:
+            next_s = starts[number + 1]
+            late = max(busy or rows, key=lambda row: row.finished_at_s)
+            if late.finished_at_s > next_s + 1e-6 * max(1.0, abs(next_s)):
+                problem = f"round {number} ends after round {number + 1} has begun"
+                allowed = "the log of a synchronous server"
+                raise InputError(allowed, where=f"line {late.line}", problem=problem)
+            end_s, whole = next_s, True
+        length_s = end_s - starts[number]
+        busy_s = max((row.finished_at_s for row in busy), default=end_s) - starts[number]
+        if not busy:
+            busy_s = length_s - sum(row.duration_s for row in rows if row.phase == "server")
+        spans[number] = _Span(starts[number], length_s, max(0.0, length_s - busy_s), whole)
+    return spans
+
+
+def _fit_clients(flights: Sequence[_Participation]) -> tuple[TwinClient, ...]:
+    by_client: dict[str, list[_Participation]] = {}
+    for flight in flights:
+        by_client.setdefault(flight.client, []).append(flight)
+    clients = []
+    for name, rows in sorted(by_client.items(), key=lambda item: _natural(item[0])):
+        up_s, up_bytes = _transfers(rows, "upload")
+        down_s, down_bytes = _transfers(rows, "download")
+        clients.append(TwinClient(
+            name=name or "all",
+            work=_estimate(np.array([row.work_s for row in rows])),
+            upload=_estimate(up_s) if len(up_s) else None,
+            download=_estimate(down_s) if len(down_s) else None,
+            upload_bytes=float(up_bytes.mean()) if len(up_bytes) else None,
+            download_bytes=float(down_bytes.mean()) if len(down_bytes) else None,
+            latency_s=_latency_s(up_s, up_bytes),
+            rounds=len(rows),
+        ))  # fmt: skip
+    return tuple(clients)
+
+
+def _transfers(rows: Iterable[_Participation], phase: str) -> tuple[Array, Array]:
+    """Seconds, and bytes where they are logged throughout."""
+    logged = [row for row in rows if row.phases_s.get(phase, 0.0) > 0]
+    seconds = np.array([row.phases_s[phase] for row in logged])
+    sizes = np.array([row.sizes.get(phase, math.nan) for row in logged])
+    return seconds, sizes if np.isfinite(sizes).all() else np.array([])
+
+
+def _latency_s(seconds: Array, sizes: Array) -> float:
+    """What an upload of no bytes would take, by least squares; 0 where sizes do not differ."""
+    if len(sizes) < 3 or sizes.max() < _VARIED * sizes.min():
+        return 0.0
+    return max(0.0, float(np.polyfit(sizes, seconds, 1)[1]))
+
+
+def _fit_power(rows: Iterable[LogRow]) -> dict[str, float]:
+    """Watts per phase, in the words of a profile's `power`."""
+    words = {
+        "training": "training", "compression": "compression", "upload": "uplink",
+        "download": "downlink", "waiting": "idle", "participation": "training",
+    }  # fmt: skip
+    joules: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    for row in rows:
+        if row.client and row.joules is not None and row.duration_s > 0:
+            word = words[row.phase]
+            joules[word] = joules.get(word, 0.0) + row.joules
+            seconds[word] = seconds.get(word, 0.0) + row.duration_s
+    return {word: joules[word] / seconds[word] for word in joules}
+
+
+def _untold(
+    rows: Sequence[LogRow], clients: Sequence[TwinClient], absent: int, named: bool, whole: bool
+) -> Iterable[str]:
+    """What the log, or its fitted rounds, cannot tell."""
+    if absent:
+        yield f"Untold: {absent} further clients, which took part in no round that was fitted."
+    if not named:
+        yield "Untold: how many clients there were, and which was slow; one stands for all."
+    if whole:
+        yield "Untold: shares of computing and links; all of a participation counts as training."
+    elif all(client.upload is None and client.download is None for client in clients):
+        yield "Untold: links; transfers are part of the work, and links are unlimited."
+    elif not any(client.latency_s for client in clients):
+        yield "Untold: latency, which is in the rates: sizes do not differ, or are not logged."
+    if any(row.phase in ("upload", "download") for row in rows):
+        yield "Untold: whether links were shared; a rate is what the client had beside the others."
+    if all(row.moved_bytes is None for row in rows):
+        yield "Untold: bytes; the model stands for a size, and rates are what gives the seconds."
+    if not any(row.phase in ("server", "round") for row in rows):
+        yield "Untold: what the server did; its part is what lies between the rounds' clients."
+    if all(row.joules is None for row in rows):
+        yield "Untold: joules."
+
+
+def _scatter(flights: Sequence[_Participation]) -> float:
+    """The coefficient of variation of work around each client's mean, pooled over clients."""
+    by_client: dict[str, list[float]] = {}
+    for flight in flights:
+        if flight.work_s > 0:
+            by_client.setdefault(flight.client, []).append(math.log(flight.work_s))
+    squares = sum(float(np.var(logs)) * len(logs) for logs in by_client.values())
+    freedom = sum(len(logs) - 1 for logs in by_client.values())
+    return _significant(math.sqrt(math.expm1(squares / freedom))) if freedom else 0.0
+
+
+def _variation(seconds: Array) -> float:
+    mean_s = float(seconds.mean())
+    if len(seconds) < 2 or mean_s <= 0:
+        return 0.0
+    return _significant(float(seconds.std(ddof=1)) / mean_s)
+
+
+def _significant(variation: float) -> float:
+    return 0.0 if variation < 1e-9 else variation  # rounding errors of instants are no scatter
+
+
+def _estimate(values: Array) -> Estimate:
+    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Estimate(float(values.mean()), error)
+
+
+def _rate(size_bytes: float, transfer: Estimate | None, latency_s: float) -> tuple[float, float]:
+    """(bytes per second, standard error) of a link on which the model takes that long."""
+    if transfer is None:
+        return math.nan, math.nan
+    rate = size_bytes / max(transfer.value - latency_s, 1e-9)
+    return rate, rate * transfer.error / transfer.value
+
+
+def _model_bytes(model: str) -> int:
+    from simfed.learn.catalogue import facts
+
+    return facts(model, _DATASET).parameter_bytes
+
+
+def _noise(cv: float) -> dict[str, Plain]:
+    return {"kind": "lognormal", "cv": float(f"{cv:.6g}")}
+
+
+def _natural(client: str) -> tuple[float, str]:
+    """Clients in the order of their numbers, names behind them."""
+    return (float(client), "") if client.isdecimal() else (math.inf, client)
+
+
+def _written(number: float) -> str:
+    return "" if math.isnan(number) else f"{number:.9g}"

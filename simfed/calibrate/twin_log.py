@@ -1,0 +1,118 @@
+"""Logs of anybody's federated runs: who did what from when to when.
+
+A CSV file with a line per client, round and phase: `round, client, phase, started_at_s,
+finished_at_s`, and if known `bytes` and `joules`. Instants are seconds since any instant, the same
+for all. A line without a client is the server's, or about all clients together.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+
+__all__ = ["CLIENT_PHASES", "LOG_COLUMNS", "SERVER_PHASES", "LogRow", "read_log"]
+
+LOG_COLUMNS = ("round", "client", "phase", "started_at_s", "finished_at_s")
+_MEASURES = ("bytes", "joules")
+
+CLIENT_PHASES = ("download", "training", "compression", "upload", "participation", "waiting")
+"""`participation`: all of a client's round, where its shares are not known. `waiting`: for the
+others, where its joules are known."""
+
+SERVER_PHASES = ("round", "participation", "server")
+"""Of lines without a client: all of a round; from the first client's start to the last one's end;
+the server's own work."""
+
+_MOST_ERRORS = 20
+
+
+class LogRow(NamedTuple):
+    """One line of a log."""
+
+    round: int
+    client: str
+    """Empty: the server."""
+    phase: str
+    started_at_s: float
+    finished_at_s: float
+    moved_bytes: float | None
+    joules: float | None
+    line: int
+    """Of the file, its header being line 1."""
+
+    @property
+    def duration_s(self) -> float:
+        return self.finished_at_s - self.started_at_s
+
+
+def read_log(path: Path) -> list[LogRow]:
+    """The lines of a log.
+
+    Raises: `InputErrors` with a sentence per bad line, `InputError` for a file that is no such log.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(where=str(path), problem=error.strerror or "cannot be read") from error
+    except UnicodeDecodeError as error:
+        raise InputError("CSV in UTF-8", where=str(path), problem="not a text") from error
+    reader = csv.DictReader(text.splitlines())
+    names = reader.fieldnames or []
+    for column in LOG_COLUMNS:
+        if column not in names:
+            hint = did_you_mean(column, names)
+            problem = f"no column {column}"
+            raise InputError(", ".join(LOG_COLUMNS), where=str(path), problem=problem, hint=hint)
+    rows: list[LogRow] = []
+    errors: list[InputError] = []
+    for values in reader:
+        try:
+            rows.append(_read_row(values, reader.line_num))
+        except InputError as error:
+            errors.append(error.within(f"{path}: line {reader.line_num}"))
+    if errors:
+        raise InputErrors(errors[:_MOST_ERRORS])
+    if not rows:
+        raise InputError("a line per client, round and phase", where=str(path), problem="empty")
+    return rows
+
+
+def _read_row(values: Mapping[str, str | None], line: int) -> LogRow:
+    phase, client = (values["phase"] or "").strip(), (values["client"] or "").strip()
+    phases = CLIENT_PHASES if client else SERVER_PHASES
+    if phase not in phases:
+        allowed = listed(phases) + ("" if client else " where there is no client")
+        raise InputError(allowed, where="phase", got=phase, hint=did_you_mean(phase, phases))
+    number = _number(values, "round", "a round: 1, 2, …")
+    if number < 1 or number != int(number):
+        raise InputError("a round: 1, 2, …", where="round", got=values["round"])
+    start_s, end_s = (_number(values, name, "seconds") for name in LOG_COLUMNS[3:])
+    if end_s < start_s:
+        allowed = f"an instant not before started_at_s, {start_s:g}"
+        raise InputError(allowed, where="finished_at_s", got=end_s)
+    measures = [_measure(values, name) for name in _MEASURES]
+    return LogRow(int(number), client, phase, start_s, end_s, measures[0], measures[1], line)
+
+
+def _number(values: Mapping[str, str | None], name: str, allowed: str) -> float:
+    try:
+        number = float(values[name] or "")
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(allowed, where=name, got=values[name])
+    return number
+
+
+def _measure(values: Mapping[str, str | None], name: str) -> float | None:
+    if not (values.get(name) or "").strip():
+        return None
+    number = _number(values, name, "a number from 0, or nothing")
+    if number < 0:
+        raise InputError("a number from 0, or nothing", where=name, got=values[name])
+    return number

@@ -208,25 +208,25 @@ def build_processor(
     run's: the uncertainty is drawn from them.
     Raises: `InputError` for values that do not hang together.
     """
-    given = {key: value for key, value in spec.items() if value is not None and key != "profile"}
-    for key in given:
+    options = {key: value for key, value in spec.items() if value is not None and key != "profile"}
+    for key in options:
         if key not in _KEYS:
             raise InputError(f"a key of a device: {listed(_KEYS)}", got=key)
     for key in _PER_QUANTITY:
-        for quantity in given.get(key, ()):
+        for quantity in options.get(key, ()):
             find_quantity(quantity, where=key)
     regimes = Regimes(
-        speed=given.get("speed", 1.0) * _cores(given.get("cores"), profile),
-        load=_load(given.get("background")),
-        clock=_clock(given.get("dvfs")),
-        thermal=_thermal(given.get("thermal")),
+        speed=options.get("speed", 1.0) * _cores(options.get("cores"), profile),
+        load=_load(options.get("background")),
+        clock=_clock(options.get("dvfs")),
+        thermal=_thermal(options.get("thermal")),
     )
-    if given.get("uncertainty"):
+    if options.get("uncertainty"):
         if streams is None:
             raise TypeError("uncertainty is drawn from streams")
         profile = profile.drawn(streams)
-    noise = _noise(given.get("noise"))
-    return Processor(profile, regimes, noise, given.get("assume", {}), given.get("scale", {}))
+    noise = _noise(options.get("noise"))
+    return Processor(profile, regimes, noise, options.get("assume", {}), options.get("scale", {}))
 
 
 def build_device(

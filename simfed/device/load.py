@@ -60,18 +60,18 @@ def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
 
 def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Path:
     """The file of a profile, see `load_profile`."""
-    given = Path(name_or_path)
+    wanted = Path(name_or_path)
     folders = [Path(folder) for folder in search]
-    if given.suffix in (".yaml", ".yml"):
-        for candidate in (*(folder / given for folder in folders), given):
+    if wanted.suffix in (".yaml", ".yml"):
+        for candidate in (*(folder / wanted for folder in folders), wanted):
             if os.path.isfile(candidate):  # False too for a name that no file can have
                 return candidate
-        raise missing_file(given)
+        raise missing_file(wanted)
     for folder in (*folders, *_SHIPPED):
-        if os.path.isfile(folder / f"{given}.yaml"):
-            return folder / f"{given}.yaml"
-    if str(given) in registry("device"):
-        return _registered_file(str(given))
+        if os.path.isfile(folder / f"{wanted}.yaml"):
+            return folder / f"{wanted}.yaml"
+    if str(wanted) in registry("device"):
+        return _registered_file(str(wanted))
     names = profile_names(search)
     name = str(name_or_path)
     problem, hint = f"no calibration profile {name!r}", did_you_mean(name, names)
@@ -233,11 +233,11 @@ def _law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
         allowed, hint = f"a law for this work: {listed(fitting)}", did_you_mean(str(name), fitting)
         raise InputError(allowed, where=f"{where}.law", got=name, hint=hint)
     law = LAWS[name]
-    given = _mapping(node.get("parameters"), f"{where}.parameters", "the law's parameters")
-    _check_all_keys(given, law.parameters, f"{where}.parameters")
-    parameters = {p: _number(given[p], f"{where}.parameters.{p}") for p in law.parameters}
+    written = _mapping(node.get("parameters"), f"{where}.parameters", "the law's parameters")
+    _check_all_keys(written, law.parameters, f"{where}.parameters")
+    parameters = {p: _number(written[p], f"{where}.parameters.{p}") for p in law.parameters}
     if not any(value > 0 for p, value in parameters.items() if p != "p"):
-        raise InputError("a law with a parameter above 0", where=f"{where}.parameters", got=given)
+        raise InputError("a law with a parameter above 0", where=f"{where}.parameters", got=written)
     if parameters.get("p", 0.0) > _STEEPEST_LAW:
         allowed = f"an exponent of at most {_STEEPEST_LAW:g}"
         raise InputError(allowed, where=f"{where}.parameters.p", got=parameters["p"])

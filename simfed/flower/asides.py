@@ -45,7 +45,7 @@ EPOCH_S = 1_767_225_600.0
 
 
 class Raised(Exception):
-    """Foreign code raised `error`."""
+    """Carries what foreign code raised out of its thread."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -53,25 +53,25 @@ class Raised(Exception):
 
 
 class _Stopped(BaseException):
-    """Ends foreign code whose run is over."""
+    """Raised inside foreign code to end its thread when the run is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignDone:
-    """The foreign code is through, with this result."""
+    """The foreign code has returned this result."""
 
     answer: object
 
 
 class Foreign:
-    """The clock of foreign code; one object per aside."""
+    """The clock that foreign code reads; one object per aside."""
 
     def now_s(self) -> float:
         """Simulated seconds since the run's start."""
         raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
-        """Let simulated time pass."""
+        """Block the code for these simulated seconds."""
         raise NotImplementedError
 
 

@@ -31,7 +31,7 @@ class Charge:
     """Watches foreign code as one kind of computing needs it."""
 
     def __init__(self, computing: Computing | None) -> None:
-        """None: it is not charged at all."""
+        """`computing` None: nothing is charged, host time is counted all the same."""
         metered = computing is not None and computing.kind == "metered"
         self._meter = FlopMeter() if metered else None
         self._begun = 0.0
@@ -39,7 +39,7 @@ class Charge:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Around the code, in its thread."""
+        """Count what the body of the `with` spends, in its own thread."""
         self.resume()
         try:
             with self._meter.watched() if self._meter is not None else nullcontext():
@@ -48,15 +48,15 @@ class Charge:
             self.pause()
 
     def pause(self) -> None:
-        """Host time that passes now is not the code's."""
+        """Stop counting host time: what follows is simfed's own."""
         self._host_s += read_host_s() - self._begun
 
     def resume(self) -> None:
-        """Host time is the code's again."""
+        """Count host time as the code's again."""
         self._begun = read_host_s()
 
     def collect(self) -> HostSpent:
-        """What was spent since the last time; call it after `pause`."""
+        """What was spent since the last call; asked after `pause`."""
         counted = Counted() if self._meter is None else self._meter.collect()
         spent, self._host_s = HostSpent(counted, self._host_s), 0.0
         return spent

@@ -90,7 +90,7 @@ class Exchanges:
         self._settled: list[Flight] = []
         """Flights of this exchange that the server is through with."""
         self._landed: dict[Flight, Mail] = {}
-        """Arrived, and not pulled."""
+        """Replies that arrived and were not pulled yet."""
         self._latest: dict[int, Flight] = {}
         """Client → its latest flight."""
         self._next_s: dict[Flight, float] = {}
@@ -98,7 +98,7 @@ class Exchanges:
         self._turns: dict[int, int] = {}
         """Client → how many flights it has begun in this exchange."""
         self._work: list[tuple[str, float, float]] = []
-        """Of the server: kind, from, to."""
+        """Intervals of the server's work: kind, from, to."""
         self._node_metrics: list[tuple[dict[str, float], float]] = []
         """Metrics of evaluations on nodes, and their weights."""
         self._server_metrics: dict[str, float] | None = None
@@ -108,14 +108,15 @@ class Exchanges:
     # ---- what happens ----------------------------------------------------------------------------
 
     def send(self, now_s: float, uses: LinkUses) -> None:
-        """The server app sends."""
+        """Note that the server app sends now: what it pulled before belongs to an exchange that is
+        over, whose rows are written."""
         if self._pulled:
             self._close(now_s, uses)
         if self._sent_at_s is None:
             self._sent_at_s = now_s
 
     def begin(self, mail: Mail, now_s: float) -> Flight:
-        """A node begins with a message: its participation."""
+        """The participation of a node that begins with a message now."""
         client = mail.client
         turn = self._turns.get(client, 0)
         self._turns[client] = turn + 1
@@ -179,16 +180,17 @@ class Exchanges:
         return received
 
     def add_work(self, kind: str, from_s: float, to_s: float) -> None:
-        """The server app spent this time."""
+        """Note an interval in which the server app worked, for the round's spans."""
         self._work.append((kind, from_s, to_s))
 
     def set_evaluation(self, metrics: dict[str, float]) -> None:
-        """The server app has measured its model."""
+        """Note the metrics of the server's own evaluation, for the round under way."""
         if self._sent_at_s is not None:  # before the first exchange there is no row for it
             self._server_metrics = metrics
 
     def end(self, now_s: float, uses: LinkUses) -> None:
-        """The server app is through, and nothing is under way any more."""
+        """Write the last exchange's rows; replies that the app looked for and never pulled are
+        dropped."""
         for flight in [flight for flight, mail in self._landed.items() if mail.polled]:
             del self._landed[flight]
             flight.lose("dropped")

@@ -34,7 +34,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Send these now; answered by their ids."""
+    """Send these messages now; the answer is their ids."""
 
     messages: tuple[Outgoing, ...]
 
@@ -52,12 +52,12 @@ class PullReplies:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Which nodes are there."""
+    """Ask which nodes are available; the answer is their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Let time pass."""
+    """The server app sleeps: its clock goes on by these seconds."""
 
     seconds: float
 
@@ -71,7 +71,7 @@ class Later(Exception):
 
 
 class ServerClock(Foreign):
-    """The server app's time."""
+    """The simulated clock as the server app's `time` module shows it."""
 
     def __init__(self) -> None:
         self.at_s = 0.0
@@ -82,7 +82,7 @@ class ServerClock(Foreign):
         return self.at_s
 
     def sleep(self, seconds: float) -> None:
-        """Let simulated time pass."""
+        """Block the app for these simulated seconds."""
         assert self.ask is not None
         self.ask(Sleep(seconds))
 

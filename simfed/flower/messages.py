@@ -71,7 +71,7 @@ class Mail:
     """One message from the server and what becomes of it."""
 
     number: int
-    """Counts the messages of a run, from 1."""
+    """Its place among the messages of a run, from 1."""
     client: int
     message: Packed
     size_bytes: int
@@ -88,7 +88,7 @@ class Mail:
 
     @property
     def id(self) -> str:
-        """Flower's name for it."""
+        """The message id that Flower gave it."""
         return str(self.message.metadata.message_id)
 
     @property

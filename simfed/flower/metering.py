@@ -117,7 +117,7 @@ class FlopMeter:
         self._uncounted: dict[str, float] = {}
 
     def collect(self) -> Counted:
-        """What was counted since the last time."""
+        """The FLOPs counted since the last call; counting begins anew."""
         passes: list[_ModelCall] = []
         for step in self._steps:
             if step.whole is not step:
@@ -168,17 +168,18 @@ class FlopMeter:
             self._called = Operands(sizes, samples_of(inputs), records)
 
     def leave(self) -> None:
-        """A module has answered, or failed."""
+        """Note that the module entered last has returned or raised."""
         if self._depth == self._model_depth:
             self._model_depth, self._called, self._inside = 0, None, None
         self._depth = max(self._depth - 1, 0)
 
     def optimize(self, *, begins: bool) -> None:
-        """An optimizer's step begins, or is over."""
+        """Note that an optimizer's step begins or ends: what runs inside is no model's work."""
         self._optimizing = begins
 
     def count_forward(self, flops: float, look: Callable[[], Operands]) -> None:
-        """An operator with so much work ran; `look` tells what it was given."""
+        """Add an operator's FLOPs to the pass under way; `look` gives its operands where a new pass
+        may begin."""
         step = self._inside
         if step is None:
             operands = look()
@@ -190,7 +191,7 @@ class FlopMeter:
         step.flops += flops
 
     def _step_of(self, operands: Operands) -> _ModelCall:
-        """The pass to which work on these belongs."""
+        """The pass that work on these operands belongs to; a new one where they have parameters."""
         if not operands.parameters and self._steps:
             return self._steps[-1].whole
         step = _ModelCall(operands)

@@ -380,7 +380,7 @@ class Play:
             self._wake_up()
 
     def _wake_up(self) -> None:
-        """Let a server that waits look again."""
+        """Wake a waiting server app, so that it looks at the replies again."""
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None
@@ -462,11 +462,11 @@ class Play:
         )
 
     def set_state(self, client: int, state: bytes | None) -> None:
-        """A node's computing is over, and its app's state is this, packed."""
+        """Keep the packed state of a node's app until its next message."""
         self._states[client] = state
 
     def warn(self, sentence: str) -> None:
-        """Something the user should know of."""
+        """Count a sentence for the manifest's warnings."""
         self._warnings[sentence] = self._warnings.get(sentence, 0) + 1
 
     def warnings(self) -> list[str]:

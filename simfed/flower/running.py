@@ -127,7 +127,7 @@ def run_folder(
     *,
     run_config: Mapping[str, Plain] | None = None,
     source: str | Path | None = None,
-    **options: Any,
+    **options: Plain,
 ) -> RunResult:
     """Run the Flower app in a folder, loaded as Flower loads it: by its `pyproject.toml`.
 

@@ -66,7 +66,7 @@ class NodeClock(Foreign):
         return self._begins_at_s() + self.slept_s
 
     def sleep(self, seconds: float) -> None:
-        """It takes so much longer."""
+        """Charge these simulated seconds to the call: the app goes on at once, its node later."""
         self.slept_s += seconds
 
 

@@ -109,12 +109,12 @@ class Tally:
         return self.total + self.error
 
     def add(self, number: float) -> None:
-        """One number more."""
+        """Add a number."""
         self.count += 1
         self._shift(number)
 
     def remove(self, number: float) -> None:
-        """One number less."""
+        """Take away a number that was added; of none left the sum is exactly 0."""
         self.count -= 1
         if self.count:
             self._shift(-number)

@@ -160,7 +160,7 @@ class AnyEngine(ABC):
         self._follow_on(varying)
 
     def _change(self, varying: Varying) -> None:
-        """A piece of a trace is over."""
+        """Give the link the rate of the trace's next piece; stop following a link without flows."""
         id, trace, moment = varying.link, varying.trace.trace, varying.moment
         if not self._in_use(id):
             del self._varying[id]  # the next flow finds its place in the trace anew

@@ -160,7 +160,7 @@ def graph(
     homes = _homes(node_of_client, nodes)
     network_routes = Routes()
     ends = {way: network_routes.step(len(lines) + k) for k, way in enumerate(_WAYS)}
-    given = {
+    own_routes = {
         (owner, way): _add_steps(
             network_routes, indices if way == "down" else indices[::-1], ends[way]
         )
@@ -171,10 +171,10 @@ def graph(
     node_indices = []
     for client, node in enumerate(homes):
         # clients of one node share its route, but for those that were given one of their own
-        owner = client if any((client, way) in given for way in _WAYS) else node
+        owner = client if any((client, way) in own_routes for way in _WAYS) else node
         if owner not in route_indices:
             up, down = (
-                given.get((owner, way), given.get((node, way), steps[way].get(node)))
+                own_routes.get((owner, way), own_routes.get((node, way), steps[way].get(node)))
                 for way in _WAYS
             )
             if up is None or down is None:
@@ -213,7 +213,7 @@ def _resolve_routes(
     owners: dict[str, tuple[int | str, str]] = {node: (node, node) for node in homes}
     for client, node in enumerate(homes):
         owners.setdefault(f"client-{client}", (client, node))
-    given: dict[tuple[int | str, str], tuple[int, ...]] = {}
+    resolved: dict[tuple[int | str, str], tuple[int, ...]] = {}
     for number, route in enumerate(routes):
         place = f"{where}[{number}]"
         if len(route) < 2 or (route[0] == server) == (route[-1] == server):
@@ -232,10 +232,10 @@ def _resolve_routes(
             if hops[0] != node:
                 allowed = f"{node!r} beside client-{owner}, which is attached to it"
                 raise InputError(allowed, where=place, got=hops[0])
-        if (owner, way) in given:
+        if (owner, way) in resolved:
             raise InputError("one route per owner and direction", where=place, got=list(route))
-        given[owner, way] = _find_lines(hops if way == "up" else hops[::-1], between, place)
-    return given
+        resolved[owner, way] = _find_lines(hops if way == "up" else hops[::-1], between, place)
+    return resolved
 
 
 def _find_lines(
@@ -306,7 +306,7 @@ class _Tree:
         self._depth = {root: 0}
 
     def add(self, node: str, parent: str) -> None:
-        """`node` is one step behind `parent`."""
+        """Add a node one step behind `parent`."""
         jump, depth = self._jump, self._depth
         near, far = jump[parent], jump[jump[parent]]
         even = depth[parent] - depth[near] == depth[near] - depth[far]

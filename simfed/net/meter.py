@@ -60,8 +60,8 @@ class Meter:
             self.on_use((id, from_s, now_s, carried, capacity_bytes_per_s, 1))
 
     def flow_changes(self, link: Link, owner: Link | None, now_s: float) -> None:
-        """The flows across `link` that `owner` limits (None: the capped ones) are about to
-        change."""
+        """Count what the flows across `link` that `owner` limits (None: the capped ones) carried;
+        called before they change."""
         piece = self._pieces.get(link)
         if piece is None:
             piece = self._pieces[link] = Piece(now_s, now_s)
@@ -76,8 +76,7 @@ class Meter:
         piece.seen[owner] = total
 
     def close(self, link: Link, now_s: float) -> None:
-        """The flows on `link` or its capacity are about to change: hand out what it carried until
-        now."""
+        """Report what `link` carried until now; called before its flows or its capacity change."""
         for owner in (None, *link.loads):
             self.flow_changes(link, owner, now_s)
         piece = self._pieces[link]
@@ -90,7 +89,7 @@ class Meter:
             piece.seen = {owner: piece.seen[owner] for owner in link.loads}
 
     def forget(self, link: Link) -> None:
-        """The link is idle."""
+        """Drop what is counted of a link that has become idle."""
         self._pieces.pop(link, None)
 
 

@@ -137,7 +137,7 @@ class Sharing:
         return self._capacities[id] if changed is None else changed
 
     def change_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
-        """From now on link `id` has this capacity."""
+        """Set the capacity of link `id` from now on, bytes/s."""
         link, flow, meter = self.shared.get(id), self.alone.get(id), self.meter
         if meter and link is not None:
             meter.close(link, self.now_s)

@@ -103,7 +103,7 @@ def test_what_is_wrong_with_arrays_is_said_with_array_and_row(tmp_path, case):
     with pytest.raises(InputError) as error:
         load_data(spec(tmp_path, file="mine.npz"))
     assert sentence in str(error.value)
-    assert "mine.npz" in str(error.value)
+    assert "mine.npz" in error.value.where
     assert "\n" not in str(error.value)
 
 
@@ -181,7 +181,8 @@ def test_missing_values_are_refused_or_imputed_as_the_scenario_says(tmp_path, mi
     refused = spec(tmp_path, table="rows.csv", target="ill", owner="ward")
     with pytest.raises(InputError) as error:
         load_data(refused)
-    assert "rows.csv: column age, row 2: got 'nothing'" in str(error.value)
+    assert error.value.where.endswith("rows.csv: column age, row 2")
+    assert error.value.got == "nothing"
     data = load_data(refused.model_copy(update={"missing": missing}))
     rows = np.concatenate([data.train_images, data.test_images])
     put = rows[np.isclose(rows[:, -1], 2.5)][0]
@@ -207,7 +208,7 @@ def test_what_is_wrong_with_a_table_is_said_with_column_and_row(tmp_path, case):
     with pytest.raises(InputError) as error:
         load_data(spec(tmp_path, table="rows.csv", **({"target": "ill"} | keys)))
     assert sentence in str(error.value)
-    assert "rows.csv" in str(error.value)
+    assert "rows.csv" in error.value.where
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path):

@@ -101,7 +101,7 @@ def test_what_is_wrong_is_said(study, changed, sentence):
 def test_an_app_is_code_and_runs_by_consent(study):
     with pytest.raises(InputError, match="consent to run an app, which is code") as refused:
         plan_study(study())
-    assert "--allow-plugins" in str(refused.value)
+    assert "--allow-plugins" in refused.value.hint
 
 
 def test_an_app_needs_learning(study):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from simfed.deploy.frames import number_in
 from simfed.record.schema import HOST
-from simfed.sim.flight import Unit
+from simfed.sim.flight import Leg
 
 __all__ = ["Instants", "lay_out"]
 
@@ -50,13 +50,14 @@ class Instants(NamedTuple):
         return cls(**server_s, **instants_s, **durations_s)
 
 
-def lay_out(instants: Instants, arm: str) -> list[Unit]:
-    """The units of a participation in order, from its start until it landed.
+def lay_out(instants: Instants, arm: str, down_bytes: float, up_bytes: float) -> list[Leg]:
+    """The legs of a participation in order, from its start until it landed.
 
     Where the clocks' uncertainty would put an instant before an earlier one, it counts as that one.
 
-    >>> instants = Instants(0.0, 0.5, 1.5, 1.6, 2.0, 0.5, 0.1, 4.5, 6.0, 6.0)
-    >>> [(u.kind, round(u.duration_s, 3)) for u in lay_out(instants, "top-k") if u.duration_s > 0]
+    >>> times_s = 0.0, 0.5, 1.5, 1.6, 2.0, 0.5, 0.1, 4.5, 6.0, 6.0
+    >>> legs = lay_out(Instants(*times_s), "top-k", 8.0, 2.0)
+    >>> [(leg.phase, round(leg.duration_s, 3)) for leg in legs if leg.duration_s > 0]
     [('host', 0.5), ('download', 1.0), ('host', 0.4), ('training', 2.0), ('compression', 0.5),
     ('host', 0.1), ('upload', 1.5)]
     """
@@ -77,12 +78,12 @@ def lay_out(instants: Instants, arm: str) -> list[Unit]:
     shrink = min(1.0, work_s / within_s) if within_s > 0 else 0.0
     training_s, compression_s = instants.training_s * shrink, instants.compression_s * shrink
     return [
-        Unit(HOST, "serialising", sent - at_s[0]),
-        Unit("download", "download", received - sent),
-        Unit(HOST, "reading", begun - received),
-        Unit("training", "training", training_s),
-        Unit("compression", arm, compression_s),
-        Unit(HOST, "writing", max(work_s - training_s - compression_s, 0.0)),
-        Unit("upload", "upload", arrived - sending),
-        Unit(HOST, "waking up", landed - arrived),
+        Leg(HOST, "serialising", sent - at_s[0]),
+        Leg("download", "download", received - sent, moved_bytes=down_bytes),
+        Leg(HOST, "reading", begun - received),
+        Leg("training", "training", training_s),
+        Leg("compression", arm, compression_s),
+        Leg(HOST, "writing", max(work_s - training_s - compression_s, 0.0)),
+        Leg("upload", "upload", arrived - sending, moved_bytes=up_bytes),
+        Leg(HOST, "waking up", landed - arrived),
     ]

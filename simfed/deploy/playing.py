@@ -15,7 +15,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simfed.deploy.frames import Refused, sentence_of
+from simfed.deploy.frames import Frame, Refused, sentence_of
 from simfed.deploy.measured import Instants, lay_out
 from simfed.deploy.peers import ArrivedUpload, Peers
 from simfed.deploy.world import RealTime
@@ -27,7 +27,7 @@ from simfed.learn.parcel import Parcel
 from simfed.record import Checkpoint
 from simfed.record.schema import HOST
 from simfed.sim import Simulation
-from simfed.sim.flight import Flight, Unit
+from simfed.sim.flight import Flight, Leg
 from simfed.sim.server_work import PlayedWork
 
 __all__ = ["Deployed", "Joined", "NoDevice"]
@@ -94,6 +94,8 @@ class Deployed(Simulation):
         self._peers = peers
         self._env = RealTime()
         self._back = self._env.event()
+        self._under_way: dict[int, simpy.Event] = {}
+        """What comes when a client's upload is there."""
         self._network = None  # type: ignore[assignment]  # it is a real one
 
     @property
@@ -153,67 +155,74 @@ class Deployed(Simulation):
                 f"round {self._round + 1}: no client was there for {self._rejoin_s:g} s"
             )
 
-    def _story_of(self, flight: Flight) -> Story:
-        flight.phase, label = "download", flight.task.label
-        done = self._env.event()
+    def _carry(self, flight: Flight) -> None:
+        done = self._under_way[flight.client] = self._env.event()
+        done.callbacks.append(lambda event: self._arrive(flight, event.value))
         self._peers.give(
             flight.client,
-            label,
+            flight.task.label,
             self._workload.outgoing(flight.contribution),
             self._workload.most_bytes(flight.contribution),
             lambda arrival: None if done.triggered else done.succeed(arrival),
         )
-        try:
-            arrival: ArrivedUpload = yield done
-        except simpy.Interrupt:  # nobody waits for it any longer
-            done.succeed(None)
-            self._peers.forget(flight.client, label)
-            self._lose(flight, "dropped")
-        else:
-            self._end_flight(flight, arrival)
-        flight.phase, flight.ended_at_s = "over", self._env.now
-        self._landed(flight)
 
-    def _end_flight(self, flight: Flight, arrival: ArrivedUpload) -> None:
-        """Its upload has arrived, or never will. Raises: `RunFailed` where its learning failed."""
-        flight.downlink_bytes = float(arrival.sent_bytes)
+    def _cut(self, flight: Flight, cause: str) -> None:
+        done = self._under_way[flight.client]
+        done.callbacks.clear()
+        if not done.triggered:
+            done.succeed(None)
+        self._peers.forget(flight.client, flight.task.label)
+        self._lose(flight, "dropped")
+        self._land(flight)
+
+    def _arrive(self, flight: Flight, arrival: ArrivedUpload) -> None:
+        """Its upload is there, or never will be. Raises: `RunFailed` where its learning failed."""
         frame = arrival.frame
         if frame is None:
             flight.away = True
-            self._lose(flight, "dropped")
-            return
-        if frame.kind == "failed":
+            self._lose(flight, "dropped", arrival.sent_bytes)
+        elif frame.kind == "failed":
             raise RunFailed(f"client {flight.client}: {sentence_of(frame.facts.get('why'))}")
-        flight.uplink_bytes = float(frame.size)
-        facts = dict(frame.facts)
-        try:
-            instants = Instants.of(
-                facts.pop("times", None),
-                lambda there_s: self._env.instant_s(arrival.line.here_s(there_s)),
-                started_s=flight.started_at_s,
-                sent_s=self._env.instant_s(arrival.sent_s),
-                arrived_s=self._env.instant_s(frame.at_s),
-                landed_s=self._env.now,
-            )
-            self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
-        except (InputError, Refused, LookupError, TypeError, ValueError):
-            # what no client of this version sends: it counts as a failure of its own
-            self._lose(flight, "failed")
-            return
-        flight.measured = tuple(lay_out(instants, flight.pull.arm.label))
-        seconds = {unit.kind: unit.duration_s for unit in flight.measured}
-        flight.downlink_s, flight.training_s = seconds["download"], seconds["training"]
-        flight.compression_s, flight.uplink_s = seconds["compression"], seconds["upload"]
+        else:
+            try:
+                self._take_upload(flight, arrival, frame)
+            except (InputError, Refused, LookupError, TypeError, ValueError):
+                # what no client of this version sends: it counts as a failure of its own
+                self._lose(flight, "failed", arrival.sent_bytes, frame.size)
+        self._land(flight)
 
-    def _landed(self, flight: Flight) -> None:
-        super()._landed(flight)
+    def _take_upload(self, flight: Flight, arrival: ArrivedUpload, frame: Frame) -> None:
+        facts = dict(frame.facts)
+        instants = Instants.of(
+            facts.pop("times", None),
+            lambda there_s: self._env.instant_s(arrival.line.here_s(there_s)),
+            started_s=flight.started_at_s,
+            sent_s=self._env.instant_s(arrival.sent_s),
+            arrived_s=self._env.instant_s(frame.at_s),
+            landed_s=self._env.now,
+        )
+        self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
+        sizes = float(arrival.sent_bytes), float(frame.size)
+        flight.legs = lay_out(instants, flight.pull.arm.label, *sizes)
+        flight.done = len(flight.legs)
+
+    def _land(self, flight: Flight) -> None:
+        del self._under_way[flight.client]
+        flight.end(self._env.now)
+        self._landed(flight)
         if flight.lost:
             self._forget_model_of(flight.client)
 
-    def _lose(self, flight: Flight, outcome: str) -> None:
-        """It never arrives; what it did until now is not known."""
+    def _lose(
+        self, flight: Flight, outcome: str, down_bytes: float = 0.0, up_bytes: float = 0.0
+    ) -> None:
+        """It never arrives; what it did until now is not known, but how much travelled."""
         flight.lose(outcome)
-        flight.measured = (Unit(HOST, "lost", self._env.now - flight.started_at_s),)
+        flight.legs = [
+            Leg("download", "download", 0.0, moved_bytes=float(down_bytes)),
+            Leg("upload", "upload", 0.0, moved_bytes=float(up_bytes)),
+            Leg(HOST, "lost", self._env.now - flight.started_at_s),
+        ]
 
     def _server_work(self, taken: Sequence[Flight]) -> list[PlayedWork]:
         """The merge itself, timed."""
@@ -263,10 +272,9 @@ class Deployed(Simulation):
         self, plain: Sequence[Mapping[str, Any]], network: Mapping[str, Any] | None
     ) -> None:
         """Uploads that had arrived wait for their merge; who was under way then is lost."""
-        for _, flight in self._recorded(plain):
+        for flight in self._recorded(plain):
             if not flight.over:
-                flight.lose("dropped")
-                flight.away, flight.phase, flight.ended_at_s = True, "over", self._now_s
-                spent_s = self._now_s - flight.started_at_s
-                flight.measured = (Unit(HOST, "lost", spent_s),)
+                flight.away = True
+                self._lose(flight, "dropped")
+                flight.end(self._now_s)
             self._await_merge(flight)

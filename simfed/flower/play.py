@@ -2,7 +2,7 @@
 
 The server app runs aside; what it asks its grid for is played here. A node is a row of what waits
 for it: it takes one message at a time, which then is a participation as in any other run, played by
-`simfed.sim.client`: a download, computing, an upload, over the shared network, on the node's own
+`simfed.sim.clock`: a download, computing, an upload, over the shared network, on the node's own
 device. What the app on the node does is done when its computing begins, and nobody sees anything of
 it before its computing is over.
 
@@ -37,7 +37,7 @@ from simfed.ground.plain import Plain
 from simfed.net import LinkUses, Network
 from simfed.net.instants import at, cancel, end_of_instant
 from simfed.scenario.fleet_file import Computing, FleetFile
-from simfed.sim.client import CUT, participation
+from simfed.sim.clock import CUT, Clock
 from simfed.sim.flight import Flight
 
 __all__ = ["AWAY_S", "Play"]
@@ -94,18 +94,25 @@ class Play:
         self._turns: dict[int, int] = {}
         """Client → how many messages it has begun with."""
         self._devices: dict[int, Device] = {}
+        self._clock = Clock(
+            self.env,
+            self.network,
+            device_of=lambda flight: self._nodes_at_work[flight],  # type: ignore[arg-type,return-value]
+            size_of=lambda flight: self._nodes_at_work[flight].size_of(flight),
+            failure=None if self._presence is None else self._presence.failure,
+            streams=parts.streams,
+            faults=parts.faults,
+        )
         self._left_at_s: dict[int, float] = {}
-        self._stories: dict[int, simpy.Process] = {}
+        self._nodes_at_work: dict[Flight, _Node] = {}
         self._mails: dict[str, Mail] = {}
         """By id, as long as the server app has not been told what became of them."""
         self._sent = 0
         self._awaited: set[str] = set()
         """Ids of the messages whose replies a waiting server app needs."""
         self._wake: simpy.Event | None = None
-        self._under_way = 0
         self._polls = 0
         """Looks in a row that could not change anything."""
-        self._numbers = itertools.count()
         self._server_device = parts.server_device()
         self._stretches = itertools.count(1)
         self._coverage: dict[str, Coverage] = {}
@@ -288,7 +295,7 @@ class Play:
         """The app has looked for something. Raises: `RunFailed` where nothing can change any more
         and it has looked too often."""
         comes_s = math.inf if self._presence is None else self._presence.next_return_s(self.env.now)
-        if self._under_way or (comes_s < math.inf and not everybody):
+        if self._nodes_at_work or (comes_s < math.inf and not everybody):
             self._polls = 0
             return
         self._polls += 1
@@ -302,10 +309,10 @@ class Play:
 
     def _finish(self) -> Story:
         """The server app is through: what is under way is of no use any more."""
-        stories = list(self._stories.values())
-        for story in stories:
-            story.interrupt(CUT)
-        if stories:
+        flights = list(self._nodes_at_work)
+        for flight in flights:
+            self._clock.cut(flight, CUT)
+        if flights:
             yield end_of_instant(self.env)
         self._exchanges.end(self.env.now, self._uses)
 
@@ -334,65 +341,35 @@ class Play:
         self._turns[client] = turn + 1
         flight = mail.flight = self._exchanges.begin(mail, env.now)
         node = _Node(self, mail, self.device(client), self._crew.give(self._call(mail, turn)))
+        self._nodes_at_work[flight] = node
+        over = env.event()
 
         def landed(flight: Flight) -> None:
-            self._under_way -= 1
+            del self._nodes_at_work[flight]
             if not flight.lost:
                 assert node.answer is not None
                 mail.reply, mail.replied_at_s = node.answer.reply, env.now
             self._exchanges.land(mail)
             if node.answer is None:
                 self._crew.drop(node.ticket)
+            if flight.away:
+                self._left_at_s[client] = env.now
+                self._wake_up()
             if not flight.lost:
                 self._awaited.discard(mail.id)
                 if not self._awaited:
                     self._wake_up()
+            over.succeed()
 
-        self._under_way += 1
-        part = participation(
-            env,
-            flight,
-            node,  # type: ignore[arg-type]
-            self.network,
-            node.size_of,
-            landed,
-            fails=self._fails if self._presence is not None else None,
-            faults=self._parts.faults,
-            numbers=self._numbers,
-        )
-        self._stories[client] = story = env.process(part)
         leaves_at_s = math.inf if self._presence is None else self._changes_at_s(client)
-        departure = None
-        if leaves_at_s < math.inf:
-            departure = env.process(self._leave(client, story, leaves_at_s))
-        yield story
-        if departure is not None:
-            cancel(env, departure.target)
-        del self._stories[client]
-
-    def _leave(self, client: int, story: simpy.Process, at_s: float) -> Story:
-        """The node goes away in the middle, unless it has ended by then."""
-        yield at(self.env, at_s)
-        yield end_of_instant(self.env)  # what arrives at this very instant has arrived
-        if self._stories.get(client) is story and story.is_alive:
-            self._left_at_s[client] = self.env.now
-            story.interrupt("dropped")
-            self._wake_up()
+        self._clock.carry(flight, landed, leaves_at_s)
+        yield over
 
     def _wake_up(self) -> None:
         """Wake a waiting server app, so that it looks at the replies again."""
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None
-
-    def _fails(self, flight: Flight, phase: str) -> bool:
-        assert self._presence is not None
-        phase = phase if phase in ("download", "upload") else "training"
-        chance = self._presence.failure(flight.client, phase)
-        if not chance:
-            return False
-        draw = self._parts.streams("failure", flight.client, flight.task.key, phase, flight.step)
-        return bool(draw.random() < chance)
 
     def _is_there(self, client: int) -> bool:
         return self._presence is None or self._presence.is_available(client, self.env.now)
@@ -507,7 +484,7 @@ def _as_raised(error: Exception) -> Exception:
 
 
 class _Node:
-    """A node's device in one participation, in the words of `simfed.sim.client`: what its work
+    """A node's device in one participation, in the words of `simfed.sim.clock`: what its work
     takes is known when the app has done it."""
 
     def __init__(self, play: Play, mail: Mail, device: Device, ticket: Ticket) -> None:
@@ -516,6 +493,10 @@ class _Node:
         self._device = device
         self.ticket = ticket
         self.answer: Answer | None = None
+
+    def charges(self, quantity: str, model: str) -> bool:
+        """What a message takes to be handled is part of the app's work."""
+        return False
 
     def work_s(self, work: Work) -> float:
         """Seconds of the app's work, which is done now."""

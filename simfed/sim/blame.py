@@ -47,8 +47,15 @@ class Blame:
     """How much shorter the round would be without the client; None: there would be no round."""
 
 
-def blame(flights: Sequence[Flight], work: Sequence[PlayedWork], network: Network | None) -> Blame:
+def blame(
+    flights: Sequence[Flight],
+    work: Sequence[PlayedWork],
+    network: Network | None,
+    *,
+    resent: bool = False,
+) -> Blame:
     """The blame for one round in which the server waited for all of `flights`, over `network`.
+    `resent`: messages may be lost and sent again.
 
     Nothing is played again where it could not differ: where no other transfer was ever limited by a
     link of the critical client's paths; nor where the network is a real one (None), of whose links
@@ -57,7 +64,7 @@ def blame(flights: Sequence[Flight], work: Sequence[PlayedWork], network: Networ
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
     phase, spent_s = longest_phase(critical, server_s)
-    link = _longest_limit(critical.limited_s.get(phase, {}), spent_s)
+    link = _longest_limit(critical.limited_s(phase), spent_s)
     others = [flight for flight in flights if flight is not critical]
     if not others:
         return Blame(critical.client, phase, link, None)
@@ -65,7 +72,7 @@ def blame(flights: Sequence[Flight], work: Sequence[PlayedWork], network: Networ
         waited_s: float | None = max(flight.elapsed_s for flight in others)
         return Blame(critical.client, phase, link, _saved_s(critical, waited_s, work))
     links = links_of(network, critical.client)
-    apart = network.topology.ways_apart and not any(flight.legs for flight in flights)
+    apart = network.topology.ways_apart and not resent
     if any_limited_by(others, links, *(("download",) if apart else ("download", "upload"))):
         waited_s = play_again(others, network)
     elif critical.uplink_bytes > 0 and any_limited_by(others, links, "upload"):
@@ -91,7 +98,7 @@ def blame_last(
     if last is None:
         return Blame(None, otherwise, None, None)
     phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))
-    return Blame(last.client, phase, _longest_limit(last.limited_s.get(phase, {}), spent_s), None)
+    return Blame(last.client, phase, _longest_limit(last.limited_s(phase), spent_s), None)
 
 
 def play_again(flights: Sequence[Flight], network: Network) -> float | None:
@@ -119,12 +126,12 @@ def _send_again(flight: Flight, at_s: float, sends: list[Send]) -> float:
     after, paused_s, working = None, 0.0, True
     for leg in flight.sent():
         if leg.phase == "upload" and working:
-            at_s, working = at_s + sum([unit.duration_s for unit in flight.units]), False
+            at_s, working = at_s + sum([of.duration_s for of in flight.legs if of.quantity]), False
         if leg.pause:
             at_s, paused_s = at_s + leg.duration_s, paused_s + leg.duration_s
             continue
         sends.append(
-            Send(at_s, flight.client, leg.size_bytes, leg.direction, after, float(leg.copies))
+            Send(at_s, flight.client, leg.moved_bytes, leg.direction, after, float(leg.copies))
         )
         at_s, after = 0.0, len(sends) - 1
     return paused_s
@@ -133,21 +140,19 @@ def _send_again(flight: Flight, at_s: float, sends: list[Send]) -> float:
 def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) -> float | None:
     """The same where no download would change: every upload starts when it did, and those that were
     over before the critical client's began, and met none that was not, stay as they were."""
-    # an upload is its client's last phase
-    uploads = [flight for flight in flights if flight.uplink_bytes > 0]
-    uploads.sort(key=lambda flight: flight.phase_started_at_s)
-    first, busy_until_s, touched_s = 0, -math.inf, critical.phase_started_at_s
-    for number, flight in enumerate(uploads):
-        if flight.phase_started_at_s > touched_s:
+    uploads = [(_upload_at_s(flight), flight) for flight in flights if flight.uplink_bytes > 0]
+    uploads.sort(key=lambda upload: upload[0])
+    first, busy_until_s, touched_s = 0, -math.inf, _upload_at_s(critical)
+    for number, (at_s, flight) in enumerate(uploads):
+        if at_s > touched_s:
             break
-        if flight.phase_started_at_s > busy_until_s:
+        if at_s > busy_until_s:
             first = number
         busy_until_s = max(busy_until_s, flight.ended_at_s)
-    again = uploads[first:]
-    began_s = again[0].phase_started_at_s
+    began_s, again = uploads[first][0], [flight for _, flight in uploads[first:]]
     sends = [
-        Send(flight.phase_started_at_s - began_s, flight.client, flight.uplink_bytes, "up")
-        for flight in again
+        Send(at_s - began_s, flight.client, flight.uplink_bytes, "up")
+        for at_s, flight in uploads[first:]
     ]
     found_s = _durations(sends, network, began_s)
     if found_s is None:
@@ -160,6 +165,11 @@ def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) 
     return max([*spent_s, *(f.elapsed_s for f in flights if f.client not in played)])
 
 
+def _upload_at_s(flight: Flight) -> float:
+    """When its upload began, which is its last leg."""
+    return flight.legs[-1].started_at_s
+
+
 def _durations(sends: Sequence[Send], network: Network, epoch_s: float) -> list[float] | None:
     try:
         return durations(network.topology, sends, network.model, epoch_s=epoch_s)
@@ -169,18 +179,20 @@ def _durations(sends: Sequence[Send], network: Network, epoch_s: float) -> list[
 
 def longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
     """The kind of what took longest, units of one kind together, and its seconds."""
-    spent_s: dict[str, float] = {}
-    for kind, _, seconds, _ in flight.phases():
-        spent_s[kind] = spent_s.get(kind, 0.0) + seconds
+    spent_s: dict[str, float] = {"download": 0.0}
+    for leg in flight.legs:
+        spent_s[leg.phase] = spent_s.get(leg.phase, 0.0) + leg.duration_s
+    spent_s.setdefault("upload", 0.0)
     spent_s["server"] = server_s
     return max(spent_s.items(), key=lambda item: item[1])
 
 
 def any_limited_by(flights: Iterable[Flight], links: set[str], *phases: str) -> bool:
     """Whether a transfer of these phases was ever limited by one of these links."""
-    for phase in phases:
-        for flight in flights:
-            if not links.isdisjoint(flight.limited_s.get(phase, ())):
+    for flight in flights:
+        for leg in flight.legs:
+            limited_s = leg.limited_s
+            if limited_s and leg.phase in phases and not links.isdisjoint(limited_s):
                 return True
     return False
 

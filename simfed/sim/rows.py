@@ -165,7 +165,7 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
     round, client = flight.task.round, flight.client
     track, at_s, free_s = f"client {client}", flight.started_at_s, end.free_at_s
     spans = []
-    for kind, name, seconds, _ in flight.pieces():
+    for kind, name, seconds in flight.pieces():
         if seconds > 0:
             until_s = min(at_s + seconds, free_s)
             spans.append(Span(track, kind, name, round, client, at_s, until_s))
@@ -186,14 +186,19 @@ def _energy_phases(flight: Flight, end: End) -> dict[str, float]:
     that stands still, or waits before it sends again, is idle."""
     idle_s = 0.0 if flight.away else end.rest_s
     spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
-    for unit in flight.units:
-        spent_s[unit.quantity] = spent_s.get(unit.quantity, 0.0) + unit.duration_s
-    if flight.legs or flight.frozen:
-        names = {"download": "downlink", "upload": "uplink"}
-        for phase, seconds in flight.idle_s.items():
-            name = names.get(phase, phase)
-            spent_s[name] = max(spent_s[name] - seconds, 0.0)
-            spent_s["idle"] += seconds
+    stood_s: dict[str, float] = {}
+    for leg in flight.legs:
+        if leg.quantity:
+            spent_s[leg.quantity] = spent_s.get(leg.quantity, 0.0) + leg.duration_s
+        elif leg.pause:
+            name = "downlink" if leg.phase == "download" else "uplink"
+            stood_s[name] = stood_s.get(name, 0.0) + leg.duration_s
+    for leg in flight.legs:
+        for _, seconds in leg.frozen:
+            stood_s[leg.quantity] = stood_s.get(leg.quantity, 0.0) + seconds
+    for name, seconds in stood_s.items():
+        spent_s[name] = max(spent_s[name] - seconds, 0.0)
+        spent_s["idle"] += seconds
     return spent_s
 
 

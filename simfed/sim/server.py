@@ -34,7 +34,7 @@ from simfed.record.schema import PolicyValue
 from simfed.scenario import Scenario
 from simfed.sim import rows
 from simfed.sim.blame import blame, blame_last
-from simfed.sim.client import CUT, participation
+from simfed.sim.clock import CUT, Clock
 from simfed.sim.flight import Flight
 from simfed.sim.modes import mode_of
 from simfed.sim.population import Population, WhoIsThere
@@ -90,6 +90,7 @@ class Simulation:
         self._streams = streams
         self._server_device = server_device
         self._faults = faults
+        self._may_resend = faults is not None and faults.messages is not None
         self._restarts = 0
         """How many there have been."""
         self._mode = mode_of(scenario)
@@ -107,9 +108,6 @@ class Simulation:
         self._starts = 0
         self._lost_in_a_row = 0
         self._in_flight: dict[int, Flight] = {}
-        self._stories: dict[int, simpy.Process] = {}
-        self._departures: dict[int, simpy.Process] = {}
-        """Of those in flight that will go away at some time."""
         self._ended: list[Flight] = []
         self._turns: dict[int, int] = {}
         self._cohort = 0
@@ -154,7 +152,7 @@ class Simulation:
     def lose(self, client: int, outcome: str = "dropped") -> None:
         """This client's participation ends now and nothing of it is merged: `dropped` (the
         client is away for the rest of the round) or `failed` (it stays, and waits)."""
-        self._stories[client].interrupt(outcome)
+        self._cut(self._in_flight[client], outcome)
 
     def wall_s(self) -> dict[str, float]:
         """Host seconds of `run`, split: learning (inside the workload), recording, and the rest."""
@@ -206,6 +204,17 @@ class Simulation:
     def _set_out(self) -> None:
         self._env = simpy.Environment(initial_time=self._now_s)
         self._network = self._make_network(self._env, self._uses)
+        people = self._population
+        self._clock = Clock(
+            self._env,
+            self._network,
+            device_of=lambda flight: people.device(flight.client),
+            size_of=self._size_of,
+            failure=people.failure if people.may_fail else None,
+            streams=self._streams,
+            faults=self._faults,
+            numbers=self._phase_numbers,
+        )
 
     def _take_up(
         self, plain: Sequence[Mapping[str, Any]], network: Mapping[str, Any] | None
@@ -213,27 +222,24 @@ class Simulation:
         """Clients that were in flight go on from where they were."""
         if network is not None:
             self._network.restore(network)
-        transfers = {(t.client, t.direction): t for t in self._network.transfers}
-        for of, flight in self._recorded(plain):
+        transfers = {transfer.client: transfer for transfer in self._network.transfers}
+        for flight in self._recorded(plain):
             if flight.over:
                 self._await_merge(flight)
                 continue
-            if of["in_transfer"]:
-                way: Any = "down" if flight.phase == "download" else "up"
-                flight.transfer = transfers[flight.client, way]
+            if flight.running is not None and flight.running.ends_at_s is None:
+                flight.running.transfer = transfers[flight.client]
             self._send_off(flight)
 
-    def _recorded(
-        self, plain: Sequence[Mapping[str, Any]]
-    ) -> Iterator[tuple[Mapping[str, Any], Flight]]:
-        """A checkpoint's flights in the order in which they set out, with what it says of each."""
+    def _recorded(self, plain: Sequence[Mapping[str, Any]]) -> Iterator[Flight]:
+        """A checkpoint's flights, in the order in which they began what they do."""
         for of in sorted(plain, key=lambda of: int(of["order"])):
             round, client, _, turn = of["task"]
             contribution = self._workload.contribution(self._workload.task(round, client, turn))
             flight = Flight.of_plain(of, contribution.task, contribution)
             if flight.task.model_version == self._version:
                 flight.shared_loss = self._shared_loss
-            yield of, flight
+            yield flight
 
     def _await_merge(self, flight: Flight) -> None:
         """It had ended before the checkpoint, and nobody has merged it yet."""
@@ -360,9 +366,10 @@ class Simulation:
 
     def _cut_off(self) -> Story:
         """Nobody is waited for any longer."""
-        for client in list(self._in_flight):
-            self._stories[client].interrupt(CUT)
-        if self._in_flight:
+        late = list(self._in_flight.values())
+        for flight in late:
+            self._cut(flight, CUT)
+        if late:
             yield end_of_instant(self._env)
 
     def _take(self) -> list[Flight]:
@@ -397,36 +404,20 @@ class Simulation:
     def _send_off(self, flight: Flight) -> None:
         self._in_flight[flight.client] = flight
         self._population.busy.add(flight.client)
-        self._stories[flight.client] = self._env.process(self._story_of(flight))
-        if self._population.may_leave:
-            leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
-            if leaves_at_s < math.inf:
-                departure = self._env.process(self._leave(flight, leaves_at_s))
-                self._departures[flight.client] = departure
+        self._carry(flight)
 
-    def _story_of(self, flight: Flight) -> Story:
-        """The client's part."""
-        device = self._population.device(flight.client)
-        flight.handled = device.charges("handling", flight.task.model)
-        return participation(
-            self._env,
-            flight,
-            device,
-            self._network,
-            self._size_of,
-            self._landed,
-            fails=self._fails if self._population.may_fail else None,
-            faults=self._faults,
-            numbers=self._phase_numbers,
-        )
+    def _carry(self, flight: Flight) -> None:
+        """Let it be carried out."""
+        leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
+        self._clock.carry(flight, self._landed, leaves_at_s)
+
+    def _cut(self, flight: Flight, cause: str) -> None:
+        """It ends now; see `Clock.cut`."""
+        self._clock.cut(flight, cause)
 
     def _landed(self, flight: Flight) -> None:
         """A participation is over, this very moment."""
-        del self._stories[flight.client]
         del self._in_flight[flight.client]
-        departure = self._departures.pop(flight.client, None)
-        if departure is not None:
-            cancel(self._env, departure.target)
         if self._mode.filled:
             self._population.busy.discard(flight.client)
         self._ended.append(flight)
@@ -439,13 +430,6 @@ class Simulation:
         # who keeps clients in flight has another one to start; others need not look before
         if self._mode.filled or self._due():
             self._ring()
-
-    def _leave(self, flight: Flight, at_s: float) -> Story:
-        """The client goes away in the middle, unless it has ended by then."""
-        yield at(self._env, at_s)
-        yield end_of_instant(self._env)  # what arrives at this very instant has arrived
-        if self._in_flight.get(flight.client) is flight:
-            self._stories[flight.client].interrupt("dropped")
 
     def _ring(self, _: simpy.Event | None = None) -> None:
         """Wake the server, where it waits."""
@@ -483,18 +467,6 @@ class Simulation:
                 "available again"
             )
         return self._instant(back_at_s)
-
-    def _fails(self, flight: Flight, phase: str) -> bool:
-        if phase not in ("download", "upload"):
-            # local work is one phase, however many units it has
-            if any(work is not None for _, work in flight.steps()[flight.step :]):
-                return False
-            phase = "training"
-        chance = self._population.failure(flight.client, phase)
-        if not chance:
-            return False
-        draw = self._streams("failure", flight.client, flight.task.key, phase, flight.step)
-        return bool(draw.random() < chance)
 
     def _size_of(self, flight: Flight) -> float:
         with self._learning:  # whatever learning is pending for this size happens here
@@ -605,7 +577,7 @@ class Simulation:
     ) -> None:
         verdicts = [self._reward(flight, outcome, played) for flight in taken]
         if played.waits_for_all:
-            who = blame(taken, work, self._network)
+            who = blame(taken, work, self._network, resent=self._may_resend)
         else:
             who = blame_last(last, work, otherwise)
         with self._recording:

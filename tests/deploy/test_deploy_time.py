@@ -46,11 +46,10 @@ def test_phases_and_host_time_fill_the_time_from_start_to_landing(started_s, lat
         instants.append(at_s)
     sent, received, begun, sending, arrived, landed = instants
     landed = max(landed, started_s)
-    units = lay_out(
-        Instants(started_s, sent, received, begun, *within, sending, arrived, landed), "top-k"
-    )
-    assert all(unit.duration_s >= 0 for unit in units)
-    assert sum(unit.duration_s for unit in units) == pytest.approx(landed - started_s, abs=1e-9)
+    instants = Instants(started_s, sent, received, begun, *within, sending, arrived, landed)
+    legs = lay_out(instants, "top-k", 8.0, 2.0)
+    assert all(leg.duration_s >= 0 for leg in legs)
+    assert sum(leg.duration_s for leg in legs) == pytest.approx(landed - started_s, abs=1e-9)
 
 
 @pytest.mark.parametrize("times", [None, {}, {"received_s": "now"}, [1, 2]])

@@ -1,0 +1,291 @@
+"""The simulated world: participations on SimPy's clock, over one network, on simulated devices.
+
+What is modelled: the time of each step, one after another, and what interrupts it: failures at the
+end of a phase, clients that go away, devices that stand still, messages that are lost or doubled.
+What is ignored: overlap of steps within a client, reading of data, and the memory of the device.
+
+A client in flight is a `Flight` and one event on the clock, that of the step under way; what comes
+after what stands in `_begin` and `_finish` alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import simpy
+
+from simfed.device import Device
+from simfed.fleet.faults import Faults
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.method import Work
+from simfed.ground.seeding import Streams
+from simfed.ground.steps import DOWNLOAD, Do
+from simfed.net import Network
+from simfed.net.instants import at, cancel, end_of_instant
+from simfed.sim.flight import Flight, Leg, Running
+
+__all__ = ["CUT", "Clock"]
+
+CUT = "cut"
+"""Why a participation ends that nobody waits for any longer: it is dropped, but its client is
+there."""
+
+
+class Clock:
+    """Carries participations out on simulated devices over a simulated network."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        network: Network,
+        *,
+        device_of: Callable[[Flight], Device],
+        size_of: Callable[[Flight], float],
+        failure: Callable[[int, str], float] | None,
+        streams: Streams,
+        faults: Faults | None = None,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
+        """`device_of(flight)`: asked once for each unit of work. `size_of(flight)`: bytes of its
+        upload; asked when the upload starts. `failure(client, phase)`: the probability that a phase
+        fails at its end, so that nothing of it arrives; None: nothing ever does. `faults`: what
+        freezes devices and becomes of messages. `numbers` counts the beginnings of steps."""
+        self.env = env
+        self.network = network
+        self._device_of = device_of
+        self._size_of = size_of
+        self._failure = failure
+        self._streams = streams
+        self._faults = faults
+        self._messages = None if faults is None else faults.messages
+        self._numbers = itertools.count() if numbers is None else numbers
+
+    # ---- from outside ----------------------------------------------------------------------------
+
+    def carry(
+        self, flight: Flight, landed: Callable[[Flight], None], leaves_at_s: float = math.inf
+    ) -> None:
+        """Let a participation begin now, or go on from where its record stands. `landed(flight)` is
+        called when it is over. At `leaves_at_s` its client goes away, unless it has ended by
+        then: what arrives at that very instant has arrived."""
+        flight.landed = landed
+        device = self._device_of(flight)
+        flight.lay_steps(device.charges("handling", flight.task.model))
+        if flight.running is None:
+            self._begin(flight)
+        else:
+            self._resume(flight, flight.running)
+        if leaves_at_s < math.inf and not flight.over:
+            flight.departure = at(self.env, leaves_at_s)
+            flight.departure.callbacks.append(partial(self._depart, flight))
+
+    def cut(self, flight: Flight, cause: str) -> None:
+        """End a participation where it is: what it has spent so far stays spent. `cause`: `CUT`,
+        `dropped` (its client is gone) or `failed` (it stays)."""
+        flight.lose("dropped" if cause == CUT else cause)
+        flight.away = cause == "dropped"
+        running, flight.running = flight.running, None
+        if running is not None:
+            self._give_up(flight, running)
+        self._end(flight)
+
+    # ---- what comes after what -------------------------------------------------------------------
+
+    def _begin(self, flight: Flight) -> None:
+        """The next step of a flight; after the last one it is over."""
+        if flight.done == len(flight.steps):
+            self._end(flight)
+            return
+        step, now_s, order = flight.steps[flight.done], self.env.now, next(self._numbers)
+        flight.order = order
+        flight.running = running = Running(now_s, order)
+        if isinstance(step, Do):
+            running.work = leg = self._leg_of(flight, step, now_s)
+            running.ends_at_s = now_s + leg.duration_s
+            self._set_timer(flight, running, self.env.timeout(leg.duration_s))
+        else:
+            self._transmit(flight, running)
+
+    def _finish(self, flight: Flight) -> None:
+        """The step under way is over, and with it, it may be, the flight."""
+        flight.running = None
+        if self._failure is not None and self._fails(flight):
+            flight.lose("failed")
+        if flight.lost:
+            self._end(flight)
+        else:
+            flight.done += 1
+            self._begin(flight)
+
+    def _end(self, flight: Flight) -> None:
+        flight.end(self.env.now)
+        departure, flight.departure = flight.departure, None
+        cancel(self.env, departure)
+        landed, flight.landed = flight.landed, None
+        assert landed is not None
+        landed(flight)
+
+    def _resume(self, flight: Flight, running: Running) -> None:
+        """Take a step up that a checkpoint holds; a transfer is the network's already."""
+        if running.ends_at_s is not None:
+            self._set_timer(flight, running, at(self.env, running.ends_at_s))
+        else:
+            assert running.transfer is not None
+            running.transfer.done.callbacks.append(partial(self._arrive, flight, running))
+
+    def _set_timer(self, flight: Flight, running: Running, timer: simpy.Event) -> None:
+        running.timer = timer
+        timer.callbacks.append(partial(self._ring, flight, running))
+
+    def _ring(self, flight: Flight, running: Running, _: simpy.Event) -> None:
+        """A unit of work, or a pause, is over."""
+        running.timer = None
+        if running.work is not None:
+            flight.legs.append(running.work)
+            self._finish(flight)
+            return
+        messages = self._messages
+        assert messages is not None
+        self._note_pause(flight, running, messages.timeout_s)
+        flight.order = running.order = next(self._numbers)
+        if self._tries(flight) < messages.tries:
+            running.started_at_s, running.ends_at_s = self.env.now, None
+            self._transmit(flight, running)
+        else:
+            flight.lose("failed")
+            self._finish(flight)
+
+    def _depart(self, flight: Flight, _: simpy.Event) -> None:
+        flight.departure = departure = end_of_instant(self.env)
+        departure.callbacks.append(lambda _: self.cut(flight, "dropped"))
+
+    # ---- work ------------------------------------------------------------------------------------
+
+    def _leg_of(self, flight: Flight, step: Do, now_s: float) -> Leg:
+        """A unit of work that begins now, with the freezes of its device."""
+        work = step.work
+        frozen: tuple[tuple[float, float], ...] = ()
+        duration_s = seconds_of(work, self._device_of(flight), flight, now_s)
+        strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
+        if strikes is not None:
+            duration_s, within = strikes.stretch(now_s, duration_s)
+            frozen = tuple(within)
+        name, quantity = work.name or step.phase, work.quantity
+        return Leg(step.phase, name, duration_s, now_s, quantity, 0.0, 0, {}, frozen)
+
+    def _fails(self, flight: Flight) -> bool:
+        """Whether the step that is over has failed; local work is one phase, however many units it
+        has."""
+        if flight.lost:
+            return False
+        assert self._failure is not None
+        phase, number = self._phase(flight), flight.done + 1
+        if phase not in ("download", "upload"):
+            if any(isinstance(step, Do) for step in flight.steps[number:]):
+                return False
+            phase = "training"
+        chance = self._failure(flight.client, phase)
+        if not chance:
+            return False
+        draw = self._streams("failure", flight.client, flight.task.key, phase, number)
+        return bool(draw.random() < chance)
+
+    # ---- messages --------------------------------------------------------------------------------
+
+    def _transmit(self, flight: Flight, running: Running) -> None:
+        """Start a message on its way, once more or for the first time."""
+        down = flight.steps[flight.done] is DOWNLOAD
+        size_bytes = flight.task.downlink_bytes if down else self._size_of(flight)
+        weight = 1.0
+        if self._messages is not None:
+            # copies that leave at once are equal flows over one path: one of their weight and bytes
+            weight = float(self._fate(flight, self._tries(flight)).copies)
+            size_bytes *= weight
+        running.transfer = transfer = self.network.send(
+            flight.client, size_bytes, "down" if down else "up", weight=weight
+        )
+        transfer.done.callbacks.append(partial(self._arrive, flight, running))
+
+    def _arrive(self, flight: Flight, running: Running, done: simpy.Event) -> None:
+        """The last byte of a transmission is there."""
+        transfer, running.transfer = running.transfer, None
+        assert transfer is not None
+        phase = name = flight.steps[flight.done].phase
+        copies, lost = 1, False
+        if self._messages is not None:
+            copies, lost = self._fate(flight, self._tries(flight))
+            name = "lost" if lost else name if copies == 1 else "doubled"
+        moved_bytes, limited_s = transfer.size_bytes, transfer.limited_s
+        spent_s: Any = done.value
+        begun_s = running.started_at_s
+        flight.legs.append(Leg(phase, name, spent_s, begun_s, "", moved_bytes, copies, limited_s))
+        if not lost:
+            self._finish(flight)
+            return
+        assert self._messages is not None
+        running.started_at_s = now_s = self.env.now
+        running.ends_at_s = ends_at_s = now_s + self._messages.timeout_s
+        flight.order = running.order = next(self._numbers)
+        self._set_timer(flight, running, at(self.env, ends_at_s))
+
+    def _note_pause(self, flight: Flight, running: Running, spent_s: float) -> None:
+        leg = Leg(self._phase(flight), "timeout", spent_s, running.started_at_s)
+        flight.legs.append(leg)
+
+    def _fate(self, flight: Flight, nth: int) -> Any:
+        assert self._faults is not None
+        return self._faults.fate(flight.client, flight.task.key, self._phase(flight), nth)
+
+    def _tries(self, flight: Flight) -> int:
+        """How many transmissions of the present message are over."""
+        phase = self._phase(flight)
+        return sum(leg.phase == phase and not leg.pause for leg in flight.legs)
+
+    @staticmethod
+    def _phase(flight: Flight) -> str:
+        return flight.steps[flight.done].phase
+
+    def _give_up(self, flight: Flight, running: Running) -> None:
+        """A step ends before its time: note what it spent and moved until now."""
+        spent_s, phase = self.env.now - running.started_at_s, self._phase(flight)
+        if running.transfer is not None:
+            transfer = running.transfer
+            transfer.done.callbacks.clear()
+            copies = round(transfer.flow.weight)
+            name, moved_bytes = phase if copies == 1 else "doubled", transfer.cancel()
+            leg = Leg(phase, name, spent_s, running.started_at_s, "", moved_bytes, copies)
+            flight.legs.append(leg)
+            return
+        cancel(self.env, running.timer)
+        if running.work is None:
+            self._note_pause(flight, running, spent_s)
+        else:
+            flight.legs.append(running.work.cut(spent_s))
+
+
+def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) -> float:
+    """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
+    and by how many of that quantity came before it."""
+    try:
+        nominal_s = work.times * device.work_s(work)
+    except InputError:
+        if work not in flight.task.unpacking:
+            raise
+        return 0.0  # a warning of the run says so
+    nth = 0
+    for leg in flight.legs:
+        nth += leg.quantity == work.quantity
+    duration_s = device.duration_s(
+        nominal_s, start_at_s, round=flight.task.key, phase=work.quantity, nth=nth
+    )
+    # SimPy accepts a NaN delay without a word and never gets past it
+    if not 0 <= duration_s < math.inf:
+        raise RunFailed(
+            f"client {flight.client}, round {flight.task.round}: the device model gave "
+            f"{duration_s!r} seconds for {work.kind or work.quantity}"
+        )
+    return duration_s

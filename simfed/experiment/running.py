@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simfed.experiment.assembly import Parts, checked
 from simfed.experiment.interrupt import CtrlC
@@ -45,10 +45,12 @@ __all__ = [
     "RunResult",
     "carry_out",
     "clock_of",
+    "explained",
     "facts_at_start",
     "learning_of",
     "load_run",
     "loaded",
+    "loaded_as",
     "most_workers",
     "restore",
     "run",
@@ -181,10 +183,11 @@ def carry_out(
             directory.finish(recorder, manifest=facts_at_end, summary=summary)
             return open_run(directory.path)
         except BaseException as error:
-            explained = _explain(error, parts, directory, begun=resume or bool(recorder.rounds))
-            if explained is error:
+            any_round = resume or bool(recorder.rounds)
+            told = explained(error, parts.name, directory, begun=any_round)
+            if told is error:
                 raise
-            raise explained from None
+            raise told from None
 
 
 # ---- the steps of a run ------------------------------------------------------------------------
@@ -194,15 +197,31 @@ def loaded(
     scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any], source: str | Path | None
 ) -> tuple[Scenario, str | Path | None]:
     """The scenario and its file."""
-    if isinstance(scenario, Scenario):
-        return scenario, source
-    if isinstance(scenario, Mapping):
+    return loaded_as(Scenario, "scenario", scenario, source, validated, load_scenario)
+
+
+Read = TypeVar("Read")
+
+
+def loaded_as(
+    kind: type[Read],
+    name: str,
+    given: Read | str | os.PathLike[str] | Mapping[str, Any],
+    source: str | Path | None,
+    check: Callable[..., Read],
+    load: Callable[[Path], Read],
+) -> tuple[Read, str | Path | None]:
+    """What stands in a file of this kind, and the file: as it is, from a mapping (`check`), or read
+    (`load`). Raises: `InputError` for what is none of these."""
+    if isinstance(given, kind):
+        return given, source
+    if isinstance(given, Mapping):
         folder = Path(source).parent if source is not None else Path()
-        return validated(scenario, source=str(source or "scenario"), folder=folder), source
-    if not isinstance(scenario, (str, os.PathLike)):
-        raise InputError("a scenario, its file or a mapping", where="scenario", got=scenario)
-    path = Path(scenario)
-    return load_scenario(path), path if source is None else source
+        return check(given, source=str(source or name), folder=folder), source
+    if not isinstance(given, (str, os.PathLike)):
+        raise InputError(f"a {name}, its file or a mapping", where=name, got=given)
+    path = Path(given)
+    return load(path), path if source is None else source
 
 
 def _begin(
@@ -408,27 +427,34 @@ def _shown(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progr
     return progress or None
 
 
-def _explain(
-    error: BaseException, parts: Parts, directory: RunDirectory | None, *, begun: bool
+def explained(
+    error: BaseException,
+    name: str,
+    directory: RunDirectory | None,
+    *,
+    begun: bool,
+    resumable: bool = True,
 ) -> BaseException:
-    """The error to raise: what happened and what is kept of the run, which the folder says too.
+    """The error to raise: what happened and what is kept of the run `name`, which the folder says
+    too.
 
     `begun`: rounds were played. A run with nothing to go on from gives way to the one it was to
-    replace; one that never began leaves nothing.
+    replace; one that never began leaves nothing. `resumable`: checkpoints of it can be kept at all.
     """
     stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
-    kept = "nothing was kept" if begun else "no round was done and nothing was changed"
+    rest = "nothing was kept" if begun else "no round was done and nothing was changed"
     if directory is not None:
         reason = "stopped at once" if isinstance(error, KeyboardInterrupt) else str(error)
         in_vain = not begun and (stopped or isinstance(error, InputError))
-        kept = _leave(directory, "interrupted" if stopped else "failed",
-                      reason or type(error).__name__, in_vain=in_vain)  # fmt: skip
+        status = "interrupted" if stopped else "failed"
+        rest = _leave(directory, status, reason or type(error).__name__, in_vain=in_vain)
     if isinstance(error, InputError):
-        return error.within(parts.name)
+        return error.within(name)
     if isinstance(error, KeyboardInterrupt):
-        return Interrupted(f"stopped at once; {kept}")
+        rest = rest if resumable else "an app cannot be saved, so nothing was kept"
+        return Interrupted(f"stopped at once; {rest}")
     if isinstance(error, RunFailed) and directory is not None and "--resume" not in str(error):
-        return RunFailed(f"{error}; {kept}")
+        return RunFailed(f"{error}; {rest}") if resumable else error
     return error
 
 

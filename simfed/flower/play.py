@@ -31,7 +31,7 @@ from simfed.flower.exchanges import Exchanges
 from simfed.flower.grid import Nodes, Outgoing, PullReplies, Push, ServerClock, Sleep
 from simfed.flower.messages import Mail, unavailable
 from simfed.flower.work import Answer, Call
-from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed, as_raised
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.net import LinkUses, Network
@@ -131,7 +131,7 @@ class Play:
         try:
             self.env.run(until=serve)
         except Exception as error:
-            raise _as_raised(error) from None
+            raise as_raised(error) from None
 
     def _serve(
         self, app: Callable[[], object], aside: Aside, clock: ServerClock, charge: Charge
@@ -473,14 +473,6 @@ def _no_time(computing: Computing, kind: str, why: str) -> InputError | RunFaile
         f"{computing.kind} computing cannot tell how long it takes; "
         "`computing: {kind: declared, seconds: …}` or `computing: measured` can"
     )
-
-
-def _as_raised(error: Exception) -> Exception:
-    """The error that a process raised: SimPy raises a copy in each process that waits for it, made
-    from its arguments alone."""
-    while type(error.__cause__) is type(error) and error.__cause__.args == error.args:
-        error = error.__cause__
-    return error
 
 
 class _Node:

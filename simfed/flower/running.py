@@ -16,10 +16,16 @@ import yaml
 
 from simfed.experiment.assembly import Parts, checked_world
 from simfed.experiment.interrupt import CtrlC
-from simfed.experiment.running import RunResult, run_in_memory, self_contained
+from simfed.experiment.running import (
+    RunResult,
+    explained,
+    loaded_as,
+    run_in_memory,
+    self_contained,
+)
 from simfed.flower.versions import flower_version
 from simfed.ground.cores import most_processes
-from simfed.ground.errors import InputError, Interrupted, RunFailed
+from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.ground.units import format_duration
 from simfed.record.digest import folder_digest
@@ -117,7 +123,8 @@ def run(
                 return open_run(directory.path)
             return run_in_memory(recorder, manifest, summary, dump_fleet(fleet))
         except BaseException as error:
-            raise _explain(error, directory, parts) from None
+            begun = not isinstance(error, InputError)
+            raise explained(error, parts.name, directory, begun=begun, resumable=False) from None
 
 
 def run_folder(
@@ -200,15 +207,7 @@ def _print_now_and_then(every_wall_s: float = 10.0) -> Progress:
 
 def _load_fleet(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str | Path | None]:
     """The fleet and its file."""
-    if isinstance(fleet, FleetFile):
-        return fleet, source
-    if isinstance(fleet, Mapping):
-        folder = Path(source).parent if source is not None else Path()
-        return fleet_of(fleet, source=str(source or "fleet"), folder=folder), source
-    if not isinstance(fleet, (str, os.PathLike)):
-        raise InputError("a fleet, its file or a mapping", where="fleet", got=fleet)
-    path = Path(fleet)
-    return load_fleet(path), path if source is None else source
+    return loaded_as(FleetFile, "fleet", fleet, source, fleet_of, load_fleet)
 
 
 def _play(
@@ -293,24 +292,6 @@ def _play(
         for sentence in sorted(exchanges.warnings):
             play.warn(sentence)
     return play
-
-
-def _explain(error: BaseException, directory: RunDirectory | None, parts: Parts) -> BaseException:
-    """The error for the user; the run's directory is stopped or abandoned."""
-    explained = error
-    if isinstance(error, InputError):
-        explained = error.within(parts.name)
-    elif isinstance(error, KeyboardInterrupt):
-        explained = Interrupted("stopped at once; an app cannot be saved, so nothing was kept")
-    if directory is None:
-        return explained
-    if directory.replaces or isinstance(error, InputError):
-        directory.abandon()
-        return explained
-    with contextlib.suppress(OSError):
-        status = "interrupted" if isinstance(explained, Interrupted) else "failed"
-        directory.stop(status, str(explained) or type(explained).__name__)
-    return explained
 
 
 @contextlib.contextmanager

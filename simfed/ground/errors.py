@@ -19,6 +19,7 @@ __all__ = [
     "Interrupted",
     "RunFailed",
     "SimfedError",
+    "as_raised",
     "closest",
     "did_you_mean",
     "listed",
@@ -122,6 +123,14 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str | None:
     """
     near = closest(name, choices)
     return f"did you mean {near!r}?" if near else None
+
+
+def as_raised(error: Exception) -> Exception:
+    """The error that a process raised: SimPy raises a copy in each process that waits for it, made
+    from its arguments alone."""
+    while type(error.__cause__) is type(error) and error.__cause__.args == error.args:
+        error = error.__cause__
+    return error
 
 
 def closest(name: str, choices: Iterable[str]) -> str | None:

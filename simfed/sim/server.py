@@ -24,7 +24,7 @@ from simfed.device import Device
 from simfed.fleet.faults import Faults
 from simfed.fleet.tasks import pull_for
 from simfed.ground.contract import Outcome, Workload, mean_over_clients
-from simfed.ground.errors import Interrupted, RunFailed
+from simfed.ground.errors import Interrupted, RunFailed, as_raised
 from simfed.ground.seeding import Streams
 from simfed.net import LinkUses, Network
 from simfed.net.instants import at, cancel, end_of_instant
@@ -147,7 +147,7 @@ class Simulation:
             with self._total, _fewer_collections(at_once):
                 self._env.run(until=self._env.process(self._serve()))
         except Exception as error:
-            raise _as_raised(error) from None
+            raise as_raised(error) from None
 
     def lose(self, client: int, outcome: str = "dropped") -> None:
         """This client's participation ends now and nothing of it is merged: `dropped` (the
@@ -648,13 +648,6 @@ def _fewer_collections(cohort_size: int) -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-def _as_raised(error: Exception) -> Exception:
-    """The error that a process raised: SimPy raises a copy of it, made from its arguments alone."""
-    cause = error.__cause__
-    copied = type(cause) is type(error) and cause.args == error.args
-    return cause if copied and isinstance(cause, Exception) else error
 
 
 def _policy_rows(round: int, client: int, policy: Policy) -> Iterable[PolicyValue]:

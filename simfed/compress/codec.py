@@ -84,6 +84,17 @@ class Memory(NamedTuple):
     """NumPy, on the host, whatever the update is."""
 
 
+class Play(NamedTuple):
+    """What `Codec.encode` is called with."""
+
+    update: Vector
+    state: State
+    rng: np.random.Generator | None
+    k: int
+    layout: Layout | None
+    consume: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
     """What one client sends in one round, and what is needed to take it back."""
@@ -242,7 +253,6 @@ class Codec(ABC):
 
     # ---- what it does ----------------------------------------------------------------------------
 
-    @abstractmethod
     def encode(
         self,
         update: Vector,
@@ -262,6 +272,11 @@ class Codec(ABC):
         Raises: `InputError`, for a NaN or an infinity (random and dense selections of plain values
         do not look), for what does not fit; the caller knows which client and round it was.
         """
+        return self._play(Play(update, state, rng, k, layout, consume))
+
+    def _play(self, play: Play) -> tuple[Payload, State]:
+        """`encode`, for codecs that do not bring one of their own."""
+        raise NotImplementedError
 
     @abstractmethod
     def blocks(self, payload: Payload) -> Iterator[Block]:
@@ -382,41 +397,34 @@ class Chain(Codec):
     def draws(self) -> bool:
         return self.values is not None or type(self.selection) not in (TopK, Dense)
 
-    def encode(
-        self,
-        update: Vector,
-        state: State = None,
-        rng: np.random.Generator | None = None,
-        k: int = 1,
-        *,
-        layout: Layout | None = None,
-        consume: bool = False,
-    ) -> tuple[Payload, State]:
+    def _play(self, play: Play) -> tuple[Payload, State]:
         indices: Vector | None
         values: Vector | None
         if self.values is not None and self.keeps_all:
-            indices, values, seed, after = None, None, None, state
-            symbols = self.values.quantise(flat(update), rng, _fitting(layout, len(update)))
+            indices, values, seed, after = None, None, None, play.state
+            symbols = self.values.quantise(
+                flat(play.update), play.rng, _fitting(play.layout, len(play.update))
+            )
         else:
-            indices, after, seed = self._select(update, state, rng, k)
-            values, symbols = taken(update, indices), None
+            indices, after, seed = self._select(play.update, play.state, play.rng, play.k)
+            values, symbols = taken(play.update, indices), None
             if self.values is not None:
-                host = not is_tensor(update) or update.device.type == "cpu"
+                host = not is_tensor(play.update) or play.update.device.type == "cpu"
                 if seed is not None and host:  # top-k has looked already
-                    refuse_non_finite(flat(update))
-                symbols = self.values.quantise(flat(values), rng, None)
+                    refuse_non_finite(flat(play.update))
+                symbols = self.values.quantise(flat(values), play.rng, None)
                 values = like(_assembled(self.values, symbols, len(values)), values)
         payload = Payload(
             self.label,
-            len(update),
+            len(play.update),
             indices,
             values,
             after,
-            state,
+            play.state,
             seed,
             symbols,
-            layout,
-            device_of(update),
+            play.layout,
+            device_of(play.update),
         )
         return payload, after
 

@@ -16,12 +16,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.compress.codec import Codec, Feedback, Layout, Memory, Payload
+from simfed.compress.codec import Codec, Feedback, Layout, Memory, Payload, Play
 from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES, code_in_use
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
-from simfed.compress.vectors import Block, Floats, Vector, device_of, flat, pieces
+from simfed.compress.vectors import Block, Floats, device_of, flat, pieces
 from simfed.ground.errors import InputError
 
 __all__ = ["SVD", "PowerSGD"]
@@ -155,25 +155,18 @@ class PowerSGD(_LowRank):
     def __post_init__(self) -> None:
         check_whole("rank", self.rank, 1, 2**31)
 
-    def encode(
-        self,
-        update: Vector,
-        state: State = None,
-        rng: np.random.Generator | None = None,
-        k: int = 1,
-        *,
-        layout: Layout | None = None,
-        consume: bool = False,
-    ) -> tuple[Payload, State]:
-        vector = flat(update)
-        shapes = self._shapes(len(vector), layout)
+    def _play(self, play: Play) -> tuple[Payload, State]:
+        vector = flat(play.update)
+        shapes = self._shapes(len(vector), play.layout)
         symbols, arrays = [], {}
-        for i, (stretch, shape) in enumerate(zip(pieces(len(vector), layout), shapes, strict=True)):
+        for i, (stretch, shape) in enumerate(
+            zip(pieces(len(vector), play.layout), shapes, strict=True)
+        ):
             if not self._rank(shape):
                 refuse_non_finite(vector[stretch])
                 symbols.append(Factors(vector[stretch].copy(), None))
                 continue
-            right = self._right(state, f"right{i}", shape, rng)
+            right = self._right(play.state, f"right{i}", shape, play.rng)
             left, right_after = _power_step(vector[stretch].reshape(shape), right)
             arrays[f"right{i}"] = right_after
             symbols.append(Factors(left, right_after))
@@ -184,10 +177,10 @@ class PowerSGD(_LowRank):
             None,
             None,
             after,
-            state,
+            play.state,
             symbols=symbols,
-            layout=layout,
-            device=device_of(update),
+            layout=play.layout,
+            device=device_of(play.update),
         )
         return payload, after
 
@@ -236,34 +229,25 @@ class SVD(_LowRank):
             if self.energy > 1:
                 raise InputError("a share above 0, at most 1", where="energy", got=self.energy)
 
-    def encode(
-        self,
-        update: Vector,
-        state: State = None,
-        rng: np.random.Generator | None = None,
-        k: int = 1,
-        *,
-        layout: Layout | None = None,
-        consume: bool = False,
-    ) -> tuple[Payload, State]:
-        vector = flat(update)
-        shapes = self._shapes(len(vector), layout)
+    def _play(self, play: Play) -> tuple[Payload, State]:
+        vector = flat(play.update)
+        shapes = self._shapes(len(vector), play.layout)
         symbols = [
             self._factors(vector[stretch], shape)
-            for stretch, shape in zip(pieces(len(vector), layout), shapes, strict=True)
+            for stretch, shape in zip(pieces(len(vector), play.layout), shapes, strict=True)
         ]
         payload = Payload(
             self.label,
             len(vector),
             None,
             None,
-            state,
-            state,
+            play.state,
+            play.state,
             symbols=symbols,
-            layout=layout,
-            device=device_of(update),
+            layout=play.layout,
+            device=device_of(play.update),
         )
-        return payload, state
+        return payload, play.state
 
     def _factors(self, values: Matrix, shape: tuple[int, int]) -> Factors:
         refuse_non_finite(values)

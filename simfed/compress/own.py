@@ -15,7 +15,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from simfed.compress.codec import Codec, Feedback, Layout, Memory, Payload, Symbols, codec_from_spec
+from simfed.compress.codec import (
+    Codec,
+    Feedback,
+    Layout,
+    Memory,
+    Payload,
+    Play,
+    Symbols,
+    codec_from_spec,
+)
 from simfed.compress.compressors import State
 from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
 from simfed.compress.options import check_number, check_whole
@@ -134,18 +143,11 @@ class DGC(_Counted):
             check_number("clip", self.clip, above=0)
         check_whole("warmup", self.warmup, 0, 2**31)
 
-    def encode(
-        self,
-        update: Vector,
-        state: State = None,
-        rng: np.random.Generator | None = None,
-        k: int = 1,
-        *,
-        layout: Layout | None = None,
-        consume: bool = False,
-    ) -> tuple[Payload, State]:
-        gradient = flat(update)
-        plays, (momentum, total) = _recall(state, ("momentum", "total"), len(gradient), consume)
+    def _play(self, play: Play) -> tuple[Payload, State]:
+        gradient = flat(play.update)
+        plays, (momentum, total) = _recall(
+            play.state, ("momentum", "total"), len(gradient), play.consume
+        )
         plays = plays or 0
         factor = self._clipping(gradient)
         for stretch in chunks(len(gradient)):
@@ -153,7 +155,7 @@ class DGC(_Counted):
             velocity *= np.float32(self.momentum)
             velocity += g if factor == 1 else g * np.float32(factor)
             total[stretch] += velocity
-        indices = top_k_indices(total, self._count(len(gradient), k, plays))
+        indices = top_k_indices(total, self._count(len(gradient), play.k, plays))
         velocities, values = momentum[indices], total[indices]
         momentum[indices] = 0
         total[indices] = 0
@@ -161,8 +163,8 @@ class DGC(_Counted):
         payload = Payload(
             self.label,
             len(gradient),
-            indices_beside(indices, update),
-            on_device(values, device_of(update)),
+            indices_beside(indices, play.update),
+            on_device(values, device_of(play.update)),
             after,
             plays,
             kept=velocities,
@@ -233,20 +235,11 @@ class AdaComp(_Counted):
         check_whole("bin", self.bin, 1, 2**31)
         check_whole("conv_bin", self.conv_bin, 1, 2**31)
 
-    def encode(
-        self,
-        update: Vector,
-        state: State = None,
-        rng: np.random.Generator | None = None,
-        k: int = 1,
-        *,
-        layout: Layout | None = None,
-        consume: bool = False,
-    ) -> tuple[Payload, State]:
-        gradient = flat(update)
-        _, (error,) = _recall(state, ("error",), len(gradient), consume)
+    def _play(self, play: Play) -> tuple[Payload, State]:
+        gradient = flat(play.update)
+        _, (error,) = _recall(play.state, ("error",), len(gradient), play.consume)
         chosen, scales = [], []
-        for layer, size in self._layers(len(gradient), layout):
+        for layer, size in self._layers(len(gradient), play.layout):
             indices, scale = _over_the_bins(error[layer], gradient[layer], size)
             chosen.append(indices + layer.start)
             scales.append(scale)
@@ -255,17 +248,17 @@ class AdaComp(_Counted):
             indices = np.zeros(1, np.int64)
         errors = error.take(indices)
         symbols = np.array(scales, np.float32), errors >= 0
-        values = self._values(symbols, indices, len(gradient), layout)
+        values = self._values(symbols, indices, len(gradient), play.layout)
         error[indices] = errors - values
         after = Memory(None, {"error": error})
         payload = Payload(
             self.label,
             len(gradient),
-            indices_beside(indices, update),
-            on_device(values, device_of(update)),
+            indices_beside(indices, play.update),
+            on_device(values, device_of(play.update)),
             after,
             symbols=symbols,
-            layout=layout,
+            layout=play.layout,
             kept=errors,
         )
         return payload, after
@@ -398,20 +391,13 @@ class EF21(_Around):
     def __post_init__(self) -> None:
         self._check_inner()
 
-    def encode(
-        self,
-        update: Vector,
-        state: State = None,
-        rng: np.random.Generator | None = None,
-        k: int = 1,
-        *,
-        layout: Layout | None = None,
-        consume: bool = False,
-    ) -> tuple[Payload, State]:
-        gradient = flat(update)
-        before, (estimate,) = _recall(state, ("estimate",), len(gradient), consume)
-        sent, _ = self._sender.encode(gradient - estimate, before, rng, k, layout=layout)
-        payload = self._received(sent, estimate, device_of(update))
+    def _play(self, play: Play) -> tuple[Payload, State]:
+        gradient = flat(play.update)
+        before, (estimate,) = _recall(play.state, ("estimate",), len(gradient), play.consume)
+        sent, _ = self._sender.encode(
+            gradient - estimate, before, play.rng, play.k, layout=play.layout
+        )
+        payload = self._received(sent, estimate, device_of(play.update))
         return payload, payload.state
 
     def from_bytes(
@@ -502,22 +488,13 @@ class DetachedEF(_Around):
         moved: Floats = np.float32(self.weight) * state.arrays["error"]
         return moved
 
-    def encode(
-        self,
-        update: Vector,
-        state: State = None,
-        rng: np.random.Generator | None = None,
-        k: int = 1,
-        *,
-        layout: Layout | None = None,
-        consume: bool = False,
-    ) -> tuple[Payload, State]:
-        gradient = flat(update)
+    def _play(self, play: Play) -> tuple[Payload, State]:
+        gradient = flat(play.update)
         refuse_non_finite(gradient)
-        before, (error,) = _recall(state, ("error",), len(gradient), consume)
+        before, (error,) = _recall(play.state, ("error",), len(gradient), play.consume)
         error += gradient
         sender = self._sender
-        sent, after = sender.encode(error, before, rng, k, layout=layout)
+        sent, after = sender.encode(error, before, play.rng, play.k, layout=play.layout)
         if sent.indices is None:
             kept = error.copy()
             for stretch, values in sender.blocks(sent):
@@ -526,7 +503,7 @@ class DetachedEF(_Around):
             kept = error[sent.indices]
             error[sent.indices] -= sent.values
         memory = Memory(after, {"error": error})
-        return self._received(sent, memory, kept, update), memory
+        return self._received(sent, memory, kept, play.update), memory
 
     def from_bytes(
         self,

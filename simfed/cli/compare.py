@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.calibrate import share_of
-from simfed.ground.errors import BrokenInvariant
+from simfed.ground.errors import BrokenInvariant, InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,8 +17,12 @@ __all__ = ["compare"]
 
 
 def compare(
-    simulated: Annotated[Path, typer.Argument(metavar="SIMULATED", help="Run directory.")],
-    real: Annotated[Path, typer.Argument(metavar="REAL", help="Run directory, `deployed`.")],
+    simulated: Annotated[
+        Path, typer.Argument(metavar="SIMULATED", help="Run directory, or a folder of them.")
+    ],
+    real: Annotated[
+        Path, typer.Argument(metavar="REAL", help="Run directory, `deployed`, or a folder.")
+    ],
     bound: Annotated[
         str | None,
         typer.Option(
@@ -29,11 +33,20 @@ def compare(
         Path | None, typer.Option(help="Page (HTML) with both Gantts on one axis.")
     ] = None,
 ) -> None:
-    """How far a simulation is from reality: per phase, client and round, and why."""
+    """How far a simulation is from reality: per phase, client and round, and why.
+
+    Of two folders with a folder per configuration, whether their orders are the same.
+    """
     from simfed.deploy.fidelity import fidelity
     from simfed.record.read import open_run
 
     most = None if bound is None else share_of(bound, "--bound")
+    if _has_runs(simulated) and _has_runs(real):
+        if most is not None or out is not None:
+            option = "--bound" if most is not None else "--out"
+            raise InputError(where=option, problem="of two runs alone, not of folders of them")
+        _compare_orders(simulated, real)
+        return
     ours, theirs = open_run(simulated), open_run(real)
     found = fidelity(ours, theirs)
     _print(found.phases, found.clients)
@@ -45,6 +58,26 @@ def compare(
         print(write_fidelity(found, ours, theirs, out))
     if most is not None and (beyond := found.beyond(most)):
         raise BrokenInvariant("\n".join(f"{simulated}: {sentence}" for sentence in beyond))
+
+
+def _has_runs(folder: Path) -> bool:
+    """Whether run directories lie in the folder, itself none."""
+    if not folder.is_dir() or (folder / "manifest.json").is_file():
+        return False
+    return any(folder.glob("*/manifest.json")) or any(folder.glob("*/*/manifest.json"))
+
+
+def _compare_orders(simulated: Path, real: Path) -> None:
+    from simfed.study.orders import compare_orders, read_configurations
+
+    try:
+        orders = compare_orders(read_configurations(simulated), read_configurations(real))
+    except InputError as error:
+        raise error if error.where else error.within(f"{simulated} and {real}") from None
+    print(orders.table.to_string(index=False, float_format=lambda number: f"{number:.4g}"))
+    print()
+    for sentence in orders.sentences():
+        print(sentence)
 
 
 def _print(*frames: pd.DataFrame) -> None:

@@ -2,15 +2,28 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import validation_page
+from grid5000_runs import (
+    Seconds,
+    Watts,
+    fit_seconds,
+    fit_watts,
+    play_rounds,
+    show,
+    write_profile,
+    write_round_log,
+)
 from ledger import FITTED, HERE, PAGE, median_error, read_rows
 from openfl_bandwidth import ROUNDS, Costs, predict_s
 from safa_rounds import Task, average_rounds, read_speeds
+from scipy import stats
 from staleness_theory import exponential_factors, mean_staleness
 from validation_page import SOURCES, page_text
 
 import simfed
+from simfed.calibrate.twin_log import read_log
 from simfed.ground.errors import InputError
 
 
@@ -39,6 +52,44 @@ def test_what_the_sources_are_held_to():
     assert sum(row.covered for row in read_rows("staleness")) >= 22  # of 24, at 95 %
     held_out = [row for row in read_rows("openfl") if row.use != FITTED]
     assert median_error(held_out) < 0.07
+
+
+def test_what_grid5000_is_held_to():
+    held_out = [row for row in read_rows("grid5000") if row.use != FITTED]
+    makespans, joules, medians, means = (
+        [row for row in held_out if row.quantity.startswith(what)]
+        for what in ("makespan", "joules", "median round", "mean round")
+    )
+    assert [len(rows) for rows in (makespans, joules, medians, means)] == [55, 48, 60, 60]
+    assert median_error(makespans) <= 0.01
+    assert median_error(joules) <= 0.05
+    assert median_error(medians) <= 0.02
+    low, high = stats.binomtest(sum(row.covered for row in means), len(means)).proportion_ci()
+    assert low <= 0.9 <= high
+
+
+def test_seconds_and_watts_are_those_that_two_runs_were_made_of(tmp_path):
+    seconds, watts = Seconds(7.5, 17.5), Watts(20.0, 5.0)
+    assert fit_seconds(17.5 + 7.5, 17.5 + 5 * 7.5) == seconds
+    profile = write_profile(seconds, watts, tmp_path / "xavier.yaml")
+    runs = [play_rounds(seconds, epochs, 4, profile) for epochs in (1, 3, 5)]
+    ends_s = [run.rounds["finished_at_s"].iloc[-1] for run in runs]
+    assert ends_s == pytest.approx([4 * (17.5 + epochs * 7.5) for epochs in (1, 3, 5)])
+    joules = [run.participations["energy_j"].sum() / 4 / 10 for run in runs]
+    assert fit_watts(seconds, joules[0], joules[2]) == pytest.approx(watts)
+    assert joules[1] == pytest.approx(3 * 7.5 * 20 + 17.5 * 5)
+
+
+def test_logged_rounds_are_a_log_for_twins(tmp_path):
+    rows = read_log(write_round_log(np.array([3.0, 2.0, 2.5]), tmp_path / "log.csv"))
+    assert [row.duration_s for row in rows] == [3.0, 2.0, 2.5]
+    assert {(row.client, row.phase) for row in rows} == {("", "round")}
+
+
+def test_a_folder_without_the_sources_history_is_refused(tmp_path):
+    for folder in (None, tmp_path):
+        with pytest.raises(InputError, match="clone of tuananhngh/FL-G5K-EnergyConsumption"):
+            show(folder, "HEAD", "analysis/experiments.json")
 
 
 def test_envoys_share_one_line():

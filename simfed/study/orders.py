@@ -1,0 +1,153 @@
+"""Whether simulations put configurations in the order that reality puts them in.
+
+What a user decides is an order: which configuration is sooner. Each has one or more measurements
+on either side, repetitions of a run or the rounds of a single one. Kendall's τ-b says how alike the
+two orders of means are (1: the same, −1: reversed). Its interval redraws every configuration's
+measurements on both sides: it is what their scatter leaves open, not what other configurations
+would give. Reality *separates* two configurations where Welch's t test does, by Holm's rule over
+all pairs at 5 %.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from simfed.ground.errors import InputError, listed
+from simfed.ground.seeding import Streams
+from simfed.record.read import open_run
+from simfed.study.statistics import holm
+
+__all__ = ["Orders", "compare_orders", "read_configurations"]
+
+Array = NDArray[np.float64]
+
+_LEAST = 3
+_REDRAWN = 2000
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Two orders of the same configurations."""
+
+    table: pd.DataFrame
+    """`configuration, simulated_s, real_s, simulated_rank, real_rank`, by the real order."""
+    tau: float
+    low: float
+    high: float
+    """95 % interval of τ."""
+    separated: int
+    """Pairs that reality separates."""
+    swapped: tuple[tuple[str, str], ...]
+    """Of these, the pairs that the simulation does not put in reality's order, the one that is
+    really sooner first."""
+
+    def sentences(self) -> list[str]:
+        """The verdict in words."""
+        n = len(self.table)
+        order = f"Kendall's τ {self.tau:.2f} (95 %: {self.low:.2f} to {self.high:.2f})"
+        right = self.separated - len(self.swapped)
+        verdict = [
+            f"{n} configurations: {order}",
+            f"reality separates {self.separated} of {n * (n - 1) // 2} pairs; "
+            f"{right} of them are in order",
+        ]
+        return verdict + [f"not in order: {a} is sooner than {b}" for a, b in self.swapped]
+
+
+def compare_orders(
+    simulated: Mapping[str, Sequence[float]], real: Mapping[str, Sequence[float]]
+) -> Orders:
+    """Hold the order of simulated seconds against that of real ones.
+
+    simulated, real: configuration → its measurements in seconds. Those of both sides count.
+    Raises: `InputError` where fewer than three are on both sides.
+
+    >>> real = {"a": [1.0, 1.1, 0.9], "b": [2.0, 2.1, 1.9], "c": [3.0, 3.1, 2.9]}
+    >>> orders = compare_orders({"a": [1.0], "b": [4.0], "c": [3.0]}, real)
+    >>> round(orders.tau, 2), orders.separated, orders.swapped
+    (0.33, 3, (('b', 'c'),))
+    """
+    names = [name for name in real if name in simulated]
+    if len(names) < _LEAST:
+        raise InputError(
+            f"{_LEAST} configurations or more with the same names on both sides",
+            got=listed(names) if names else "none",
+        )
+    sides = [[np.asarray(side[name], dtype=float) for name in names] for side in (simulated, real)]
+    means = [np.array([values.mean() for values in side]) for side in sides]
+    rng = Streams(0)("orders")
+    redrawn = [
+        np.stack([rng.choice(values, (_REDRAWN, len(values))).mean(axis=1) for values in side], 1)
+        for side in sides
+    ]
+    low, high = np.quantile(_taus(*redrawn), [0.025, 0.975])
+    separated = _separated_pairs(sides[1])
+    ordered = [(a, b) if means[1][a] < means[1][b] else (b, a) for a, b in separated]
+    swapped = tuple((names[a], names[b]) for a, b in ordered if not means[0][a] < means[0][b])
+    table = pd.DataFrame({
+        "configuration": names, "simulated_s": means[0], "real_s": means[1],
+        "simulated_rank": stats.rankdata(means[0]), "real_rank": stats.rankdata(means[1]),
+    })  # fmt: skip
+    table = table.sort_values("real_s", ignore_index=True)
+    tau = float(_taus(*(side[None, :] for side in means))[0])
+    return Orders(table, tau, float(low), float(high), len(separated), swapped)
+
+
+def read_configurations(folder: Path) -> dict[str, list[float]]:
+    """Configuration → measurements, of a folder with a folder per configuration.
+
+    Each is a run directory, whose rounds' lengths count but the first one's, or a folder of run
+    directories, repetitions, whose median rounds count. Raises: `InputError` where one is neither.
+    """
+    configurations: dict[str, list[float]] = {}
+    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
+        if _is_run(inner):
+            lengths_s = open_run(inner).rounds["duration_s"]
+            configurations[inner.name] = list(
+                lengths_s.iloc[1:] if len(lengths_s) > 1 else lengths_s
+            )
+            continue
+        runs = sorted(path for path in inner.iterdir() if path.is_dir() and _is_run(path))
+        if not runs:
+            problem = "neither a run directory nor a folder of them"
+            raise InputError("a run per configuration", where=str(inner), problem=problem)
+        configurations[inner.name] = [
+            float(open_run(run).rounds["duration_s"].median()) for run in runs
+        ]
+    return configurations
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "manifest.json").is_file()
+
+
+def _taus(simulated: Array, real: Array) -> Array:
+    """Kendall's τ-b of each pair of rows; 0 where a row is all ties."""
+    first, second = np.triu_indices(simulated.shape[1], 1)
+    signs = [np.sign(side[:, first] - side[:, second]) for side in (simulated, real)]
+    untied = np.prod([(sign**2).sum(axis=1) for sign in signs], axis=0)
+    return np.asarray((signs[0] * signs[1]).sum(axis=1) / np.sqrt(np.maximum(untied, 1.0)))
+
+
+def _separated_pairs(real: Sequence[Array]) -> list[tuple[int, int]]:
+    """Pairs of configurations whose real means differ."""
+    pairs = list(itertools.combinations(range(len(real)), 2))
+    p_values = [_welch(real[a], real[b]) for a, b in pairs]
+    return list(itertools.compress(pairs, holm(p_values)))
+
+
+def _welch(a: Array, b: Array) -> float:
+    """The p value of Welch's t test; 1 where a side was measured once only."""
+    if min(len(a), len(b)) < 2:
+        return 1.0
+    if a.std() == b.std() == 0:
+        return float(a.mean() == b.mean())
+    return float(stats.ttest_ind(a, b, equal_var=False).pvalue)

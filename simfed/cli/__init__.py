@@ -32,13 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    _print_what_the_terminal_can()
+    _replace_unprintable()
     try:
         from simfed.cli.app import app  # takes a moment, in which Ctrl-C may come
 
         code = app(arguments, standalone_mode=False, prog_name="simfed")
         sys.stdout.flush()
-        return _said(code) if isinstance(code, int) else 0
+        return _report_interruption(code) if isinstance(code, int) else 0
     except BrokenPipeError:
         # the reader of a pipe went away (`simfed list models | head -1`): nothing to tell anybody
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SimfedError as error:
         if debug:
             raise
-        _complain(error, overridden=any(a.startswith(_OVERRIDES) for a in arguments))
+        _print_error(error, overridden=any(a.startswith(_OVERRIDES) for a in arguments))
         return error.exit_code
     except KeyboardInterrupt:
         if debug:
@@ -56,20 +56,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if debug:
             raise
-        print(f"simfed: {_of_the_system(error)}", file=sys.stderr)
+        place = f"{error.filename}: " if error.filename else ""
+        reason = f"{place}{error.strerror or error}"
+        print(f"simfed: {reason}; what was written before is kept", file=sys.stderr)
         return 1
     except Exception as error:
         return _usage_or_bug(error, debug)
 
 
-def _print_what_the_terminal_can() -> None:
+def _replace_unprintable() -> None:
     """A character that the terminal's encoding lacks becomes a question mark, not an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def _complain(error: SimfedError, *, overridden: bool) -> None:
+def _print_error(error: SimfedError, *, overridden: bool) -> None:
     sentences = error.errors if isinstance(error, InputErrors) else [error]
     for sentence in sentences:
         if isinstance(sentence, InputError):
@@ -79,11 +81,6 @@ def _complain(error: SimfedError, *, overridden: bool) -> None:
         print(f"simfed: {sentence}", file=sys.stderr)
 
 
-def _of_the_system(error: OSError) -> str:
-    place = f"{error.filename}: " if error.filename else ""
-    return f"{place}{error.strerror or error}; what was written before is kept"
-
-
 def _usage_or_bug(error: Exception, debug: bool) -> int:
     # click's errors, known by what they can do: typer may bring a click of its own
     show = getattr(error, "show", None)
@@ -91,18 +88,18 @@ def _usage_or_bug(error: Exception, debug: bool) -> int:
         show()
         return 2
     if type(error).__name__ in ("Exit", "Abort"):
-        return _said(int(getattr(error, "exit_code", 130)))
+        return _report_interruption(int(getattr(error, "exit_code", 130)))
     from simfed.ground.registry import blame_part
 
-    said = None if debug else blame_part(error)
-    if said is None:
+    sentence = None if debug else blame_part(error)
+    if sentence is None:
         raise error
-    print(f"simfed: {said}", file=sys.stderr)
+    print(f"simfed: {sentence}", file=sys.stderr)
     return 1
 
 
-def _said(code: int) -> int:
-    """Typer turns Ctrl-C into an exit code and no word."""
+def _report_interruption(code: int) -> int:
+    """Print that Ctrl-C was pressed, which Typer turns into an exit code alone; the code."""
     if code == 130:
         print("simfed: interrupted", file=sys.stderr)
     return code

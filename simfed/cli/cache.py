@@ -22,8 +22,8 @@ def list_() -> None:
     from simfed.replay import TrajectoryStore
 
     store = TrajectoryStore()
-    kept = store.kept()
-    for one in kept:
+    trajectories = store.kept()
+    for one in trajectories:
         setup = one.about.get("scenario", {})
         models = sorted({prototype["model"] for prototype in setup.get("prototypes", {}).values()})
         clients = len(one.about.get("clients", {}).get("order", ()))
@@ -36,9 +36,9 @@ def list_() -> None:
             f"{one.key[:12]}  {format_bytes(one.size_bytes):>8}  {one.steps:>6,} steps  "
             f"{one.states:>3} states  used {age} ago  {what}"
         )
-    total = sum(one.size_bytes for one in kept)
+    total = sum(one.size_bytes for one in trajectories)
     typer.echo(
-        f"{store.folder}: {counted(len(kept), 'trajectory', 'trajectories')}, "
+        f"{store.folder}: {counted(len(trajectories), 'trajectory', 'trajectories')}, "
         f"{format_bytes(total)} of at most {format_bytes(store.limit_bytes)} "
         "(SIMFED_CACHE, SIMFED_CACHE_LIMIT)"
     )

@@ -15,6 +15,7 @@ import typer
 from simfed.cli.inspect import Imports
 from simfed.compress.labels import split
 from simfed.ground.errors import BrokenInvariant, InputError
+from simfed.ground.writing import writing
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -166,16 +167,12 @@ def fit(
     if description:
         document = {"kind": kind, "name": document["name"], "description": description, **document}
     text = profile_text(document, _HEADERS[kind])
-    try:
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            where=str(out), problem=f"cannot be written: {error.strerror or error}"
-        ) from None
     if measured is not None:
-        known = set(document.get("noise", {}))
-        noise = {"training", "compression", *(["handling"] if host else [])} <= known
+        noisy = set(document.get("noise", {}))
+        noise = {"training", "compression", *(["handling"] if host else [])} <= noisy
         beside.append(measured.scenario(out, name or out.stem, noise))
     _print(_fit_table(calibration))
     for note in calibration.notes:
@@ -261,7 +258,7 @@ def show(
 
 
 class _Measured:
-    """What a deployed run measured."""
+    """The measurements of a deployed run, and the files made of them."""
 
     def __init__(self, run: Path, rounds: str | None) -> None:
         from simfed.experiment.assembly import parts_of_run
@@ -277,7 +274,7 @@ class _Measured:
         from simfed.calibrate.from_run import measurements
 
         text = measurements(self._run, self._parts, rounds=self._rounds, host=host)
-        return self._written(out.with_suffix(".csv"), text)
+        return self._write(out.with_suffix(".csv"), text)
 
     @staticmethod
     def centre_rows(document: dict[str, Any], table: Table) -> dict[str, Any]:
@@ -293,10 +290,10 @@ class _Measured:
         groups = group_speeds(self._run, self._parts, rounds=self._rounds)
         server = server_times(self._run, rounds=self._rounds)
         text = calibrate_scenario(self._parts, profile, groups, server, noise=noise)
-        return self._written(out.with_suffix(".scenario.yaml"), text)
+        return self._write(out.with_suffix(".scenario.yaml"), text)
 
     @staticmethod
-    def _written(path: Path, text: str) -> Path:
+    def _write(path: Path, text: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
@@ -333,15 +330,17 @@ def share_of(text: str, where: str) -> float:
 
 
 def _works(table: Table) -> dict[str, ModelWork]:
-    """Sizes of the table's models, of those that simfed knows."""
+    """Model → its parameters and FLOPs, for the table's models that simfed has."""
     from simfed.device.profile import ModelWork
     from simfed.learn.catalogue import facts
 
     works = {}
     for model, dataset in table.datasets().items():
         with contextlib.suppress(InputError):
-            known = facts(model, dataset)
-            works[model] = ModelWork(known.parameters, known.forward_flops, known.train_flops)
+            model_facts = facts(model, dataset)
+            works[model] = ModelWork(
+                model_facts.parameters, model_facts.forward_flops, model_facts.train_flops
+            )
     if any(quantity == "auxiliary" for quantity, _, _ in table.keys):
         works |= _auxiliary_works(set(table.datasets().values()))
     return works
@@ -357,8 +356,8 @@ def _auxiliary_works(datasets: set[str]) -> dict[str, ModelWork]:
     for dataset in sorted(datasets):
         for model in registry("model").names():
             with contextlib.suppress(InputError):
-                for name, of in rehearsals(model, dataset).items():
-                    works[name] = ModelWork(0, of.flops, of.flops)
+                for name, rehearsal in rehearsals(model, dataset).items():
+                    works[name] = ModelWork(0, rehearsal.flops, rehearsal.flops)
     return works
 
 
@@ -373,8 +372,8 @@ def _load(profile: str, table: Table | None) -> Profile:
 
 def _fitted_to(profile: Profile, tables: list[Path]) -> list[Path]:
     """Tables of these that the profile says it was made from."""
-    known = {digest for _, digest in _files(profile)}
-    return [path for path in tables if _sha256(path) in known]
+    digests = {digest for _, digest in _files(profile)}
+    return [path for path in tables if _sha256(path) in digests]
 
 
 def _own_files(profile: Profile) -> list[Path]:
@@ -408,11 +407,8 @@ _HEADERS = {
 
 
 def _advice(calibration: Calibration, kind: str) -> str:
-    poor = [
-        c
-        for c in calibration.curves
-        if c.candidate is not None and c.prefers_table and c.key[1] != "any"
-    ]
+    fitted = [c for c in calibration.curves if c.candidate is not None]
+    poor = [c for c in fitted if c.prefers_table and c.key[1] != "any"]
     if calibration.recommended == kind:
         return "recommended for these measurements"
     if kind == "table":
@@ -432,18 +428,16 @@ def _advice(calibration: Calibration, kind: str) -> str:
 
 
 def _fit_table(calibration: Calibration) -> RichTable:
-    table = _table("work", "model", "strategy", "law", "sizes", "error", "worst", "left out",
-                   "in interval", words=4)  # fmt: skip
+    words = ("work", "model", "strategy", "law")
+    table = _table(*words, "sizes", "error", "worst", "left out", "in interval", words=len(words))
     for c in calibration.curves:
-        found = c.candidate
-        left_out = found.cross_validated if found and len(found.held_out) else None
-        if c.other_model is not None:
-            left_out = c.other_model
-        _add_row(
-            table, *c.key, found.law.name if found else "(rows)", str(c.sizes),
-            _percent(found.in_sample if found else None), _percent(found.worst if found else None),
-            _percent(left_out), _percent(c.coverage),
-        )  # fmt: skip
+        law, in_sample, worst, left_out = "(rows)", None, None, c.other_model
+        if (fitted := c.candidate) is not None:
+            law, in_sample, worst = fitted.law.name, fitted.in_sample, fitted.worst
+            if left_out is None and len(fitted.held_out):
+                left_out = fitted.cross_validated
+        shares = map(_percent, (in_sample, worst, left_out, c.coverage))
+        _add_row(table, *c.key, law, str(c.sizes), *shares)
     table.caption = (
         "error, worst: relative, at measured sizes; left out: mean error at sizes left out of the "
         "fit (any: at models left out); in interval: left-out medians in their 90 % interval"
@@ -458,10 +452,9 @@ def _check_table(comparison: ProfileCheck) -> RichTable:
     for key in dict.fromkeys(point.key for point in comparison.points):
         points = [p for p in comparison.points if p.key == key]
         part = type(comparison)(tuple(points))
-        _add_row(
-            table, *key, str(len(points)), _percent(part.median_error), f"{part.worst.error:+.1%}",
-            f"{part.worst.size:,.0f}", _percent(part.coverage),
-        )  # fmt: skip
+        worst = f"{part.worst.error:+.1%}", f"{part.worst.size:,.0f}"
+        count, median = str(len(points)), _percent(part.median_error)
+        _add_row(table, *key, count, median, *worst, _percent(part.coverage))
     return table
 
 
@@ -484,8 +477,9 @@ def _profile_table(profile: Profile) -> RichTable:
             spread = curve.spread.residual if curve.spread else None
             cells = [curve.law.name, _amount(low), _amount(high), error, spread]
         else:
-            cells = [f"{len(curve.sizes)} rows", _amount(curve.sizes[0]), _amount(curve.sizes[-1]),
-                     None, profile.uncertainty.get(quantity)]  # fmt: skip
+            ends = _amount(curve.sizes[0]), _amount(curve.sizes[-1])
+            spread = profile.uncertainty.get(quantity)
+            cells = [f"{len(curve.sizes)} rows", *ends, None, spread]
         words = (quantity, model, strategy, *cells[:3])
         _add_row(table, *words, _percent(cells[3]), _percent(cells[4]))
     described = profile.provenance.get("description") or profile.provenance.get("cpu") or ""
@@ -493,10 +487,10 @@ def _profile_table(profile: Profile) -> RichTable:
     return table
 
 
-def _amount(x: Any) -> str:
-    return (
-        f"{x:,.4g}" if isinstance(x, (int, float)) and x < 1e4 else (f"{x:,.0f}" if x != "" else "")
-    )
+def _amount(x: float | str) -> str:
+    if isinstance(x, str):
+        return x
+    return f"{x:,.4g}" if x < 1e4 else f"{x:,.0f}"
 
 
 def _percent(x: float | None) -> str:
@@ -549,11 +543,9 @@ def _progress() -> Iterator[Callable[[int, int, str], None]]:
     from rich import progress
     from rich.console import Console
 
-    columns = (
-        progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.description}"),
-    )  # fmt: skip
-    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
+    columns = (progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
+    text = progress.TextColumn("{task.description}")
+    with progress.Progress(*columns, text, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total, what: bar.update(
             task, completed=done, total=total, description=what

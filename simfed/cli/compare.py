@@ -48,15 +48,15 @@ def compare(
         _compare_orders(simulated, real)
         return
     ours, theirs = open_run(simulated), open_run(real)
-    found = fidelity(ours, theirs)
-    _print(found.phases, found.clients)
-    for sentence in found.sentences():
+    comparison = fidelity(ours, theirs)
+    _print(comparison.phases, comparison.clients)
+    for sentence in comparison.sentences():
         print(sentence)
     if out is not None:
         from simfed.deploy.fidelity_page import write_fidelity
 
-        print(write_fidelity(found, ours, theirs, out))
-    if most is not None and (beyond := found.beyond(most)):
+        print(write_fidelity(comparison, ours, theirs, out))
+    if most is not None and (beyond := comparison.beyond(most)):
         raise BrokenInvariant("\n".join(f"{simulated}: {sentence}" for sentence in beyond))
 
 

@@ -81,21 +81,19 @@ def _published(name: str) -> Published:
 
     entry = registry("dataset").get(name, where="NAME")
     if not isinstance(entry, Published):
-        raise InputError(
-            "a data set that simfed can fetch", where="NAME", got=name,
-            hint=f"this one comes from: {registry('dataset').origin(name)}",
-        )  # fmt: skip
+        hint = f"this one comes from: {registry('dataset').origin(name)}"
+        raise InputError("a data set that simfed can fetch", where="NAME", got=name, hint=hint)
     return entry
 
 
 def _whereabouts(published: Published) -> str:
     try:
-        found = published.locate()
+        place = published.locate()
     except InputError as error:
         return f"damaged: {error}"
-    if found is None:
+    if place is None:
         return f"not here: simfed data get {published.name}"
-    return "comes with simfed" if published.home else str(found[0])
+    return "comes with simfed" if published.home else str(place[0])
 
 
 @contextlib.contextmanager
@@ -115,11 +113,8 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
     from rich import progress
     from rich.console import Console
 
-    columns = [
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-    ]
+    text = progress.TextColumn("{task.description}")
+    columns = (text, progress.BarColumn(), progress.DownloadColumn())
     with progress.Progress(*columns, console=Console(stderr=True)) as bars:
         tasks: dict[str, progress.TaskID] = {}
 

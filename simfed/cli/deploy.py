@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,6 +19,7 @@ from simfed.cli.inspect import (
     Quiet,
     Resume,
     RunFolder,
+    load,
 )
 from simfed.cli.run import make_run
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
@@ -64,39 +67,32 @@ def serve(
     from simfed.deploy.serving import Listening
     from simfed.deploy.serving import serve as serve_scenario
     from simfed.deploy.tls import server_tls
-    from simfed.scenario import load_scenario, parse_assignment
 
     host, port = address(listen, "--listen")
     if (tls_cert is None) != (tls_key is None):
-        raise InputError(
-            "both, or none",
-            where="--tls-cert",
-            problem="one of --tls-cert and --tls-key is missing",
-        )
+        problem = "one of --tls-cert and --tls-key is missing"
+        raise InputError("both, or none", where="--tls-cert", problem=problem)
     for name, number in (("--join-within", join_within), ("--silence", silence)):
         if not number > 0:
             raise InputError("seconds above 0", where=name, got=number)
     if at_least is not None and at_least < 1:
         raise InputError("a whole number of at least 1", where="--at-least", got=at_least)
-    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
-    listed = load_scenario(
-        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    loaded = load(scenario, set_, allow_outside, allow_plugins)
+    tls = server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    patience = Patience(silence_s=silence)
+    say = _make_say(quiet)
+    play = partial(
+        serve_scenario,
+        loaded,
+        listening=Listening(host, port, read_token(token), tls, join_within, at_least, patience),
+        source=scenario,
+        device=device,
+        resume=resume,
+        overwrite=overwrite,
+        say=say,
+        told=lambda host, port: say(f"{loaded.name}: clients join {_format_address(host, port)}"),
     )
-    listening = Listening(
-        host, port, read_token(token),
-        server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
-        join_within, at_least, Patience(silence_s=silence),
-    )  # fmt: skip
-    say = _say(quiet)
-    make_run(
-        listed, out,
-        lambda folder, progress: serve_scenario(
-            listed, folder, listening=listening, source=scenario, device=device, resume=resume,
-            overwrite=overwrite, progress=progress, say=say,
-            told=lambda host, port: say(f"{listed.name}: clients join {_shown(host, port)}"),
-        ),
-        resume=resume, figures=figures, quiet=quiet, seconds="measured",
-    )  # fmt: skip
+    make_run(loaded, out, play, resume=resume, figures=figures, quiet=quiet, seconds="measured")
 
 
 def join(
@@ -127,10 +123,15 @@ def join(
         raise InputError("seconds above 0", where="--patience", got=patience)
     with sigterm_is_ctrl_c():
         join_server(
-            host, port, client, token=read_token(token),
+            host,
+            port,
+            client,
+            token=read_token(token),
             tls=client_tls(tls_ca) if tls or tls_ca is not None else None,
-            patience_s=patience, allow_plugins=allow_plugins, say=_say(quiet),
-        )  # fmt: skip
+            patience_s=patience,
+            allow_plugins=allow_plugins,
+            say=_make_say(quiet),
+        )
 
 
 def deploy(
@@ -166,22 +167,21 @@ def deploy(
         raise InputError(where="--queue", problem="without --shaped this says nothing")
     from simfed.deploy.local import deploy as deploy_here
     from simfed.deploy.shaping import QUEUE_S
-    from simfed.scenario import load_scenario, parse_assignment
 
     queue_s = QUEUE_S if queue is None else parse_duration(queue, where="--queue")
-    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
-    listed = load_scenario(
-        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    loaded = load(scenario, set_, allow_outside, allow_plugins)
+    play = partial(
+        deploy_here,
+        loaded,
+        shaped=shaped,
+        queue_s=queue_s,
+        source=scenario,
+        allow_plugins=allow_plugins,
+        resume=resume,
+        overwrite=overwrite,
+        say=_make_say(quiet),
     )
-    make_run(
-        listed, out,
-        lambda folder, progress: deploy_here(
-            listed, folder, shaped=shaped, queue_s=queue_s, source=scenario,
-            allow_plugins=allow_plugins, resume=resume, overwrite=overwrite, progress=progress,
-            say=_say(quiet),
-        ),
-        resume=resume, figures=figures, quiet=quiet, seconds="measured",
-    )  # fmt: skip
+    make_run(loaded, out, play, resume=resume, figures=figures, quiet=quiet, seconds="measured")
 
 
 def address(text: str, where: str) -> tuple[str, int]:
@@ -200,11 +200,13 @@ def address(text: str, where: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _shown(host: str, port: int) -> str:
+def _format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _say(quiet: bool) -> Any:
+def _make_say(quiet: bool) -> Callable[[str], None]:
+    """A function that prints a sentence to standard error, or nothing where `quiet`."""
+
     def say(sentence: str) -> None:
         if not quiet:
             print(sentence, file=sys.stderr, flush=True)

@@ -32,23 +32,24 @@ def export(
 ) -> None:
     """Write curves for other tools, with simulated time as their axis."""
     from simfed.record.read import open_run
-    from simfed.report import export as made
+    from simfed.report import export as exporting
     from simfed.report.frames import labels
 
     if to not in _WHERE:
         raise InputError(listed(_WHERE), where="--to", got=to, hint=did_you_mean(to, _WHERE))
-    if step not in made.STEPS:
-        hint = did_you_mean(step, made.STEPS)
-        raise InputError(listed(made.STEPS), where="--step", got=step, hint=hint)
+    if step not in exporting.STEPS:
+        hint = did_you_mean(step, exporting.STEPS)
+        raise InputError(listed(exporting.STEPS), where="--step", got=step, hint=hint)
     opened = [open_run(run) for run in runs]
     named = dict(zip(labels(opened), opened, strict=True))
     folder = runs[0] if len(runs) == 1 else Path()
     path = out if out is not None else str(folder / _WHERE[to])
     if to == "csv":
-        typer.echo(made.write_csv(named, Path(path)))
+        typer.echo(exporting.write_csv(named, Path(path)))
     elif to == "tensorboard":
-        typer.echo(f"tensorboard --logdir {made.write_tensorboard(named, Path(path), step=step)}")
+        folder = exporting.write_tensorboard(named, Path(path), step=step)
+        typer.echo(f"tensorboard --logdir {folder}")
     else:
-        address = made.write_mlflow(named, path, step=step)
+        address = exporting.write_mlflow(named, path, step=step)
         allowed = "MLFLOW_ALLOW_FILE_STORE=true " if address.startswith("file:") else ""
         typer.echo(f"{allowed}mlflow ui --backend-store-uri {address}")

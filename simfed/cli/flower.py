@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, Overrides, Overwrite, Quiet, RunFolder, at_most
+from simfed.cli.inspect import (
+    AllowOutside,
+    Overrides,
+    Overwrite,
+    Quiet,
+    RunFolder,
+    at_most,
+    read_overrides,
+)
 from simfed.cli.run import draw, folder_for, summarise
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.cores import most_processes
@@ -55,24 +63,28 @@ def run(
     """Run a Flower app on a simulated fleet and write its run directory."""
     from simfed import flower
     from simfed.flower.versions import flower_version
-    from simfed.scenario import parse_assignment
     from simfed.scenario.fleet_file import load_fleet
 
     flower_version()
-    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
-    pairs += [("seed", seed)] if seed is not None else []
     if not host_timeout > 0:
         raise InputError("seconds above 0", where="--host-timeout", got=host_timeout)
-    loaded = load_fleet(fleet, pairs, allow_outside=allow_outside)
+    loaded = load_fleet(fleet, read_overrides(set_, seed=seed), allow_outside=allow_outside)
     most = min(most_processes(), loaded.client_count)
     workers = at_most("--workers", workers, most, each="each node", quiet=quiet) or 1
     with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
         if not quiet:
             print(f"{loaded.name}: {loaded.client_count:,} nodes → {folder}", file=sys.stderr)
         result = flower.run_folder(
-            app_dir, loaded, folder, source=fleet, run_config=flower.read_config(run_config or []),
-            overwrite=overwrite, host_timeout_s=host_timeout, progress=not quiet, workers=workers,
-        )  # fmt: skip
+            app_dir,
+            loaded,
+            folder,
+            source=fleet,
+            run_config=flower.read_config(run_config or []),
+            overwrite=overwrite,
+            host_timeout_s=host_timeout,
+            progress=not quiet,
+            workers=workers,
+        )
     drawn = draw(result, folder) if figures else []
     if not quiet:
         summarise(result, drawn)

@@ -6,16 +6,20 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simfed.cli.notes import in_short
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.plain import Plain
 from simfed.ground.registry import REGISTRIES, Registry, import_file
 from simfed.ground.units import counted
 
-__all__ = ["at_most", "list_parts", "schema", "validate"]
+if TYPE_CHECKING:
+    from simfed.scenario import Scenario
+
+__all__ = ["at_most", "list_parts", "load", "read_overrides", "schema", "validate"]
 
 Overrides = Annotated[
     list[str] | None,
@@ -41,6 +45,13 @@ RunFolder = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
+Seed = Annotated[int | None, typer.Option(help="In place of the scenario's seed.")]
+Rounds = Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")]
+Device = Annotated[str, typer.Option(help="Where to learn: cpu or cuda.")]
+Width = Annotated[str, typer.Option(help="Width of a picture with its unit: 3.5in, 88mm.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Learning processes; the results do not depend on it.")
+]
 
 
 def at_most(
@@ -54,9 +65,34 @@ def at_most(
         raise InputError("a whole number of at least 1", where=name, got=asked)
     if asked > most and not quiet:
         rule = f"one for {each} and " if each else ""
-        said = f"{name}: {asked:,} processes are too many, {most:,} do the work"
-        print(f"{said} (at most {rule}a few for each core)", file=sys.stderr)
+        refusal = f"{name}: {asked:,} processes are too many, {most:,} do the work"
+        print(f"{refusal} (at most {rule}a few for each core)", file=sys.stderr)
     return min(asked, most)
+
+
+def read_overrides(set_: list[str] | None, **keys: int | None) -> list[tuple[str, Plain]]:
+    """(key path, value) of each `--set`, then of each of `keys` whose value is given.
+
+    Raises: `InputError` for text that is no `KEY.PATH=VALUE`.
+    """
+    from simfed.scenario import parse_assignment
+
+    pairs = [parse_assignment(text) for text in set_ or []]
+    return pairs + [(key, value) for key, value in keys.items() if value is not None]
+
+
+def load(
+    path: Path,
+    set_: list[str] | None,
+    allow_outside: bool,
+    allow_plugins: bool,
+    **keys: int | None,
+) -> Scenario:
+    """The scenario of a command's options; see `load_scenario` and `read_overrides`."""
+    from simfed.scenario import load_scenario
+
+    pairs = read_overrides(set_, **keys)
+    return load_scenario(path, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins)
 
 
 def _import(files: list[Path] | None) -> list[Path] | None:
@@ -68,10 +104,12 @@ def _import(files: list[Path] | None) -> list[Path] | None:
 Imports = Annotated[
     list[Path] | None,
     typer.Option(
-        "--import", metavar="FILE.py", callback=_import,
+        "--import",
+        metavar="FILE.py",
+        callback=_import,
         help="Run a Python file that registers parts of your own; may be repeated.",
     ),
-]  # fmt: skip
+]
 
 
 def validate(
@@ -92,19 +130,16 @@ def validate(
 ) -> None:
     """Check scenario files, or fleets of apps: every error of every file, one line each."""
     from simfed.experiment.assembly import checked
-    from simfed.scenario import dump_scenario, load_scenario, parse_assignment
+    from simfed.scenario import dump_scenario
     from simfed.scenario.load import is_fleet, read_yaml
 
-    pairs = [parse_assignment(text) for text in set_ or []]
     errors: list[InputError] = []
     for path in scenarios:
         try:
             if is_fleet(read_yaml(path, allow_outside=allow_outside)):
-                _validate_fleet(path, pairs, resolved=resolved, allow_outside=allow_outside)
+                _validate_fleet(path, set_, resolved=resolved, allow_outside=allow_outside)
                 continue
-            scenario = load_scenario(
-                path, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
-            )
+            scenario = load(path, set_, allow_outside, allow_plugins)
             parts = checked(scenario, path, time_only)
         except InputErrors as several:
             errors += several.errors
@@ -131,12 +166,12 @@ def validate(
 
 
 def _validate_fleet(
-    path: Path, pairs: list[tuple[str, Any]], *, resolved: bool, allow_outside: bool
+    path: Path, set_: list[str] | None, *, resolved: bool, allow_outside: bool
 ) -> None:
     from simfed.experiment.assembly import checked_world
     from simfed.scenario.fleet_file import dump_fleet, load_fleet
 
-    fleet = load_fleet(path, pairs, allow_outside=allow_outside)
+    fleet = load_fleet(path, read_overrides(set_), allow_outside=allow_outside)
     parts = checked_world(fleet.world(), path)
     if resolved:
         typer.echo(dump_fleet(fleet), nl=False)
@@ -186,7 +221,7 @@ def list_parts(
             typer.echo("no profiles: there is no folder `calibration` here", err=True)
     else:
         registry = _registry(kind)
-        rows = [(name, _explained(registry, name)) for name in registry.names()]
+        rows = [(name, _explain(registry, name)) for name in registry.names()]
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         typer.echo(f"{name:<{width}}  {text}".rstrip())
@@ -220,7 +255,7 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
 
 
-def _explained(registry: Registry, name: str) -> str:
+def _explain(registry: Registry, name: str) -> str:
     part = registry.get(name)
     text = getattr(part, "about", None) or _first_sentence(part.__doc__ or "")
     origin = registry.origin(name)

@@ -60,16 +60,16 @@ def replay(
 
     chosen = _model(model, persistent, header_bytes)
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise InputError(
+        allowed, problem = (
             "a file in a folder that exists",
-            where="--out",
-            problem="its folder does not exist, or it is one",
+            "its folder does not exist, or it is one",
         )
-    made, loaded = make_model(chosen), net.load_cases(cases)
+        raise InputError(allowed, where="--out", problem=problem)
+    network_model, loaded = make_model(chosen), net.load_cases(cases)
     finishes = []
     for number, case in enumerate(loaded):
         try:
-            finishes.append(net.replay(case, made))
+            finishes.append(net.replay(case, network_model))
         except InputError as error:
             raise error.within(f"{cases}: cases[{number}]") from None
     try:

@@ -82,20 +82,20 @@ def show_page(
 
     console = Console(width=min(Console().width, 100))
     with console.pager(styles=True):
-        console.print(Markdown(_named(text, pages)))
+        console.print(Markdown(_replace_links(text, pages)))
 
 
 def _pages() -> dict[str, Path]:
     """Name → file of each page; that of the devices stands beside their profiles."""
-    found = {
+    pages = {
         path.stem: path
         for folder in reversed(shipped_folders("docs"))
         for path in sorted(folder.glob("*.md"))
     }
     for folder in shipped_folders("calibration"):
         if (folder / "README.md").is_file():
-            found["devices"] = folder / "README.md"
-    return dict(sorted(found.items()))
+            pages["devices"] = folder / "README.md"
+    return dict(sorted(pages.items()))
 
 
 def _title(path: Path) -> str:
@@ -103,12 +103,13 @@ def _title(path: Path) -> str:
         return next((line.strip("# \n") for line in lines if line.startswith("# ")), "")
 
 
-def _named(text: str, pages: dict[str, Path]) -> str:
-    """Links between pages as the commands that show them; pictures are left out."""
+def _replace_links(text: str, pages: dict[str, Path]) -> str:
+    """The page with the commands that show other pages in place of links to them, and without
+    pictures."""
 
-    def named(link: re.Match[str]) -> str:
+    def name_command(link: re.Match[str]) -> str:
         page = Path(link[2].partition("#")[0]).stem
         return f"{link[1]} (`simfed help {page}`)" if page in pages else link[1]
 
     text = re.sub(r"^!\[[^\]]*\]\([^)]*\)\s*$", "", text, flags=re.MULTILINE)
-    return re.sub(r"(?<!!)\[([^\]]+)\]\(((?!https?:)[^)]+)\)", named, text)
+    return re.sub(r"(?<!!)\[([^\]]+)\]\(((?!https?:)[^)]+)\)", name_command, text)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides, at_most
+from simfed.cli.inspect import (
+    AllowOutside,
+    AllowPlugins,
+    Imports,
+    Overrides,
+    Quiet,
+    Rounds,
+    Seed,
+    Workers,
+    at_most,
+    read_overrides,
+)
 from simfed.cli.run import A_CLIENT_AT_A_TIME
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.errors import InputError, listed
@@ -28,16 +39,14 @@ def regret(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the runs and rewards.csv; none if omitted.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="In place of the scenario's seed.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")] = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
     set_: Overrides = None,
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Learning processes; the results do not depend on it.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+    workers: Workers = None,
+    quiet: Quiet = False,
 ) -> None:
     """Play a scenario, and in every so many rounds all other arms of every client, in forks of
     it."""
@@ -45,17 +54,18 @@ def regret(
 
     from simfed.experiment.progress import RunProgress
     from simfed.experiment.running import most_workers
-    from simfed.scenario import load_scenario, parse_assignment
+    from simfed.scenario import load_scenario
     from simfed.study.regret import regret_of, run_with_oracle
 
-    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
-    pairs += [(k, v) for k, v in (("seed", seed), ("rounds", rounds)) if v is not None]
-    own = load_scenario(scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins)
-    workers = at_most("--workers", workers, most_workers(own), each=A_CLIENT_AT_A_TIME, quiet=quiet)
+    pairs = read_overrides(set_, seed=seed, rounds=rounds)
+    base = load_scenario(scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins)
+    workers = at_most(
+        "--workers", workers, most_workers(base), each=A_CLIENT_AT_A_TIME, quiet=quiet
+    )
     kinds = _kinds(policies)
-    loaded = {own.policy.kind: own}
+    loaded = {base.policy.kind: base}
     if kinds:
-        reward = own.policy.reward.model_dump(mode="json")
+        reward = base.policy.reward.model_dump(mode="json")
         loaded = {
             kind: load_scenario(
                 scenario,
@@ -65,33 +75,33 @@ def regret(
             )
             for kind in kinds
         }
-    found: dict[str, Regret] = {}
+    regrets: dict[str, Regret] = {}
     tables = []
     with sigterm_is_ctrl_c():
         for kind, of_kind in loaded.items():
+            progress = RunProgress(of_kind.rounds, quiet=quiet, title=f"{base.name}: {kind}")
             _, samples = run_with_oracle(
-                of_kind, None if out is None else out / kind, every=every, source=scenario,
+                of_kind,
+                None if out is None else out / kind,
+                every=every,
+                source=scenario,
                 workers=workers,
-                progress=RunProgress(of_kind.rounds, quiet=quiet, title=f"{own.name}: {kind}"),
-            )  # fmt: skip
+                progress=progress,
+            )
             if not len(samples):
-                raise InputError(
-                    f"rounds in which somebody chooses, at {every}, {2 * every}, …",
-                    where="--every",
-                    got=every,
-                )
-            found[kind] = regret_of(samples)
+                allowed = f"rounds in which somebody chooses, at {every}, {2 * every}, …"
+                raise InputError(allowed, where="--every", got=every)
+            regrets[kind] = regret_of(samples)
             tables.append(samples.assign(policy=kind))
             if out is not None:
                 pd.concat(tables).to_csv(out / "rewards.csv", index=False)
-    typer.echo("\n".join(_lines(found)))
+    typer.echo("\n".join(_lines(regrets)))
 
 
 def _kinds(policies: str | None) -> list[str]:
     from simfed.ground.registry import registry
 
-    known = registry("policy")
-    kinds = {name: known.get(name) for name in known.names()}
+    kinds = {name: registry("policy").get(name) for name in registry("policy").names()}
     # one that sets K has no arms to compare
     learning = [
         name
@@ -114,15 +124,15 @@ def _kinds(policies: str | None) -> list[str]:
 _HEAD = ("policy", "pulls", "played", "best", "regret", "95 %", "random", "fixed", "best arm")
 
 
-def _lines(found: dict[str, Regret]) -> list[str]:
+def _lines(regrets: dict[str, Regret]) -> list[str]:
     """A table for terminals and documents, the smallest regret first."""
     rows = [_HEAD]
-    for kind, of in sorted(found.items(), key=lambda item: item[1].regret):
-        rows.append((
-            kind, f"{of.pulls}", f"{of.played:+.4f}", f"{of.best:+.4f}", f"{of.regret:.4f}",
-            f"[{of.low:.4f}, {of.high:.4f}]", f"{of.random:.4f}",
-            f"{of.fixed:.4f} ({of.fixed_arm})", f"{of.hits:.0%}",
-        ))  # fmt: skip
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows]  # fmt: skip
+    for kind, regret in sorted(regrets.items(), key=lambda item: item[1].regret):
+        rewards = f"{regret.played:+.4f}", f"{regret.best:+.4f}"
+        interval = f"[{regret.low:.4f}, {regret.high:.4f}]"
+        fixed = f"{regret.fixed:.4f} ({regret.fixed_arm})"
+        regrets_of = f"{regret.regret:.4f}", interval, f"{regret.random:.4f}", fixed
+        rows.append((kind, f"{regret.pulls}", *rewards, *regrets_of, f"{regret.hits:.0%}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (map(str.ljust, row, widths) for row in rows)
+    return ["  ".join(cells).rstrip() for cells in padded]

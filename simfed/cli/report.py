@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simfed.cli.inspect import Width
 from simfed.ground.errors import InputError, did_you_mean, listed
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ def timeline(
             "--format", help="png, svg, pdf, perfetto or html; by --out's suffix, else png."
         ),
     ] = None,
-    width: Annotated[
-        str, typer.Option(help="Width of a picture with its unit: 3.5in, 88mm.")
-    ] = "7in",
+    width: Width = "7in",
     height: Annotated[
         str | None, typer.Option(help="Height of a picture; by its rows if omitted.")
     ] = None,
@@ -64,10 +63,9 @@ def timeline(
     chosen = None if rounds is None else parse_rounds(rounds, last)
     path = out if out is not None else run / f"timeline{_FORMATS[kind]}"
     if kind in ("perfetto", "html") and clients is not None:
-        raise InputError(
-            "a picture: png, svg or pdf", where="--clients", got=f"--format {kind}",
-            hint="the page and the trace hold all clients and filter them when they are read",
-        )  # fmt: skip
+        hint = "the page and the trace hold all clients and filter them when they are read"
+        allowed = "a picture: png, svg or pdf"
+        raise InputError(allowed, where="--clients", got=f"--format {kind}", hint=hint)
     if kind == "perfetto":
         from simfed.report.trace import write_trace
 
@@ -99,16 +97,12 @@ def report(
     from simfed.report.page import write_page
 
     if out is not None and out.suffix.lower() != ".html":
-        raise InputError(
-            "a file that ends in .html", where="--out", got=out.name,
-            hint="simfed timeline draws png, svg and pdf",
-        )  # fmt: skip
+        hint = "simfed timeline draws png, svg and pdf"
+        raise InputError("a file that ends in .html", where="--out", got=out.name, hint=hint)
     opened = [open_run(run) for run in runs]
     folder = runs[0] if len(runs) == 1 else Path()
-    path = write_page(
-        opened, out if out is not None else folder / "report.html",
-        capacities=[_capacities(run, at) for run, at in zip(opened, runs, strict=True)],
-    )  # fmt: skip
+    target = out if out is not None else folder / "report.html"
+    path = write_page(opened, target, capacities=list(map(_capacities, opened, runs)))
     typer.echo(path)
     if open_:
         import webbrowser
@@ -159,10 +153,10 @@ def _format(asked: str | None, out: Path | None) -> str:
     if asked is None:
         suffixes = {suffix: name for name, suffix in _FORMATS.items()}
         ending = out.name.lower() if out is not None else ""
-        found = [name for suffix, name in suffixes.items() if ending.endswith(suffix)]
-        if out is not None and not found:
+        fitting = [name for suffix, name in suffixes.items() if ending.endswith(suffix)]
+        if out is not None and not fitting:
             raise InputError(f"a file that ends in {listed(suffixes)}", where="--out", got=out.name)
-        return found[0] if found else "png"
+        return fitting[0] if fitting else "png"
     if asked not in _FORMATS:
         hint = did_you_mean(asked, _FORMATS)
         raise InputError(listed(_FORMATS), where="--format", got=asked, hint=hint)

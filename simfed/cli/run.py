@@ -9,8 +9,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 from typer.core import TyperCommand
@@ -18,13 +19,18 @@ from typer.core import TyperCommand
 from simfed.cli.inspect import (
     AllowOutside,
     AllowPlugins,
+    Device,
     Imports,
     Overrides,
     Overwrite,
     Quiet,
     Resume,
+    Rounds,
     RunFolder,
+    Seed,
+    Workers,
     at_most,
+    load,
 )
 from simfed.cli.notes import in_short
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A_CLIENT_AT_A_TIME",
+    "Play",
     "Verify",
     "draw",
     "drawing_beside",
@@ -52,19 +59,23 @@ __all__ = [
 A_CLIENT_AT_A_TIME = "each client that takes part at a time"
 
 
+class Play(Protocol):
+    """A function that plays a scenario into a folder."""
+
+    def __call__(self, folder: Path, /, *, progress: RunProgress) -> RunResult: ...
+
+
 def run(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
     out: RunFolder = None,
-    seed: Annotated[int | None, typer.Option(help="In place of the scenario's seed.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")] = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
     set_: Overrides = None,
     time_only: Annotated[
         bool, typer.Option("--time-only", help="The clock without learning (no torch).")
     ] = False,
-    device: Annotated[str, typer.Option(help="Where to learn: cpu or cuda.")] = "cpu",
-    workers: Annotated[
-        int | None, typer.Option(help="Learning processes; the results do not depend on it.")
-    ] = None,
+    device: Device = "cpu",
+    workers: Workers = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     allow_outside: AllowOutside = False,
@@ -80,30 +91,23 @@ def run(
 ) -> None:
     """Run a scenario and write its run directory."""
     from simfed.experiment import running as experiment
-    from simfed.scenario import load_scenario, parse_assignment
 
-    pairs: list[tuple[str, Any]] = [parse_assignment(text) for text in set_ or []]
-    pairs += [(k, v) for k, v in (("seed", seed), ("rounds", rounds)) if v is not None]
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
-    loaded = load_scenario(
-        scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
+    loaded = load(scenario, set_, allow_outside, allow_plugins, seed=seed, rounds=rounds)
+    most, silent = experiment.most_workers(loaded), quiet or time_only
+    workers = at_most("--workers", workers, most, each=A_CLIENT_AT_A_TIME, quiet=silent)
+    play = partial(
+        experiment.run,
+        loaded,
+        source=scenario,
+        workers=workers,
+        device=device,
+        time_only=time_only,
+        resume=resume,
+        overwrite=overwrite,
     )
-    workers = at_most(
-        "--workers",
-        workers,
-        experiment.most_workers(loaded),
-        each=A_CLIENT_AT_A_TIME,
-        quiet=quiet or time_only,
-    )
-    result = make_run(
-        loaded, out,
-        lambda folder, progress: experiment.run(
-            loaded, folder, source=scenario, workers=workers, device=device, time_only=time_only,
-            resume=resume, overwrite=overwrite, progress=progress,
-        ),
-        resume=resume, figures=figures, quiet=quiet,
-    )  # fmt: skip
+    result = make_run(loaded, out, play, resume=resume, figures=figures, quiet=quiet)
     if timings:
         _print_timings(result)
 
@@ -111,15 +115,15 @@ def run(
 def make_run(
     loaded: Scenario,
     out: str | None,
-    play: Callable[[Path, RunProgress], RunResult],
+    play: Play,
     *,
     resume: bool,
     figures: bool,
     quiet: bool,
     seconds: str = "simulated",
 ) -> RunResult:
-    """`play` a scenario into its folder, draw it, and say what came of it. `seconds`: what they
-    are."""
+    """`play` a scenario into its folder, draw its pictures, and print its summary. `seconds`: the
+    word before the time in progress, `simulated` or `measured`."""
     from simfed.experiment.progress import RunProgress
 
     if resume and out is None:
@@ -135,7 +139,7 @@ def make_run(
         pictures = stack.enter_context(drawing_beside()) if figures else None
         title = f"{loaded.name}: {clients}, {length} → {folder}"
         progress = RunProgress(loaded.rounds, quiet=quiet, title=title, seconds=seconds)
-        result = play(folder, progress)
+        result = play(folder, progress=progress)
         drawn = pictures(result, folder) if pictures is not None else []
     if not quiet:
         summarise(result, drawn)
@@ -163,18 +167,18 @@ def verify(
     if recompute is not None and recompute < 1:
         raise InputError("a whole number of at least 1", where="--recompute", got=recompute)
     workers = at_most("--workers", workers, most_processes())
-    broken, said = verify_run(folder, allow_plugins=allow_plugins), ""
+    broken, repeated = verify_run(folder, allow_plugins=allow_plugins), ""
     if not broken and recompute is not None:
         from simfed.verify import again
 
         played = again.recompute(folder, recompute, workers=workers)
         broken += played
-        said = played.said
+        repeated = played.said
     if broken:
         raise BrokenInvariant("\n".join(f"{folder}: {sentence}" for sentence in broken))
     typer.echo(f"{folder}: all invariants hold")
-    if said:
-        typer.echo(f"{folder}: {said} played again: the same")
+    if repeated:
+        typer.echo(f"{folder}: {repeated} played again: the same")
 
 
 class Verify(TyperCommand):
@@ -229,10 +233,14 @@ def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
     # the modules that are found here, and none that merely lie in the present folder
     path = os.pathsep.join(filter(None, sys.path))
     beside = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, start_new_session=True,
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
         env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
-    )  # fmt: skip
+    )
 
     def ask(result: RunResult, folder: Path) -> list[str]:
         assert beside.stdin is not None
@@ -257,8 +265,8 @@ def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
 
 def _as_file_name(name: str) -> str:
     """A scenario's name as one path component, of which file systems count the bytes."""
-    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
-    return kept.encode()[:80].decode(errors="ignore") or "run"
+    allowed = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
+    return allowed.encode()[:80].decode(errors="ignore") or "run"
 
 
 @contextlib.contextmanager

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports
+from simfed.cli.inspect import (
+    AllowOutside,
+    AllowPlugins,
+    Imports,
+    Overrides,
+    load,
+    read_overrides,
+)
 from simfed.cli.notes import in_short
 
 if TYPE_CHECKING:
@@ -33,10 +40,7 @@ def fleet(
         typer.Option(help="Picture to write: png, svg or pdf; NAME-fleet.png here if omitted."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="In place of the scenario's.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
-    ] = None,
+    set_: Overrides = None,
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
@@ -48,21 +52,16 @@ def fleet(
     from simfed.experiment.assembly import checked, checked_world
     from simfed.report.fleet import fleet_figure
     from simfed.report.pictures import parse_width, save_picture
-    from simfed.scenario import load_scenario, parse_assignment
     from simfed.scenario.fleet_file import load_fleet
     from simfed.scenario.load import is_fleet, read_yaml
 
-    pairs = [parse_assignment(text) for text in set_ or []]
-    if seed is not None:
-        pairs.append(("seed", seed))
     of_app = is_fleet(read_yaml(scenario, allow_outside=allow_outside))
     if of_app:
+        pairs = read_overrides(set_, seed=seed)
         loaded = load_fleet(scenario, pairs, allow_outside=allow_outside).world()
         parts = checked_world(loaded, scenario)
     else:
-        loaded = load_scenario(
-            scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins
-        )
+        loaded = load(scenario, set_, allow_outside, allow_plugins, seed=seed)
         parts = checked(loaded, scenario, time_only=True)
     width_in = parse_width(width)
     # what an app sends has no K

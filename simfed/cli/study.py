@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides, at_most
+from simfed.cli.inspect import (
+    AllowOutside,
+    AllowPlugins,
+    Device,
+    Imports,
+    Overrides,
+    Quiet,
+    Width,
+    at_most,
+    read_overrides,
+)
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError, RunFailed, listed
@@ -42,7 +52,7 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Try again what failed before.")
     ] = False,
-    device: Annotated[str, typer.Option(help="Where to learn: cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     time_only: Annotated[
         bool, typer.Option("--time-only", help="The clock without learning (no torch).")
     ] = False,
@@ -53,14 +63,12 @@ def run(
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run what is not yet done of a study; killed or stopped, the same command goes on."""
-    from simfed.scenario import parse_assignment
     from simfed.study import load_study, run_study
     from simfed.study.drive import default_out
 
-    pairs = [parse_assignment(text) for text in set_ or []]
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
     jobs = at_most("--jobs", jobs, most_processes(), quiet=quiet)
@@ -68,10 +76,19 @@ def run(
     try:
         with sigterm_is_ctrl_c():
             result = run_study(
-                study, folder, executor=executor, jobs=jobs, retry_failed=retry_failed,
-                device=device, time_only=time_only, trajectories=cache, progress=not quiet,
-                allow_outside=allow_outside, allow_plugins=allow_plugins, overrides=pairs,
-            )  # fmt: skip
+                study,
+                folder,
+                executor=executor,
+                jobs=jobs,
+                retry_failed=retry_failed,
+                device=device,
+                time_only=time_only,
+                trajectories=cache,
+                progress=not quiet,
+                allow_outside=allow_outside,
+                allow_plugins=allow_plugins,
+                overrides=read_overrides(set_),
+            )
     except RunFailed:
         if not quiet and (folder / "study.json").exists():
             _show(load_study(folder))
@@ -147,9 +164,7 @@ def report(
         list[str] | None,
         typer.Option(help="An accuracy such as 85%, may be repeated; else the study's thresholds."),
     ] = None,
-    width: Annotated[
-        str, typer.Option(help="Width of a picture with its unit: 3.5in, 88mm.")
-    ] = "7in",
+    width: Width = "7in",
     height: Annotated[
         str | None, typer.Option(help="Height of a picture; by what it holds if omitted.")
     ] = None,

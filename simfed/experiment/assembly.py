@@ -8,11 +8,11 @@ moment. `simfed.experiment.running` builds the rest and lets the clock play.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simfed.compress.choice import Choice
 from simfed.device import (
@@ -35,6 +35,7 @@ from simfed.ground.distributions import Discrete, Law
 from simfed.ground.errors import InputError, InputErrors, listed
 from simfed.ground.levels import energy_of
 from simfed.ground.method import Plan, Work
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from simfed.policy import Policy
     from simfed.record.read import Run
     from simfed.scenario.device import DeviceSpec
-    from simfed.scenario.faults import Strike
+    from simfed.scenario.faults import MessagesSpec, Strike
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
 
@@ -100,16 +101,16 @@ class Parts:
     @cached_property
     def profiles(self) -> dict[str, Profile]:
         """Profile name → profile, told the sizes of the models in use."""
-        found: dict[str, Profile] = {}
+        profiles: dict[str, Profile] = {}
         for name, file in self.profile_files.items():
-            profile = found[name] = load_profile(file)
+            profile = profiles[name] = load_profile(file)
             for prototype, of_model in self.facts.items():
                 profile.models[self.scenario.prototypes[prototype].model] = ModelWork(
                     of_model.parameters, of_model.forward_flops, of_model.train_flops
                 )
             for work, flops in self.scenario.method.made.auxiliary(self.tasks.setting).items():
                 profile.models[work] = ModelWork(0, flops, flops)
-        return found
+        return profiles
 
     @property
     def shipped_profiles(self) -> list[str]:
@@ -118,12 +119,12 @@ class Parts:
 
     @cached_property
     def processors(self) -> list[Processor]:
-        """Group index → what its clients' devices have in common."""
+        """Group index → the processor model of its clients' devices."""
         return [self._processor(group.device) for group in self.scenario.clients]
 
     @cached_property
     def recorded(self) -> dict[str, Recorded]:
-        """Run directory → its arms and sizes, for `policy.arms_from`."""
+        """Run directory → its recorded arms and sizes, for `policy.arms_from`."""
         named: dict[str, str] = {}
         for i, group in enumerate(self.scenario.clients):
             run = self.scenario.policy_of_group(group).arms_from
@@ -140,8 +141,8 @@ class Parts:
         )
 
     def columns(self) -> list[FleetColumn]:
-        """What every client has, and what was drawn for it."""
-        return self.fleet.columns({name: of.parameters for name, of in self.facts.items()})
+        """The quantities of all clients, fixed or drawn, group by group."""
+        return self.fleet.columns({name: model.parameters for name, model in self.facts.items()})
 
     def group(self, client: int) -> ClientGroup:
         """The group a client belongs to."""
@@ -149,7 +150,7 @@ class Parts:
 
     @cached_property
     def tasks(self) -> Tasks:
-        """Who is asked to do what, and what it weighs."""
+        """The tasks of clients and their sizes in bytes."""
         tests = dataset_facts(self.scenario.dataset).test_samples
         return Tasks(self.scenario, self.facts, self.samples_of, test_samples=tests)
 
@@ -190,7 +191,7 @@ class Parts:
 
     @cached_property
     def _policy_makers(self) -> list[Callable[[int], Policy]]:
-        """Group index → what makes the policy of a client."""
+        """Group index → a function that makes the policy of a client of this id."""
         return [self._policy_maker(group) for group in self.scenario.clients]
 
     def _policy_maker(self, group: ClientGroup) -> Callable[[int], Policy]:
@@ -205,8 +206,8 @@ class Parts:
         from simfed.policy import Replay
 
         played = recorded.arms(client)
-        known = tuple(dict.fromkeys((*self.scenario.compression.choices, *played)))
-        return Replay(known, recorded=played, levels=recorded.levels(client))
+        arms = tuple(dict.fromkeys((*self.scenario.compression.choices, *played)))
+        return Replay(arms, recorded=played, levels=recorded.levels(client))
 
     @cached_property
     def topology(self) -> Topology:
@@ -232,61 +233,66 @@ class Parts:
 
     @cached_property
     def faults(self) -> Faults | None:
-        """What goes wrong, and when."""
+        """The faults of the simulated world; None: nothing goes wrong."""
         spec = self.scenario.faults
         if spec is None:
             return None
-        messages = None
-        if spec.messages is not None:
-            given = spec.messages
-            messages = Messages(given.lost, given.doubled, given.timeout or 0.0, given.tries or 1)
         return Faults(
             self.streams,
             stalls=_rhythm(spec.stalls),
             freezes=_rhythm(spec.freezes),
-            messages=messages,
+            messages=_messages(spec.messages),
             restarts=_rhythm(spec.restarts),
         )
 
     @cached_property
     def network_model(self) -> Model:
-        """What a transfer does."""
+        """The model of a transfer: fluid or TCP."""
         from simfed import net
 
         return net.build_model(self.scenario.network.plain())
 
     def errors(self, *, time_only: bool = False) -> list[InputError]:
-        """What is wrong with the scenario beyond its form: every sentence, in file order."""
-        found: list[InputError] = []
-        self._gather(found, None, lambda: self.facts)
-        self._gather(found, None, lambda: self.recorded)
-        if not found:  # what is drawn from tables
-            self._gather(found, None, self.columns)
-            self._gather(found, None, self.fleet.availability)
-            method = self.scenario.method.made
-            self._gather(found, "method", lambda: method.check(self.tasks.setting))
-            self._gather(found, "downlink.compression", self._check_changes)
-        if found:
-            return found
+        """All errors that show only when the parts are built, in file order, each once.
+
+        `time_only`: also what a run without learning cannot do; samples are not dealt then.
+        """
+        errors: list[InputError] = []
+
+        def gather(build: Callable[[], object], where: str | None = None) -> None:
+            try:
+                build()
+            except InputError as error:
+                errors.append(error.within(where) if where else error)
+
+        gather(lambda: self.facts)
+        gather(lambda: self.recorded)
+        if not errors:  # what is drawn from tables
+            gather(self.columns)
+            gather(self.fleet.availability)
+            gather(lambda: self.scenario.method.made.check(self.tasks.setting), "method")
+            gather(self._check_changes, "downlink.compression")
+        if errors:
+            return errors
         if not time_only:  # a clock without learning deals no samples
-            self._gather(found, None, self._check_data)
+            gather(self._check_data)
         for i in range(len(self.scenario.clients)):
-            before = len(found)
-            self._gather(found, None, partial(self._try_codecs, i))
-            if len(found) > before:
+            before = len(errors)
+            gather(partial(self._try_codecs, i))
+            if len(errors) > before:
                 continue  # what it would take is no question then
-            self._gather(found, f"clients[{i}].device", partial(self._try_device, i, time_only))
-            self._gather(found, f"clients[{i}].policy", partial(self._try_policy, i))
+            gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
+            gather(partial(self.policy, self.fleet.first(i)), f"clients[{i}].policy")
             if time_only:
-                self._gather(found, None, partial(self._check_time_only, i))
-        self._gather(found, "server.device", partial(self._try_server, time_only))
-        self._gather(found, None, lambda: self.topology)
-        self._gather(found, None, lambda: self.network_model)
-        return list({str(error): error for error in found}.values())
+                gather(partial(self._check_time_only, i))
+        gather(partial(self._try_server, time_only), "server.device")
+        gather(lambda: self.topology)
+        gather(lambda: self.network_model)
+        return list({str(error): error for error in errors}.values())
 
     def warnings(self) -> list[str]:
-        """What the scenario leaves out at the cost of realism, and what the profiles in use have
-        to say (after `errors` or a run): one sentence each."""
+        """One sentence for each omission that costs realism, and those of the profiles in use,
+        which are complete after `errors` or a run."""
         of_profiles = (w for p in self.profiles.values() for w in p.warnings)
         return [
             *forgotten_links(self.scenario),
@@ -301,7 +307,7 @@ class Parts:
         return build_processor(spec.plain(), self._profile_of(spec), self.streams)
 
     def _profile_of(self, spec: DeviceSpec) -> Profile:
-        """That of a device, or one that knows nothing, where the scenario says the times."""
+        """The device's profile; an empty one where the scenario states the times."""
         if spec.profile is None:
             return Profile("times said in the scenario", "table", {})
         return self.profiles[spec.profile]
@@ -314,13 +320,6 @@ class Parts:
             return Recorded(open_run(run))
         except InputError as error:
             raise error.within(where) from None
-
-    @staticmethod
-    def _gather(found: list[InputError], where: str | None, build: Callable[[], object]) -> None:
-        try:
-            build()
-        except InputError as error:
-            found.append(error.within(where) if where else error)
 
     def _check_data(self) -> None:
         """Every client owns a sample, and no shard is empty."""
@@ -355,25 +354,17 @@ class Parts:
         public = self.scenario.public_dealt
         most = samples - min(public, 1)
         if clients > most:
-            raise InputError(
-                f"at most {most} clients, as {data.label} has {samples} training samples",
-                where="clients",
-                got=clients,
-            )
-        if public > samples - clients:
-            raise InputError(
-                f"at most {samples - clients} public images, so that each client owns one of the "
-                f"{samples}",
-                where="dataset.public",
-                got=public,
-            )
-        most = (samples - public) // clients
-        if data.partition.kind == "shards" and data.partition.shards_per_client > most:
-            raise InputError(
-                f"at most {most}, so that no shard is empty",
-                where="dataset.partition.shards_per_client",
-                got=data.partition.shards_per_client,
-            )
+            allowed = f"at most {most} clients, as {data.label} has {samples} training samples"
+            raise InputError(allowed, where="clients", got=clients)
+        most = samples - clients
+        if public > most:
+            allowed = f"at most {most} public images, so that each client owns one of the {samples}"
+            raise InputError(allowed, where="dataset.public", got=public)
+        most, shards = (samples - public) // clients, data.partition.shards_per_client
+        if data.partition.kind == "shards" and shards > most:
+            allowed = f"at most {most}, so that no shard is empty"
+            where = "dataset.partition.shards_per_client"
+            raise InputError(allowed, where=where, got=shards)
 
     def _arms(self, index: int) -> tuple[Choice, ...]:
         policy = self.scenario.policy_of_group(self.scenario.clients[index])
@@ -384,7 +375,7 @@ class Parts:
         return self.scenario.arms_of_group(self.scenario.clients[index])
 
     def _arms_and_forced(self, index: int, time_only: bool) -> tuple[Choice, ...]:
-        """With the one that everybody plays after a rollback, where something is distilled."""
+        """A group's arms, and the one that everybody plays after a rollback."""
         scenario = self.scenario
         recorded = scenario.policy_of_group(scenario.clients[index]).arms_from is not None
         if time_only or recorded:
@@ -392,12 +383,12 @@ class Parts:
         return tuple(dict.fromkeys((*self._arms(index), *scenario.forced_arms)))
 
     def _at_both_ends(self, index: int, arms: Iterable[Choice], plan: Plan) -> Iterator[Choice]:
-        """What a group's clients play: at each arm's level, or at both ends of K."""
+        """Each arm at its level, or at the smallest and the largest K of the group's clients."""
         for arm in arms:
             if arm.fields:
                 ends = {
-                    name: self.fleet.range_of_k(index, of.entries, arm.of_field(name).level)
-                    for name, of in plan.compressed.items()
+                    name: self.fleet.range_of_k(index, field.entries, arm.of_field(name).level)
+                    for name, field in plan.compressed.items()
                 }
                 for end in (0, 1):
                     yield Choice.per_field(
@@ -419,14 +410,15 @@ class Parts:
         choices per field the fields that they speak of."""
         task = self._task_of_group(index)
         offered = {choice.strategy for choice in self.scenario.compression.choices}
-        own = f"clients[{index}].policy" if self.scenario.clients[index].policy else "policy"
+        by_group = self.scenario.clients[index].policy is not None
+        policy_key = f"clients[{index}].policy" if by_group else "policy"
         for arm in self._arms(index) if task.plan.compressed else ():
             try:
                 arm.check_fields(task.plan.compressed)
                 for choice in self._at_both_ends(index, [arm], task.plan):
                     self.tasks.uplink_bytes(task, choice)
             except InputError as error:
-                where = "compression.strategies" if arm.strategy in offered else own
+                where = "compression.strategies" if arm.strategy in offered else policy_key
                 raise error.within(f"prototype {task.prototype}").within(where) from None
 
     def _try_device(self, index: int, time_only: bool) -> None:
@@ -458,10 +450,9 @@ class Parts:
             phases.add("downlink")
         missing = sorted(phases - profile.power_w.keys())
         if profile.power_w and missing:
-            raise InputError(
-                f"watts for each of {', '.join(sorted(phases))} (or no power at all)",
-                where=f"{profile.name}: power", got=f"none for {', '.join(missing)}",
-            )  # fmt: skip
+            allowed = f"watts for each of {', '.join(sorted(phases))} (or no power at all)"
+            got = f"none for {', '.join(missing)}"
+            raise InputError(allowed, where=f"{profile.name}: power", got=got)
 
     def _unpacking(self, index: int) -> tuple[Work, ...]:
         """A group's work on one change of the model; empty where models travel whole."""
@@ -471,7 +462,7 @@ class Parts:
         return task.unpacking
 
     def _check_changes(self) -> None:
-        """Where changes travel down there is a model that they are changes of."""
+        """Changes travel down only with methods that send a model down."""
         if self.scenario.downlink.compression is None:
             return
         down = {
@@ -486,9 +477,9 @@ class Parts:
             )
 
     def _slow_links(self) -> list[str]:
-        """Links whose unit may not be the one that is meant."""
+        """A sentence for each link so slow that another unit may be meant."""
         ways = {"link.up": "upload", "link.down": "download"}
-        found = []
+        sentences = []
         for column in self.columns():
             rates = column.values[column.values > 0]
             if column.field not in ways or not rates.size:
@@ -502,33 +493,30 @@ class Parts:
                 size_bytes = max((size for size in sizes if size is not None), default=0.0)
             takes_s = size_bytes / rate
             if rate < _SLOWEST_BYTES_PER_S or takes_s > _LONGEST_S:
-                found.append(
+                sentences.append(
                     f"{column.where}: at {format_rate(rate)} one {ways[column.field]} of "
                     f"{format_bytes(size_bytes)} takes {format_duration(takes_s)}; is another unit "
                     "meant, such as Mbps?"
                 )
-        return found
+        return sentences
 
     def _not_timed(self) -> list[str]:
-        """Unpacking that no profile knows."""
-        found = []
+        """A sentence for each unpacking whose time no profile knows."""
+        sentences = []
         for i, group in enumerate(self.scenario.clients):
             for work in self._unpacking(i):
                 try:
                     self.processors[i].work_s(work)
                 except InputError:
-                    found.append(
+                    sentences.append(
                         f"device profile {group.device.profile or 'none'}: decompression of "
                         f"{work.model} by {work.name} is not known, so unpacking what travels "
                         "down takes no time"
                     )
-        return list(dict.fromkeys(found))
-
-    def _try_policy(self, index: int) -> None:
-        self.policy(self.fleet.first(index))
+        return list(dict.fromkeys(sentences))
 
     def _check_time_only(self, index: int) -> None:
-        """Where nothing is learned, nothing is rewarded, and no size may depend on what is
+        """A run without learning has no rewards for policies, and no sizes that depend on what is
         learned."""
         group = self.scenario.clients[index]
         policy = self.scenario.policy_of_group(group)
@@ -566,9 +554,8 @@ class Parts:
             if device.charges(piece.quantity, piece.model)
         ]
         compressed = any(task.plan.compressed for task in first)
-        for phase in {piece.quantity for piece in work} | (
-            {"decompression"} if compressed else set()
-        ):
+        phases = {piece.quantity for piece in work} | ({"decompression"} if compressed else set())
+        for phase in phases:
             device.processor.noise_of(phase)
         for i, task in enumerate(first):
             arms = self._arms_and_forced(i, time_only)
@@ -577,6 +564,12 @@ class Parts:
                     device.work_s(unpacked)
         for piece in work:
             device.work_s(piece)
+
+
+def _messages(spec: MessagesSpec | None) -> Messages | None:
+    if spec is None:
+        return None
+    return Messages(spec.lost, spec.doubled, spec.timeout or 0.0, spec.tries or 1)
 
 
 def _rhythm(strike: Strike | None) -> Rhythm | None:
@@ -624,11 +617,10 @@ _MOST_STEPS = 100_000
 
 
 def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], list[float]]]:
-    """(instants, bytes/s from then on) of every link of a run whose capacity varies, also where the
-    link is idle, of which the run's tables say nothing: worked out anew from its scenario.
+    """Link → (instants, bytes/s from then on), for each link of a run whose capacity varies.
 
-    `path` is its directory. Empty where no capacity varies, and where the scenario's traces are no
-    longer at hand: then a picture shows what was recorded.
+    Computed anew from the scenario in the run's directory `path`, as tables record no capacity
+    while a link is idle. Empty where no capacity varies, and where the traces are missing.
     """
     if not _may_vary(run.scenario):
         return {}
@@ -639,31 +631,31 @@ def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], li
     except (InputError, InputErrors):
         return {}
     names = {topology.link_name(k): k for k in range(len(topology.capacities_bytes_per_s))}
-    found = {}
+    capacities = {}
     for name in recorded:
         link = topology.traces[names[name]] if names.get(name) in topology.traces else None
         if link is not None:
-            found[str(name)] = _steps(link, end_s)
-    return found
+            capacities[str(name)] = _steps(link, end_s)
+    return capacities
 
 
-def _may_vary(scenario: dict[str, Any]) -> bool:
+def _may_vary(scenario: Mapping[str, Plain]) -> bool:
     """Whether a resolved scenario has a trace where a rate could stand, or stalls."""
     faults = scenario.get("faults") or {}
     if isinstance(faults, dict) and faults.get("stalls"):
         return True
 
-    def holds(value: Any) -> bool:
+    def has_trace(value: object) -> bool:
         if isinstance(value, dict):
-            return "end" in value or any(map(holds, value.values()))
-        return isinstance(value, list) and any(map(holds, value))
+            return "end" in value or any(map(has_trace, value.values()))
+        return isinstance(value, list) and any(map(has_trace, value))
 
     links = [group.get("link") for group in scenario.get("clients", [])]
-    return holds(links) or holds(scenario.get("network"))
+    return has_trace(links) or has_trace(scenario.get("network"))
 
 
 def _steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
-    """The pieces of a trace from 0 to `end_s`."""
+    """(instants from 0 to before `end_s`, bytes/s from each on) of a trace."""
     moment = link.trace.moment(link.offset_s)
     at_s, rates = [0.0], [link.trace.rate_bytes_per_s(moment)]
     while len(at_s) < _MOST_STEPS:
@@ -677,6 +669,7 @@ def _steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
 
 
 def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
+    """The scenario's parts, all of them built. Raises: `InputErrors`, see `Parts.errors`."""
     parts = Parts(scenario, source)
     errors = parts.errors(time_only=time_only)
     if errors:
@@ -690,15 +683,14 @@ def checked_world(world: Scenario, source: str | Path | None) -> Parts:
     Raises: `InputErrors` for profiles, tables, availability, topology.
     """
     parts = Parts(world, source)
-    checks: list[Callable[[], object]] = [
-        lambda: parts.processors, parts.columns, parts.fleet.availability,
-        parts.server_device, lambda: parts.topology, lambda: parts.network_model,
-    ]  # fmt: skip
-    for check in checks:
-        try:
-            check()
-        except InputError as error:
-            raise InputErrors([error.within(parts.name)]) from None
+    try:
+        _ = parts.processors
+        parts.columns()
+        parts.fleet.availability()
+        parts.server_device()
+        _ = parts.topology, parts.network_model
+    except InputError as error:
+        raise InputErrors([error.within(parts.name)]) from None
     return parts
 
 

@@ -14,7 +14,7 @@ __all__ = ["CtrlC", "sigterm_is_ctrl_c"]
 
 
 class CtrlC:
-    """Ctrl-C as a fact besides an exception, because not all code lets the exception through.
+    """Remembers Ctrl-C besides raising it, because not all code lets the exception through.
 
     pydantic takes a KeyboardInterrupt inside a validator or serializer for a value that does not
     fit, and goes on. So the signal is remembered, and `check` raises it where that is safe.
@@ -27,7 +27,7 @@ class CtrlC:
 
     @contextmanager
     def heard(self) -> Iterator[CtrlC]:
-        """Meanwhile Ctrl-C is remembered (in the main thread: others get no signals)."""
+        """A block in which Ctrl-C is remembered (in the main thread: others get no signals)."""
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
@@ -39,8 +39,8 @@ class CtrlC:
 
     @contextmanager
     def patient(self, notice: str = "") -> Iterator[None]:
-        """Meanwhile the first Ctrl-C only prints `notice` and waits for somebody to ask; the second
-        one raises at once."""
+        """A block in which the first Ctrl-C prints `notice` and is only remembered, for `asked`;
+        the second one raises at once."""
         self._patient, self._notice = True, notice
         try:
             yield
@@ -48,11 +48,11 @@ class CtrlC:
             self._patient = False
 
     def asked(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Whether Ctrl-C was pressed."""
         return self._asked
 
     def check(self) -> None:
-        """Raises: `KeyboardInterrupt` if somebody asked to stop."""
+        """Raises: `KeyboardInterrupt` if Ctrl-C was pressed."""
         if self._asked:
             raise KeyboardInterrupt
 
@@ -66,7 +66,7 @@ class CtrlC:
 
 @contextmanager
 def sigterm_is_ctrl_c() -> Iterator[None]:
-    """SIGTERM (a cluster's time limit, say) is Ctrl-C with an exit code of its own."""
+    """A block in which SIGTERM (a cluster's time limit) is Ctrl-C with exit code 143."""
     asked = False
 
     def on_signal(number: int, frame: object) -> None:
@@ -84,8 +84,8 @@ def sigterm_is_ctrl_c() -> Iterator[None]:
     except (Interrupted, KeyboardInterrupt) as error:
         if not asked:
             raise
-        told = error if isinstance(error, Interrupted) else Interrupted("interrupted")
-        told.exit_code = 128 + signal.SIGTERM
-        raise told from None
+        interrupted = error if isinstance(error, Interrupted) else Interrupted("interrupted")
+        interrupted.exit_code = 128 + signal.SIGTERM
+        raise interrupted from None
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -18,13 +18,18 @@ class RunProgress:
     """Round, simulated time, accuracy and time left of one run; used as a context manager.
 
     Call it with each finished round. Writes to standard error, so that output can be piped; `title`
-    comes first, once the run can begin. `seconds`: what the run's are.
+    comes first, once the run can begin. `seconds`: the word before the time, `simulated` or
+    `measured`.
     """
 
     def __init__(
-        self, rounds: int, *, quiet: bool = False, title: str | None = None,
+        self,
+        rounds: int,
+        *,
+        quiet: bool = False,
+        title: str | None = None,
         seconds: str = "simulated",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._rounds = rounds
         self._seconds = seconds
         self._first: int | None = None
@@ -35,7 +40,7 @@ class RunProgress:
         self._bar: object = None
 
     def __enter__(self) -> RunProgress:
-        self._begun = self._said = time.monotonic()
+        self._begun_at_wall_s = self._printed_at_wall_s = time.monotonic()
         if self._title is not None and not self._quiet:
             print(self._title, file=sys.stderr, flush=True)
         if self._live:
@@ -59,20 +64,20 @@ class RunProgress:
             self._accuracy = accuracy
         if self._quiet:
             return
-        known = f"{self._accuracy:6.1%}" if self._accuracy is not None else "  –   "
+        shown = f"{self._accuracy:6.1%}" if self._accuracy is not None else "  –   "
         if self._bar is not None:
             self._bar.update(  # type: ignore[attr-defined]
-                self._task, completed=round, simulated=format_duration(simulated_s), accuracy=known
+                self._task, completed=round, simulated=format_duration(simulated_s), accuracy=shown
             )
             return
         now = time.monotonic()
-        if round == self._rounds or now - self._said >= _PLAIN_EVERY_WALL_S:
-            self._said = now
+        if round == self._rounds or now - self._printed_at_wall_s >= _PLAIN_EVERY_WALL_S:
+            self._printed_at_wall_s = now
             done = round - self._first
-            left = (now - self._begun) / done * (self._rounds - round)
+            left = (now - self._begun_at_wall_s) / done * (self._rounds - round)
             print(
                 f"round {round}/{self._rounds}  {self._seconds} {format_duration(simulated_s)}"
-                f"  accuracy {known.strip()}  left {format_duration(left)}",
+                f"  accuracy {shown.strip()}  left {format_duration(left)}",
                 file=sys.stderr,
                 flush=True,
             )

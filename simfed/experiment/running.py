@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from simfed.experiment.assembly import Parts, checked
 from simfed.experiment.interrupt import CtrlC
@@ -65,8 +65,11 @@ Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
 
 Beside = Callable[["Parts", "Simulation"], "contextlib.AbstractContextManager[Progress]"]
-"""Made when the simulation stands, closed before its learning side is; gives what is called
-after each round."""
+"""Opened once the simulation is built, closed before its learning side; gives a function that is
+called after each round."""
+
+ScenarioLike: TypeAlias = "Scenario | str | os.PathLike[str] | Mapping[str, Plain]"
+"""A scenario, its file, or what such a file says as a mapping."""
 
 _STOPPING = "stopping after this round; Ctrl-C again stops at once"
 
@@ -75,7 +78,7 @@ load_run = open_run
 
 
 def run(
-    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any],
+    scenario: ScenarioLike,
     out: str | Path | None = None,
     *,
     source: str | Path | None = None,
@@ -103,7 +106,8 @@ def run(
         progress: True shows it on standard error; or a function called after each round.
         trajectories: answer learning from what runs recorded there before, and record in turn; the
             result is the same bit for bit.
-        beside: somebody who looks on between rounds and changes nothing.
+        beside: a context manager that observes the simulation between rounds; it must not change
+            it.
 
     Raises:
         InputError, InputErrors: the scenario or `out` is wrong; nothing was run.
@@ -121,10 +125,18 @@ def run(
         return clock_of(parts) if time_only else _full(parts, workers, device, trajectories)
 
     return carry_out(
-        parts, out, mode="time-only" if time_only else "full", device=device,
-        workers=0 if time_only else workers, make_workload=workload, make_simulation=simulation_of,
-        resume=resume, overwrite=overwrite, progress=progress, beside=beside,
-    )  # fmt: skip
+        parts,
+        out,
+        mode="time-only" if time_only else "full",
+        device=device,
+        workers=0 if time_only else workers,
+        make_workload=workload,
+        make_simulation=simulation_of,
+        resume=resume,
+        overwrite=overwrite,
+        progress=progress,
+        beside=beside,
+    )
 
 
 def carry_out(
@@ -140,12 +152,12 @@ def carry_out(
     overwrite: bool = False,
     progress: bool | Progress = True,
     beside: Beside | None = None,
-    at_end: Callable[[], dict[str, Any]] = dict,
+    at_end: Callable[[], dict[str, Plain]] = dict,
 ) -> RunResult:
-    """The frame of every run, whatever plays its rounds: the run directory, its checkpoints, its
-    manifest, and what is said where it fails.
+    """Carry out a run, whatever plays its rounds: run directory, checkpoints, manifest, errors.
 
-    mode, device, workers: what the manifest says. at_end: what else it says once all is done.
+    mode, device, workers: for the manifest. at_end: further facts for it, asked after the last
+    round. Raises: as `run`.
     """
     began = time.perf_counter()
     scenario = parts.scenario
@@ -193,10 +205,8 @@ def carry_out(
 # ---- the steps of a run ------------------------------------------------------------------------
 
 
-def loaded(
-    scenario: Scenario | str | os.PathLike[str] | Mapping[str, Any], source: str | Path | None
-) -> tuple[Scenario, str | Path | None]:
-    """The scenario and its file."""
+def loaded(scenario: ScenarioLike, source: str | Path | None) -> tuple[Scenario, str | Path | None]:
+    """(validated scenario, its file or None). Raises: `InputError`, `InputErrors`."""
     return loaded_as(Scenario, "scenario", scenario, source, validated, load_scenario)
 
 
@@ -206,28 +216,28 @@ Read = TypeVar("Read")
 def loaded_as(
     kind: type[Read],
     name: str,
-    given: Read | str | os.PathLike[str] | Mapping[str, Any],
+    value: Read | str | os.PathLike[str] | Mapping[str, Plain],
     source: str | Path | None,
     check: Callable[..., Read],
     load: Callable[[Path], Read],
 ) -> tuple[Read, str | Path | None]:
-    """What stands in a file of this kind, and the file: as it is, from a mapping (`check`), or read
-    (`load`). Raises: `InputError` for what is none of these."""
-    if isinstance(given, kind):
-        return given, source
-    if isinstance(given, Mapping):
+    """(value of this kind, its file or None): as it is, from a mapping by `check`, or from its
+    file by `load`. Raises: `InputError` for what is none of these."""
+    if isinstance(value, kind):
+        return value, source
+    if isinstance(value, Mapping):
         folder = Path(source).parent if source is not None else Path()
-        return check(given, source=str(source or name), folder=folder), source
-    if not isinstance(given, (str, os.PathLike)):
-        raise InputError(f"a {name}, its file or a mapping", where=name, got=given)
-    path = Path(given)
+        return check(value, source=str(source or name), folder=folder), source
+    if not isinstance(value, (str, os.PathLike)):
+        raise InputError(f"a {name}, its file or a mapping", where=name, got=value)
+    path = Path(value)
     return load(path), path if source is None else source
 
 
 def _begin(
-    parts: Parts, out: str | Path, at_start: dict[str, Any], *, overwrite: bool
+    parts: Parts, out: str | Path, at_start: dict[str, Plain], *, overwrite: bool
 ) -> RunDirectory:
-    """A new run directory; it holds the files it names, so it runs as it is."""
+    """Create a run directory, with copies of the files that its scenario names."""
     beside, text = self_contained(parts)
     return RunDirectory.create(
         out, scenario_yaml=text, manifest=at_start, overwrite=overwrite, beside=beside
@@ -235,9 +245,9 @@ def _begin(
 
 
 def _look_for_begun(
-    parts: Parts, out: str | Path, mode: str, device: str, at_start: dict[str, Any]
+    parts: Parts, out: str | Path, mode: str, device: str, at_start: dict[str, Plain]
 ) -> RunDirectory | None:
-    """The same run in `out`, where it has begun."""
+    """The directory of this run in `out`; None where it has not begun."""
     beside, text = self_contained(parts)
     return RunDirectory.resume(
         out, scenario_yaml=text, mode=mode, device=device, manifest=at_start, beside=beside
@@ -245,7 +255,7 @@ def _look_for_begun(
 
 
 def clock_of(parts: Parts) -> Workload:
-    """The learning side's stand-in in a time-only run."""
+    """The workload of a time-only run, which answers with sizes alone."""
     from simfed.sim import TimeOnlyWorkload
 
     return TimeOnlyWorkload(parts.tasks, recorded=next(iter(parts.recorded.values()), None))
@@ -262,13 +272,15 @@ def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None
 def self_contained(
     parts: Parts, dump: Callable[[dict[str, str], dict[str, str]], str] | None = None
 ) -> tuple[dict[str, bytes], str]:
-    """Profiles, traces and graphs in use, and the scenario that finds them beside it.
+    """(name → content of the profiles, traces, graphs and plug-ins in use, text of the scenario
+    that names these copies).
 
-    `dump(profiles, files)` writes what stands for the scenario, with these names of profiles and
-    other files in place of its own."""
+    `dump(profile_names, file_names)`: writes the text in place of `dump_scenario`.
+    """
     files: dict[str, bytes] = {}
 
-    def kept(source: str, folder: str, suffix: str) -> str:
+    def add(source: str, folder: str, suffix: str) -> str:
+        """Take up a file; its unique name beside the scenario."""
         stem = unique = Path(source).stem
         number = 1
         while f"{folder}/{unique}{suffix}" in files:  # two files of one name in different folders
@@ -278,29 +290,28 @@ def self_contained(
         return f"{folder}/{unique}{suffix}"
 
     profiles = {
-        name: Path(kept(profile.source, "calibration", ".yaml")).stem
+        name: Path(add(profile.source, "calibration", ".yaml")).stem
         for name, profile in parts.profiles.items()
     }
     scenario = with_opened_files(parts.scenario)
     opened = {one.file for plugin in scenario.plugins for one in opened_files(plugin)}
     names = {}
     for plugin in scenario.plugins:
-        name = kept(plugin.file, "plugins", Path(plugin.file).suffix)
+        name = add(plugin.file, "plugins", Path(plugin.file).suffix)
         copies = files_below(plugin) if has_copies(plugin) else []
         if copies:  # in a folder of its own, in which all lie as they lay
-            own = Path(name).with_suffix("")
+            copy_folder = Path(name).with_suffix("")
             copies.append(plugin.file)
             del files[name]
             for source in copies:
-                names[source] = (
-                    own / Path(source).relative_to(Path(plugin.file).parent)
-                ).as_posix()
+                place = Path(source).relative_to(Path(plugin.file).parent)
+                names[source] = (copy_folder / place).as_posix()
                 files[names[source]] = Path(source).read_bytes()
         else:
             names[plugin.file] = name
     for source in dict.fromkeys(files_in(scenario)):
         if source not in names and source not in opened and Path(source).is_file():
-            names[source] = kept(source, "network", Path(source).suffix)
+            names[source] = add(source, "network", Path(source).suffix)
     if dump is not None:
         return files, dump(profiles, names)
     return files, dump_scenario(scenario, profiles, names)
@@ -315,7 +326,7 @@ def learning_of(parts: Parts, workers: int, device: str) -> Workload:
 def _replaying(
     parts: Parts, make: Callable[[], Workload], device: str, store: TrajectoryStore
 ) -> Workload:
-    """Learning answered from a recorded trajectory as far as one is known."""
+    """A workload that answers from a recorded trajectory as far as one is stored, then learns."""
     from simfed.replay.key import last_round_if_special, learning_key, learning_setup
     from simfed.replay.workload import ReplayingWorkload
 
@@ -386,20 +397,20 @@ def _play(
             directory.save_checkpoint(checkpoint, recorder)
 
     if directory is not None:
-        kept = directory.load_checkpoint(recorder)
-        if kept is not None:
-            restore(simulation, kept)
+        last = directory.load_checkpoint(recorder)
+        if last is not None:
+            restore(simulation, last)
     bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
     with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
         simulation.run(
-            progress=_one_after_another(shown, looking),
+            progress=_call_both(shown, looking),
             stop_requested=ctrl_c.asked,
             save=save if directory is not None else None,
             save_every=save_every,
         )
 
 
-def _one_after_another(first: Progress | None, second: Progress | None) -> Progress | None:
+def _call_both(first: Progress | None, second: Progress | None) -> Progress | None:
     if first is None or second is None:
         return first or second
 
@@ -410,15 +421,14 @@ def _one_after_another(first: Progress | None, second: Progress | None) -> Progr
     return both
 
 
-def restore(simulation: Simulation, kept: Checkpoint) -> None:
+def restore(simulation: Simulation, checkpoint: Checkpoint) -> None:
     """Go on from a checkpoint. Raises: `InputError` for one of other code."""
     try:
-        simulation.restore(kept)
+        simulation.restore(checkpoint)
     except (LookupError, TypeError, ValueError) as error:  # it is whole, so others made it
-        raise InputError(
-            "a checkpoint of this version of simfed and the same options", where="checkpoint",
-            got=f"{type(error).__name__}: {error}",
-        ) from error  # fmt: skip
+        allowed = "a checkpoint of this version of simfed and the same options"
+        got = f"{type(error).__name__}: {error}"
+        raise InputError(allowed, where="checkpoint", got=got) from error
 
 
 def _shown(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progress | None:
@@ -435,19 +445,20 @@ def explained(
     begun: bool,
     resumable: bool = True,
 ) -> BaseException:
-    """The error to raise: what happened and what is kept of the run `name`, which the folder says
-    too.
+    """Leave the run directory of the run `name` after an error; the error to raise, which says what
+    is kept.
 
-    `begun`: rounds were played. A run with nothing to go on from gives way to the one it was to
-    replace; one that never began leaves nothing. `resumable`: checkpoints of it can be kept at all.
+    `begun`: rounds were played. A run without a checkpoint gives way to the one it was to replace;
+    one that never began leaves nothing. `resumable`: checkpoints of it can be kept at all.
     """
     stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
     rest = "nothing was kept" if begun else "no round was done and nothing was changed"
     if directory is not None:
         reason = "stopped at once" if isinstance(error, KeyboardInterrupt) else str(error)
+        reason = reason or type(error).__name__
         in_vain = not begun and (stopped or isinstance(error, InputError))
         status = "interrupted" if stopped else "failed"
-        rest = _leave(directory, status, reason or type(error).__name__, in_vain=in_vain)
+        rest = _leave(directory, status, reason, in_vain=in_vain)
     if isinstance(error, InputError):
         return error.within(name)
     if isinstance(error, KeyboardInterrupt):
@@ -459,7 +470,7 @@ def explained(
 
 
 def _leave(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) -> str:
-    """Leave a run that cannot go on now; what is kept, in words."""
+    """Mark the run as stopped, or remove what is of no use; a phrase that says what is kept."""
     if not directory.has_checkpoint and directory.replaces:
         directory.abandon()
         return f"{directory.path} holds the run that was there before"
@@ -476,8 +487,8 @@ def _leave(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) 
 # ---- what the manifest says --------------------------------------------------------------------
 
 
-def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Any]:
-    """What the manifest of a run says from its beginning."""
+def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
+    """The manifest's facts that are known before the first round."""
     scenario = parts.scenario
     return {
         "name": scenario.name,
@@ -502,25 +513,26 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Any]:
     }
 
 
-def _facts_of_plugins(scenario: Scenario) -> dict[str, Any]:
-    """Place and SHA-256 of the files that plug-ins open, where there are any: those that stand in
-    no copy beside the scenario."""
+def _facts_of_plugins(scenario: Scenario) -> dict[str, Plain]:
+    """`{"opened": {path: SHA-256}}` of the files that plug-ins open and that no copy beside the
+    scenario holds; empty where there are none."""
     plugins = with_opened_files(scenario).plugins
-    found = {
+    opened = {
         one.file: one.sha256
         for plugin in plugins
         for one in opened_files(plugin)
         if not has_copies(plugin) or one.file not in files_below(plugin)
     }
-    return {"opened": found} if found else {}
+    return {"opened": opened} if opened else {}
 
 
 def _at_end(
     parts: Parts, workload: Workload, simulation: Simulation, directory: RunDirectory | None
-) -> dict[str, Any]:
-    went_on = directory.manifest["warnings"] if directory is not None else ()
+) -> dict[str, Plain]:
+    """The manifest's facts that are known after the last round."""
+    resumed = directory.manifest["warnings"] if directory is not None else ()
     return {
-        "warnings": [*parts.warnings(), *getattr(workload, "warnings", ()), *went_on],
+        "warnings": [*parts.warnings(), *getattr(workload, "warnings", ()), *resumed],
         "wall_s": {"total": 0.0, **simulation.wall_s()},
         "learning_wall_s": dict(workload.timings()),
     }

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfed.compress.choice import Choice
 from simfed.fleet.availability import (
@@ -29,10 +29,12 @@ from simfed.fleet.availability import (
     PresenceTrace,
     read_trace,
 )
+from simfed.ground.arrays import Floats, Ints
 from simfed.ground.distributions import positions
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level, energy_of, entries
 from simfed.ground.method import Plan
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
 from simfed.policy import Pull
@@ -44,8 +46,6 @@ from simfed.scenario.presence import Failure, PresenceSpec, time_of_day_s
 
 __all__ = ["FIELDS", "DrawnField", "Fleet", "FleetColumn", "FleetPresence", "forgotten_links"]
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 _LEAST_U = 2.0**-54
 """In place of a uniform number that is exactly 0, whose quantile may be infinite."""
@@ -57,11 +57,11 @@ class DrawnField:
 
     path: str
     quantity: FieldQuantity
-    of: Callable[[ClientGroup], Any]
-    """What the group says: a value, a distribution, a trace or None."""
+    read: Callable[[ClientGroup], Plain]
+    """The group's value: a number in base units, a distribution, a trace or None."""
 
 
-def _mean_stay(key: str, group: ClientGroup) -> Any:
+def _read_mean_stay(key: str, group: ClientGroup) -> Plain:
     markov = getattr(group.availability, "markov", None)
     return None if markov is None else getattr(markov, key)
 
@@ -77,8 +77,8 @@ FIELDS: dict[str, DrawnField] = {
             "link.down_latency", QUANTITIES["duration"], lambda group: group.link.down_latency
         ),
         DrawnField("link.loss", QUANTITIES["loss"], lambda group: group.link.loss),
-        DrawnField("availability.markov.on", QUANTITIES["stay"], partial(_mean_stay, "on")),
-        DrawnField("availability.markov.off", QUANTITIES["stay"], partial(_mean_stay, "off")),
+        DrawnField("availability.markov.on", QUANTITIES["stay"], partial(_read_mean_stay, "on")),
+        DrawnField("availability.markov.off", QUANTITIES["stay"], partial(_read_mean_stay, "off")),
         DrawnField("k", QUANTITIES["entries"], lambda group: group.k),
     )
 }
@@ -86,7 +86,7 @@ FIELDS: dict[str, DrawnField] = {
 
 @dataclass(frozen=True)
 class FleetColumn:
-    """One field of one group: what its clients have."""
+    """The values of one field for the clients of one group."""
 
     group: int
     field: str
@@ -150,7 +150,7 @@ class Fleet:
     def drawn(self, group: int, field: str) -> Floats | None:
         """One value for each of the group's clients, in the order of their ids; None where the
         group gives no distribution of this field."""
-        spec = FIELDS[field].of(self._scenario.clients[group])
+        spec = FIELDS[field].read(self._scenario.clients[group])
         if not isinstance(spec, Distribution):
             return None
         try:
@@ -173,15 +173,19 @@ class Fleet:
         return entries(written, parameters)
 
     def compression(self, client: int, pull: Pull, plan: Plan) -> Choice:
-        """By what a client's pull has the fields of this plan travel: its choice with a number of
-        entries as the level, or of energy, which the update has to say more of. Shares are of the
-        longest compressed field, or of each where each has a choice of its own."""
+        """The choice of a client's pull with its level as a number of entries (a level of energy
+        stays as it is, until the update is known).
+
+        Shares are of the longest compressed field of the plan, or, where each field has a choice
+        of its own, of that field.
+        """
         choice, longest = pull.arm, plan.longest
         if choice.fields:
-            alone = {name: (choice.of_field(name), of) for name, of in plan.compressed.items()}
-            return Choice.per_field(
-                {name: c.at(self.k(client, of.entries, c.level)) for name, (c, of) in alone.items()}
-            )
+            ks = {
+                name: self.k(client, field.entries, choice.of_field(name).level)
+                for name, field in plan.compressed.items()
+            }
+            return Choice.per_field({name: choice.of_field(name).at(k) for name, k in ks.items()})
         level = choice.level if pull.k is None else pull.k
         if energy_of(level) is not None:
             return choice.at(level if longest else 0)
@@ -193,29 +197,27 @@ class Fleet:
         """The smallest and the largest K of a group's clients, at their own K or at `level`."""
         if level is not None and energy_of(level) is not None:
             return min(1, parameters), parameters
-        if level is not None:
-            return entries(level, parameters), entries(level, parameters)
-        written = self._k_of_group[group]
-        if isinstance(written, Distribution):
+        k = self._k_of_group[group] if level is None else level
+        if isinstance(k, Distribution):
             ks = self.drawn(group, "k")
             assert ks is not None
             return entries(float(ks.min()), parameters), entries(float(ks.max()), parameters)
-        return entries(written, parameters), entries(written, parameters)
+        return entries(k, parameters), entries(k, parameters)
 
-    def links(self) -> list[dict[str, Any]]:
+    def links(self) -> list[dict[str, Plain]]:
         """The argument `links` of `simfed.net.build`: one per group, drawn quantities as arrays."""
-        found = []
+        links = []
         for i, group in enumerate(self._scenario.clients):
             plain = group.link.plain()
             for field in FIELDS:
                 room, _, name = field.partition(".")
                 if room == "link" and (values := self.drawn(i, field)) is not None:
                     plain[name] = values
-            found.append(plain)
-        return found
+            links.append(plain)
+        return links
 
     def columns(self, parameters: Mapping[str, int]) -> list[FleetColumn]:
-        """What every client has, group by group, in the order of `FIELDS`.
+        """One column for each field of each group, in the order of `FIELDS`.
 
         `parameters`: prototype → d, to which K is limited. A link without loss or without a latency
         of its own on the way down has no such column.
@@ -234,12 +236,12 @@ class Fleet:
         )
 
     def presence(self) -> FleetPresence | None:
-        """What a server asks of it, see `simfed.sim.population.Presence`; None: everybody is always
-        there, and nothing fails."""
+        """The presences and failures that a server asks for (`simfed.sim.population.Presence`);
+        None: everybody is always there, and nothing fails."""
         availability = self.availability()
         groups = self._scenario.clients
         failures = [group.failure for group in groups]
-        if availability.always and not any(any(dict(of).values()) for of in failures):
+        if availability.always and not any(any(dict(chances).values()) for chances in failures):
             return None
         return FleetPresence(availability, self.group, failures)
 
@@ -257,7 +259,7 @@ class Fleet:
 
     def _column_of(self, group: int, field: str, parameters: int) -> FleetColumn | None:
         of_group = self._scenario.clients[group]
-        spec = self._k_of_group[group] if field == "k" else FIELDS[field].of(of_group)
+        spec = self._k_of_group[group] if field == "k" else FIELDS[field].read(of_group)
         if isinstance(spec, Distribution):
             values = self.drawn(group, field)
             assert values is not None
@@ -289,16 +291,16 @@ class Fleet:
             times = (time_of_day_s(getattr(spec.daily, key)) for key in ("from", "to"))
             return Daily(*times, zones[lives])
         try:
-            return self._traced(spec, members)
+            return self._read_presence(spec, members)
         except InputError as error:
             raise error.within(f"clients[{group}].availability.trace") from None
 
     def _mean_stays(self, group: int, key: str) -> float | Floats:
         field = f"availability.markov.{key}"
         drawn = self.drawn(group, field)
-        return float(FIELDS[field].of(self._scenario.clients[group])) if drawn is None else drawn
+        return float(FIELDS[field].read(self._scenario.clients[group])) if drawn is None else drawn
 
-    def _traced(self, spec: PresenceSpec, members: Ints) -> Presence:
+    def _read_presence(self, spec: PresenceSpec, members: Ints) -> Presence:
         assert spec.trace is not None
         intervals = read_trace(spec.trace)
         period_s = np.inf if spec.period is None else spec.period
@@ -309,13 +311,13 @@ class Fleet:
             allowed = f"clients of this scenario, 0 to {len(self) - 1}"
             hint = "`devices: drawn` gives each client a random one of the trace's"
             raise InputError(allowed, where=spec.trace, got=int(intervals.ids[-1]), hint=hint)
-        found = np.searchsorted(intervals.ids, members)
-        known = intervals.ids[np.minimum(found, len(intervals.ids) - 1)] == members
-        if not known.any():
+        row = np.searchsorted(intervals.ids, members)
+        listed = intervals.ids[np.minimum(row, len(intervals.ids) - 1)] == members
+        if not listed.any():
             raise InputError(
                 "intervals of some client of the group", where=spec.trace, problem="there are none"
             )
-        return PresenceTrace(intervals, np.where(known, found, -1), period_s)
+        return PresenceTrace(intervals, np.where(listed, row, -1), period_s)
 
     @cached_property
     def _speeds(self) -> Floats | None:
@@ -351,22 +353,20 @@ class Fleet:
             values = self._from_table(group, field, spec) * quantity.unit(spec.unit)
             bad = values[~quantity.holds(values)]
             if bad.size:
+                allowed = f"a column of which every value is {quantity.allowed}"
                 got = float(bad[0] / quantity.unit(spec.unit))
-                raise InputError(
-                    f"a column of which every value is {quantity.allowed}",
-                    where=f"column {spec.column}", got=got,
-                )  # fmt: skip
+                raise InputError(allowed, where=f"column {spec.column}", got=got)
         return np.maximum(np.rint(values), 1.0) if quantity.whole else values
 
     def _from_table(self, group: int, field: str, spec: Distribution) -> Floats:
         assert spec.column is not None
         devices = self._scenario.clients[group].devices
         if spec.table is not None:
-            values, weights = _columns(spec.table, spec.column, spec.weights)
+            values, weights = _read_weighted(spec.table, spec.column, spec.weights)
             picked = positions(self._uniform(field)[self.members(group)], len(values), weights)
             return values[picked]
         assert devices is not None  # a scenario without is not valid
-        values, weights = _columns(devices.table, spec.column, devices.weights)
+        values, weights = _read_weighted(devices.table, spec.column, devices.weights)
         members = self.members(group)
         if devices.rows == "in-order":
             return values[np.arange(len(members)) % len(values)]
@@ -378,13 +378,10 @@ class Fleet:
 
 
 class FleetPresence:
-    """Who is there and who fails, in the words of a server."""
+    """When clients are there and how often their participations fail, by client id."""
 
     def __init__(
-        self,
-        availability: Availability,
-        group: np.ndarray[Any, np.dtype[np.int32]],
-        failures: Sequence[Failure],
+        self, availability: Availability, group: NDArray[np.int32], failures: Sequence[Failure]
     ) -> None:
         """group: of each client, an index into `failures`."""
         self._availability = availability
@@ -396,7 +393,7 @@ class FleetPresence:
         return np.flatnonzero(self._availability.mask(at_s))
 
     def is_available(self, client: int, at_s: float) -> bool:
-        """Whether one client is."""
+        """Whether one client is there."""
         return self._availability.there(client, at_s)
 
     def leaves_at_s(self, client: int, at_s: float) -> float:
@@ -408,7 +405,7 @@ class FleetPresence:
         return self._availability.arrival_after(at_s)
 
     def failure(self, client: int, phase: str) -> float:
-        """The probability that a phase of this client fails."""
+        """The probability that a phase (`download`, `training`, `upload`) of this client fails."""
         return float(getattr(self._failures[int(self._group[client])], phase, 0.0))
 
 
@@ -422,14 +419,15 @@ def forgotten_links(scenario: Scenario) -> list[str]:
     ]
 
 
-def _columns(table: str, column: str, weights: str | None) -> tuple[Floats, Floats | None]:
+def _read_weighted(table: str, column: str, weights: str | None) -> tuple[Floats, Floats | None]:
+    """A column and the weights of its rows. Raises: `InputError` for weights that are none."""
     names = [column] if weights is None else list(dict.fromkeys([column, weights]))
-    found = read_columns(table, names)
+    columns = read_columns(table, names)
     if weights is None:
-        return found[column], None
-    if not (found[weights] >= 0).all() or not found[weights].any():
+        return columns[column], None
+    if not (columns[weights] >= 0).all() or not columns[weights].any():
         allowed = "weights of at least 0, one of them above 0"
         raise InputError(
-            allowed, where=f"{table}: column {weights}", got=float(found[weights].min())
+            allowed, where=f"{table}: column {weights}", got=float(columns[weights].min())
         )
-    return found[column], found[weights]
+    return columns[column], columns[weights]

@@ -40,7 +40,7 @@ class Messages:
     tries: int = 5
 
     def fate(self, streams: Streams, client: int, key: int | str, phase: str, nth: int) -> Fate:
-        """Of the transmission `nth` = 0, 1, … of a participation's `download` or `upload`."""
+        """The fate of transmission `nth` = 0, 1, … of a participation's `download` or `upload`."""
         doubled, *lost = streams("message", client, key, phase, nth).random(3).tolist()
         copies = 2 if doubled < self.doubled else 1
         return Fate(copies, max(lost[:copies]) < self.lost)
@@ -66,16 +66,16 @@ class Faults:
         self._frozen: dict[int, Strikes] = {}
 
     def freezes_of(self, client: int) -> Strikes | None:
-        """When a client's device is frozen."""
+        """The intervals in which a client's device is frozen; None: it never is."""
         if self.freezes is None:
             return None
-        found = self._frozen.get(client)
-        if found is None:
-            found = self._frozen[client] = Strikes(self.freezes, self.streams, "freeze", client)
-        return found
+        freezes = self._frozen.get(client)
+        if freezes is None:
+            freezes = self._frozen[client] = Strikes(self.freezes, self.streams, "freeze", client)
+        return freezes
 
     def stalls_of(self, link: str) -> Strikes:
-        """When a link stalls, by its name in records."""
+        """The intervals in which a link, named as in records, carries nothing."""
         assert self.stalls is not None
         return Strikes(self.stalls, self.streams, "stall", cable_of(link))
 
@@ -86,7 +86,7 @@ class Faults:
 
 
 def cable_of(link: str) -> str:
-    """What both directions of a link share: they stall together.
+    """The name that both directions of a link share, as they stall together.
 
     >>> cable_of("client-3/up"), cable_of("server/receive"), cable_of("b>a")
     ('client-3', 'server', 'a>b')

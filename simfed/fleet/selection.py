@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 
+from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
 __all__ = [
@@ -29,29 +31,26 @@ __all__ = [
     "cohort",
 ]
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server knows of every client, indexed by its id. Not to be written to by a
-    selection."""
+    """The facts by which clients are selected, each indexed by client id; selections read them
+    only."""
 
     samples: Ints
-    """Training samples that it owns."""
+    """Training samples that the client owns."""
     duration_s: Floats
-    """How long its last participation took that was not cut off; NaN before the first."""
+    """Seconds of its last participation that was not cut off; NaN before the first."""
     loss: Floats
     """Its own mean loss as it last told the server; NaN before."""
     picked: Ints
     """How often it was asked."""
     last_round: Ints
-    """When it was last asked; 0 before."""
+    """The round in which it was last asked; 0 before."""
 
     @classmethod
     def unknown(cls, samples: Ints) -> Facts:
-        """Before anybody was asked."""
+        """The facts before the first round, when nobody was asked."""
         n = len(samples)
         nothing = np.full(n, np.nan)
         return cls(samples, nothing, nothing.copy(), np.zeros(n, np.int64), np.zeros(n, np.int64))
@@ -86,7 +85,7 @@ class UniformSelection:
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
     ) -> Ints:
-        return ids if count >= len(ids) else ids[_drawn(rng, len(ids), count)]
+        return ids if count >= len(ids) else ids[_draw(rng, len(ids), count)]
 
 
 class BySamples:
@@ -170,15 +169,15 @@ class Oort:
         if count >= len(ids):
             return ids
         # a client whose loss nobody was told yet is as good as never asked
-        known = np.isfinite(facts.loss[ids]) & (facts.picked[ids] > 0)
-        new, old = ids[~known], ids[known]
+        told = np.isfinite(facts.loss[ids]) & (facts.picked[ids] > 0)
+        new, old = ids[~told], ids[told]
         share = max(self.least_exploration, self.exploration * self.decay ** (round - 1))
         exploring = min(len(new), max(int(np.rint(share * count)), count - len(old)))
-        fresh = new[_drawn(rng, len(new), exploring)]
-        best = self._best(old, count - exploring, facts, round, rng)
+        fresh = new[_draw(rng, len(new), exploring)]
+        best = self._draw_best(old, count - exploring, facts, round, rng)
         return np.sort(np.concatenate([fresh, best]))
 
-    def _best(
+    def _draw_best(
         self, ids: Ints, count: int, facts: Facts, round: int, rng: np.random.Generator
     ) -> Ints:
         if count >= len(ids) or count == 0:
@@ -191,7 +190,7 @@ class Oort:
         return ids[good[np.argpartition(rings, count - 1)[:count]]]
 
     def utility(self, ids: Ints, facts: Facts, round: int) -> Floats:
-        """Of clients whose loss is known."""
+        """The utility of each of these clients, whose losses are known."""
         gain = facts.samples[ids] * np.maximum(facts.loss[ids], 0.0)
         gain = np.minimum(gain, np.quantile(gain, self.clip))
         uncertain = np.sqrt(0.1 * np.log(max(round, 1)) / np.maximum(facts.last_round[ids], 1))
@@ -206,9 +205,9 @@ class Oort:
 
 
 class Selecting:
-    """A selection at work: it is asked round after round, and clients tell what it goes by.
+    """A selection in use, and the facts that it goes by, which participations update.
 
-    samples_of: training samples that a client owns; asked only by selections that look at facts.
+    samples_of: client id → training samples; called only for selections that look at facts.
     """
 
     def __init__(
@@ -237,8 +236,8 @@ class Selecting:
         return list(map(int, chosen))
 
     def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
-        """What a participation told the server: how long it took, where it was not cut off, and the
-        client's own loss, where it was measured."""
+        """Update the facts after a participation: its seconds (None: it was cut off) and the
+        client's own loss (None: it was not measured)."""
         if self._uniform:
             return
         if duration_s is not None:
@@ -246,12 +245,13 @@ class Selecting:
         if loss is not None:
             self._facts.loss[client] = loss
 
-    def state(self) -> dict[str, Any]:
-        """What clients have told so far, JSON-able; empty before anybody was asked."""
-        known = "_facts" in self.__dict__
-        return {f.name: getattr(self._facts, f.name).tolist() for f in _TOLD} if known else {}
+    def state(self) -> dict[str, Plain]:
+        """The facts so far as lists, for checkpoints; empty before anybody was asked."""
+        if "_facts" not in self.__dict__:
+            return {}
+        return {f.name: getattr(self._facts, f.name).tolist() for f in _TOLD}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         """Inverse of `state`."""
         for name, column in state.items():
             getattr(self._facts, name)[:] = column
@@ -263,7 +263,7 @@ class Selecting:
 
 
 _TOLD = fields(Facts)[1:]
-"""What clients told the server: all columns but the samples."""
+"""The facts that change while a run goes on: all but the samples."""
 
 
 def cohort(streams: Streams, round: int, clients: int, clients_per_round: int | None) -> Ints:
@@ -279,10 +279,9 @@ def cohort(streams: Streams, round: int, clients: int, clients_per_round: int | 
     """
     if clients_per_round is None or clients_per_round == clients:
         return np.arange(clients)
-    return _drawn(streams("selection", round), clients, clients_per_round)
+    return _draw(streams("selection", round), clients, clients_per_round)
 
 
-def _drawn(rng: np.random.Generator, clients: int, count: int) -> Ints:
-    """`count` of 0 … clients − 1, ascending."""
-    found: Ints = np.sort(rng.choice(clients, count, replace=False, shuffle=False))
-    return found
+def _draw(rng: np.random.Generator, clients: int, count: int) -> Ints:
+    """`count` of 0 … clients − 1, each once, ascending."""
+    return np.sort(rng.choice(clients, count, replace=False, shuffle=False))

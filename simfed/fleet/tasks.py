@@ -59,25 +59,23 @@ class Tasks:
     """
 
     def __init__(
-        self, scenario: Scenario, facts: Mapping[str, ModelSizes], samples_of: Callable[[int], int],
-        *, test_samples: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        scenario: Scenario,
+        facts: Mapping[str, ModelSizes],
+        samples_of: Callable[[int], int],
+        *,
+        test_samples: int = 0,
+    ) -> None:
         self.scenario = scenario
         self._test_samples = test_samples
         self.method: Method = scenario.method.made
         clients = scenario.clients_of_prototype
-        sizes = {
-            name: Size(
-                p.model,
-                of.parameters,
-                of.buffers,
-                of.features,
-                clients[name],
-                Layers(of.shapes, of.names),
-            )
-            for name, p in scenario.prototypes.items()
-            for of in [facts[name]]
-        }
+        sizes = {}
+        for name, prototype in scenario.prototypes.items():
+            model = facts[name]
+            layers = Layers(model.shapes, model.names)
+            counts = model.parameters, model.buffers, model.features
+            sizes[name] = Size(prototype.model, *counts, clients[name], layers)
         training = scenario.training
         self.setting = Setting(
             rounds=scenario.rounds,
@@ -103,7 +101,7 @@ class Tasks:
             self.change_choice = Choice.of(self._changes.strategy)
             """By what changes of the model travel down."""
         self._weight_bytes = 2.0 if scenario.downlink.payload == "fp16" else 4.0
-        self._known: dict[tuple[object, ...], float | None] = {}
+        self._bytes: dict[tuple[object, ...], float | None] = {}
 
     def who(self, client: int, turn: int = 0) -> Who:
         """The plain facts of one client."""
@@ -181,8 +179,12 @@ class Tasks:
         missed = task.model_version - task.held
         if not missed or down_bytes >= self.downlink_bytes(task.plan):
             return task
-        weights = [field for field in task.plan.down.values() if field.kind == "weights"]
-        return task._replace(unpacking=tuple(self._unpacking(task, of, missed) for of in weights))
+        unpacking = (
+            self._unpacking(task, field, missed)
+            for field in task.plan.down.values()
+            if field.kind == "weights"
+        )
+        return task._replace(unpacking=tuple(unpacking))
 
     def _unpacking(self, task: Task, field: Field, times: int) -> Work:
         k, choice = self.change_entries(field), self.change_choice
@@ -191,7 +193,8 @@ class Tasks:
         )
 
     def downlink_bytes(self, plan: Plan, sent: Mapping[str, int] | None = None) -> float:
-        """What travels down of whole models; 0 where that is not charged. `sent`: see `as_sent`."""
+        """Bytes down where models travel whole; 0 where that is not charged. `sent`: see
+        `as_sent`."""
         if not self._charge.downlink:
             return 0.0
         return sum(self._dense_bytes(name, field, sent) for name, field in plan.down.items())
@@ -233,14 +236,14 @@ class Tasks:
         """Bytes of one change of the model; None where that depends on what is learned."""
         assert self._changes is not None
         key = self._changes.strategy, -1, who.model, _facts(field)
-        if key not in self._known:
+        if key not in self._bytes:
             layout, k = field.layout_of(who), self.change_entries(field)
             codec, code = self.change_choice.codec, self.change_code
-            self._known[key] = _size(codec, field.entries, k, code, layout)
-        return self._known[key]
+            self._bytes[key] = _size(codec, field.entries, k, code, layout)
+        return self._bytes[key]
 
     def uplink_bytes(self, task: Task, choice: Choice) -> float | None:
-        """What travels up; None where that depends on the data."""
+        """Bytes of an upload; None where they depend on the data."""
         total = 0.0
         for name, field in task.plan.up.items():
             of_field = choice.of_field(name) if choice.fields else choice
@@ -251,36 +254,36 @@ class Tasks:
         return total
 
     def field_bytes(self, task: Task, field: Field, choice: Choice) -> float | None:
-        """What one field of an upload comes to; None where that depends on the data."""
+        """Bytes of one field of an upload; None where they depend on the data."""
         if field.bounded:
             return None
         if not field.compressed:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0
-        return (
-            None
-            if isinstance(choice.level, str)
-            else self.compressed_bytes(task.who, field, choice)
-        )
+        if isinstance(choice.level, str):
+            return None
+        return self.compressed_bytes(task.who, field, choice)
 
     def compressed_bytes(self, who: Who, field: Field, choice: Choice) -> float | None:
-        """What a compressed field comes to at a number of entries; None where that depends on the
+        """Bytes of a compressed field at a number of entries; None where they depend on the
         data."""
         key = choice.strategy, choice.level, who.model, _facts(field)
-        if key not in self._known:
+        if key not in self._bytes:
             k, layout = choice.entries(field.entries), field.layout_of(who)
-            self._known[key] = _size(choice.codec, field.entries, k, self.index_code, layout)
-        return self._known[key]
+            self._bytes[key] = _size(choice.codec, field.entries, k, self.index_code, layout)
+        return self._bytes[key]
 
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
-        """What the server works at this merge, beside decompression: what the method says, the
-        compression of every prototype's change where changes travel down, and, for servers that
-        know what it takes, the rest of a merge, the wait for losses that clients measure, and the
-        evaluation that is due."""
+        """The server's work at a merge, beside decompression of the arrivals.
+
+        That of the method; the compression of every prototype's change, where changes travel down;
+        and, for servers whose device knows how long they take, the rest of a merge, the wait for
+        losses that clients measure, and the evaluation that is due.
+        """
         arrived = list(arrived)
         work = [*self.method.server_work(self.setting, arrived, round)]
         if self._changes is not None:
-            work += self._packing(round)
+            work += self._compress_changes(round)
         work.append(Work("handling", SERVER, 1))
         measures, group_of = self._measures, self._group_of_client
         if any(measures) and any(measures[group_of[who.client]] for who in arrived):
@@ -288,12 +291,13 @@ class Tasks:
         due = self.scenario.evaluation.due(round, self.scenario.rounds)
         if due and self._test_samples and not self.method.personal:
             work += [
-                Work("evaluation", of.model, self._test_samples, name=f"evaluation of {name}")
-                for name, of in self.setting.prototypes.items()
+                Work("evaluation", size.model, self._test_samples, name=f"evaluation of {name}")
+                for name, size in self.setting.prototypes.items()
             ]
         return work
 
-    def _packing(self, round: int) -> Iterable[Work]:
+    def _compress_changes(self, round: int) -> Iterable[Work]:
+        """The server's compression of each prototype's change of the model."""
         if not self._charge.downlink:
             return
         for name in self.setting.prototypes:
@@ -348,7 +352,7 @@ def _facts(field: Field) -> object:
 
 
 def policies_of(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:
-    """What makes the policies of a group's clients, one after another."""
+    """A maker of policies for a group's clients: each call gives a new one."""
     spec = scenario.policy_of_group(group)
     among = spec.learns and not spec.sets_k
     return policy_maker(
@@ -361,8 +365,11 @@ def policies_of(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:
 
 
 def pull_for(task: Task, policy: Policy, forced: Choice | None, streams: Streams) -> Pull:
-    """How this task's upload is compressed: as the server forces it, or as the client's policy
-    says; where nothing is compressed, nobody is asked."""
+    """The pull for a task's upload: the server's forced arm, else the client's policy's choice;
+    where nothing is compressed, no policy is asked.
+
+    Raises: `InputError` where a policy answers with text in place of an arm.
+    """
     if not task.plan.longest:
         return Pull(NO_COMPRESSION, "fixed")
     if forced is not None:

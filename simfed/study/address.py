@@ -45,7 +45,7 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
 
 
 class AddressedRun(TypedDict, total=False):
-    """All that an address is a digest of."""
+    """The facts of which an address is the digest."""
 
     scenario: dict[str, object]
     data: object
@@ -84,7 +84,10 @@ def facts_of(
 
 
 def facts_of_app(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
-    """The same of an app on a fleet: the fleet, the app's folder, the versions under both."""
+    """All that an app's results depend on: the fleet, the app's folder, the versions under both.
+
+    Raises: `ValueError` for a fleet without an app.
+    """
     if fleet.app is None:
         raise ValueError("a fleet without its app")
     plain = fleet.model_dump(mode="json", exclude={"name"})
@@ -108,8 +111,8 @@ def _file_digests(scenario: Scenario, source: str | Path) -> dict[str, str]:
 
 
 def path_key(scenario: Scenario, *, device: str) -> str | None:
-    """Equal for runs that learn exactly the same whatever the clock says; None where it has a
-    say."""
+    """A key that runs share which learn exactly the same; None where learning depends on the
+    clock (server modes with deadlines, policies that learn or watch time)."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     if scenario.aggregation.mode != "synchronous" or any(
         policy.learns or policy.watches_time for policy in policies

@@ -1,4 +1,4 @@
-"""What a study's runs may be: scenarios, or an app on a fleet."""
+"""The two kinds of runs that a study may have: scenarios, or an app on a fleet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simfed.scenario.section import Section
 if TYPE_CHECKING:
     from simfed.study.address import AddressedRun
 
-__all__ = ["AppRuns", "Kind", "ScenarioRuns", "Studied", "kind_of"]
+__all__ = ["AnyKind", "AppRuns", "Kind", "ScenarioRuns", "Studied", "kind_of"]
 
 Studied: TypeAlias = Scenario | FleetFile
 """All that one run is made from; both have a `seed` and a `name`."""
@@ -26,10 +26,10 @@ _R = TypeVar("_R", Scenario, FleetFile)
 
 
 class Kind(Protocol[_R]):
-    """What is done differently for runs of one kind."""
+    """The steps that differ between runs of scenarios and of apps."""
 
     keys: type[Section]
-    """Whose keys the axes of a study name."""
+    """The file's model, whose keys the axes of a study name."""
     runner: str
     """`module:function` that does one run; see `simfed.study.work.Job`."""
 
@@ -37,7 +37,7 @@ class Kind(Protocol[_R]):
         """A run from a mapping. Raises: `InputError`, `InputErrors`."""
 
     def check(self, run: _R, *, source: str, time_only: bool) -> None:
-        """Raises: `InputErrors` for what is wrong beyond the form."""
+        """Build the run's parts. Raises: `InputErrors` for all that is wrong with them."""
 
     def facts(self, run: _R, *, source: str, device: str, time_only: bool) -> AddressedRun:
         """All that a run's results depend on: its `scenario`, with a seed, and more."""
@@ -46,13 +46,18 @@ class Kind(Protocol[_R]):
         """Folders whose code it runs, for which somebody has to consent."""
 
     def dump(self, run: _R) -> str:
-        """As YAML, for another process."""
+        """The run as YAML, for another process."""
 
     def rounds(self, run: _R) -> int | None:
-        """How many there will be; None: that is not known."""
+        """The number of rounds; None where it is not known."""
 
     def learning(self, run: _R, *, device: str) -> tuple[str | None, str | None]:
-        """(equal for runs that learn the same, equal for those that may for a while)."""
+        """(key that runs which learn the same share, key that runs which begin alike share); None
+        where learning is not shared."""
+
+
+AnyKind: TypeAlias = Kind[Any]
+"""Either kind. A study's plan holds runs of one kind alone, those that its own kind made."""
 
 
 class ScenarioRuns:
@@ -138,6 +143,6 @@ class AppRuns:
         return None, None
 
 
-def kind_of(base: Mapping[str, object]) -> Kind[Any]:
-    """What runs from the mapping in a study's base file."""
+def kind_of(base: Mapping[str, object]) -> AnyKind:
+    """The kind of the runs that a study's base file describes, given as a mapping."""
     return AppRuns() if is_fleet(base) else ScenarioRuns()

@@ -34,7 +34,7 @@ def _cached_table(name: str) -> cached_property[pd.DataFrame]:
 
 
 class StudyRuns:
-    """What the runs of a study came to; frames are read when they are first asked for.
+    """The results of a study's runs; frames are read when they are first asked for.
 
     `rounds`, `participations`, `prototypes`, `policies`, `links` and `spans` are those of a run
     (docs/run-directory.md), of all finished runs together. Every frame begins with one column per
@@ -69,7 +69,7 @@ class StudyRuns:
         return [*names, "seed"]
 
     def point_of(self, entry: PlanEntry) -> dict[str, object]:
-        """What `columns` hold for one run of the plan."""
+        """Column → value of the row head of one run of the plan, see `columns`."""
         point: dict[str, object] = {}
         for axis in self.plan["axes"]:
             label = entry["point"][axis["name"]]
@@ -162,7 +162,7 @@ class StudyRuns:
 
     @cached_property
     def _chance(self) -> float:
-        """What guessing reaches; accuracies up to it tell no arms apart."""
+        """The accuracy of guessing, below which thresholds tell no arms apart."""
         return chance_of(run for _, run in self.finished)
 
     @cached_property
@@ -222,7 +222,7 @@ class StudyRuns:
 
     @property
     def confidence(self) -> float:
-        """Of every interval."""
+        """The confidence of every interval, such as 0.95."""
         return self.compare["confidence"]
 
     @property
@@ -267,7 +267,8 @@ class StudyRuns:
 
     @property
     def caveat(self) -> str:
-        """What the study file asks to compare and these runs cannot tell; empty if they can."""
+        """A sentence about thresholds of the study file that these runs cannot compare; empty
+        where they can."""
         guessed = [share for share in self.compare["thresholds"] if share <= self._chance]
         if guessed and not self.time_only:
             which = " and ".join(f"{100 * share:g} %" for share in guessed)

@@ -29,7 +29,7 @@ Side = Run | str | os.PathLike[str] | Sequence[Run | str | os.PathLike[str]]
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """What `compare` found. Printed, or in a notebook, it is its sentences."""
+    """The result of `compare`, which prints as its sentences."""
 
     names: tuple[str, ...]
     thresholds: tuple[float, ...]

@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.plain import Plain
 from simfed.scenario.load import (
     apply_overrides,
     import_plugins,
@@ -22,7 +23,7 @@ from simfed.scenario.load import (
     split_key_path,
 )
 from simfed.scenario.study import Compare, Study, load_study_file
-from simfed.study.kinds import Kind, Studied, kind_of
+from simfed.study.kinds import AnyKind, Studied, kind_of
 
 __all__ = [
     "Axis",
@@ -47,7 +48,7 @@ class AxisPoint:
     """One value of an axis."""
 
     label: str
-    assignments: tuple[tuple[str, Any], ...]
+    assignments: tuple[tuple[str, Plain], ...]
     """(key path, value), one for each key of the axis."""
 
 
@@ -67,7 +68,7 @@ class StudySetting:
 
     point: Mapping[str, str]
     """Axis name → label."""
-    values: Mapping[str, Any]
+    values: Mapping[str, Plain]
     """Key path → value as written in the study file."""
     scenario: Studied
     """With the base's seed."""
@@ -136,7 +137,7 @@ class StudyPlan:
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     settings: tuple[StudySetting, ...]
-    kind: Kind[Any]
+    kind: AnyKind
 
     @property
     def runs(self) -> SeedBySeed[PlannedRun]:
@@ -220,8 +221,8 @@ _STUDY_KEYS = ("seeds", "grid", "zip", "list", "compare")
 """Keys of a study that no scenario has."""
 
 
-def _check_overrides(pairs: Sequence[tuple[str, Any]], axes: Sequence[Axis]) -> None:
-    """What is the same in every run is on no axis."""
+def _check_overrides(pairs: Sequence[tuple[str, Plain]], axes: Sequence[Axis]) -> None:
+    """Refuse overrides of keys that an axis sets, or of the seed."""
     for key, _ in pairs:
         steps = split_key_path(key)
         if steps == ["seed"]:
@@ -233,7 +234,7 @@ def _check_overrides(pairs: Sequence[tuple[str, Any]], axes: Sequence[Axis]) -> 
                 raise InputError(allowed, where=f"override {key}", hint=hint)
 
 
-def _as_list(value: Any) -> list[Any]:
+def _as_list(value: Plain) -> list[Plain]:
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
@@ -263,7 +264,7 @@ def _axes(study: Study) -> Iterable[Axis]:
 
 
 def _axis_of_rows(
-    name: str, keys: tuple[str, ...], rows: Sequence[tuple[tuple[str, Any], ...]], named: object
+    name: str, keys: tuple[str, ...], rows: Sequence[tuple[tuple[str, Plain], ...]], named: object
 ) -> Axis:
     """An axis that sets several keys at once; the labels are those of `named`, if it has any."""
     if isinstance(named, dict):
@@ -273,7 +274,7 @@ def _axis_of_rows(
     return Axis(name, keys, tuple(map(AxisPoint, labels, rows)))
 
 
-def _labelled(values: Sequence[Any] | Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+def _labelled(values: Sequence[Plain] | Mapping[str, Plain]) -> tuple[list[str], list[Plain]]:
     if isinstance(values, Mapping):
         return [*values], [*values.values()]
     return _distinct([label_of(value) for value in values]), [*values]
@@ -304,7 +305,7 @@ def label_of(value: object) -> str:
     return str(value)
 
 
-def _flattened(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def _flattened(value: Mapping[str, Plain], prefix: str = "") -> Iterable[tuple[str, Plain]]:
     for key, inner in value.items():
         if isinstance(inner, Mapping):
             yield from _flattened(inner, f"{prefix}{key}.")
@@ -431,7 +432,7 @@ def _same(a: Sequence[str | int], b: Sequence[str | int]) -> bool:
     return len(a) == len(b) and all("*" in (x, y) or x == y for x, y in zip(a, b, strict=True))
 
 
-def _sets(value: Any, steps: Sequence[str | int]) -> bool:
+def _sets(value: Plain, steps: Sequence[str | int]) -> bool:
     """Whether `value` says something at this path inside it."""
     for step in steps:
         if isinstance(value, Mapping) and step in value:
@@ -476,14 +477,14 @@ def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
 
 def _scenarios(
     study: Study,
-    kind: Kind[Any],
+    kind: AnyKind,
     axes: Sequence[Axis],
     points: Sequence[tuple[AxisPoint, ...]],
-    base: dict[str, Any],
+    base: dict[str, Plain],
     source: str,
-    overrides: Sequence[tuple[str, Any]],
+    overrides: Sequence[tuple[str, Plain]],
 ) -> list[Studied]:
-    """What runs at each point; every distinct error of all of them at once."""
+    """The scenario, or fleet, of each point. Raises: `InputErrors`, each of all points once."""
     places = {f"override {key}": f"{source}: {_place(a, key)}" for a in axes for key in a.keys}
     places |= {f"override {key}": f"{source}: set.{key}" for key in study.set}
     folder = Path(study.base).resolve().parent
@@ -512,8 +513,8 @@ def _scenarios(
 def each_once(
     errors: Iterable[tuple[Mapping[str, str], InputError]], points: int, source: str
 ) -> list[InputError]:
-    """What is wrong at some of the points of a study file, each error with the first of its
-    points."""
+    """The errors of a study's points, equal ones once, with the first point that has it (left out
+    where all points have it, or the error names the axis)."""
     errors = list(errors)
     counts = Counter(str(error) for _, error in errors)
     firsts = {str(error): (at, error) for at, error in reversed(errors)}

@@ -1,4 +1,4 @@
-"""When a run's accuracy first reached what."""
+"""The first time at which a run's accuracy reached a threshold."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS = ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
 
 
 class RunOutcome(NamedTuple):
-    """What a run came to, as far as comparisons ask."""
+    """The times and the accuracy of a run that comparisons need."""
 
     times: Mapping[float, tuple[float, bool]]
     """Threshold → (simulated seconds, whether it was reached by then). A run that did not reach it
@@ -49,7 +49,7 @@ def mean_curve(run: Run) -> pd.DataFrame:
 
 
 def outcome_of(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> RunOutcome:
-    """What a run came to; `curve` is its `mean_curve`."""
+    """The outcome of a run, whose `mean_curve` is `curve`, at these thresholds."""
     end_s = float(run.summary["simulated_s"])
     times = {t: first_amount(curve, t, "at_s", end_s) for t in thresholds}
     final = run.summary["accuracy"].get("mean", {}).get("final")
@@ -61,8 +61,8 @@ def outcome_of(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> Ru
 def first_amount(
     curve: pd.DataFrame, threshold: float, column: str, end: float
 ) -> tuple[float, bool]:
-    """(what a column that only grows had come to when `curve` first reached `threshold`, whether it
-    did); else what it came to in the `end`."""
+    """(value of a growing column where `curve` first reached `threshold`, True), or (`end`, False)
+    where it never did."""
     above = curve.loc[curve["accuracy"] >= threshold, column]
     return (float(above.min()), True) if len(above) else (end, False)
 

@@ -57,7 +57,7 @@ class RegretSample(NamedTuple):
 
 
 class Regret(NamedTuple):
-    """What a policy left lying in the sampled rounds, per pull, in clipped rewards.
+    """The regret of a policy per pull of the sampled rounds, in clipped rewards.
 
     Intervals are 95 %, over the means of the sampled rounds as if these were independent.
     """
@@ -128,7 +128,7 @@ def run_with_oracle(
 
 
 def regret_of(samples: pd.DataFrame) -> Regret:
-    """What a table of `RegretSample` rows comes to. Raises: `InputError` for an empty one.
+    """The regret of a table of `RegretSample` rows. Raises: `InputError` for an empty one.
 
     >>> rows = [RegretSample(2, 0, "p", "a", True, "exploit", 0.1, 0.1),
     ...         RegretSample(2, 0, "p", "b", False, "exploit", 0.4, 0.4)]

@@ -140,7 +140,7 @@ class LiveTable(Display):
 
 
 def headline(standing: Standing, slots: int) -> str:
-    """How far all of it is, in words."""
+    """The counts of a study and the time left, as a phrase."""
     words = [f"{standing.ended['finished']} of {standing.count} runs done"]
     counts = {"running": len(standing.running), "failed": standing.ended["failed"]}
     words += [f"{count} {status}" for status, count in counts.items() if count]

@@ -41,7 +41,8 @@ class RunState:
 
 
 class Standing:
-    """All runs of a study, by how far they are."""
+    """The runs of a study by status, with what is needed to choose the next and to estimate the
+    time left."""
 
     def __init__(self, states: Iterable[RunState]) -> None:
         self.count = 0
@@ -89,7 +90,7 @@ class Standing:
         return first
 
     def begin(self, state: RunState) -> None:
-        """It runs now."""
+        """Move a run from `waiting` to `running`."""
         del self.waiting[state.address]
         self._waiting_keys[state.path_key] -= 1
         if state.path_key is not None:
@@ -98,7 +99,8 @@ class Standing:
         self.running[state.address] = state
 
     def end(self, state: RunState, status: str, wall_s: float | None) -> None:
-        """It is `finished`, `failed`, or `waiting` again."""
+        """Take a run out of `running`. status: `finished`, `failed`, or `waiting` for another
+        attempt; wall_s: host seconds that it took, None where that is not known."""
         del self.running[state.address]
         state.status, state.wall_s, state.progress = status, wall_s, _NOTHING
         if status == "waiting":
@@ -150,7 +152,7 @@ class Standing:
             spent[1] += state.wall_s
 
     def _note_learning(self, key: str | None) -> None:
-        """Note whether somebody has yet to learn what is behind this key."""
+        """Count a path key that waits, that no finished run has learned and none is learning."""
         if key is None or not self._waiting_keys[key] or key in self._learned:
             return
         if all(state.path_key != key for state in self.running.values()):
@@ -158,7 +160,8 @@ class Standing:
 
 
 def _whole_s(progress: StoredProgress, now: float) -> float | None:
-    """How long a run under way will take in all, if it goes on as it did."""
+    """Host seconds of a run under way from begin to end, at its speed so far; None before its
+    first round, and where the number of rounds is not known."""
     number, rounds = progress.get("round"), progress.get("rounds")
     if not number or rounds is None:
         return None

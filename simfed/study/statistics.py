@@ -24,10 +24,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
+
+from simfed.ground.arrays import Floats
 
 __all__ = [
     "Estimate",
@@ -39,8 +40,6 @@ __all__ = [
     "paired_difference",
     "paired_times",
 ]
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate
 
 
 def half_width(values: Sequence[float], confidence: float = 0.95) -> float:
-    """Of Student's t interval of the mean; NaN for a single value."""
+    """Half the width of Student's t interval of the mean; NaN for a single value."""
     if len(values) < 2:
         return math.nan
     quantile = stats.t.ppf(0.5 + confidence / 2, len(values) - 1)
@@ -230,7 +229,7 @@ def _geometric(a: float, b: float) -> float:
     return math.sqrt(a) * math.sqrt(b)
 
 
-def _middle(values: Array, between: Callable[[float, float], float]) -> float:
+def _middle(values: Floats, between: Callable[[float, float], float]) -> float:
     """The median; of an even number, what lies between the two in the middle."""
     ordered = np.sort(values)
     a, b = float(ordered[(len(values) - 1) // 2]), float(ordered[len(values) // 2])
@@ -238,8 +237,8 @@ def _middle(values: Array, between: Callable[[float, float], float]) -> float:
 
 
 def _median(
-    low: Array,
-    high: Array,
+    low: Floats,
+    high: Floats,
     confidence: float,
     between: Callable[[float, float], float] = _arithmetic,
 ) -> Estimate:

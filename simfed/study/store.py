@@ -144,7 +144,7 @@ class StudyFolder:
                 folder.mkdir(parents=True, exist_ok=True)
 
     def put_plan(self, plan: StudyPlan, addresses: list[str], study_yaml: str) -> None:
-        """Write down what is to be done; it may have grown since last time."""
+        """Write `study.yaml` and `study.json`; a plan that has grown replaces the last one."""
         with writing(self.path):
             files.put_text(self.path / "study.yaml", study_yaml)
             files.put_json(self.path / "study.json", _plain(plan, addresses))
@@ -176,7 +176,8 @@ class StudyFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Held while a study runs, so that two processes do not do the same work."""
+        """A block in which no other process runs this study. Raises: `InputError` where one does
+        already."""
         with ExitStack() as stack:
             with writing(self.path):
                 stack.enter_context(
@@ -191,6 +192,7 @@ class StudyFolder:
     # --- runs ----------------------------------------------------------------------------------
 
     def is_finished(self, address: str) -> bool:
+        """Whether a whole run stands under this address."""
         return (self.runs / address / "manifest.json").is_file()
 
     def finished(self) -> set[str]:
@@ -198,8 +200,8 @@ class StudyFolder:
         return {path.name for path in self.runs.iterdir() if self.is_finished(path.name)}
 
     def commit(self, address: str, partial: Path) -> None:
-        """A whole run in `partial` becomes a finished one, at once; on the disk before it
-        counts."""
+        """Move a whole run from `partial` to the finished ones, in one step, its files synced
+        before; where another process was first, `partial` is deleted."""
         shutil.rmtree(partial / "checkpoint", ignore_errors=True)
         for folder, _, names in os.walk(partial):
             for name in names:
@@ -249,7 +251,7 @@ class StudyFolder:
     # --- progress ------------------------------------------------------------------------------
 
     def tell_progress(self, address: str, facts: StoredProgress) -> None:
-        """Write down how far a run is; a missing or late word harms nothing."""
+        """Write down how far a run is; a disk that refuses is passed over."""
         path = self.partial / f"{address}.json"
         with suppress(OSError):
             temporary = path.with_name(f".partial-{path.name}")
@@ -257,7 +259,7 @@ class StudyFolder:
             os.replace(temporary, path)
 
     def progress(self) -> dict[str, StoredProgress]:
-        """Address → what was last told of a run under way."""
+        """Address → the last progress of a run under way."""
         progress: dict[str, StoredProgress] = {}
         for path in self.partial.glob("*.json"):
             with suppress(OSError, ValueError):
@@ -265,6 +267,7 @@ class StudyFolder:
         return progress
 
     def forget_progress(self, address: str) -> None:
+        """Delete what a run under way told of itself."""
         with suppress(OSError):
             (self.partial / f"{address}.json").unlink(missing_ok=True)
 

@@ -239,7 +239,7 @@ def _places(labels: Sequence[str]) -> tuple[float, ...]:
 
 
 def _numbers(labels: Sequence[str]) -> list[float] | None:
-    """What the labels say as numbers of one kind; None where one of them is a name."""
+    """The labels as numbers of one quantity; None where one of them is no number."""
     for read in (_plain, parse_rate, parse_duration, parse_size):
         try:
             return [read(label) for label in labels]

@@ -52,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a job ended."""
+    """The end of a job: its status and, where it failed, why."""
 
     address: str
     status: str

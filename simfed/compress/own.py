@@ -357,6 +357,23 @@ class _Around(Codec):
     def _sender(self) -> Codec:
         return codec_from_spec(self.inner).under_feedback()
 
+    def _move(self, vector: Floats, sent: Payload, change: np.ufunc) -> Floats:
+        """Add what is sent to `vector`, or take it away, in place; its entries as they were."""
+        if sent.indices is None:
+            before = vector.copy()
+            for stretch, values in self._sender.blocks(sent):
+                change(vector[stretch], values, out=vector[stretch])
+            return before
+        before = vector[as_numpy(sent.indices)]
+        vector[sent.indices] = change(before, sent.values)
+        return before
+
+    def undo(self, payload: Payload) -> Memory:
+        [(name, vector)], sent = payload.state.arrays.items(), payload.symbols
+        vector = vector.copy()
+        vector[slice(None) if sent.indices is None else sent.indices] = payload.kept
+        return Memory(payload.state_before, {name: vector})
+
     def most_entries(self, length: int, k: int) -> int:
         return self._sender.most_entries(length, k)
 
@@ -416,13 +433,7 @@ class EF21(_Around):
 
     def _received(self, sent: Payload, estimate: Floats, device: Device) -> Payload:
         """`estimate` becomes the one after `sent`."""
-        if sent.indices is None:
-            before = estimate.copy()
-            for stretch, values in self._sender.blocks(sent):
-                estimate[stretch] += values
-        else:
-            before = estimate[sent.indices]
-            estimate[sent.indices] += sent.values
+        before = self._move(estimate, sent, np.add)
         state = Memory(sent.state, {"estimate": estimate})
         return Payload(
             self.label,
@@ -438,11 +449,6 @@ class EF21(_Around):
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
         yield slice(0, payload.length), payload.state.arrays["estimate"]
-
-    def undo(self, payload: Payload) -> Memory:
-        estimate, sent = payload.state.arrays["estimate"].copy(), payload.symbols
-        estimate[slice(None) if sent.indices is None else sent.indices] = payload.kept
-        return Memory(payload.state_before, {"estimate": estimate})
 
     def most_entries(self, length: int, k: int) -> int:
         return length
@@ -493,17 +499,10 @@ class DetachedEF(_Around):
         refuse_non_finite(gradient)
         before, (error,) = _recall(play.state, ("error",), len(gradient), play.consume)
         error += gradient
-        sender = self._sender
-        sent, after = sender.encode(error, before, play.rng, play.k, layout=play.layout)
-        if sent.indices is None:
-            kept = error.copy()
-            for stretch, values in sender.blocks(sent):
-                error[stretch] -= values
-        else:
-            kept = error[sent.indices]
-            error[sent.indices] -= sent.values
+        sent, after = self._sender.encode(error, before, play.rng, play.k, layout=play.layout)
+        before_sending = self._move(error, sent, np.subtract)
         memory = Memory(after, {"error": error})
-        return self._received(sent, memory, kept, play.update), memory
+        return self._received(sent, memory, before_sending, play.update), memory
 
     def from_bytes(
         self,
@@ -541,11 +540,6 @@ class DetachedEF(_Around):
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
         return self._sender.blocks(payload.symbols)
-
-    def undo(self, payload: Payload) -> Memory:
-        error, sent = payload.state.arrays["error"].copy(), payload.symbols
-        error[slice(None) if sent.indices is None else sent.indices] = payload.kept
-        return Memory(payload.state_before, {"error": error})
 
 
 def _recall(

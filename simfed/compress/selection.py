@@ -16,7 +16,7 @@ from simfed.ground.levels import Level, energy_of
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["energy_entries", "random_k_indices", "top_k_indices"]
+__all__ = ["energy_entries", "random_k_indices", "top_k_indices", "top_k_on_device"]
 
 Bits: TypeAlias = NDArray[Any]
 """Floats of 32 or 64 bits, or their magnitudes, as unsigned integers of as many bits."""
@@ -315,10 +315,10 @@ def _top_k_of_tensor(values: torch.Tensor, k: int) -> torch.Tensor:
         values = values.float()
     if values.device.type == "cpu":
         return torch.from_numpy(top_k_indices(values.numpy(), k))
-    return _top_k_on_device(values, checked_k(k, len(values)))
+    return top_k_on_device(values, checked_k(k, len(values)))
 
 
-def _top_k_on_device(values: torch.Tensor, k: int) -> torch.Tensor:
+def top_k_on_device(values: torch.Tensor, k: int) -> torch.Tensor:
     """Top-K of 32-bit floats with torch's own kernels.
 
     One number per entry, magnitude above and falling index below, makes all entries distinct: the

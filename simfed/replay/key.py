@@ -146,10 +146,10 @@ def data_digest(data: DatasetSpec) -> str:
     own as they are now, else of its content."""
     from simfed.learn.data import files_digest, public_digest
 
-    found = files_digest(data) if data.name is None else digest_of_named(data.name)
-    if data.public_file is not None:
-        found = digest_of([found, public_digest(data.public_file)])
-    return found
+    private = files_digest(data) if data.name is None else digest_of_named(data.name)
+    if data.public_file is None:
+        return private
+    return digest_of([private, public_digest(data.public_file)])
 
 
 @cache

@@ -186,7 +186,7 @@ def test_k_moves_as_the_textbook_says(best, window, widen):
             assert float(pull.k.rstrip("%")) == pytest.approx(k)
             policy.update(pull, wage(float(pull.k.rstrip("%"))))
         assert policy.values() == pytest.approx((book.k,))
-        assert (policy._low, policy._high) == pytest.approx((book.low, book.high))
+        assert policy.state()["interval"] == pytest.approx([book.low, book.high])
 
 
 @pytest.mark.parametrize("best", [120, 900, 4000])

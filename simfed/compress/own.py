@@ -359,13 +359,12 @@ class _Around(Codec):
 
     def _move(self, vector: Floats, sent: Payload, change: np.ufunc) -> Floats:
         """Add what is sent to `vector`, or take it away, in place; its entries as they were."""
+        before: Floats = vector.copy() if sent.indices is None else vector[sent.indices]
         if sent.indices is None:
-            before = vector.copy()
             for stretch, values in self._sender.blocks(sent):
                 change(vector[stretch], values, out=vector[stretch])
-            return before
-        before = vector[as_numpy(sent.indices)]
-        vector[sent.indices] = change(before, sent.values)
+        else:
+            vector[sent.indices] = change(before, sent.values)
         return before
 
     def undo(self, payload: Payload) -> Memory:

@@ -22,12 +22,12 @@ from simfed.study.page import study_figure
 from simfed.study.plan import plan_study
 
 UP = "clients[*].link.up"
-LEARNING = {"rounds": 4, "dataset": {"name": "mnist-mini", "public": 32}, "compression": {"k": 200}}
+LEARNING = {"rounds": 2, "dataset": {"name": "mnist-mini", "public": 32}, "compression": {"k": 200}}
 
 
 def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tmp_path):
     path = write_study(
-        base={**LEARNING, "evaluation": {"every": 2}},
+        base={**LEARNING, "evaluation": {"every": 1}},
         grid={UP: ["5 Mbps", "50 Mbps"], "policy.strategy": ["top-k", "random-k"]},
     )
     result = run_study(

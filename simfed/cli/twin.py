@@ -44,10 +44,10 @@ def twin(
     paths = fitted.write(out, model=model, source=log.name)
     played = run(out, time_only=True, progress=False)
     print(fitted.describe_rounds())
-    print(f"work {fitted.work_s:.4g} s (mean of {len(fitted.clients)} clients; "
-          f"scatter {100 * fitted.work_cv:.3g} % from round to round)")  # fmt: skip
-    print(f"server {fitted.server.value:.4g} ± {fitted.server.error:.2g} s a round "
-          f"(scatter {100 * fitted.server_cv:.3g} %)")  # fmt: skip
+    clients, scatter = len(fitted.clients), f"{100 * fitted.work_cv:.3g} % from round to round"
+    print(f"work {fitted.work_s:.4g} s (mean of {clients} clients; scatter {scatter})")
+    server_s, scatter = fitted.server, f"{100 * fitted.server_cv:.3g} %"
+    print(f"server {server_s.value:.4g} ± {server_s.error:.2g} s a round (scatter {scatter})")
     for phase, watts in fitted.power_w.items():
         print(f"{phase} {watts:.4g} W")
     for sentence in fitted.untold:
@@ -56,6 +56,6 @@ def twin(
     off = round(100 * (mean_s / logged_s - 1), 2) + 0.0  # never -0.00
     print(f"played: {mean_s:.4g} s a round, {off:+.2f} %")
     if further is not None:
-        print(f"next {predict} rounds: {further.mean_s:.4g} s each "
-              f"(90 %: {further.low_s:.4g} to {further.high_s:.4g} s)")  # fmt: skip
+        interval = f"90 %: {further.low_s:.4g} to {further.high_s:.4g} s"
+        print(f"next {predict} rounds: {further.mean_s:.4g} s each ({interval})")
     print("written: " + ", ".join(map(str, paths)))

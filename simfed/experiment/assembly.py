@@ -324,10 +324,10 @@ class Parts:
     def _check_data(self) -> None:
         """Every client owns a sample, and no shard is empty."""
         data, clients = self.scenario.dataset, self.scenario.client_count
-        known = dataset_facts(data)
-        samples, kind = known.train_samples, data.partition.kind
-        if kind == "natural" and clients > known.owners:
-            if not known.owners:
+        sizes = dataset_facts(data)
+        samples, kind = sizes.train_samples, data.partition.kind
+        if kind == "natural" and clients > sizes.owners:
+            if not sizes.owners:
                 raise InputError(
                     "a data set that names owners",
                     where="dataset.partition.kind",
@@ -335,21 +335,21 @@ class Parts:
                     hint="owner: COLUMN, arrays owner_train, a folder per owner",
                 )
             raise InputError(
-                f"at most {known.owners}, as many as there are owners",
+                f"at most {sizes.owners}, as many as there are owners",
                 where="clients",
                 got=clients,
             )
-        if kind in ("dirichlet", "shards") and known.task != "classification":
+        if kind in ("dirichlet", "shards") and sizes.task != "classification":
             raise InputError(
-                f"natural, quantity, feature or iid, as a {known.task} has no classes",
+                f"natural, quantity, feature or iid, as a {sizes.task} has no classes",
                 where="dataset.partition.kind",
                 got=kind,
             )
-        if kind == "feature" and len(known.input_shape) != 3:
+        if kind == "feature" and len(sizes.input_shape) != 3:
             raise InputError(
                 "feature with images alone",
                 where="dataset.partition.kind",
-                got=f"samples of shape {known.input_shape}",
+                got=f"samples of shape {sizes.input_shape}",
             )
         public = self.scenario.public_dealt
         most = samples - min(public, 1)

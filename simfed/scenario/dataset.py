@@ -23,10 +23,9 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.ground.errors import InputError
 from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
-from simfed.scenario.section import OnlyWith, Section
+from simfed.scenario.section import OnlyWith, Refused, Section
 
 __all__ = ["SOURCES", "DatasetSpec", "Partition"]
 
@@ -69,7 +68,7 @@ class Partition(Section):
 
 def _located(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(InputError("the name of a file or folder", got=value))
+        raise Refused("the name of a file or folder", got=value)
     folder = (info.context or {}).get("folder")
     return (
         os.path.expanduser(value)
@@ -162,8 +161,8 @@ class DatasetSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _partition_as_the_data_are(cls, value: Any, info: ValidationInfo) -> Any:
-        """Where the scenario names no kind of partition, the data do."""
+    def _choose_partition(cls, value: Any, info: ValidationInfo) -> Any:
+        """Fill in the partition that the data suggest where the scenario names none."""
         if not isinstance(value, Mapping):
             return value
         partition = value.get("partition", {})
@@ -174,68 +173,50 @@ class DatasetSpec(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> DatasetSpec:
-        given = [key for key in SOURCES if getattr(self, key) is not None]
-        if not given:
-            raise ValueError(
-                InputError(
-                    "one of name, file, table, folder, leaf, torchvision or huggingface",
-                    where="name",
-                    problem="no data set is named",
-                )
-            )
-        if len(given) > 1:
-            raise ValueError(InputError("one of them", got=f"{' and '.join(given)}"))
+        sources = [key for key in SOURCES if getattr(self, key) is not None]
+        if not sources:
+            allowed = "one of name, file, table, folder, leaf, torchvision or huggingface"
+            raise Refused(allowed, where="name", problem="no data set is named")
+        if len(sources) > 1:
+            raise Refused("one of them", got=f"{' and '.join(sources)}")
         if self.table is not None and self.target is None:
-            raise ValueError(
-                InputError(where="target", problem="the key 'target' is missing beside table")
-            )
+            raise Refused(where="target", problem="the key 'target' is missing beside table")
         for key in ("target", "owner", "features", "categories", "missing"):
             if self.kind not in ("table", "huggingface") and self._says(key):
-                raise ValueError(
-                    InputError(
-                        problem=f"{self.kind} has no columns",
-                        where=key,
-                        hint=f"{key} belongs to table or huggingface",
-                    )
-                )
+                hint = f"{key} belongs to table or huggingface"
+                raise Refused(problem=f"{self.kind} has no columns", where=key, hint=hint)
         return self
 
     def _says(self, key: str) -> bool:
         return bool(getattr(self, key) != type(self).model_fields[key].default)
 
     @model_serializer(mode="wrap")
-    def _used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What says nothing is left out: most keys belong to one kind of source."""
+    def _dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The section without keys at their defaults: most belong to one kind of source."""
         plain: dict[str, Any] = dump(self)
         always = ("public", "public_batch", "partition")
         return {key: inner for key, inner in plain.items() if key in always or self._says(key)}
 
     @property
     def kind(self) -> str:
-        """Which of `SOURCES` it is."""
+        """The one of `SOURCES` that is given."""
         return next(key for key in SOURCES if getattr(self, key) is not None)
 
     @property
     def label(self) -> str:
-        """What people call it: its name, or that of its file."""
+        """The data set's name for people: its registered name, or that of its file."""
         value: str = getattr(self, self.kind)
         return value if self.kind in ("name", "torchvision") else Path(value).name or value
 
     @property
     def source(self) -> DatasetSpec:
-        """The same without what is done with the samples: equal for equal data."""
-        return self.model_copy(
-            update={
-                "public": 0,
-                "public_file": None,
-                "public_batch": None,
-                "partition": Partition(),
-            }
-        )
+        """A copy without public set and partition: equal where the same samples are read."""
+        public = {"public": 0, "public_file": None, "public_batch": None}
+        return self.model_copy(update={**public, "partition": Partition()})
 
     @property
     def paths(self) -> dict[str, str]:
-        """Key → path of what it names on disk."""
+        """Key → path of each file and folder that the section names."""
         keys = ("file", "table", "folder", "leaf", "huggingface", "root", "test", "public_file")
         return {key: path for key in keys if (path := getattr(self, key)) is not None}
 

@@ -92,10 +92,9 @@ def compare_orders(
     separated = _separated_pairs(sides[1])
     ordered = [(a, b) if means[1][a] < means[1][b] else (b, a) for a, b in separated]
     swapped = tuple((names[a], names[b]) for a, b in ordered if not means[0][a] < means[0][b])
-    table = pd.DataFrame({
-        "configuration": names, "simulated_s": means[0], "real_s": means[1],
-        "simulated_rank": stats.rankdata(means[0]), "real_rank": stats.rankdata(means[1]),
-    })  # fmt: skip
+    ranks = {"simulated_rank": stats.rankdata(means[0]), "real_rank": stats.rankdata(means[1])}
+    seconds = {"simulated_s": means[0], "real_s": means[1]}
+    table = pd.DataFrame({"configuration": names, **seconds, **ranks})
     table = table.sort_values("real_s", ignore_index=True)
     tau = float(_taus(*(side[None, :] for side in means))[0])
     return Orders(table, tau, float(low), float(high), len(separated), swapped)

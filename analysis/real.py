@@ -42,6 +42,7 @@ from simfed.ground.cores import available_cores
 from simfed.ground.units import counted
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
+from simfed.study.orders import compare_orders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -564,6 +565,12 @@ def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
         f"strategies {_span(fixed)}: simulated from a policy's deployment whose clients measure "
         "their loss after every merge, with a time of its own for that (`losses`)."
     )
+    sides: list[dict[str, list[float]]] = [{}, {}]
+    for run in found["runs"]:
+        for side, name in zip(sides, ("simulated", "real"), strict=True):
+            side.setdefault(f"{run['policy']}, K = {run['k']:,}", []).append(run[name]["round_s"])
+    orders = compare_orders(*sides)
+    yield f"Orders of median rounds: {'; '.join(orders.sentences())}."
     yield "![Rounds of the platform experiment](figures/real-study.png)"
 
 

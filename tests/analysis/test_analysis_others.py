@@ -12,6 +12,7 @@ from grid5000_runs import (
     fit_watts,
     play_rounds,
     show,
+    write_flower_log,
     write_profile,
     write_round_log,
 )
@@ -60,7 +61,7 @@ def test_what_grid5000_is_held_to():
         [row for row in held_out if row.quantity.startswith(what)]
         for what in ("makespan", "joules", "median round", "mean round")
     )
-    assert [len(rows) for rows in (makespans, joules, medians, means)] == [55, 48, 60, 60]
+    assert [len(rows) for rows in (makespans, joules, medians, means)] == [55, 48, 66, 66]
     assert median_error(makespans) <= 0.01
     assert median_error(joules) <= 0.05
     assert median_error(medians) <= 0.02
@@ -84,6 +85,24 @@ def test_logged_rounds_are_a_log_for_twins(tmp_path):
     rows = read_log(write_round_log(np.array([3.0, 2.0, 2.5]), tmp_path / "log.csv"))
     assert [row.duration_s for row in rows] == [3.0, 2.0, 2.5]
     assert {(row.client, row.phase) for row in rows} == {("", "round")}
+
+
+def test_flowers_logs_become_a_log_for_twins(tmp_path):
+    server = """\
+[2024-01-20 22:00:00,000][flwr][INFO] - Starting Flower server
+[2024-01-20 22:00:01,500][flwr][DEBUG] - fit_round 1: strategy sampled 1 clients (out of 1)
+[2024-01-20 22:00:11,000][flwr][DEBUG] - fit_round 1 received 1 results and 0 failures
+[2024-01-20 22:00:12,000][flwr][DEBUG] - evaluate_round 1: strategy sampled 1 clients (out of 1)
+[2024-01-20 22:00:14,500][flwr][DEBUG] - evaluate_round 1 received 1 results and 0 failures
+"""
+    client = """\
+[2024-01-20 22:00:02,000][flwr][INFO] - CLIENT 4 FIT ROUND 1
+[2024-01-20 22:00:10,250][flwr][INFO] - CLIENT 4 END FIT ROUND 1
+"""
+    whole, training = read_log(write_flower_log(server, [client], tmp_path / "log.csv"))
+    assert (whole.round, whole.client, whole.phase, whole.duration_s) == (1, "", "round", 13.0)
+    assert (training.client, training.phase, training.duration_s) == ("4", "training", 8.25)
+    assert training.started_at_s - whole.started_at_s == 0.5
 
 
 def test_a_folder_without_the_sources_history_is_refused(tmp_path):

@@ -6,8 +6,11 @@ import csv
 import io
 import json
 import math
+import re
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +25,11 @@ from simfed.calibrate.twin_log import LOG_COLUMNS, read_log
 from simfed.ground.errors import InputError
 
 LOGS_COMMIT = "64c26bd"
+FLOWER_COMMIT = "297eae3"
+_FLOWER_LOGS = "results/outputs_from_tl"
+_FLOWER_LINE = re.compile(r"^\[([-\d]+ [:\d]+,\d+)\].* - (.*)$", re.MULTILINE)
+_SERVER_EVENT = re.compile(r"(fit|evaluate)_round (\d+):? (strategy|received)")
+_CLIENT_EVENT = re.compile(r"CLIENT (\d+) (END )?FIT ROUND (\d+)")
 _INSTANT = "%Y-%m-%d_%H-%M-%S_%f"
 _CLIENTS = 10
 
@@ -149,6 +157,7 @@ def compare_rows(data: Path | None = None) -> list[Row]:
             *_makespan_rows(read_makespans(data)),
             *_joule_rows(rounds, read_joules(data), Path(folder)),
             *_twin_rows(rounds, Path(folder)),
+            *_flower_rows(data, Path(folder)),
         ]
 
 
@@ -211,6 +220,78 @@ def _twin_rows(rounds: pd.DataFrame, folder: Path) -> list[Row]:
         real_s = float(rest_s.mean())
         rows.append(Row(f"mean {what}", "s, twin's mean", real_s, mean_s, HELD_OUT, low_s, high_s))
     return rows
+
+
+def _flower_rows(data: Path | None, folder: Path) -> list[Row]:
+    """Twins of the older runs, whose six clients wrote Flower's log."""
+    rows = []
+    for number, (server, clients) in enumerate(read_flower_logs(data)):
+        log = write_flower_log(server, clients, folder / "log.csv")
+        lines = read_log(log)
+        rounds = sorted({line.round for line in lines if line.phase == "round"})
+        lengths_s = {line.round: line.duration_s for line in lines if line.phase == "round"}
+        known = max(3, math.ceil(len(rounds) / 10))
+        twin = fit_twin([line for line in lines if line.round in rounds[:known]])
+        scenario = simfed.load_scenario(
+            twin.write(folder / "twin.yaml")[0], {"rounds": len(rounds) - known}
+        )
+        played = simfed.run(scenario, time_only=True, progress=False)
+        rest_s = np.array([lengths_s[number] for number in rounds[known:]])
+        what = f"round after the first tenth, six clients, run {number}"
+        real_s, median_s = float(np.median(rest_s)), float(played.rounds["duration_s"].median())
+        rows.append(Row(f"median {what}", "s, twin's median", real_s, median_s, HELD_OUT))
+        _, low_s, high_s = twin.predict(len(rest_s))
+        mean_s = float(played.rounds["duration_s"].mean())
+        real_s = float(rest_s.mean())
+        rows.append(Row(f"mean {what}", "s, twin's mean", real_s, mean_s, HELD_OUT, low_s, high_s))
+    return rows
+
+
+def read_flower_logs(data: Path | None) -> list[tuple[str, list[str]]]:
+    """Per run, the server's log and its clients'."""
+    show(data, FLOWER_COMMIT, _FLOWER_LOGS)
+    command = ["git", "-C", str(data), "ls-tree", "-r", "--name-only", FLOWER_COMMIT]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    logs: dict[str, list[str]] = {}
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        if name.startswith(_FLOWER_LOGS) and file in ("main_server.log", "client.log"):
+            owner = folder.split("/")[2]
+            logs.setdefault(owner, []).append(show(data, FLOWER_COMMIT, name).decode())
+    servers = logs.pop("main_server_0")
+    return [(server, [texts[at] for texts in logs.values()]) for at, server in enumerate(servers)]
+
+
+def write_flower_log(server: str, clients: Sequence[str], path: Path) -> Path:
+    """Flower's logs as `simfed twin` reads them: a client's fit is its training, a round lasts from
+    asking for fits to the last answer to its evaluation."""
+    starts_s: dict[int, float] = {}
+    rows: list[tuple[int, str, str, float, float]] = []
+    for at_s, text in _flower_lines(server):
+        if event := _SERVER_EVENT.search(text):
+            kind, number, what = event[1], int(event[2]), event[3]
+            if (kind, what) == ("fit", "strategy"):
+                starts_s[number] = at_s
+            elif (kind, what) == ("evaluate", "received"):
+                rows.append((number, "", "round", starts_s[number], at_s))
+    for client in clients:
+        begun_s = 0.0
+        for at_s, text in _flower_lines(client):
+            if event := _CLIENT_EVENT.search(text):
+                if event[2]:
+                    rows.append((int(event[3]), event[1], "training", begun_s, at_s))
+                begun_s = at_s
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(LOG_COLUMNS)
+        writer.writerows((*row[:3], f"{row[3]:.3f}", f"{row[4]:.3f}") for row in rows)
+    return path
+
+
+def _flower_lines(log: str) -> Iterator[tuple[float, str]]:
+    for when, text in _FLOWER_LINE.findall(log):
+        at = datetime.strptime(when, "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=timezone.utc)
+        yield at.timestamp(), text
 
 
 def write_round_log(lengths_s: np.ndarray[tuple[int], np.dtype[np.float64]], path: Path) -> Path:

@@ -325,6 +325,14 @@ class Parts:
         """Every client owns a sample, and no shard is empty."""
         data, clients = self.scenario.dataset, self.scenario.client_count
         sizes = dataset_facts(data)
+        method = self.scenario.method
+        if sizes.task != "classification" and method.made.needs_classes:
+            raise InputError(
+                f"a method without classes for a {sizes.task} task, such as fedavg",
+                where="method.kind",
+                got=method.kind,
+                problem=f"{method.kind} compares classes",
+            )
         samples, kind = sizes.train_samples, data.partition.kind
         if kind == "natural" and clients > sizes.owners:
             if not sizes.owners:

@@ -305,6 +305,8 @@ class Method:
 
     needs_public: ClassVar[bool] = False
     """It learns from the server's unlabelled public set."""
+    needs_classes: ClassVar[bool] = False
+    """It compares classes: their logits, mean embeddings or counts."""
     mixes_prototypes: ClassVar[bool] = True
     """Clients may have different models."""
     personal: ClassVar[bool] = False

@@ -404,6 +404,11 @@ REGISTRIES: dict[str, Registry] = {
                 "wresnet40-2": "simfed.learn.models:WResNet40x2",
                 "logistic-regression": "simfed.learn.models:LogisticRegression",
                 "perceptron": "simfed.learn.models:Perceptron",
+                "mcmahan-cnn": "simfed.learn.models:McMahanCNN",
+                "femnist-cnn": "simfed.learn.models:FemnistCNN",
+                "resnet18-gn": "simfed.learn.models:ResNet18GN",
+                "char-lstm": "simfed.learn.models:CharLSTM",
+                "causal-transformer": "simfed.learn.models:CausalTransformer",
             },
         ),
         Registry(
@@ -413,6 +418,8 @@ REGISTRIES: dict[str, Registry] = {
                 "mnist": "simfed.learn.data:MNIST",
                 "fashion-mnist": "simfed.learn.data:FASHION_MNIST",
                 "cifar10": "simfed.learn.data:CIFAR10",
+                "text-mini": "simfed.learn.data:TEXT_MINI",
+                "sotu": "simfed.learn.data:SOTU",
             },
         ),
         Registry(

@@ -45,6 +45,7 @@ class AcceleratorKit(Kit):
             name
             for name, seat in self._seats.items()
             if self.flops[name] <= _SMALL_FLOPS
+            and self._data.task == "classification"
             and not seat.flat.statistics.numel()
             and not seat.may_draw
             and all(p.requires_grad for p in seat.flat.module.parameters())
@@ -74,6 +75,8 @@ class AcceleratorKit(Kit):
         """Everybody's samples go through the model as one long batch."""
         if not participations:
             return []
+        if self._data.task != "classification":
+            return super().own_losses(prototype, model, participations)
         seat = self._seats[prototype]
         seat.load(model)
         samples = [self.own_samples(*of) for of in participations]

@@ -9,14 +9,22 @@ for its static `facts`, and built once if it has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
+from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
-from simfed.learn.facts import PUBLISHED_DATASETS, DatasetFacts, ModelFacts, image_shape
+from simfed.learn.facts import (
+    PUBLISHED_DATASETS,
+    DatasetFacts,
+    ModelFacts,
+    image_shape,
+    token_shape,
+)
 from simfed.scenario.dataset import DatasetSpec
 
-__all__ = ["DatasetFacts", "ModelFacts", "dataset_facts", "facts", "model_facts"]
+__all__ = ["DatasetFacts", "ModelFacts", "dataset_facts", "facts", "model_facts", "of_text"]
 
 
 def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
@@ -30,7 +38,22 @@ def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
     (44695848, 38400)
     """
     data = dataset_facts(dataset)
+    if data.tokens is not of_text(model):
+        takes, kind = ("texts", "others") if of_text(model) else ("numbers", "texts")
+        raise InputError(
+            f"a model of {'texts' if data.tokens else 'numbers'}",
+            got=model,
+            problem=f"model {model} takes {takes}, the data set has {kind}",
+        )
     return model_facts(model, data.input_shape, data.classes)
+
+
+def of_text(model: str) -> bool:
+    """Whether a registered model takes characters."""
+    entries = registry("model")
+    if model in _MODELS and entries.origin(model) == "built in":
+        return model in _OF_TEXT
+    return bool(getattr(entries.get(model), "tokens", False))
 
 
 def dataset_facts(data: str | DatasetSpec) -> DatasetFacts:
@@ -86,6 +109,7 @@ class _Layer:
     flops: int
     shapes: tuple[Shape, ...]
     inputs: int = 0
+    parts: tuple[str, ...] = ("weight", "bias")
 
 
 def _tally(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelFacts:
@@ -103,9 +127,9 @@ def _tally(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelF
         features=layers[-1].inputs,
         shapes=tuple(shape for layer in layers for shape in layer.shapes),
         names=tuple(
-            f"{layer.name}.{name}"
+            f"{layer.name}.{name}".lstrip(".")
             for layer in layers
-            for name in ("weight", "bias")[: len(layer.shapes)]
+            for name in layer.parts[: len(layer.shapes)]
         ),
     )
 
@@ -123,8 +147,12 @@ def _linear(name: str, inputs: int, outputs: int) -> _Layer:
     return _Layer(name, inputs * outputs + outputs, 0, 2 * inputs * outputs, shapes, inputs)
 
 
-def _batch_norm(name: str, channels: int) -> _Layer:
+def _norm_of_batches(name: str, channels: int) -> _Layer:
     return _Layer(name, 2 * channels, 2 * channels, 0, ((channels,), (channels,)))
+
+
+def _norm_of_samples(name: str, channels: int) -> _Layer:
+    return _Layer(name, 2 * channels, 0, 0, ((channels,), (channels,)))
 
 
 def _lenet(name: str, widths: tuple[int, int, int, int]) -> Callable[[Shape, int], list[_Layer]]:
@@ -143,10 +171,12 @@ def _lenet(name: str, widths: tuple[int, int, int, int]) -> Callable[[Shape, int
     return layers
 
 
-def _resnet18(input_shape: Shape, classes: int) -> list[_Layer]:
-    channels, height, width = image_shape("resnet18", input_shape, 1)
+def _resnet18(input_shape: Shape, classes: int, norms: bool = True) -> list[_Layer]:
+    """norms: of batches, with running statistics; else of groups."""
+    channels, height, width = image_shape("resnet18" if norms else "resnet18-gn", input_shape, 1)
+    norm_of = _norm_of_batches if norms else _norm_of_samples
     stem = _convolution("stem", channels, 64, 3, height * width, bias=False)
-    layers = [stem, _batch_norm("norm", 64)]
+    layers = [stem, norm_of("norm", 64)]
     inputs = 64
     strides = (
         (64, 1),
@@ -168,7 +198,7 @@ def _resnet18(input_shape: Shape, classes: int) -> list[_Layer]:
         for name, norm, incoming, kernel in convolutions:
             layers += [
                 _convolution(f"{block}.{name}", incoming, outputs, kernel, pixels, bias=False),
-                _batch_norm(f"{block}.{norm}", outputs),
+                norm_of(f"{block}.{norm}", outputs),
             ]
         inputs = outputs
     return [*layers, _linear("head", inputs, classes)]
@@ -185,7 +215,7 @@ def _wresnet40x2(input_shape: Shape, classes: int) -> list[_Layer]:
             block = f"blocks.{number}"
             for place, incoming in ((1, inputs), (2, outputs)):
                 layers += [
-                    _batch_norm(f"{block}.norm{place}", incoming),
+                    _norm_of_batches(f"{block}.norm{place}", incoming),
                     _convolution(f"{block}.conv{place}", incoming, outputs, 3, pixels, bias=False),
                 ]
             if inputs != outputs:
@@ -193,7 +223,7 @@ def _wresnet40x2(input_shape: Shape, classes: int) -> list[_Layer]:
                 layers += [_convolution(name, inputs, outputs, 1, pixels, bias=False)]
             number += 1
             inputs = outputs
-    return [*layers, _batch_norm("norm", inputs), _linear("head", inputs, classes)]
+    return [*layers, _norm_of_batches("norm", inputs), _linear("head", inputs, classes)]
 
 
 def _logistic_regression(input_shape: Shape, classes: int) -> list[_Layer]:
@@ -205,6 +235,77 @@ def _perceptron(input_shape: Shape, classes: int) -> list[_Layer]:
     return [_linear(str(1 + 2 * i), *width) for i, width in enumerate(widths)]
 
 
+def _two_convolutions(name: str, hidden: int) -> Callable[[Shape, int], list[_Layer]]:
+    def layers(input_shape: Shape, classes: int) -> list[_Layer]:
+        channels, height, width = image_shape(name, input_shape, 4)
+        inner = (height // 2, width // 2)
+        return [
+            _convolution("conv1", channels, 32, 5, height * width, bias=True),
+            _convolution("conv2", 32, 64, 5, prod(inner), bias=True),
+            _linear("fc1", 64 * (inner[0] // 2) * (inner[1] // 2), hidden),
+            _linear("fc2", hidden, classes),
+        ]
+
+    return layers
+
+
+def _embedding(classes: int, width: int) -> _Layer:
+    return _Layer("embed", classes * width, 0, 0, ((classes, width),))
+
+
+def _at_each(layer: _Layer, times: int) -> _Layer:
+    return replace(layer, flops=times * layer.flops)
+
+
+def _char_lstm(input_shape: Shape, classes: int) -> list[_Layer]:
+    (length,) = token_shape("char-lstm", input_shape)
+    layers, inputs, hidden = [_embedding(classes, 8)], 8, 256
+    for k in range(2):
+        products = 4 * hidden * (inputs + hidden)
+        shapes = ((4 * hidden, inputs), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,))
+        parts = tuple(f"{part}_l{k}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+        layers.append(
+            _Layer("lstm", products + 8 * hidden, 0, 2 * products * length, shapes, hidden, parts)
+        )
+        inputs = hidden
+    return [*layers, _at_each(_linear("head", hidden, classes), length)]
+
+
+def _causal_transformer(input_shape: Shape, classes: int) -> list[_Layer]:
+    (length,) = token_shape("causal-transformer", input_shape)
+    width = 128
+    layers = [
+        # the module's own parameters come before those of its layers
+        _Layer("", length * width, 0, 0, ((length, width),), 0, ("places",)),
+        _embedding(classes, width),
+    ]
+    for k in range(2):
+        block = f"blocks.{k}"
+        products = {
+            "attend": (width, 3 * width),
+            "project": (width, width),
+            "up": (width, 4 * width),
+            "down": (4 * width, width),
+        }
+        linear = {
+            name: _at_each(_linear(f"{block}.{name}", *shape), length)
+            for name, shape in products.items()
+        }
+        # scores and their sums of values, over all pairs of places
+        attention = _Layer(f"{block}.attention", 0, 0, 4 * length * length * width, ())
+        layers += [
+            _norm_of_samples(f"{block}.norm1", width),
+            linear["attend"],
+            attention,
+            linear["project"],
+            _norm_of_samples(f"{block}.norm2", width),
+            linear["up"],
+            linear["down"],
+        ]
+    layers.append(_norm_of_samples("norm", width))
+    return [*layers, _at_each(_linear("head", width, classes), length)]
+
+
 _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {
     "lenet5": _lenet("lenet5", (6, 16, 120, 84)),
     "lenet5-half": _lenet("lenet5-half", (3, 8, 60, 42)),
@@ -212,4 +313,11 @@ _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {
     "wresnet40-2": _wresnet40x2,
     "logistic-regression": _logistic_regression,
     "perceptron": _perceptron,
+    "mcmahan-cnn": _two_convolutions("mcmahan-cnn", 512),
+    "femnist-cnn": _two_convolutions("femnist-cnn", 2048),
+    "resnet18-gn": partial(_resnet18, norms=False),
+    "char-lstm": _char_lstm,
+    "causal-transformer": _causal_transformer,
 }
+
+_OF_TEXT = ("char-lstm", "causal-transformer")

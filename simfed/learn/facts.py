@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from simfed.ground.errors import InputError
 
-__all__ = ["PUBLISHED_DATASETS", "DatasetFacts", "ModelFacts", "image_shape"]
+__all__ = ["PUBLISHED_DATASETS", "DatasetFacts", "ModelFacts", "image_shape", "token_shape"]
 
 BYTES_PER_VALUE = 4
 """Weights and running statistics are 32-bit floats."""
@@ -27,6 +27,11 @@ class DatasetFacts:
     """Samples are characters, whole numbers below `classes`."""
     owners: int = field(default=0, repr=False)
     """How many the data name; 0: none."""
+
+    @property
+    def answers(self) -> int:
+        """Predictions on the test set: one per sample, in texts one per character."""
+        return self.test_samples * (self.input_shape[0] if self.task == "next-token" else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +84,18 @@ def image_shape(model: str, input_shape: tuple[int, ...], smallest: int) -> tupl
     return tuple(input_shape)
 
 
+def token_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`input_shape` as (characters,), or an `InputError`."""
+    if len(input_shape) != 1 or input_shape[0] < 1:
+        raise InputError(f"texts (characters,) for model {model}", got=tuple(input_shape))
+    return tuple(input_shape)
+
+
 PUBLISHED_DATASETS: dict[str, DatasetFacts] = {
     "mnist-mini": DatasetFacts((1, 28, 28), 10, 10_000, 2_000),
     "mnist": DatasetFacts((1, 28, 28), 10, 60_000, 10_000),
     "fashion-mnist": DatasetFacts((1, 28, 28), 10, 60_000, 10_000),
     "cifar10": DatasetFacts((3, 32, 32), 10, 50_000, 10_000),
+    "text-mini": DatasetFacts((80,), 96, 9_675, 1_032, "next-token", True, 43),
+    "sotu": DatasetFacts((80,), 96, 121_047, 13_428, "next-token", True, 43),
 }

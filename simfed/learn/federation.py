@@ -14,6 +14,7 @@ from simfed.compress.vectors import beside
 from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, load_data, split_of
 from simfed.learn.data.looks import drawn_public, with_own_looks
+from simfed.learn.objective import OBJECTIVES, Objective
 from simfed.scenario import Scenario
 from simfed.scenario.model import Training
 from simfed.scenario.policy import LocalLoss
@@ -59,6 +60,7 @@ class Federation:
         """For each client, the positions of its samples in the training set."""
         self.classes = dataset.classes
         self.task, self.tokens = dataset.task, dataset.tokens
+        self.objective: Objective = OBJECTIVES[dataset.task]
         self.input_shape = dataset.facts.input_shape
         self._stored = _tensor(dataset.train_images, device)
         self._affine = [None if part is None else _tensor(part, device) for part in dataset.affine]
@@ -77,6 +79,9 @@ class Federation:
         self.test_groups = self.test_labels if own is None else own.to(device)
         """Per test sample, what it is counted with: its class, or its client."""
         self.groups = dataset.classes if own is None else len(owned) + 1
+        if own is None and self.task != "classification":
+            self.own_groups = torch.full((len(self.test_labels),), len(owned))
+            self.test_groups, self.groups = self.own_groups.to(device), len(owned) + 1
 
     def samples(self, positions: Tensor) -> Tensor:
         """Training samples (n, *input_shape), in the order given."""

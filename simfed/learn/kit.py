@@ -25,9 +25,9 @@ from simfed.learn.catalogue import model_facts
 from simfed.learn.descent import Descent, plain_descent
 from simfed.learn.federation import Federation, Positions, draw_local, draw_own, draw_public
 from simfed.learn.flat import FlatModel
-from simfed.learn.losses import DIVERGENCES, cross_entropy, kl_sum
+from simfed.learn.losses import DIVERGENCES, kl_sum
 from simfed.learn.memory import Arena
-from simfed.learn.mixes import by_class, label_counts
+from simfed.learn.mixes import by_group, label_counts
 from simfed.learn.models import build_model
 from simfed.learn.models.build import last_linear
 from simfed.learn.noise import keyed_noise
@@ -318,7 +318,7 @@ class Kit:
         positions = self._data.places(np.concatenate(batches))
         samples, labels = self._data.at(positions)
         shares = [
-            (partial(cross_entropy, labels=own), into)
+            (partial(self._data.objective.loss, targets=own), into)
             for own, into in zip(labels.split(len(batches[0])), gradients, strict=True)
         ]
         with self.noise(who, round):
@@ -468,7 +468,8 @@ class Kit:
         for client, key in participations:
             positions = self._data.places(self.own_samples(client, key))
             logits = seat.passes.logits(positions, self._data.samples)
-            found.append(F.cross_entropy(logits, self._data.labels.index_select(0, positions)))
+            labels = self._data.labels.index_select(0, positions)
+            found.append(self._data.objective.loss(logits, labels)[0])
         return found
 
     def own_samples(self, client: int, key: int | str) -> Positions:
@@ -572,8 +573,9 @@ class Kit:
         cross-entropies."""
         some = stretch(len(self._data.test_labels), parts, part)
         logits = self.logits(prototype, model, self._data.test_samples[some])
-        return by_class(
-            logits, self._data.test_labels[some], self._data.groups, self._data.test_groups[some]
+        data = self._data
+        return by_group(
+            logits, data.test_labels[some], data.objective, data.test_groups[some], data.groups
         )
 
 

@@ -4,29 +4,30 @@ the samples of the same owner, or all in the client's own label mix."""
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from simfed.ground.contract import PersonalEvaluation
 from simfed.learn.federation import Federation
+from simfed.learn.objective import Objective
 
-__all__ = ["by_class", "in_mix", "label_counts", "own_mix"]
+__all__ = ["by_group", "in_mix", "label_counts", "own_mix"]
 
 
-def by_class(logits: Tensor, labels: Tensor, classes: int, groups: Tensor | None = None) -> Tensor:
-    """Per class, or per group where samples have one, as rows of (3, classes) float64: samples,
-    right answers, sum of cross-entropies.
+def by_group(
+    outputs: Tensor, targets: Tensor, objective: Objective, places: Tensor, groups: int
+) -> Tensor:
+    """Per group of samples, as rows of (3, groups) float64: samples, right answers, sum of losses.
 
-    >>> by_class(torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1]), 2)[:2].tolist()
+    places: (n,) the group of each sample.
+
+    >>> logits, labels = torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1])
+    >>> by_group(logits, labels, OBJECTIVES["classification"], labels, 2)[:2].tolist()
     [[1.0, 1.0], [1.0, 0.0]]
     """
-    losses = F.cross_entropy(logits, labels, reduction="none").double()
-    right = (logits.argmax(1) == labels).double()
-    zeros = torch.zeros(classes, dtype=torch.float64, device=logits.device)
+    right, losses = objective.each(outputs, targets)
+    zeros = torch.zeros(groups, dtype=torch.float64, device=outputs.device)
     columns = (torch.ones_like(right), right, losses)
-    return torch.stack(
-        [zeros.index_add(0, labels if groups is None else groups, column) for column in columns]
-    )
+    return torch.stack([zeros.index_add(0, places, column) for column in columns])
 
 
 def label_counts(data: Federation, client: int) -> Tensor:
@@ -48,7 +49,7 @@ def own_mix(data: Federation, client: int) -> Tensor:
 
 
 def in_mix(found: Tensor, mix: Tensor) -> PersonalEvaluation:
-    """From `by_class`, and how much each group counts for the client (`own_mix`).
+    """From `by_group`, and how much each group counts for the client (`own_mix`).
 
     Groups that the test set lacks count nothing in the client's own mix.
     """

@@ -20,7 +20,6 @@ from torch import Tensor
 from simfed.learn.descent import Descent
 from simfed.learn.federation import Federation, Positions
 from simfed.learn.flat import FlatModel
-from simfed.learn.losses import cross_entropy
 from simfed.learn.passes import Passes
 from simfed.scenario.model import Training
 
@@ -68,7 +67,8 @@ class Trainer:
     @cached_property
     def stacks(self) -> bool:
         """Whether clients step together."""
-        return self._passes.stacks and not self._model.statistics.numel()
+        classes = self._data.task == "classification"  # whose loss is compiled
+        return self._passes.stacks and classes and not self._model.statistics.numel()
 
     @cached_property
     def together(self) -> int:
@@ -110,7 +110,7 @@ class Trainer:
             samples, labels = self._data.at(positions)
             gradient.zero_()
             if differentiate is None:
-                share = (partial(cross_entropy, labels=labels), gradient)
+                share = (partial(self._data.objective.loss, targets=labels), gradient)
                 losses += self._passes.gradients(samples, [share], training=True)
             else:
                 losses.append(differentiate(samples, labels, step, gradient))

@@ -6,6 +6,7 @@ sizes, laid out as their publishers do.
 
 import dataclasses
 import hashlib
+import json
 import struct
 
 import numpy as np
@@ -41,7 +42,15 @@ def made_up(published, root):
     return dataclasses.replace(published, files=files)
 
 
+def made_up_texts():
+    """43 owners with as many texts as the presidents have together."""
+    samples = [3129] * 21 + [3126] + [3130] * 20 + [3040]
+    return json.dumps({str(i): "a" * (80 * count + 1) for i, count in enumerate(samples)}).encode()
+
+
 def made_up_file(name, size_bytes):
+    if name == "texts.json":
+        return made_up_texts()
     rng = np.random.default_rng(size_bytes)
     if name.endswith(".bin"):
         rows = rng.integers(0, 256, (size_bytes // 3073, 3073), dtype=np.uint8)

@@ -28,7 +28,10 @@ SIZES = [
     ("wresnet40-2", "cifar10", 2_243_546, 5_408),
     ("logistic-regression", "mnist", 7_850, 0),
     ("perceptron", "mnist", 199_210, 0),
+    ("mcmahan-cnn", "mnist", 1_663_370, 0),
+    ("resnet18-gn", "cifar10", 11_173_962, 0),
 ]
+OF_TEXT = [("char-lstm", 824_160), ("causal-transformer", 431_712)]
 
 
 @pytest.mark.parametrize(("name", "dataset", "parameters", "buffers"), SIZES)
@@ -42,6 +45,29 @@ def test_sizes_are_those_of_the_method(name, dataset, parameters, buffers):
 @pytest.mark.parametrize("name", [row[0] for row in SIZES])
 def test_static_facts_equal_the_counted_module(name, shape):
     assert model_facts(name, shape, 7) == count_facts(name, shape, 7)
+
+
+def test_leafs_cnn_has_leafs_size():
+    assert model_facts("femnist-cnn", MNIST, 62).parameters == 6_603_710
+
+
+@pytest.mark.parametrize(("name", "parameters"), OF_TEXT)
+def test_models_of_text_have_the_sizes_that_are_said(name, parameters):
+    known, counted = facts(name, "text-mini"), count_facts(name, (80,), 96)
+    assert (known.parameters, known.buffers) == (parameters, 0)
+    assert (known.shapes, known.names) == (counted.shapes, counted.names)
+    assert (known.classes, known.features) == (counted.classes, counted.features)
+
+
+def test_flops_of_models_of_text_by_hand():
+    # per character: gates of both layers, then the head; attention over all pairs of places
+    per_character = 4 * 256 * (8 + 256) + 4 * 256 * (256 + 256) + 256 * 96
+    assert facts("char-lstm", "text-mini").forward_flops == 2 * 80 * per_character
+    per_character = 2 * (128 * 3 * 128 + 128 * 128 + 2 * 128 * 4 * 128) + 128 * 96
+    pairs = 2 * 2 * 80 * 80 * 128  # scores and values of two layers
+    assert facts("causal-transformer", "text-mini").forward_flops == 2 * (
+        80 * per_character + pairs
+    )
 
 
 def test_lenet5_flops_by_hand():

@@ -11,13 +11,15 @@ from simfed.learn.data.own import (
     split_of,
 )
 from simfed.learn.data.partition import Split, deal
-from simfed.learn.data.published import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI
+from simfed.learn.data.published import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI, SOTU, TEXT_MINI
 
 __all__ = [
     "CIFAR10",
     "FASHION_MNIST",
     "MNIST",
     "MNIST_MINI",
+    "SOTU",
+    "TEXT_MINI",
     "Dataset",
     "Split",
     "deal",

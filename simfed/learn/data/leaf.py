@@ -23,7 +23,8 @@ _IMAGES = {784: (1, 28, 28)}
 
 class LeafReader:
     """FEMNIST's images as numbers, other lists of numbers as they are, Shakespeare's texts of
-    equally many characters with the one that follows. Files are text: they are read as a whole."""
+    equally many characters with the one that follows, which are learned at every
+    place. Files are read as a whole."""
 
     def __init__(self, folder: str) -> None:
         self._place = folder
@@ -59,10 +60,10 @@ class LeafReader:
         return isinstance(self._read[0][0][0], str)
 
     def outline(self) -> Outline:
-        targets = []
+        targets: list[NDArray[Any]] = []
         for _, values, _ in self._read:
             if self._is_text:
-                targets.append(np.array([self._alphabet[value] for value in values]))
+                targets.append(self._following(*self._read[len(targets)]))
             else:
                 targets.append(np.array(values))
         owners = [np.array(names) for *_, names in self._read]
@@ -83,6 +84,23 @@ class LeafReader:
             tuple(self._alphabet) if self._is_text else (),
             self._is_text,
         )
+
+    def _following(
+        self, samples: list[Any], targets: list[Any], owners: list[str]
+    ) -> NDArray[np.int64]:
+        """For each character of the samples the next one: the rest of the text, and the target."""
+        length = len(samples[0])
+        for i, (text, last) in enumerate(zip(samples, targets, strict=True)):
+            if not isinstance(text, str) or len(text) != length or len(last) != 1:
+                raise InputError(
+                    f"texts of {length} characters, each with the one that follows",
+                    where=f"{self._place}: user {owners[i]}, row {i + 1}",
+                    got=f"{text!r:.30} and {last!r:.10}",
+                )
+        rows = [
+            [self._alphabet[c] for c in t[1:] + y] for t, y in zip(samples, targets, strict=True)
+        ]
+        return np.array(rows, np.int64)
 
     def samples(self, test: bool) -> NDArray[Any]:
         values, _, owners = self._read[1 if test else 0]

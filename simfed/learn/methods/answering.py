@@ -27,6 +27,7 @@ class Answering(Method):
     subset every round. Subclasses keep, per sample of the whole public set, what was answered last.
     """
 
+    needs_classes: ClassVar[bool] = True
     needs_public: ClassVar[bool] = True
     personal: ClassVar[bool] = True
 

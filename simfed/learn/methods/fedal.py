@@ -65,6 +65,7 @@ class FedAL(Method):
     server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
     compress_logits: Annotated[bool, "let policies choose how logits are compressed"] = False
 
+    needs_classes: ClassVar[bool] = True
     needs_public: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("distance", "discriminator_loss")

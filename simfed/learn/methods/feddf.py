@@ -44,6 +44,7 @@ class FedDF(Averaging):
     Federated Learning", 2020.
     """
 
+    needs_classes: ClassVar[bool] = True
     needs_public: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("distillation_loss",)
     shared_loss: ClassVar[str | None] = "distillation_loss"

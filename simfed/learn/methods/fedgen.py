@@ -70,6 +70,7 @@ class FedGen(Method):
     server_batch: Annotated[int, "generated samples of a server step"] = 32
     server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
 
+    needs_classes: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("generator_loss",)
     shared_loss: ClassVar[str | None] = "generator_loss"
 

@@ -24,6 +24,7 @@ class FedKD(Averaging):
     Heterogeneous Compression for Resource-Efficient Federated Knowledge Distillation".
     """
 
+    needs_classes: ClassVar[bool] = True
     needs_public: ClassVar[bool] = True
     counts_steps: ClassVar[bool] = True
     shared_loss: ClassVar[str | None] = "kd_loss"

@@ -59,6 +59,7 @@ class FedKDMutual(Method):
     energy_start: Annotated[float, "share of the energy kept in the first round"] = 0.95
     energy_end: Annotated[float, "the same in the last round"] = 0.98
 
+    needs_classes: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     sizes_vary: ClassVar[bool] = True
 

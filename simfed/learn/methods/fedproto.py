@@ -73,6 +73,7 @@ class FedProto(Method):
         "evaluate by a client's own last layer, or by the nearest class mean it was sent",
     ] = "head"
 
+    needs_classes: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("distance",)
     shared_loss: ClassVar[str | None] = "distance"

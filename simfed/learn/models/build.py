@@ -87,12 +87,15 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
     last = last_linear(module)
     parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
     buffers = sum(b.numel() for b in module.buffers() if b.is_floating_point())
-    sample = torch.zeros(1, *input_shape)  # evaluation mode, where batch norm takes a single one
+    tokens = bool(getattr(module, "tokens", False))
+    # evaluation mode, where batch norm takes a single one
+    sample = torch.zeros(1, *input_shape, dtype=torch.int64 if tokens else torch.float32)
     with FlopCounterMode(display=False) as forward:
         logits = module.eval()(sample)
-    if tuple(logits.shape) != (1, classes):
-        name = _factory_and_name(model)[1]
-        raise InputError(f"model {name}: logits of shape (n, {classes})", got=tuple(logits.shape))
+    shape = (*input_shape, classes) if tokens else (classes,)
+    if tuple(logits.shape) != (1, *shape):
+        name, wanted = _factory_and_name(model)[1], ", ".join(map(str, shape))
+        raise InputError(f"model {name}: logits of shape (n, {wanted})", got=tuple(logits.shape))
 
     def train_flops() -> int:
         with FlopCounterMode(display=False) as train:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -841,9 +840,12 @@ class HostedWorkload:
         else:
             self._batches += 1
             shelf.make_room()
-            packed = [(self._batches, name, shelf.packed(list(args))) for name, args in units]
+            packed = [(self._batches, name, shelf.pack(args)) for name, args in units]
             shared = self._crew.map("run", packed, costs)
-            answers = [(shelf.unpacked(result, copied=True), seconds) for result, seconds in shared]
+            answers = [
+                (shelf.unpack(done, copied=True) if isinstance(done, bytes) else done, seconds)
+                for done, seconds in shared
+            ]
         spent = dict.fromkeys(self._wall, 0.0)
         for _, seconds in answers:
             for activity, wall_s in seconds.items():
@@ -894,6 +896,9 @@ class _Participation(NamedTuple):
     """Whether its fields can be compressed by any process."""
 
 
+_NONE: Mapping[str, Any] = {}
+
+
 class _Done(NamedTuple):
     """What came of a participation."""
 
@@ -902,9 +907,9 @@ class _Done(NamedTuple):
     loss: Tensor | None
     """The mean of its batches, where training is local steps."""
     encoded: bool = False
-    memories: Mapping[str, Any] = MappingProxyType({})
-    if_lost: Mapping[str, Any] = MappingProxyType({})
-    sizes: Mapping[str, float] = MappingProxyType({})
+    memories: Mapping[str, Any] = _NONE
+    if_lost: Mapping[str, Any] = _NONE
+    sizes: Mapping[str, float] = _NONE
     k: int | None = None
 
 
@@ -923,14 +928,14 @@ class _Worker:
         """Called in each worker process at its start."""
         self.shelf = self.shelf.end(number)
 
-    def run(self, unit: tuple[int, str, Any]) -> tuple[Any, dict[str, float]]:
+    def run(self, unit: tuple[int, str, bytes]) -> tuple[Any, dict[str, float]]:
         """The answer to a unit that has come through a pipe."""
         batch, name, args = unit
         if self.shelf.process and batch != self._batch:
             self.shelf.clear()
             self._batch = batch
-        result, seconds = self.answer(name, self.shelf.unpacked(args))
-        return (self.shelf.packed(result) if self.shelf.process else result), seconds
+        result, seconds = self.answer(name, self.shelf.unpack(args))
+        return (self.shelf.pack(result) if self.shelf.process else result), seconds
 
     def answer(self, name: str, args: Sequence[Any]) -> tuple[Any, dict[str, float]]:
         """The result of a unit, and host seconds by activity."""

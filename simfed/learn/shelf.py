@@ -1,24 +1,25 @@
 """Tensors on their way between processes, in memory that all of them share.
 
-Descriptions of work travel through pipes, tensors do not: whoever sends puts each tensor into its
-own part of the shelf, and a small `Slot` travels in its place. The first process keeps what it has
-put there until the room is used up, so that a model goes down once per version, whatever number of
-units and rounds ask for it; the others clear theirs before each batch of units. What finds no room
-travels as a NumPy array.
+Messages travel through pipes, tensors do not: whoever sends puts each tensor into its own part of
+the shelf, and its place travels. The first process keeps what it has put there until the room is
+used up, so that a model goes down once per version, whatever number of units and rounds ask for it;
+the others clear theirs before each batch of units. What finds no room travels as a NumPy array.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import io
+import pickle
+from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simfed.learn.memory import Arena
-from simfed.learn.tree import mapped
 
 __all__ = ["Shelf"]
 
@@ -26,14 +27,11 @@ _ALIGNMENT = 64
 """Bytes: the last bits of a product may depend on how its operands are aligned."""
 _SMALL = 1024
 """Bytes up to which a tensor travels through the pipe."""
-
-
-_KNOWN = 512
+_REMEMBERED = 512
 """Tensors of the first process that another one remembers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """Where a tensor lies."""
 
     process: int
@@ -44,13 +42,17 @@ class Slot:
     dtype: torch.dtype
 
 
+Place = Slot | NDArray[np.generic]
+"""What travels of a tensor."""
+
+
 class Shelf:
     """One part per process; built before processes are forked.
 
     >>> shelf = Shelf(Arena(shared=True), [1 << 16, 1 << 16])
-    >>> sent = shelf.packed({"w": torch.ones(1000)})
-    >>> sent["w"].start, shelf.unpacked(sent)["w"].sum().item()
-    (0, 1000.0)
+    >>> message = shelf.pack({"w": torch.ones(1000)})
+    >>> len(message) < 400, shelf.end(1).unpack(message)["w"].sum().item()
+    (True, 1000.0)
     """
 
     def __init__(self, arena: Arena, rooms: list[int]) -> None:
@@ -68,26 +70,18 @@ class Shelf:
         self._parts = parts
         self._at = self._number = 0
         self._placed: dict[int, tuple[Tensor, int, Slot]] = {}
+        """id of a tensor → itself, its version and its place."""
         self._seen: dict[tuple[int, int], Tensor] = {}
 
     def clear(self) -> None:
         """What this process has put there is not needed any more."""
         self._at = 0
-        if self.process == 0 or len(self._seen) > _KNOWN:
+        if self.process == 0 or len(self._seen) > _REMEMBERED:
             self._placed.clear()
             self._seen.clear()
         own = [key for key, (*_, slot) in self._placed.items() if slot.process == self.process]
         for key in own:
             del self._placed[key]
-
-    def packed(self, tree: Any) -> Any:
-        """The tree as it goes through a pipe."""
-        return mapped(tree, lambda leaf: self._put(leaf) if isinstance(leaf, Tensor) else leaf)
-
-    def unpacked(self, tree: Any, *, copied: bool = False) -> Any:
-        """Inverse of `packed`. Of another process's tensors, `copied` or for as long as they lie
-        there; of its own, the tensors themselves."""
-        return mapped(tree, self._copy if copied else self._take)
 
     def make_room(self) -> None:
         """Forget what lies there, once half of the room is used; for the first process, before it
@@ -95,15 +89,27 @@ class Shelf:
         if 2 * self._at > len(self._parts[self.process]):
             self.clear()
 
-    def _put(self, tensor: Tensor) -> Any:
+    def pack(self, message: object) -> bytes:
+        """A message as it goes through a pipe; its tensors stay on the shelf."""
+        written = io.BytesIO()
+        _Packer(written, self._put).dump(message)
+        return written.getvalue()
+
+    def unpack(self, data: bytes, *, copied: bool = False) -> object:
+        """Inverse of `pack`. Tensors of other processes are `copied`, or good for as long as they
+        lie there; those of this one are themselves."""
+        return _Unpacker(io.BytesIO(data), self._copy if copied else self._get).load()
+
+    def _put(self, tensor: Tensor) -> Place:
         version = 0 if tensor.is_inference() else tensor._version
-        known = self._placed.get(id(tensor))
-        if known is not None and known[1] == version:
-            return known[2]
+        placed = self._placed.get(id(tensor))
+        if placed is not None and placed[1] == version:
+            return placed[2]
         length = tensor.numel() * tensor.element_size()
         start = -(-self._at // _ALIGNMENT) * _ALIGNMENT
         if length <= _SMALL or start + length > len(self._parts[self.process]):
-            return tensor.detach().numpy()
+            array: NDArray[np.generic] = tensor.detach().numpy()
+            return array
         self._at, self._number = start + length, self._number + 1
         slot = Slot(self.process, self._number, start, tuple(tensor.shape), tensor.dtype)
         self._view(slot).copy_(tensor.detach())
@@ -111,27 +117,43 @@ class Shelf:
         self._seen[slot.process, slot.number] = tensor
         return slot
 
-    def _take(self, leaf: Any) -> Any:
-        if isinstance(leaf, np.ndarray):
-            return torch.tensor(
-                leaf
-            )  # into PyTorch's own memory, which is aligned alike everywhere
-        if not isinstance(leaf, Slot):
-            return leaf
-        key = leaf.process, leaf.number
-        found = self._seen.get(key)
-        if found is None:
-            found = self._seen[key] = self._view(leaf)
-            if leaf.process != self.process:  # and back, it goes as it came
-                self._placed[id(found)] = found, found._version, leaf
-        return found
+    def _get(self, place: Place) -> Tensor:
+        if not isinstance(place, Slot):
+            return torch.tensor(place)  # PyTorch's own memory is aligned alike everywhere
+        key = place.process, place.number
+        tensor = self._seen.get(key)
+        if tensor is None:
+            tensor = self._seen[key] = self._view(place)
+            if place.process != self.process:  # and back, it goes as it came
+                self._placed[id(tensor)] = tensor, tensor._version, place
+        return tensor
 
-    def _copy(self, leaf: Any) -> Any:
-        if isinstance(leaf, Slot) and leaf.process != self.process:
-            return self._view(leaf).clone()
-        return self._take(leaf)
+    def _copy(self, place: Place) -> Tensor:
+        if isinstance(place, Slot) and place.process != self.process:
+            return self._view(place).clone()
+        return self._get(place)
 
     def _view(self, slot: Slot) -> Tensor:
         size = prod(slot.shape) * slot.dtype.itemsize
         part = self._parts[slot.process][slot.start : slot.start + size]
         return part.view(slot.dtype).view(slot.shape)
+
+
+class _Packer(pickle.Pickler):
+    """Pickles all but tensors, of which it writes the place."""
+
+    def __init__(self, into: io.BytesIO, put: Callable[[Tensor], Place]) -> None:
+        super().__init__(into, pickle.HIGHEST_PROTOCOL)
+        self._put = put
+
+    def persistent_id(self, thing: object) -> Place | None:
+        return self._put(thing) if isinstance(thing, Tensor) else None
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, data: io.BytesIO, get: Callable[[Place], Tensor]) -> None:
+        super().__init__(data)
+        self._get = get
+
+    def persistent_load(self, place: Place) -> Tensor:
+        return self._get(place)

@@ -1,12 +1,11 @@
 """States of methods as trees: mappings and lists of tensors, codecs' memories and plain values.
 
-A tree can be written as JSON and named arrays (checkpoints), and sent to another process
-(`simfed.learn.shelf`).
+A tree can be written as JSON and named arrays, for checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,21 +14,7 @@ from torch import Tensor
 
 from simfed.compress.codec import Memory
 
-__all__ = ["from_plain", "mapped", "to_plain"]
-
-
-def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """The tree with `change` applied to its leaves."""
-    kind = type(tree)
-    if kind is list or kind is tuple:  # others, as `Layers`, travel as they are
-        return [mapped(inner, change) for inner in tree]
-    if kind is Memory or isinstance(tree, Tensor):
-        return change(tree)
-    if kind is dict or isinstance(tree, Mapping):
-        return {key: mapped(inner, change) for key, inner in tree.items()}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return kind(*(mapped(inner, change) for inner in tree))
-    return change(tree)
+__all__ = ["from_plain", "to_plain"]
 
 
 def to_plain(tree: Any, name: str, arrays: dict[str, Any]) -> Any:

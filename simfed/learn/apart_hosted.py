@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Payload
-from simfed.ground.contract import Contribution, Outcome, PersonalEvaluation, Task
+from simfed.ground.contract import Contribution, Outcome, Task
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.method import State, Values
@@ -31,9 +31,10 @@ from simfed.learn.apart import (
     wire_code,
 )
 from simfed.learn.apart_changes import ChangesHeld, ModelsDown
-from simfed.learn.hosted import HostedUpload, HostedWorkload, Units
-from simfed.learn.mixes import in_mix, own_mix
+from simfed.learn.hosted import HostedUpload, HostedWorkload
+from simfed.learn.own_losses import waiting
 from simfed.learn.parcel import Parcel, Part, pack, unpack
+from simfed.learn.processes import Units
 from simfed.learn.uploads import Received, Sparse
 from simfed.scenario import Scenario
 
@@ -52,22 +53,24 @@ class HostedServer(HostedWorkload):
         self._ask, self._tell = ask, tell
         self._mirrors = Mirrors(self.tasks.index_code)
         self._known: set[int] = set()
-        self._models = ModelsDown({name: self._changes_of(name) for name in scenario.prototypes})
+        self._models = ModelsDown(
+            {name: self.held_models.of_prototype(name) for name in scenario.prototypes}
+        )
 
     def outgoing(self, contribution: Contribution) -> Parcel:
         upload = self._own_upload(contribution)
         task = upload.task
         said, parts = self._models.of_task(task, upload.down, _still(task))
         parts = _under(_DOWN, parts)
-        if self._wants_gain(upload) and not self.method.personal:
+        if self._losses.wants(upload) and not self.method.personal:
             parts |= _named(_MODEL, _others(self._model_of(upload, {}), upload.down))
         self._known.add(task.client)
         facts: dict[str, Any] = {
             "label": task.label, "task": list(task.name), "choice": upload.choice.label,
             "down": said,
         }  # fmt: skip
-        if task.client in self._losses:  # what it measured after the last merge
-            facts["loss"] = list(self._losses[task.client])
+        if task.client in self._losses.measured:  # what it measured after the last merge
+            facts["loss"] = list(self._losses.measured[task.client])
         return pack(facts, parts)
 
     def _send_down(self, round: int, version: int) -> None:
@@ -139,12 +142,12 @@ class HostedServer(HostedWorkload):
         self._mirrors.restore(facts["mirrors"], arrays)
         self._known = set(facts["known"])
 
-    def _work(self) -> None:
+    def work_off(self) -> None:
         """Clients work where they are."""
 
     def _gains(self, uploads: Sequence[HostedUpload]) -> Units:
         """Clients are asked, everybody at once."""
-        measured = [u for u in uploads if u.loss_before is not None and u.loss_after is None]
+        measured = waiting(uploads)
         if measured:
             begun = time.perf_counter()
             answers = self._ask("measure", [self._asked(upload) for upload in measured])
@@ -152,7 +155,7 @@ class HostedServer(HostedWorkload):
                 upload.loss_after = loss_of(answer)
                 if upload.loss_after is None:  # gone: nobody knows
                     upload.loss_before = None
-            self._wall["local_losses"] += time.perf_counter() - begun
+            self._processes.wall_s["local_losses"] += time.perf_counter() - begun
         return [], []
 
     def _asked(self, upload: HostedUpload) -> tuple[int, Parcel]:
@@ -167,16 +170,16 @@ class HostedServer(HostedWorkload):
     def _tests(self, round: int) -> Units:
         return ([], []) if self.method.personal else super()._tests(round)
 
-    def _of_own_models(self, results: Sequence[Tensor]) -> dict[int, PersonalEvaluation]:
-        found = {}
-        known = sorted(self._known)
-        answers = self._ask("test", [(client, pack({}, {})) for client in known])
-        for client, answer in zip(known, answers, strict=True):
+    def _of_own_models(self, answers: Sequence[Tensor]) -> dict[int, Tensor]:
+        """Clients are asked."""
+        clients = sorted(self._known)
+        parcels = self._ask("test", [(client, pack({}, {})) for client in clients])
+        rows = {}
+        for client, answer in zip(clients, parcels, strict=True):
             if answer is not None and answer.facts.get("tested"):
                 _, parts = unpack(answer)
-                rows = tensor_of(taken(parts, "rows"), "rows")
-                found[client] = in_mix(rows, own_mix(self.data, client))
-        return found
+                rows[client] = tensor_of(taken(parts, "rows"), "rows")
+        return rows
 
 
 class HostedClient(HostedWorkload):
@@ -187,7 +190,7 @@ class HostedClient(HostedWorkload):
     ) -> None:
         super().__init__(scenario, streams, device=device)
         self._client = client
-        self._has = ChangesHeld(self._changes_of(self.tasks.who(client).prototype))
+        self._has = ChangesHeld(self.held_models.of_prototype(self.tasks.who(client).prototype))
         self._payloads: dict[str, Payload] = {}
         self._encoder.payloads = self._payloads
         self._model: Values = {}
@@ -205,14 +208,15 @@ class HostedClient(HostedWorkload):
         self.version = version
         if "loss" in facts:
             measured_at, loss = facts["loss"]
-            self._losses[client] = int(measured_at), float(loss)
+            self._losses.measured[client] = int(measured_at), float(loss)
         upload = HostedUpload(self, task, Choice.of(facts["choice"]), down, self._own.get(client))
         self._open[client, task.key] = upload
         self._payloads.clear()
-        before = dict(self._wall)
-        super()._work()
+        before = self.timings()
+        super().work_off()
+        after = self.timings()
         training_s, compression_s = (
-            self._wall[of] - before[of] for of in ("training", "compression")
+            after[activity] - before[activity] for activity in ("training", "compression")
         )
         made_s = time.perf_counter()
         parcel = self._sent(upload)
@@ -269,22 +273,18 @@ class HostedClient(HostedWorkload):
         return pack({"tested": True}, {"rows": tested.numpy()})
 
     def keep(self) -> Parcel:
-        kept = self._server, self._held
-        self._server, self._held = {}, {}  # the server's, which it sends
+        server, held = self._server, self.held_models.held
+        self._server, self.held_models.held = {}, {}  # the server's, which it sends
         try:
             facts, arrays = self.state()
         finally:
-            self._server, self._held = kept
+            self._server, self.held_models.held = server, held
         return pack({"kept": facts}, arrays)
 
     def take_up(self, parcel: Parcel) -> None:
         facts, arrays = unpack(parcel)
         self._memories.clear()
         self.restore(facts["kept"], arrays)
-
-    def _note_weights(self, round: int) -> None:
-        if self._server:  # once `take_up` has been called, what it is to have is what it is sent
-            super()._note_weights(round)
 
     def _model_of(self, upload: HostedUpload, own: State) -> Values:
         if self.method.personal:

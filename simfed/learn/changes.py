@@ -9,7 +9,7 @@ error. Source: Tang et al., "DoubleSqueeze", 2019, where what clients hold is th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,15 @@ from torch import Tensor
 
 from simfed.compress import Payload, with_error_feedback
 from simfed.fleet.tasks import Tasks
+from simfed.ground.contract import Task
 from simfed.ground.errors import RunFailed
-from simfed.ground.method import Field, Who
+from simfed.ground.method import Field, State, Values, Who
+from simfed.ground.seeding import Streams
 from simfed.learn.apart import plain_state, wire_code
-from simfed.learn.tree import to_plain
+from simfed.learn.tree import from_plain, to_plain
 from simfed.scenario import Scenario
 
-__all__ = ["Changes"]
+__all__ = ["Changes", "HeldModels"]
 
 
 class Changes:
@@ -96,3 +98,103 @@ class Changes:
         """Inverse of `plain`, its memory read again."""
         self.sizes, self._memory = list(sizes), memory
         self.keep()
+
+
+_Key = tuple[str, str]
+"""(prototype, field of weights)"""
+
+
+class HeldModels:
+    """What up-to-date clients hold of the server's models, where changes travel down in place of
+    them; empty where models travel whole."""
+
+    def __init__(self, scenario: Scenario, streams: Streams, tasks: Tasks, server: State) -> None:
+        """Everybody is sent the first models, of this state of the server, whole."""
+        self._scenario, self._streams, self._tasks = scenario, streams, tasks
+        self._changes: dict[_Key, Changes] = {}
+        self._weights: dict[_Key, Tensor] = {}
+        """What clients are to have."""
+        self.held: dict[_Key, Tensor] = {}
+        """What they have, up to what was left out; never changed in place."""
+        if scenario.downlink.compression is None:
+            return
+        self.note(server, 1)
+        for key, weights in self._weights.items():
+            who = tasks.first_of(key[0])
+            planned = tasks.task(1, who.client, 0).plan.down[key[1]]
+            self._changes[key] = Changes(scenario, tasks, who, planned)
+            self.held[key] = weights.clone()
+
+    def note(self, server: State, round: int) -> None:
+        """Clients are to have in `round` what the server in this state sends; of a client's half,
+        whose server is elsewhere, what it is sent."""
+        if self._scenario.downlink.compression is None or not server:
+            return
+        round = min(round, self._scenario.rounds)
+        for prototype in self._scenario.prototypes:
+            who = self._tasks.first_of(prototype)
+            planned = self._tasks.task(round, who.client, 0).plan.down
+            sent = self._tasks.method.send(server, who, round)
+            for name, field in planned.items():
+                if field.kind == "weights":
+                    self._weights[prototype, name] = sent[name]
+
+    def advance(self, server: State, round: int, version: int) -> None:
+        """Clients hold from now on, after the merge of `round`, what the next change makes of
+        theirs. Raises: `RunFailed` for a model that is not finite."""
+        self.note(server, round + 1)
+        for key, changes in self._changes.items():
+            draws = self._streams("downlink", *key, version)
+            held = self.held[key]
+            sent = changes.next(self._weights[key].reshape(-1), held.reshape(-1), draws)
+            self.held[key] = held + sent.view_as(held)
+
+    def settle(self, *, stands: bool) -> None:
+        """Whether the last changes were sent, or the merge was undone before."""
+        for changes in self._changes.values():
+            changes.keep() if stands else changes.undo()
+
+    def arrived(self, task: Task, down: Values) -> Values:
+        """What a client has of `down` once changes have arrived. Raises: `RunFailed` for weights
+        that are not the same for all clients of a prototype."""
+        arrived = dict(down)
+        for name in down.keys() & self.of_prototype(task.prototype).keys():
+            weights = self._weights[task.prototype, name]
+            if down[name] is not weights and not torch.equal(down[name], weights):
+                raise RunFailed(
+                    f"method {self._scenario.method.kind} sends {name} that differ between the "
+                    f"clients of {task.prototype}, of which downlink.compression knows one"
+                )
+            arrived[name] = self.held[task.prototype, name]
+        return arrived
+
+    def of_prototype(self, prototype: str) -> dict[str, Changes]:
+        """By field of weights."""
+        return {
+            name: changes for (owner, name), changes in self._changes.items() if owner == prototype
+        }
+
+    def sizes(self, prototype: str) -> dict[str, list[float]]:
+        """Bytes of each change so far, where they depend on what is learned."""
+        return {name: changes.sizes for name, changes in self.of_prototype(prototype).items()}
+
+    def plain(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {
+            "changes": [
+                [*key, *changes.plain(f"changes/{'/'.join(key)}", arrays)]
+                for key, changes in self._changes.items()
+            ],
+            "held": [
+                [*key, to_plain(held, f"held/{'/'.join(key)}", arrays)]
+                for key, held in self.held.items()
+            ],
+        }
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Inverse of `plain`."""
+        device = next((held.device for held in self.held.values()), torch.device("cpu"))
+        for prototype, name, sizes, memory in facts.get("changes", ()):
+            self._changes[prototype, name].restore(sizes, from_plain(memory, arrays, device))
+        for prototype, name, held in facts.get("held", ()):
+            self.held[prototype, name] = from_plain(held, arrays, device)

@@ -12,7 +12,7 @@ import io
 import pickle
 from collections.abc import Callable
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -95,7 +95,7 @@ class Shelf:
         _Packer(written, self._put).dump(message)
         return written.getvalue()
 
-    def unpack(self, data: bytes, *, copied: bool = False) -> object:
+    def unpack(self, data: bytes, *, copied: bool = False) -> Any:
         """Inverse of `pack`. Tensors of other processes are `copied`, or good for as long as they
         lie there; those of this one are themselves."""
         return _Unpacker(io.BytesIO(data), self._copy if copied else self._get).load()

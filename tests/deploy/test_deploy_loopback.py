@@ -6,7 +6,7 @@ import pytest
 
 import simfed
 from simfed.learn.apart_changes import ChangesDown, ChangesHeld
-from simfed.learn.apart_hosted import HostedClient
+from simfed.learn.own_losses import OwnLosses
 from simfed.verify.run import verify
 
 LEARNED = {
@@ -242,13 +242,13 @@ def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
 
 
 def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(tmp_path, monkeypatch):
-    has_loss, asked = HostedClient._has_loss, set()
+    has_loss, asked = OwnLosses.has, set()
 
-    def noting(self, upload):
-        asked.add((self.version, answer := has_loss(self, upload)))
+    def noting(self, upload, version):
+        asked.add((version, answer := has_loss(self, upload, version)))
         return answer
 
-    monkeypatch.setattr(HostedClient, "_has_loss", noting)
+    monkeypatch.setattr(OwnLosses, "has", noting)
     policy = {"kind": "exp3", "mixing": 0.1}
     worlds.deployed(worlds.scenario(policy=policy, rounds=3), tmp_path / "real")
     assert asked == {(0, False), (1, True), (2, True)}

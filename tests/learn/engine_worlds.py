@@ -15,6 +15,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation
 from simfed.learn.hosted import HostedWorkload
+from simfed.learn.safeguard import Safeguard
 from simfed.learn.tree import from_plain
 from simfed.scenario import Scenario
 
@@ -135,14 +136,21 @@ def trained_together(work, clients, round=1):
     return [tuple(upload.task.client for upload in group) for group in groups]
 
 
-class Surging(HostedWorkload):
-    """A workload whose safeguard sees the distillation losses of some rounds times a factor."""
+class Surging(Safeguard):
+    """A safeguard that sees the distillation losses of some rounds times a factor."""
 
-    def __init__(self, *arguments, surge, **options):
-        super().__init__(*arguments, **options)
+    def __init__(self, scenario, surge):
+        super().__init__(scenario, "kd_loss")
         self.surge, self.merges = surge, 0
 
-    def _rejects(self, before, after):
+    def rejects(self, before, after):
         self.merges += 1
         factor = self.surge.get(self.merges, 1.0)
-        return super()._rejects(before, {p: factor * loss for p, loss in after.items()})
+        return super().rejects(before, {p: factor * loss for p, loss in after.items()})
+
+
+def surging(scenario, streams, surge, **options):
+    """A workload with such a safeguard."""
+    work = HostedWorkload(scenario, streams, **options)
+    work.safeguard = Surging(scenario, surge)
+    return work

@@ -91,7 +91,7 @@ def test_what_was_sent_is_the_change_of_the_model_less_the_error(method, strateg
     made = worlds.scenario(method=method, downlink={"compression": {"k": 60, "strategy": strategy}})
     work = workload(made)
     first = weights_of(work)[0].clone()
-    for changes in work._changes.values():
+    for changes in work.held_models.of_prototype("only").values():
         changes.next, sent = _noting(changes.next)
     for round in range(1, 6):
         work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in range(3)])
@@ -136,7 +136,9 @@ def test_a_model_that_is_not_finite_is_named():
     server, held = weights_of(work)
     server[3] = float("inf")
     with pytest.raises(RunFailed, match=r"the model of only has values that are not finite"):
-        work._changes["only", "weights"].next(server, held, np.random.default_rng(0))
+        work.held_models.of_prototype("only")["weights"].next(
+            server, held, np.random.default_rng(0)
+        )
 
 
 def test_clients_that_are_up_to_date_are_sent_nothing():
@@ -215,7 +217,7 @@ def test_a_round_that_is_undone_sends_nothing():
         downlink={"compression": {"k": 60, "strategy": "periodic-k", "index_code": "rice"}},
         safeguard={"rollback": {"threshold": 1.5}},
     )
-    surged = tiny.Surging(made, Streams(made.seed), surge={2: 1e9})
+    surged = tiny.surging(made, Streams(made.seed), surge={2: 1e9})
     surged.merge(1, [surged.execute(surged.task(1, c), Choice("dense", 1)) for c in range(3)])
     before = weights_of(surged)[1].clone()
     kept = tiny.state_of(surged).changes
@@ -246,7 +248,12 @@ def test_local_losses_are_those_of_what_the_client_holds():
         at = torch.from_numpy(draw_own(streams, local, client, 1, owned, made.training))
         held = (
             work.kit._seats["only"]
-            .load({**tiny.state_of(work).server["only"], "weights": work._held["only", "weights"]})
+            .load(
+                {
+                    **tiny.state_of(work).server["only"],
+                    "weights": work.held_models.held["only", "weights"],
+                }
+            )
             .module.eval()
         )
         with torch.no_grad():

@@ -28,6 +28,7 @@ from simfed.learn.models.lenet_passes import TorchLeNetPasses
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes
 from simfed.learn.plain import plain_rounds
+from simfed.learn.safeguard import Safeguard
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def by_autograd():
 
 def workload(scenario, *, surge=None, **options):
     if surge is not None:
-        return tiny.Surging(scenario, Streams(scenario.seed), surge=surge, **options)
+        return tiny.surging(scenario, Streams(scenario.seed), surge=surge, **options)
     return HostedWorkload(scenario, Streams(scenario.seed), **options)
 
 
@@ -325,11 +326,13 @@ def test_two_rollbacks_in_a_row_where_they_are_allowed():
 )
 def test_one_low_loss_makes_no_surge_of_the_next_where_the_median_counts(reference, undone):
     safeguard = {"rollback": {"threshold": 2.0}, "reference": reference}
-    work = workload(tiny.scenario(safeguard=safeguard), learns=False)
+    guard = Safeguard(tiny.scenario(safeguard=safeguard), "kd_loss")
+    before = guard.before(lambda: {"small": {"kd_loss": 1.0}})
     for loss in (1.0, 1.0, 0.001):
-        work._accept(work._before(), dict.fromkeys(work.kit.prototypes, loss))
-    assert work._rejects(work._before(), dict.fromkeys(work.kit.prototypes, 1.0)) is undone
-    assert work._rejects(work._before(), dict.fromkeys(work.kit.prototypes, 2e3))
+        guard.accept(before, {"small": loss})
+        before = guard.before()
+    assert guard.rejects(before, {"small": 1.0}) is undone
+    assert guard.rejects(before, {"small": 2e3})
 
 
 def test_a_median_goes_on_from_a_checkpoint():

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from simfed.ground.method import Arrival, Field, Method, Plan, Setting, State, Values, Who, Work
 from simfed.learn.methods.options import require_above_zero, require_at_least
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["Answering"]
 
@@ -60,7 +63,7 @@ class Answering(Method):
 
     # ---- learning --------------------------------------------------------------------------------
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         """What was answered (`first`, by the subclass), and where each round's samples are."""
         import torch
 
@@ -70,7 +73,7 @@ class Answering(Method):
             state["places"] = torch.stack([kit.public_places(round) for round in rounds])
         return state
 
-    def first(self, kit: Any) -> State:
+    def first(self, kit: Kit) -> State:
         """The server's state beside that; per-sample tensors are as long as the whole public
         set."""
         raise NotImplementedError
@@ -85,12 +88,12 @@ class Answering(Method):
         """(public set, classes): logits for a client to learn from."""
         raise NotImplementedError
 
-    def begin_client(self, kit: Any, who: Who) -> State:
+    def begin_client(self, kit: Kit, who: Who) -> State:
         first: State = kit.initial(who.prototype)
         return first
 
     def train(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
         from simfed.learn.losses import soft_targets
 
@@ -111,7 +114,7 @@ class Answering(Method):
         return {"logits": kit.logits(who.prototype, model, kit.public(round + 1))}, model
 
     def answers(
-        self, kit: Any, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, arrivals: Sequence[Arrival], round: int
     ) -> Iterator[tuple[Arrival, Any, Any]]:
         """Each arrival, where its samples are in the public set, and its logits for them."""
         for arrival in arrivals:

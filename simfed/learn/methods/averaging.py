@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from simfed.ground.method import (
     Arrival,
@@ -22,6 +22,9 @@ from simfed.ground.method import (
 )
 from simfed.learn.methods.fields import model_down, update_up
 
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
+
 __all__ = ["Averaging", "averaged", "by_prototype", "moved"]
 
 
@@ -37,23 +40,23 @@ class Averaging(Method):
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         return _plan(who.size, setting.training(who))
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         return {name: kit.initial(name) for name in kit.prototypes}
 
     def send(self, server: State, who: Who, round: int) -> Values:
         model: Values = server[who.prototype]
         return model
 
-    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+    def local_steps(self, kit: Kit, who: Who, round: int, down: Values, own: State) -> LocalSteps:
         return LocalSteps(down)
 
     def trained(
-        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
+        self, kit: Kit, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
         return {"update": down["weights"] - after["weights"], "buffers": after["buffers"]}, own
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():
@@ -90,7 +93,7 @@ def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:
 
 
 def averaged(
-    kit: Any,
+    kit: Kit,
     model: Values,
     arrivals: Sequence[Arrival],
     sizes: Sequence[float],

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import (
@@ -21,6 +21,9 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.auxiliary import Mlp
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedAL"]
 
@@ -141,7 +144,7 @@ class FedAL(Method):
 
     # ---- learning --------------------------------------------------------------------------------
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         import torch
 
         net = self.discriminator(kit.setting)
@@ -153,7 +156,7 @@ class FedAL(Method):
             "feedback": {},
         }
 
-    def begin_client(self, kit: Any, who: Who) -> State:
+    def begin_client(self, kit: Kit, who: Who) -> State:
         first: State = kit.initial(who.prototype)
         return first
 
@@ -168,7 +171,7 @@ class FedAL(Method):
         }
 
     def train(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
         import torch
         import torch.nn.functional as F
@@ -190,7 +193,7 @@ class FedAL(Method):
         return {"logits": kit.logits(who.prototype, after, kit.public(round))}, after
 
     def _transferred(
-        self, kit: Any, who: Who, round: int, down: Values, model: Values
+        self, kit: Kit, who: Who, round: int, down: Values, model: Values
     ) -> dict[str, Any]:
         """The model after it has learned from the others."""
         import torch
@@ -216,7 +219,7 @@ class FedAL(Method):
         return {"weights": weights, "buffers": model["buffers"]}
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         import torch
 
@@ -247,7 +250,7 @@ class FedAL(Method):
         }
 
     def _trained(
-        self, kit: Any, net: Any, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, net: Any, arrivals: Sequence[Arrival], round: int
     ) -> tuple[Any, float]:
         """The discriminator after its steps, and the mean of their losses."""
         import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Losses, State, Values, Who
@@ -12,6 +12,9 @@ from simfed.ground.registry import Only
 from simfed.learn.methods.averaging import by_prototype
 from simfed.learn.methods.fedprox import FedProx
 from simfed.learn.methods.options import require_at_least, require_one_of
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedAsync"]
 
@@ -64,7 +67,7 @@ class FedAsync(FedProx):
             factor = 1 / (self.a * (staleness - self.b) + 1)
         return self.mixing * factor
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         return {name: [{**kit.initial(name), "round": 0}] for name in kit.prototypes}
 
     def send(self, server: State, who: Who, round: int) -> Values:
@@ -72,7 +75,7 @@ class FedAsync(FedProx):
         return {"weights": newest["weights"], "buffers": newest["buffers"]}
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         after = dict(server)
         for name, arrived in by_prototype(arrivals).items():

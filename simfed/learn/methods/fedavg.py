@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from simfed.ground.method import Arrival, Losses, State
 from simfed.learn.methods.averaging import Averaging, averaged, by_prototype
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedAvg"]
 
@@ -26,7 +29,7 @@ class FedAvg(Averaging):
     moves_point: ClassVar[bool] = True
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():

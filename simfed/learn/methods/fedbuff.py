@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from simfed.ground.method import Arrival, Losses, State
 from simfed.learn.methods.averaging import Averaging, by_prototype
 from simfed.learn.methods.options import require_above_zero, require_at_least
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedBuff"]
 
@@ -37,7 +40,7 @@ class FedBuff(Averaging):
         require_at_least(0, exponent=self.exponent)
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         from simfed.learn.kit import mean_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.ground.registry import Only
@@ -15,6 +15,9 @@ from simfed.learn.methods.options import (
     require_at_least,
     require_below_one,
 )
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedDF"]
 
@@ -91,7 +94,7 @@ class FedDF(Averaging):
         return work
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         import torch
 
@@ -110,9 +113,9 @@ class FedDF(Averaging):
             for arrival in arrivals
         ]
         logits = kit.logits_each(clients, round)
-        mean = sum(
-            (arrival.weight / total) * of for arrival, of in zip(arrivals, logits, strict=True)
-        )
+        mean = torch.zeros_like(logits[0])
+        for arrival, own in zip(arrivals, logits, strict=True):
+            mean += (arrival.weight / total) * own
         targets = soft_targets(mean, self.temperature)
         order = kit.rng("feddf split", round).permutation(len(public))
         split = torch.from_numpy(order).to(public.device)
@@ -148,7 +151,7 @@ class FedDF(Averaging):
 class _Best:
     """The best model that was looked at, judged by its distillation loss on held-out samples."""
 
-    def __init__(self, kit: Any, prototype: str, samples: Any, targets: Any, options: FedDF):
+    def __init__(self, kit: Kit, prototype: str, samples: Any, targets: Any, options: FedDF):
         self._kit = kit
         self._prototype = prototype
         self._samples = samples

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import (
@@ -24,6 +24,9 @@ from simfed.learn.auxiliary import Mlp
 from simfed.learn.methods.averaging import by_prototype, moved
 from simfed.learn.methods.fedproto import check_embeddings
 from simfed.learn.methods.fields import model_down, update_up
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedGen"]
 
@@ -176,7 +179,7 @@ class FedGen(Method):
 
     # ---- learning --------------------------------------------------------------------------------
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         import torch
 
         net = self.generator(kit.setting)
@@ -192,7 +195,7 @@ class FedGen(Method):
             del server["models"]
         return server
 
-    def begin_client(self, kit: Any, who: Who) -> State:
+    def begin_client(self, kit: Kit, who: Who) -> State:
         if self.share == "model":
             return {}
         first: State = kit.initial(who.prototype)
@@ -205,7 +208,7 @@ class FedGen(Method):
         return {**server["models"][who.prototype], **shared}
 
     def train(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
         before = down if self.share == "model" else _with_head(kit, who, own, down["head"])
         after, _ = kit.descend(who, round, before, loss=self._loss(kit, who, round, down))
@@ -216,7 +219,7 @@ class FedGen(Method):
         update = down["head"] - _flat_head(kit, who.prototype, after)
         return {"update": update, "counts": counts}, after
 
-    def _loss(self, kit: Any, who: Who, round: int, down: Values) -> Any:
+    def _loss(self, kit: Kit, who: Who, round: int, down: Values) -> Any:
         import torch
         import torch.nn.functional as F
 
@@ -250,7 +253,7 @@ class FedGen(Method):
         return labels.to(generator.device), made
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         import torch
 
@@ -278,7 +281,7 @@ class FedGen(Method):
         return after, {a.who.prototype: {"generator_loss": loss} for a in arrivals}
 
     def _trained(
-        self, kit: Any, server: State, heads: Any, counts: Any, round: int
+        self, kit: Kit, server: State, heads: Any, counts: Any, round: int
     ) -> tuple[Any, float]:
         """The generator after the server's steps, and the mean of their losses."""
         import torch
@@ -313,14 +316,14 @@ class FedGen(Method):
         return model
 
 
-def _flat_head(kit: Any, prototype: str, model: Values) -> Any:
+def _flat_head(kit: Kit, prototype: str, model: Values) -> Any:
     """The last layer's weight, then its bias."""
     import torch
 
     return torch.cat([part.reshape(-1) for part in kit.head(prototype, model)])
 
 
-def _with_head(kit: Any, who: Who, own: State, head: Any) -> dict[str, Any]:
+def _with_head(kit: Kit, who: Who, own: State, head: Any) -> dict[str, Any]:
     """The client's model with another last layer."""
     model = {"weights": own["weights"].clone(), "buffers": own["buffers"]}
     weight, bias = kit.head(who.prototype, model)

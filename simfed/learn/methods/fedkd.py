@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from simfed.ground.method import Arrival, LocalSteps, Losses, Setting, State, Values, Who, Work
 from simfed.learn.methods.averaging import Averaging, averaged, by_prototype
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedKD"]
 
@@ -44,18 +47,18 @@ class FedKD(Averaging):
         ]
         return [*logits, *steps]
 
-    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+    def local_steps(self, kit: Kit, who: Who, round: int, down: Values, own: State) -> LocalSteps:
         return LocalSteps(down, gradient=True)
 
     def trained(
-        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
+        self, kit: Kit, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
         return {"update": after["gradient"], "buffers": after["buffers"]}, own
 
-    def update_scale(self, kit: Any, round: int) -> float:
+    def update_scale(self, kit: Kit, round: int) -> float:
         return -float(kit.rate(round))
 
-    def first_losses(self, kit: Any, server: State) -> Losses:
+    def first_losses(self, kit: Kit, server: State) -> Losses:
         """Of the first models, with the logits of all clients: those of their prototypes."""
         import torch
 
@@ -74,7 +77,7 @@ class FedKD(Averaging):
         }
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         from simfed.learn.kit import Changed
         from simfed.learn.losses import mean_logits, soft_targets

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.method import (
@@ -23,6 +23,9 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.lowrank import decode, encode, most_entries, svd_flops
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedKDMutual"]
 
@@ -141,11 +144,11 @@ class FedKDMutual(Method):
 
     # ---- learning --------------------------------------------------------------------------------
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         first = kit.initial(self.name(kit.setting))
         return {**first, "merges": [], "forgotten": 0, "held": {}}
 
-    def begin_client(self, kit: Any, who: Who) -> State:
+    def begin_client(self, kit: Kit, who: Who) -> State:
         return {"teacher": kit.initial(who.prototype), "student": None, "holds": 0}
 
     def send(self, server: State, who: Who, round: int) -> Values:
@@ -160,7 +163,7 @@ class FedKDMutual(Method):
         return {"student": sent, "buffers": server["buffers"]}
 
     def train(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
         import torch
         import torch.nn.functional as F
@@ -201,7 +204,7 @@ class FedKDMutual(Method):
         return {"update": update, "buffers": models["student"]["buffers"]}, after
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         import torch
 

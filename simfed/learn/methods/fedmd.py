@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfed.ground.method import Arrival, Losses, State, Who
 from simfed.learn.methods.answering import Answering
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedMD"]
 
@@ -34,7 +37,7 @@ class FedMD(Answering):
     losses: ClassVar[tuple[str, ...]] = ("disagreement",)
     shared_loss: ClassVar[str | None] = "disagreement"
 
-    def first(self, kit: Any) -> State:
+    def first(self, kit: Kit) -> State:
         import torch
 
         size = kit.public_size, kit.setting.classes
@@ -44,7 +47,7 @@ class FedMD(Answering):
         return server["consensus"]
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         import torch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from simfed.ground.method import Arrival, Losses, State
 from simfed.ground.registry import Only
@@ -14,6 +14,9 @@ from simfed.learn.methods.options import (
     require_below_one,
     require_one_of,
 )
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedOpt"]
 
@@ -59,7 +62,7 @@ class FedOpt(Averaging):
         require_above_zero(server_rate=self.server_rate, tau=self.tau)
         require_below_one(beta1=self.beta1, beta2=self.beta2)
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         return {name: self._first(kit.initial(name)) for name in kit.prototypes}
 
     def _first(self, model: Any) -> dict[str, Any]:
@@ -74,7 +77,7 @@ class FedOpt(Averaging):
         return self.send(server, who, 0)
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import (
@@ -20,6 +20,9 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.auxiliary import Mlp
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedProto", "check_embeddings"]
 
@@ -150,7 +153,7 @@ class FedProto(Method):
 
     # ---- learning --------------------------------------------------------------------------------
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         import torch
 
         classes, width = kit.setting.classes, self.width_of(kit.setting)
@@ -159,7 +162,7 @@ class FedProto(Method):
             "known": torch.zeros(classes, device=kit.device),
         }
 
-    def begin_client(self, kit: Any, who: Who) -> State:
+    def begin_client(self, kit: Kit, who: Who) -> State:
         first: dict[str, Any] = kit.initial(who.prototype)
         if self.projection == "trained":
             adapter = self.adapter(kit.setting, who.features)
@@ -167,7 +170,7 @@ class FedProto(Method):
                 first["adapter"] = self.first_adapter(kit, who, adapter)
         return first
 
-    def first_adapter(self, kit: Any, who: Who, adapter: Mlp) -> Any:
+    def first_adapter(self, kit: Kit, who: Who, adapter: Mlp) -> Any:
         """Flat weights of the fixed projection of the client's prototype."""
         import torch
 
@@ -181,7 +184,7 @@ class FedProto(Method):
         return {"means": server["means"], "known": server["known"]}
 
     def train(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
         import torch
         import torch.nn.functional as F
@@ -224,7 +227,7 @@ class FedProto(Method):
         return {"means": means, "counts": counts}, after
 
     def nearest(
-        self, kit: Any, who: Who, model: Values, down: Values, projection: Any
+        self, kit: Kit, who: Who, model: Values, down: Values, projection: Any
     ) -> dict[str, Any]:
         """The last layer that answers with the nearest class mean, and where it stands in the flat
         weights."""
@@ -238,7 +241,7 @@ class FedProto(Method):
         return {"at": head.storage_offset() - model["weights"].storage_offset(), "layer": layer}
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         total = sum(a.weight * a.values["counts"][:, None] * a.values["means"] for a in arrivals)
         weight = sum(a.weight * a.values["counts"] for a in arrivals)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import LocalSteps, State, Values, Who
 from simfed.learn.methods.averaging import Averaging
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedProx"]
 
@@ -27,5 +30,5 @@ class FedProx(Averaging):
         if self.mu < 0:
             raise InputError("a number of at least 0", where="mu", got=self.mu)
 
-    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+    def local_steps(self, kit: Kit, who: Who, round: int, down: Values, own: State) -> LocalSteps:
         return LocalSteps(down, pull=self.mu)

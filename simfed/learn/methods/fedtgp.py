@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.auxiliary import Mlp
 from simfed.learn.methods.fedproto import FedProto, class_means, distances
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["FedTGP"]
 
@@ -103,7 +106,7 @@ class FedTGP(FedProto):
 
     # ---- learning --------------------------------------------------------------------------------
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         import torch
 
         classes, width = kit.setting.classes, self.width_of(kit.setting)
@@ -116,7 +119,7 @@ class FedTGP(FedProto):
         }
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         import torch
 
@@ -143,7 +146,7 @@ class FedTGP(FedProto):
         return state, {name: {**of, "contrastive_loss": loss} for name, of in found.items()}
 
     def _trained(
-        self, kit: Any, net: Any, means: Any, labels: Any, weights: Any, margin: float, round: int
+        self, kit: Kit, net: Any, means: Any, labels: Any, weights: Any, margin: float, round: int
     ) -> tuple[Any, float]:
         """Class vectors and network after the server's steps, and the mean loss of the last
         epoch."""

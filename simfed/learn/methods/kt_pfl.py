@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.methods.answering import Answering
 from simfed.learn.methods.options import require_above_zero, require_at_least
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["KtPfl"]
 
@@ -76,7 +79,7 @@ class KtPfl(Answering):
         once = replace(self, coefficient_steps=1)
         return lambda: once._learned(row, answers, 0, 1 / clients)
 
-    def first(self, kit: Any) -> State:
+    def first(self, kit: Kit) -> State:
         import torch
 
         clients, device = kit.setting.clients, kit.device
@@ -96,7 +99,7 @@ class KtPfl(Answering):
         return torch.tensordot(server["coefficients"][who.client], answers, 1).float()
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
 
         answers, answered = server["answers"].clone(), server["answered"].clone()

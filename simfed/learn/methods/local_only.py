@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from simfed.ground.method import LocalSteps, Method, Plan, Setting, State, Values, Who
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["LocalOnly"]
 
@@ -22,18 +25,18 @@ class LocalOnly(Method):
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         return Plan({}, (setting.training(who),), {})
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         return {}
 
-    def begin_client(self, kit: Any, who: Who) -> State:
+    def begin_client(self, kit: Kit, who: Who) -> State:
         first: State = kit.initial(who.prototype)
         return first
 
-    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+    def local_steps(self, kit: Kit, who: Who, round: int, down: Values, own: State) -> LocalSteps:
         return LocalSteps(own)
 
     def trained(
-        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
+        self, kit: Kit, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
         return {}, after
 

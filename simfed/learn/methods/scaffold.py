@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import (
@@ -21,6 +21,9 @@ from simfed.ground.method import (
 from simfed.learn.methods.averaging import Averaging, by_prototype
 from simfed.learn.methods.fields import model_down, update_up
 from simfed.learn.methods.options import require_above_zero
+
+if TYPE_CHECKING:
+    from simfed.learn.kit import Kit
 
 __all__ = ["Scaffold"]
 
@@ -57,7 +60,7 @@ class Scaffold(Averaging):
         change = Field("control", who.parameters, compressed=True, feedback=False)
         return Plan(down, (setting.training(who),), {**update_up(who.size), "control": change})
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         training = kit.training
         if training.optimizer != "sgd" or training.momentum:
             raise InputError(
@@ -68,14 +71,14 @@ class Scaffold(Averaging):
         models = {name: kit.initial(name) for name in kit.prototypes}
         return {name: {**model, "control": model["weights"] * 0} for name, model in models.items()}
 
-    def begin_client(self, kit: Any, who: Who) -> State:
+    def begin_client(self, kit: Kit, who: Who) -> State:
         return {"control": kit.initial(who.prototype)["weights"] * 0}
 
-    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+    def local_steps(self, kit: Kit, who: Who, round: int, down: Values, own: State) -> LocalSteps:
         return LocalSteps(down, drift=down["control"] - own["control"])
 
     def trained(
-        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
+        self, kit: Kit, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
         update = down["weights"] - after["weights"]
         length = kit.setting.steps(who) * kit.rate(round)
@@ -86,7 +89,7 @@ class Scaffold(Averaging):
         return {"control": own["control"] + values["control"]}
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         from simfed.learn.kit import mean_of
 

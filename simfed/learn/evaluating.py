@@ -1,0 +1,95 @@
+"""Models on the test set: what is due, and what the answers of the units say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from simfed.fleet.tasks import Tasks
+from simfed.ground.contract import Evaluation, PersonalEvaluation
+from simfed.ground.method import Method, State
+from simfed.learn.federation import Federation
+from simfed.learn.kit import Kit
+from simfed.learn.mixes import in_mix, own_mix
+from simfed.learn.processes import Units
+from simfed.scenario import Scenario
+
+__all__ = ["Evaluating", "Evaluations"]
+
+Evaluations = tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]
+"""Per prototype, and per client where there is any."""
+
+
+class Evaluating:
+    """Evaluation of one run's models."""
+
+    def __init__(self, scenario: Scenario, data: Federation, tasks: Tasks, kit: Kit) -> None:
+        self._scenario, self._data, self._tasks, self._kit = scenario, data, tasks, kit
+        self._method: Method = scenario.method.made
+
+    def due(self, round: int) -> bool:
+        """Whether there is anything to be evaluated after this round."""
+        due = self._scenario.evaluation.due(round, self._scenario.rounds)
+        return due and len(self._data.test_labels) > 0
+
+    def units(self, server: State, own: Mapping[int, State]) -> Units:
+        """What tests the models: one per prototype, in parts, or those of all clients that have a
+        state of their own."""
+        model, parts = self._method.model, 1
+        if self._method.personal:
+            whos = [self._tasks.who(client) for client in sorted(own)]
+            calls = [(w.prototype, model(server, own[w.client], w), 0, 1) for w in whos]
+        else:
+            parts = self._kit.parts
+            firsts = {name: self._tasks.first_of(name) for name in self._scenario.prototypes}
+            models = {name: model(server, {}, who) for name, who in firsts.items()}
+            calls = [
+                (name, values, part, parts)
+                for name, values in models.items()
+                for part in range(parts)
+            ]
+        samples = len(self._data.test_labels) / parts
+        costs = [self._kit.flops[prototype] * samples for prototype, *_ in calls]
+        return [("test", call) for call in calls], costs
+
+    def of_prototypes(self, answers: Sequence[Tensor]) -> Evaluations:
+        """What the answers to `units` say where clients have no models of their own."""
+        parts = self._kit.parts
+        tested = {
+            name: torch.stack(list(answers[at * parts : (at + 1) * parts])).sum(0).cpu()
+            for at, name in enumerate(self._scenario.prototypes)
+        }
+        prototypes = {}
+        for name, rows in tested.items():
+            samples, right, losses = (float(row.sum()) for row in rows)
+            prototypes[name] = Evaluation(right / samples, losses / samples)
+        if not self._scenario.evaluation.clients:
+            return prototypes, {}
+        clients = range(len(self._data.owned))
+        return prototypes, {
+            client: self._in_mix(client, tested[self._tasks.who(client).prototype])
+            for client in clients
+        }
+
+    def of_clients(self, answers: Mapping[int, Tensor]) -> Evaluations:
+        """What the answers, by client, say where clients have models of their own; of a prototype
+        it is the mean over those of its clients that have one."""
+        clients = {client: self._in_mix(client, rows.cpu()) for client, rows in answers.items()}
+        prototypes = {}
+        for name in self._scenario.prototypes:
+            mine = [
+                evaluation
+                for client, evaluation in clients.items()
+                if self._tasks.who(client).prototype == name
+            ]
+            if mine:
+                accuracy = math.fsum(one.accuracy for one in mine) / len(mine)
+                loss = math.fsum(one.loss for one in mine) / len(mine)
+                prototypes[name] = Evaluation(accuracy, loss)
+        return prototypes, clients
+
+    def _in_mix(self, client: int, rows: Tensor) -> PersonalEvaluation:
+        return in_mix(rows, own_mix(self._data, client))

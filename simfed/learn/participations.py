@@ -1,0 +1,219 @@
+"""Participations as any process can carry them out: training, and compression of what is sent.
+
+A `Worker` is in every process; what it is asked to do are *units*, named calls that know nothing of
+who carries them out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from simfed.compress.vectors import beside
+from simfed.ground.errors import RunFailed
+from simfed.ground.method import Field, Method, State, Values, Who
+from simfed.learn.kit import Kit
+from simfed.learn.shelf import Shelf
+from simfed.learn.uploads import Encoder, Received, as_received, require_finite
+
+__all__ = ["Participation", "Trained", "Unit", "Worker", "check_fields"]
+
+_ACTIVITIES = {
+    "train": "training",
+    "public_logits": "logits",
+    "distil_part": "distillation",
+    "own_losses": "local_losses",
+    "test": "evaluation",
+}
+"""Unit of work → what its time is spent on; compression is told apart from training."""
+
+Unit = tuple[str, tuple[Any, ...]]
+"""`train`, or the name of a method of the kit's; its arguments."""
+
+
+class Participation(NamedTuple):
+    """What a process is told of a started participation: ids, and what is not the same for all."""
+
+    client: int
+    turn: int
+    prototype: str
+    round: int
+    down: Values
+    own: State | None
+    """The client's state; None: it has not taken part before."""
+    choice: str
+    """Its label."""
+    memories: Mapping[str, Any]
+    """Compressed field → what the codec remembers of the client."""
+    rests: frozenset[str]
+    """Compressed fields of which something was left out before."""
+    encodes: bool
+    """Whether its fields can be compressed by any process."""
+
+
+_NONE: Mapping[str, Any] = {}
+
+
+class Trained(NamedTuple):
+    """What came of a participation."""
+
+    values: Mapping[str, Any]
+    """Field → a tensor, or once it is `encoded` what `as_received` reads."""
+    own: State
+    loss: Tensor | None
+    """The mean of its batches, where training is local steps."""
+    encoded: bool = False
+    memories: Mapping[str, Any] = _NONE
+    if_lost: Mapping[str, Any] = _NONE
+    sizes: Mapping[str, float] = _NONE
+    k: int | None = None
+
+
+class Worker:
+    """What a process needs to carry out units. Built before processes are forked."""
+
+    activities = tuple(_ACTIVITIES.values())
+
+    def __init__(self, method: Method, kit: Kit, encoder: Encoder, shelf: Shelf) -> None:
+        self._method = method
+        self._kit = kit
+        self._encoder = encoder
+        self.shelf = shelf
+        self._batch = 0
+        self._compressing_s = 0.0
+        self._steps_locally = type(method).train is Method.train
+
+    def begin_process(self, number: int) -> None:
+        """Called in each worker process at its start."""
+        self.shelf = self.shelf.end(number)
+
+    def together(self, prototype: str) -> int:
+        """Clients of a prototype that are trained in one pass, at most."""
+        return self._kit.together(prototype) if self._steps_locally else 1
+
+    def takes_longer(self, units: Sequence[Unit]) -> bool:
+        """Whether there are trainings among the units that take longer than their FLOPs say: steps
+        of one client after another, or a method's own."""
+        return any(
+            name == "train" and self.together(participations[0].prototype) == 1
+            for name, (participations, *_) in units
+        )
+
+    def run(self, unit: tuple[int, str, bytes]) -> tuple[Any, dict[str, float]]:
+        """`answer` to a unit that has come through a pipe, from another process packed; the number
+        of its batch comes first."""
+        batch, name, packed = unit
+        if self.shelf.process and batch != self._batch:
+            self.shelf.clear()
+            self._batch = batch
+        result, seconds = self.answer(name, self.shelf.unpack(packed))
+        return (self.shelf.pack(result) if self.shelf.process else result), seconds
+
+    def answer(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, dict[str, float]]:
+        """The result of a unit, and host seconds by activity."""
+        begun, self._compressing_s = time.perf_counter(), 0.0
+        call = self.train if name == "train" else getattr(self._kit, name)
+        result = call(*arguments)
+        wall_s = time.perf_counter() - begun
+        seconds = {_ACTIVITIES.get(name, "server"): wall_s - self._compressing_s}
+        return result, {**seconds, "compression": self._compressing_s}
+
+    def train(self, participations: Sequence[Participation]) -> list[Trained]:
+        """Local training of clients of one prototype, and what they send."""
+        method, kit = self._method, self._kit
+        begins = [self._beginning(participation) for participation in participations]
+        if self._steps_locally:
+            steps = [(who, round, method.local_steps(kit, who, round, down, own))
+                     for who, round, down, own in begins]  # fmt: skip
+            trained = [
+                Trained(*method.trained(kit, *begin, after), loss)
+                for begin, (after, loss) in zip(begins, kit.trained_each(steps), strict=True)
+            ]
+        else:
+            trained = [Trained(*method.train(kit, *begin), None) for begin in begins]
+        return [
+            self._checked(participation, done)
+            for participation, done in zip(participations, trained, strict=True)
+        ]
+
+    def _beginning(self, participation: Participation) -> tuple[Who, int, Values, State]:
+        """Who trains, the round, what it has been sent, from where the codec wants gradients to be
+        taken, and its state."""
+        who, round, own = self._who(participation), participation.round, participation.own
+        down = participation.down
+        if self._method.moves_point:
+            for name, memory in participation.memories.items():
+                choice = self._encoder.choice(participation.choice).of_field(name)
+                point = self._encoder.player(choice).codec.point(memory)
+                if point is not None and self._up(participation)[name].kind == "update":
+                    shift = np.float32(self._method.update_scale(self._kit, round)) * point
+                    weights = down["weights"] + beside(shift, self._kit.device)
+                    down = {**down, "weights": weights}
+        return who, round, down, self._method.begin_client(self._kit, who) if own is None else own
+
+    def _who(self, participation: Participation) -> Who:
+        return self._encoder.tasks.who(participation.client, participation.turn)
+
+    def _up(self, participation: Participation) -> Mapping[str, Field]:
+        """What travels up, by the method's plan."""
+        who = self._who(participation)
+        return self._method.plan(self._kit.setting, who, participation.round).up
+
+    def _checked(self, participation: Participation, trained: Trained) -> Trained:
+        who, planned = self._who(participation), self._up(participation)
+        check_fields(self._kit.method, who, participation.round, "up", trained.values, planned)
+        return self.encode(participation, trained) if participation.encodes else trained
+
+    def encode(self, participation: Participation, trained: Trained) -> Trained:
+        """What travels of what was trained."""
+        begun, round = time.perf_counter(), participation.round
+        choice, up = self._encoder.choice(participation.choice), self._up(participation)
+        who = self._who(participation)
+        values: dict[str, Any] = {}
+        memories, if_lost, sizes, k = {}, {}, {}, None
+        for name, value in trained.values.items():
+            if not up[name].compressed:
+                require_finite(value, who.client, round, name)
+                values[name] = value
+                continue
+            memory, rested = participation.memories[name], name in participation.rests
+            sent = self._encoder.encode(
+                who, round, choice.of_field(name), name, up[name], value, memory, rested=rested
+            )
+            values[name], memories[name], if_lost[name] = sent.value, sent.memory, sent.if_lost
+            if sent.wire_bytes is not None:
+                sizes[name] = sent.wire_bytes
+            if isinstance(choice.level, str):  # the other fields have the K of the first
+                k = sent.k
+                choice = choice.at(k)
+        own = trained.own
+        if type(self._method).sent is not Method.sent:
+            received = Received({name: as_received(value) for name, value in values.items()})
+            own = self._method.sent(own, received)
+        self._compressing_s += time.perf_counter() - begun
+        return Trained(values, own, trained.loss, True, memories, if_lost, sizes, k)
+
+
+def check_fields(
+    kind: str, who: Who, round: int, way: str, values: Values, planned: Mapping[str, Field]
+) -> None:
+    """Raises: `RunFailed` for values that are not what a plan says."""
+    where = f"method {kind}, client {who.client}, round {round}"
+    if set(values) != set(planned):
+        raise RunFailed(
+            f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, "
+            f"got {', '.join(values) or 'none'}"
+        )
+    for name, of_plan in planned.items():
+        got = getattr(values[name], "numel", lambda name=name: type(values[name]))()
+        fits = got == of_plan.entries or (of_plan.bounded and got <= of_plan.entries)
+        if not isinstance(values[name], Tensor) or not fits:
+            most = "at most " if of_plan.bounded else ""
+            raise RunFailed(
+                f"{where}: field {name!r} has {most}{of_plan.entries} entries by its plan, "
+                f"got {got}"
+            )

@@ -1,0 +1,79 @@
+"""The safeguard: which rounds are undone because a shared loss has grown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+from simfed.ground.method import Losses
+from simfed.scenario import Scenario
+
+__all__ = ["Safeguard"]
+
+_ROUNDING = 1e-12
+"""A shared loss up to here is rounding: one client's model is its own teacher."""
+
+SharedLosses = dict[str, float]
+"""Prototype → the loss whose decrease is the shared part of a gain."""
+
+
+class Safeguard:
+    """The shared losses of accepted rounds, and what is compared with them."""
+
+    def __init__(self, scenario: Scenario, name: str | None) -> None:
+        """name: the method's shared loss; None: it has none."""
+        self._rollback = scenario.safeguard.rollback
+        self._reference = scenario.safeguard.reference
+        self._name = name
+        self._shared_loss: SharedLosses = {}
+        self._rollbacks_in_a_row = 0
+        self._accepted: list[SharedLosses] = []
+        """Losses of the last accepted rounds, where their median counts."""
+
+    def before(self, measure_first: Callable[[], Losses] | None = None) -> SharedLosses:
+        """The shared losses of the last accepted round; the first models count as round 0."""
+        if measure_first is not None and self._name is not None and not self._shared_loss:
+            self._shared_loss = self.shared(measure_first())
+        return dict(self._shared_loss)
+
+    def shared(self, losses: Losses) -> SharedLosses:
+        """The shared one among the losses of each prototype."""
+        if self._name is None:
+            return {}
+        return {name: of[self._name] for name, of in losses.items() if self._name in of}
+
+    def rejects(self, before: SharedLosses, after: SharedLosses) -> bool:
+        """Whether a round with these losses is undone."""
+        if self._rollback is None or self._rollbacks_in_a_row >= self._rollback.max_consecutive:
+            return False
+        if self._accepted:
+            before = {name: median(of[name] for of in self._accepted) for name in before}
+        # not (≤) rather than (>), so that a NaN is rejected
+        most = {name: self._rollback.threshold * before[name] + _ROUNDING for name in after}
+        return any(not after[name] <= most[name] for name in after)
+
+    def reject(self) -> None:
+        """The round is undone."""
+        self._rollbacks_in_a_row += 1
+
+    def accept(self, before: SharedLosses, after: SharedLosses) -> None:
+        """The round stands; its losses are what the next one is compared with."""
+        self._rollbacks_in_a_row = 0
+        if self._rollback is not None and self._reference.kind == "running-median":
+            self._accepted = [*(self._accepted or [before]), after][-self._reference.window :]
+        self._shared_loss = {**self._shared_loss, **after}
+
+    def plain(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {
+            "shared_loss": self._shared_loss,
+            "rollbacks_in_a_row": self._rollbacks_in_a_row,
+            "accepted": self._accepted,
+        }
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Inverse of `plain`."""
+        self._shared_loss = dict(facts["shared_loss"])
+        self._rollbacks_in_a_row = int(facts["rollbacks_in_a_row"])
+        self._accepted = list(facts["accepted"])

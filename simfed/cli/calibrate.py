@@ -90,12 +90,12 @@ def measure(
     from simfed.device.profile import QUANTITIES
 
     plan = MeasurementPlan(
-        models=tuple(_model(name) for name in _names(models, "--models")),
-        strategies=tuple(_names(strategies, "--strategies")),
-        ks=_numbers(k, "--k"),
-        batches=_numbers(batch, "--batch"),
-        samples=_numbers(samples, "--samples"),
-        quantities=tuple(_names(only, "--only")) if only else tuple(QUANTITIES),
+        models=tuple(_parse_model(name) for name in _split_names(models, "--models")),
+        strategies=tuple(_split_names(strategies, "--strategies")),
+        ks=_parse_numbers(k, "--k"),
+        batches=_parse_numbers(batch, "--batch"),
+        samples=_parse_numbers(samples, "--samples"),
+        quantities=tuple(_split_names(only, "--only")) if only else tuple(QUANTITIES),
         repeat=repeat,
         threads=threads,
         device=device,
@@ -160,7 +160,7 @@ def fit(
     measured = None if from_ is None else _Measured(from_, rounds)
     beside = [] if measured is None else [measured.table(out, host)]
     table = read_table(tables or beside)
-    calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_works(table))
+    calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_find_works(table))
     document = dict(calibration.document)
     if measured is not None:
         document = measured.centre_rows(document, table)
@@ -206,7 +206,7 @@ def check(
     _print(_check_table(comparison))
     for warning in loaded.warnings:
         print(f"warning: {warning}")
-    for path in _fitted_to(loaded, tables):
+    for path in _find_fitted(loaded, tables):
         print(
             f"warning: {path} is what the profile was fitted to: new measurements will be "
             "further off"
@@ -243,10 +243,10 @@ def show(
     from simfed.report.pictures import save_picture
 
     loaded = _load(profile, None)
-    files = table or _own_files(loaded)
+    files = table or _find_files(loaded)
     points = read_table(files) if files else None
     if points is not None:
-        loaded.models.update(_works(points))
+        loaded.models.update(_find_works(points))
     _print(_profile_table(loaded))
     if out is None and all(model == ANY for _, model, _ in loaded.curves):
         return  # laws across models have no picture
@@ -299,21 +299,21 @@ class _Measured:
         return path
 
 
-def _names(text: str, where: str) -> list[str]:
+def _split_names(text: str, where: str) -> list[str]:
     names = [part.strip() for part in split(text, ",") if part.strip()]
     if not names:
         raise InputError("names separated by commas", where=where, got=text)
     return names
 
 
-def _numbers(text: str, where: str) -> tuple[int, ...]:
+def _parse_numbers(text: str, where: str) -> tuple[int, ...]:
     try:
-        return tuple(int(part.replace("_", "")) for part in _names(text, where))
+        return tuple(int(part.replace("_", "")) for part in _split_names(text, where))
     except ValueError:
         raise InputError("whole numbers separated by commas", where=where, got=text) from None
 
 
-def _model(name: str) -> tuple[str, str]:
+def _parse_model(name: str) -> tuple[str, str]:
     model, at, dataset = name.partition("@")
     return model, dataset if at else ("cifar10" if model in _CIFAR_MODELS else "mnist-mini")
 
@@ -329,7 +329,7 @@ def share_of(text: str, where: str) -> float:
     return value
 
 
-def _works(table: Table) -> dict[str, ModelWork]:
+def _find_works(table: Table) -> dict[str, ModelWork]:
     """Model → its parameters and FLOPs, for the table's models that simfed has."""
     from simfed.device.profile import ModelWork
     from simfed.learn.catalogue import facts
@@ -342,11 +342,11 @@ def _works(table: Table) -> dict[str, ModelWork]:
                 model_facts.parameters, model_facts.forward_flops, model_facts.train_flops
             )
     if any(quantity == "auxiliary" for quantity, _, _ in table.keys):
-        works |= _auxiliary_works(set(table.datasets().values()))
+        works |= _find_auxiliary_works(set(table.datasets().values()))
     return works
 
 
-def _auxiliary_works(datasets: set[str]) -> dict[str, ModelWork]:
+def _find_auxiliary_works(datasets: set[str]) -> dict[str, ModelWork]:
     """The FLOPs of methods' own work beside any registered model on these data sets."""
     from simfed.device.profile import ModelWork
     from simfed.ground.registry import registry
@@ -366,24 +366,24 @@ def _load(profile: str, table: Table | None) -> Profile:
 
     loaded = load_profile(profile, profile_folders(Path()))
     if table is not None:
-        loaded.models.update(_works(table))
+        loaded.models.update(_find_works(table))
     return loaded
 
 
-def _fitted_to(profile: Profile, tables: list[Path]) -> list[Path]:
+def _find_fitted(profile: Profile, tables: list[Path]) -> list[Path]:
     """Tables of these that the profile says it was made from."""
-    digests = {digest for _, digest in _files(profile)}
+    digests = {digest for _, digest in _list_files(profile)}
     return [path for path in tables if _sha256(path) in digests]
 
 
-def _own_files(profile: Profile) -> list[Path]:
+def _find_files(profile: Profile) -> list[Path]:
     """The measurements that a profile names, where they lie beside it."""
-    files = [(Path(profile.source).parent / name, digest) for name, digest in _files(profile)]
+    files = [(Path(profile.source).parent / name, digest) for name, digest in _list_files(profile)]
     there = all(path.is_file() and digest in (None, _sha256(path)) for path, digest in files)
     return [path for path, _ in files] if there else []
 
 
-def _files(profile: Profile) -> list[tuple[str, str | None]]:
+def _list_files(profile: Profile) -> list[tuple[str, str | None]]:
     """(name, SHA-256 if it is said) of the tables that a profile was made from."""
     files = profile.provenance.get("files", [])
     return [(f, None) if isinstance(f, str) else (f["name"], f.get("sha256")) for f in files]
@@ -436,7 +436,7 @@ def _fit_table(calibration: Calibration) -> RichTable:
             law, in_sample, worst = fitted.law.name, fitted.in_sample, fitted.worst
             if left_out is None and len(fitted.held_out):
                 left_out = fitted.cross_validated
-        shares = map(_percent, (in_sample, worst, left_out, c.coverage))
+        shares = map(_format_share, (in_sample, worst, left_out, c.coverage))
         _add_row(table, *c.key, law, str(c.sizes), *shares)
     table.caption = (
         "error, worst: relative, at measured sizes; left out: mean error at sizes left out of the "
@@ -453,8 +453,8 @@ def _check_table(comparison: ProfileCheck) -> RichTable:
         points = [p for p in comparison.points if p.key == key]
         part = type(comparison)(tuple(points))
         worst = f"{part.worst.error:+.1%}", f"{part.worst.size:,.0f}"
-        count, median = str(len(points)), _percent(part.median_error)
-        _add_row(table, *key, count, median, *worst, _percent(part.coverage))
+        count, median = str(len(points)), _format_share(part.median_error)
+        _add_row(table, *key, count, median, *worst, _format_share(part.coverage))
     return table
 
 
@@ -475,25 +475,25 @@ def _profile_table(profile: Profile) -> RichTable:
             low, high = next(iter(curve.valid.values()), ("", ""))
             error = curve.error.get("other_model" if model == "any" else "cross_validated")
             spread = curve.spread.residual if curve.spread else None
-            cells = [curve.law.name, _amount(low), _amount(high), error, spread]
+            cells = [curve.law.name, _format_amount(low), _format_amount(high), error, spread]
         else:
-            ends = _amount(curve.sizes[0]), _amount(curve.sizes[-1])
+            ends = _format_amount(curve.sizes[0]), _format_amount(curve.sizes[-1])
             spread = profile.uncertainty.get(quantity)
             cells = [f"{len(curve.sizes)} rows", *ends, None, spread]
         words = (quantity, model, strategy, *cells[:3])
-        _add_row(table, *words, _percent(cells[3]), _percent(cells[4]))
+        _add_row(table, *words, _format_share(cells[3]), _format_share(cells[4]))
     described = profile.provenance.get("description") or profile.provenance.get("cpu") or ""
     table.caption = Text(f"{profile.name}: {profile.kind} profile; {described}".rstrip("; "))
     return table
 
 
-def _amount(x: float | str) -> str:
+def _format_amount(x: float | str) -> str:
     if isinstance(x, str):
         return x
     return f"{x:,.4g}" if x < 1e4 else f"{x:,.0f}"
 
 
-def _percent(x: float | None) -> str:
+def _format_share(x: float | None) -> str:
     return "" if x is None else f"{x:.1%}"
 
 

@@ -40,7 +40,7 @@ def get(
     """
     from simfed.learn.data.fetch import get as fetch
 
-    published = _published(name)
+    published = _find_published(name)
     with _progress() as progress:
         place, how = fetch(published, source=source, progress=progress)
     print(f"{name}: {place} ({how})")
@@ -61,7 +61,7 @@ def list_() -> None:
                 f"{facts.train_samples:>9,}{facts.test_samples:>8,}  "
                 f"{'×'.join(map(str, facts.input_shape)):<9}"
             )
-            print(f"{name:<15}{sizes}{entry.licence:<14}{_whereabouts(entry)}")
+            print(f"{name:<15}{sizes}{entry.licence:<14}{_describe_place(entry)}")
         else:
             print(f"{name:<15}{'':28}{'':<14}{registry('dataset').origin(name)}")
 
@@ -75,7 +75,7 @@ def path() -> None:
         print(folder)
 
 
-def _published(name: str) -> Published:
+def _find_published(name: str) -> Published:
     from simfed.ground.registry import registry
     from simfed.learn.data.store import Published
 
@@ -86,7 +86,7 @@ def _published(name: str) -> Published:
     return entry
 
 
-def _whereabouts(published: Published) -> str:
+def _describe_place(published: Published) -> str:
     try:
         place = published.locate()
     except InputError as error:

@@ -58,7 +58,7 @@ def replay(
     from simfed import net
     from simfed.net.models import make_model
 
-    chosen = _model(model, persistent, header_bytes)
+    chosen = _read_model(model, persistent, header_bytes)
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         allowed, problem = (
             "a file in a folder that exists",
@@ -86,7 +86,7 @@ def replay(
         print(f"written: {out}")
 
 
-def _model(model: ModelName, persistent: bool, header_bytes: float | None) -> dict[str, Any]:
+def _read_model(model: ModelName, persistent: bool, header_bytes: float | None) -> dict[str, Any]:
     from simfed.net import Tcp
 
     if model is ModelName.tcp:
@@ -104,13 +104,15 @@ def _print_errors(rows: Sequence[CaseErrors]) -> None:
         f"{'90 %':>9}{'worst':>9}{'makespan':>9}"
     )
     for row in rows:
-        figures = [_percent(x) for x in (row.mean, row.median, row.p90, row.worst, row.makespan)]
+        figures = [
+            _format_share(x) for x in (row.mean, row.median, row.p90, row.worst, row.makespan)
+        ]
         if row.makespan > 0 and row.name != "all":
             figures[-1] = f"+{figures[-1]}"
         print(f"{row.name:<28.28}{row.flows:>7}{''.join(f'{x:>9}' for x in figures)}")
 
 
-def _percent(share: float) -> str:
+def _format_share(share: float) -> str:
     return f"{share:.2%}" if share == 0 or abs(share) >= 5e-5 else f"{share * 100:.0e}%"
 
 

@@ -16,7 +16,7 @@ from simfed.templates import templates, write_template
 __all__ = ["new", "show_page"]
 
 
-def _begin_with(incomplete: str) -> list[tuple[str, str]]:
+def _complete(incomplete: str) -> list[tuple[str, str]]:
     return [(t.name, t.about) for t in templates() if t.name.startswith(incomplete)]
 
 
@@ -25,7 +25,7 @@ def new(
         str,
         typer.Argument(
             metavar="TEMPLATE",
-            autocompletion=_begin_with,
+            autocompletion=_complete,
             help="A name; `simfed list scenarios` says which there are.",
         ),
     ],
@@ -44,10 +44,10 @@ def new(
     command = next(one.command for one in templates() if one.name == template)
     for path in written:
         typer.echo(path)
-    typer.echo(f"run it: {command.replace('FILE', _quoted(written[0]))}")
+    typer.echo(f"run it: {command.replace('FILE', _quote(written[0]))}")
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     import shlex
 
     return shlex.quote(str(path))
@@ -58,17 +58,19 @@ def show_page(
         str | None,
         typer.Argument(
             metavar="PAGE",
-            autocompletion=lambda incomplete: [p for p in _pages() if p.startswith(incomplete)],
+            autocompletion=lambda incomplete: [
+                p for p in _list_pages() if p.startswith(incomplete)
+            ],
             help="A name; without one: which pages there are.",
         ),
     ] = None,
 ) -> None:
     """Show a page of the documentation, which comes with simfed."""
-    pages = _pages()
+    pages = _list_pages()
     if page is None:
         width = max((len(name) for name in pages), default=0)
         for name, path in pages.items():
-            typer.echo(f"{name:<{width}}  {_title(path)}")
+            typer.echo(f"{name:<{width}}  {_read_title(path)}")
         return
     if page not in pages:
         hint = did_you_mean(page, pages)
@@ -85,7 +87,7 @@ def show_page(
         console.print(Markdown(_replace_links(text, pages)))
 
 
-def _pages() -> dict[str, Path]:
+def _list_pages() -> dict[str, Path]:
     """Name → file of each page; that of the devices stands beside their profiles."""
     pages = {
         path.stem: path
@@ -98,7 +100,7 @@ def _pages() -> dict[str, Path]:
     return dict(sorted(pages.items()))
 
 
-def _title(path: Path) -> str:
+def _read_title(path: Path) -> str:
     with path.open(encoding="utf-8") as lines:
         return next((line.strip("# \n") for line in lines if line.startswith("# ")), "")
 

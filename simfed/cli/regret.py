@@ -62,7 +62,7 @@ def regret(
     workers = at_most(
         "--workers", workers, most_workers(base), each=A_CLIENT_AT_A_TIME, quiet=quiet
     )
-    kinds = _kinds(policies)
+    kinds = _choose_kinds(policies)
     loaded = {base.policy.kind: base}
     if kinds:
         reward = base.policy.reward.model_dump(mode="json")
@@ -95,10 +95,10 @@ def regret(
             tables.append(samples.assign(policy=kind))
             if out is not None:
                 pd.concat(tables).to_csv(out / "rewards.csv", index=False)
-    typer.echo("\n".join(_lines(regrets)))
+    typer.echo("\n".join(_format_table(regrets)))
 
 
-def _kinds(policies: str | None) -> list[str]:
+def _choose_kinds(policies: str | None) -> list[str]:
     from simfed.ground.registry import registry
 
     kinds = {name: registry("policy").get(name) for name in registry("policy").names()}
@@ -124,7 +124,7 @@ def _kinds(policies: str | None) -> list[str]:
 _HEAD = ("policy", "pulls", "played", "best", "regret", "95 %", "random", "fixed", "best arm")
 
 
-def _lines(regrets: dict[str, Regret]) -> list[str]:
+def _format_table(regrets: dict[str, Regret]) -> list[str]:
     """A table for terminals and documents, the smallest regret first."""
     rows = [_HEAD]
     for kind, regret in sorted(regrets.items(), key=lambda item: item[1].regret):

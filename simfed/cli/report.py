@@ -55,7 +55,7 @@ def timeline(
     from simfed.record.read import open_run
     from simfed.report.timeline import parse_rounds
 
-    kind = _format(format_, out)
+    kind = _choose_format(format_, out)
     opened = open_run(run)
     if opened.rounds.empty:
         raise InputError("a run with at least one round", where=str(run), problem="it has no round")
@@ -149,7 +149,7 @@ def _capacities(run: Run, at: Path) -> dict[str, tuple[list[float], list[float]]
     return capacities_of(run, at)
 
 
-def _format(asked: str | None, out: Path | None) -> str:
+def _choose_format(asked: str | None, out: Path | None) -> str:
     if asked is None:
         suffixes = {suffix: name for name, suffix in _FORMATS.items()}
         ending = out.name.lower() if out is not None else ""

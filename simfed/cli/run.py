@@ -263,7 +263,7 @@ def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
         beside.communicate()
 
 
-def _as_file_name(name: str) -> str:
+def _make_file_name(name: str) -> str:
     """A scenario's name as one path component, of which file systems count the bytes."""
     allowed = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
     return allowed.encode()[:80].decode(errors="ignore") or "run"
@@ -275,7 +275,7 @@ def folder_for(out: str | None, name: str) -> Iterator[Path]:
     if out is not None:
         yield Path(out)
         return
-    folder = _next_free(Path("runs") / _as_file_name(name))
+    folder = _next_free(Path("runs") / _make_file_name(name))
     try:
         yield folder
     finally:

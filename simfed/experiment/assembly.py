@@ -120,7 +120,7 @@ class Parts:
     @cached_property
     def processors(self) -> list[Processor]:
         """Group index → the processor model of its clients' devices."""
-        return [self._processor(group.device) for group in self.scenario.clients]
+        return [self._build_processor(group.device) for group in self.scenario.clients]
 
     @cached_property
     def recorded(self) -> dict[str, Recorded]:
@@ -130,7 +130,9 @@ class Parts:
             run = self.scenario.policy_of_group(group).arms_from
             if run is not None:
                 named.setdefault(run, "policy" if group.policy is None else f"clients[{i}].policy")
-        return {run: self._record(run, f"{policy}.arms_from") for run, policy in named.items()}
+        return {
+            run: self._read_recorded(run, f"{policy}.arms_from") for run, policy in named.items()
+        }
 
     @property
     def changes_vary(self) -> bool:
@@ -183,7 +185,7 @@ class Parts:
     def server_device(self) -> Device | None:
         """The server's device; it is nobody's client, so its draws are keyed by -1."""
         spec = self.scenario.server.device
-        return None if spec is None else self._processor(spec).client(self.streams, -1)
+        return None if spec is None else self._build_processor(spec).client(self.streams, -1)
 
     def policy(self, client: int) -> Policy:
         """A new policy for one client."""
@@ -239,10 +241,10 @@ class Parts:
             return None
         return Faults(
             self.streams,
-            stalls=_rhythm(spec.stalls),
-            freezes=_rhythm(spec.freezes),
-            messages=_messages(spec.messages),
-            restarts=_rhythm(spec.restarts),
+            stalls=_make_rhythm(spec.stalls),
+            freezes=_make_rhythm(spec.freezes),
+            messages=_make_messages(spec.messages),
+            restarts=_make_rhythm(spec.restarts),
         )
 
     @cached_property
@@ -303,7 +305,7 @@ class Parts:
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _processor(self, spec: DeviceSpec) -> Processor:
+    def _build_processor(self, spec: DeviceSpec) -> Processor:
         return build_processor(spec.plain(), self._profile_of(spec), self.streams)
 
     def _profile_of(self, spec: DeviceSpec) -> Profile:
@@ -313,7 +315,7 @@ class Parts:
         return self.profiles[spec.profile]
 
     @staticmethod
-    def _record(run: str, where: str) -> Recorded:
+    def _read_recorded(run: str, where: str) -> Recorded:
         from simfed.sim import Recorded  # brings simpy
 
         try:
@@ -431,7 +433,7 @@ class Parts:
 
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]
-        processor = self._processor(group.device)
+        processor = self._build_processor(group.device)
         model = self.scenario.prototypes[group.prototype].model
         task = self._task_of_group(index)
         for work in task.plan.work:
@@ -574,23 +576,23 @@ class Parts:
             device.work_s(piece)
 
 
-def _messages(spec: MessagesSpec | None) -> Messages | None:
+def _make_messages(spec: MessagesSpec | None) -> Messages | None:
     if spec is None:
         return None
     return Messages(spec.lost, spec.doubled, spec.timeout or 0.0, spec.tries or 1)
 
 
-def _rhythm(strike: Strike | None) -> Rhythm | None:
+def _make_rhythm(strike: Strike | None) -> Rhythm | None:
     """The laws of times between strikes and of their lengths."""
     if strike is None:
         return None
     return Rhythm(
-        _law(strike.between, Exponential),
-        _law(strike.lasts, lambda length_s: Discrete((length_s,))),
+        _make_law(strike.between, Exponential),
+        _make_law(strike.lasts, lambda length_s: Discrete((length_s,))),
     )
 
 
-def _law(spec: float | Distribution, of_number: Callable[[float], Law]) -> Law:
+def _make_law(spec: float | Distribution, of_number: Callable[[float], Law]) -> Law:
     if not isinstance(spec, Distribution):
         return of_number(float(spec))
     law = spec.law(DRAWN["stay"])
@@ -643,7 +645,7 @@ def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], li
     for name in recorded:
         link = topology.traces[names[name]] if names.get(name) in topology.traces else None
         if link is not None:
-            capacities[str(name)] = _steps(link, end_s)
+            capacities[str(name)] = _list_steps(link, end_s)
     return capacities
 
 
@@ -662,7 +664,7 @@ def _may_vary(scenario: Mapping[str, Plain]) -> bool:
     return has_trace(links) or has_trace(scenario.get("network"))
 
 
-def _steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
+def _list_steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
     """(instants from 0 to before `end_s`, bytes/s from each on) of a trace."""
     moment = link.trace.moment(link.offset_s)
     at_s, rates = [0.0], [link.trace.rate_bytes_per_s(moment)]

@@ -122,7 +122,9 @@ def run(
     workers = workers_of(scenario, workers)
 
     def workload() -> Workload:
-        return clock_of(parts) if time_only else _full(parts, workers, device, trajectories)
+        return (
+            clock_of(parts) if time_only else _make_learning(parts, workers, device, trajectories)
+        )
 
     return carry_out(
         parts,
@@ -180,7 +182,7 @@ def carry_out(
                 directory.go_on()
                 recorder = directory.recorder(losses=losses)
             simulation = make_simulation(parts, workload, recorder)
-            shown = _shown(progress, scenario)
+            shown = _make_progress(progress, scenario)
             looking = stack.enter_context(beside(parts, simulation)) if beside else None
             _play(simulation, directory, recorder, shown, scenario.checkpoint.every, looking)
             facts_at_end = _at_end(parts, workload, simulation, directory)
@@ -261,12 +263,14 @@ def clock_of(parts: Parts) -> Workload:
     return TimeOnlyWorkload(parts.tasks, recorded=next(iter(parts.recorded.values()), None))
 
 
-def _full(parts: Parts, workers: int, device: str, store: TrajectoryStore | None) -> Workload:
+def _make_learning(
+    parts: Parts, workers: int, device: str, store: TrajectoryStore | None
+) -> Workload:
     make = partial(learning_of, parts, workers, device)
     if parts.scenario.method.made.sizes_vary or parts.changes_vary:
         # what travels down is timed from the start, before an outcome could be looked up
         return make()
-    return _replaying(parts, make, device, store) if store else make()
+    return _make_replaying(parts, make, device, store) if store else make()
 
 
 def self_contained(
@@ -323,7 +327,7 @@ def learning_of(parts: Parts, workers: int, device: str) -> Workload:
     return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
 
 
-def _replaying(
+def _make_replaying(
     parts: Parts, make: Callable[[], Workload], device: str, store: TrajectoryStore
 ) -> Workload:
     """A workload that answers from a recorded trajectory as far as one is stored, then learns."""
@@ -431,7 +435,7 @@ def restore(simulation: Simulation, checkpoint: Checkpoint) -> None:
         raise InputError(allowed, where="checkpoint", got=got) from error
 
 
-def _shown(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progress | None:
+def _make_progress(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progress | None:
     if progress is True:
         return RunProgress(scenario.rounds)
     return progress or None

@@ -226,13 +226,13 @@ class Fleet:
             column
             for i, group in enumerate(self._scenario.clients)
             for field in FIELDS
-            if (column := self._column_of(i, field, parameters[group.prototype])) is not None
+            if (column := self._make_column(i, field, parameters[group.prototype])) is not None
         ]
 
     def availability(self) -> Availability:
         """Who is there when."""
         return Availability(
-            [(self.members(i), self._presence(i)) for i in range(len(self._scenario.clients))]
+            [(self.members(i), self._make_presence(i)) for i in range(len(self._scenario.clients))]
         )
 
     def presence(self) -> FleetPresence | None:
@@ -257,7 +257,7 @@ class Fleet:
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _column_of(self, group: int, field: str, parameters: int) -> FleetColumn | None:
+    def _make_column(self, group: int, field: str, parameters: int) -> FleetColumn | None:
         of_group = self._scenario.clients[group]
         spec = self._k_of_group[group] if field == "k" else FIELDS[field].read(of_group)
         if isinstance(spec, Distribution):
@@ -278,7 +278,7 @@ class Fleet:
             return None
         return FleetColumn(group, field, "fixed", np.array([float(spec)]), of_group.count)
 
-    def _presence(self, group: int) -> Presence:
+    def _make_presence(self, group: int) -> Presence:
         spec, members = self._scenario.clients[group].availability, self.members(group)
         if isinstance(spec, str):
             return Always(len(members))
@@ -287,7 +287,7 @@ class Fleet:
             return Markov(self._streams, members, on, off)
         if spec.daily is not None:
             zones = np.array(spec.daily.zones) * 3600.0
-            lives = positions(self._uniform("availability.zone")[members], len(zones))
+            lives = positions(self._draw_uniform("availability.zone")[members], len(zones))
             times = (time_of_day_s(getattr(spec.daily, key)) for key in ("from", "to"))
             return Daily(*times, zones[lives])
         try:
@@ -305,7 +305,7 @@ class Fleet:
         intervals = read_trace(spec.trace)
         period_s = np.inf if spec.period is None else spec.period
         if spec.devices == "drawn":
-            u = self._uniform("availability.trace")[members]
+            u = self._draw_uniform("availability.trace")[members]
             return PresenceTrace(intervals, positions(u, len(intervals.ids)), period_s)
         if intervals.ids[-1] >= len(self):
             allowed = f"clients of this scenario, 0 to {len(self) - 1}"
@@ -321,17 +321,17 @@ class Fleet:
 
     @cached_property
     def _speeds(self) -> Floats | None:
-        return self._column("device.speed")
+        return self._join_column("device.speed")
 
     @cached_property
     def _ks(self) -> Floats | None:
-        return self._column("k")
+        return self._join_column("k")
 
     @cached_property
     def _k_of_group(self) -> list[int | str | Distribution]:
         return [self._scenario.k_of_group(group) for group in self._scenario.clients]
 
-    def _column(self, field: str) -> Floats | None:
+    def _join_column(self, field: str) -> Floats | None:
         """For all clients, 1 for those whose group does not draw it; None where no group does."""
         groups = range(len(self._scenario.clients))
         drawn = {i: v for i in groups if (v := self.drawn(i, field)) is not None}
@@ -346,11 +346,11 @@ class Fleet:
         quantity = FIELDS[field].quantity
         law = spec.law(quantity)
         if law is not None:
-            values = law.quantile(self._uniform(field)[self.members(group)])
+            values = law.quantile(self._draw_uniform(field)[self.members(group)])
             if quantity.below < np.inf:  # rounding up to the open end of the law's support
                 values = np.minimum(values, np.nextafter(quantity.below, 0))
         else:
-            values = self._from_table(group, field, spec) * quantity.unit(spec.unit)
+            values = self._draw_from_table(group, field, spec) * quantity.unit(spec.unit)
             bad = values[~quantity.holds(values)]
             if bad.size:
                 allowed = f"a column of which every value is {quantity.allowed}"
@@ -358,21 +358,21 @@ class Fleet:
                 raise InputError(allowed, where=f"column {spec.column}", got=got)
         return np.maximum(np.rint(values), 1.0) if quantity.whole else values
 
-    def _from_table(self, group: int, field: str, spec: Distribution) -> Floats:
+    def _draw_from_table(self, group: int, field: str, spec: Distribution) -> Floats:
         assert spec.column is not None
         devices = self._scenario.clients[group].devices
         if spec.table is not None:
             values, weights = _read_weighted(spec.table, spec.column, spec.weights)
-            picked = positions(self._uniform(field)[self.members(group)], len(values), weights)
+            picked = positions(self._draw_uniform(field)[self.members(group)], len(values), weights)
             return values[picked]
         assert devices is not None  # a scenario without is not valid
         values, weights = _read_weighted(devices.table, spec.column, devices.weights)
         members = self.members(group)
         if devices.rows == "in-order":
             return values[np.arange(len(members)) % len(values)]
-        return values[positions(self._uniform("devices")[members], len(values), weights)]
+        return values[positions(self._draw_uniform("devices")[members], len(values), weights)]
 
-    def _uniform(self, field: str) -> Floats:
+    def _draw_uniform(self, field: str) -> Floats:
         """A number in (0, 1) for every client; client i's is the i-th of the field's stream."""
         return np.maximum(self._streams("fleet", field).random(len(self)), _LEAST_U)
 

@@ -149,7 +149,7 @@ class Tasks:
         unpacking = []
         missed = None if task.held is None else task.model_version - task.held
         for name, field in task.plan.down.items():
-            dense = self._dense_bytes(name, field, sent)
+            dense = self._count_dense_bytes(name, field, sent)
             if field.kind == "buffers" and missed == 0:
                 continue  # they are those that it has
             if field.kind == "weights" and missed is not None:
@@ -163,7 +163,7 @@ class Tasks:
                 if changes < dense:
                     total += changes
                     if missed:
-                        unpacking.append(self._unpacking(task, field, missed))
+                        unpacking.append(self._make_unpacking(task, field, missed))
                     continue
             total += dense
         return task._replace(downlink_bytes=total, unpacking=tuple(unpacking))
@@ -180,13 +180,13 @@ class Tasks:
         if not missed or down_bytes >= self.downlink_bytes(task.plan):
             return task
         unpacking = (
-            self._unpacking(task, field, missed)
+            self._make_unpacking(task, field, missed)
             for field in task.plan.down.values()
             if field.kind == "weights"
         )
         return task._replace(unpacking=tuple(unpacking))
 
-    def _unpacking(self, task: Task, field: Field, times: int) -> Work:
+    def _make_unpacking(self, task: Task, field: Field, times: int) -> Work:
         k, choice = self.change_entries(field), self.change_choice
         return codec_work(
             "decompression", task.who, field, choice, k, times=times, name=choice.label
@@ -197,9 +197,9 @@ class Tasks:
         `as_sent`."""
         if not self._charge.downlink:
             return 0.0
-        return sum(self._dense_bytes(name, field, sent) for name, field in plan.down.items())
+        return sum(self._count_dense_bytes(name, field, sent) for name, field in plan.down.items())
 
-    def _dense_bytes(self, name: str, field: Field, sent: Mapping[str, int] | None) -> float:
+    def _count_dense_bytes(self, name: str, field: Field, sent: Mapping[str, int] | None) -> float:
         if field.kind == "buffers" and not self._charge.buffers:
             return 0.0
         size = self._weight_bytes if field.kind == "weights" else field.value_bytes
@@ -235,11 +235,11 @@ class Tasks:
     def change_bytes(self, who: Who, field: Field) -> float | None:
         """Bytes of one change of the model; None where that depends on what is learned."""
         assert self._changes is not None
-        key = self._changes.strategy, -1, who.model, _facts(field)
+        key = self._changes.strategy, -1, who.model, _make_key(field)
         if key not in self._bytes:
             layout, k = field.layout_of(who), self.change_entries(field)
             codec, code = self.change_choice.codec, self.change_code
-            self._bytes[key] = _size(codec, field.entries, k, code, layout)
+            self._bytes[key] = _count_bytes(codec, field.entries, k, code, layout)
         return self._bytes[key]
 
     def uplink_bytes(self, task: Task, choice: Choice) -> float | None:
@@ -267,10 +267,10 @@ class Tasks:
     def compressed_bytes(self, who: Who, field: Field, choice: Choice) -> float | None:
         """Bytes of a compressed field at a number of entries; None where they depend on the
         data."""
-        key = choice.strategy, choice.level, who.model, _facts(field)
+        key = choice.strategy, choice.level, who.model, _make_key(field)
         if key not in self._bytes:
             k, layout = choice.entries(field.entries), field.layout_of(who)
-            self._bytes[key] = _size(choice.codec, field.entries, k, self.index_code, layout)
+            self._bytes[key] = _count_bytes(choice.codec, field.entries, k, self.index_code, layout)
         return self._bytes[key]
 
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
@@ -338,13 +338,13 @@ def codec_work(
     return Work(quantity, who.model, k, times, kind, name, client, choice.strategy, parts)
 
 
-def _size(
+def _count_bytes(
     codec: Codec, length: int, k: int, index_code: str, layout: Layout | None
 ) -> float | None:
     return codec.size_bytes(length, checked_k(k, length), index_code, layout)
 
 
-def _facts(field: Field) -> object:
+def _make_key(field: Field) -> object:
     """What a field's size hangs on, as a key."""
     if field.layout is None:
         return field.kind, field.entries

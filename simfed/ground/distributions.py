@@ -28,7 +28,7 @@ __all__ = [
     "Pareto",
     "UniformLaw",
     "positions",
-    "truncated",
+    "truncate",
 ]
 
 
@@ -72,7 +72,7 @@ class UniformLaw:
     attains_low = True
 
     def __post_init__(self) -> None:
-        _ordered(self.low, self.high)
+        _check_ordered(self.low, self.high)
 
     def quantile(self, u: Floats) -> Floats:
         return self.low + (self.high - self.low) * u
@@ -89,8 +89,8 @@ class Normal:
     attains_low = False
 
     def __post_init__(self) -> None:
-        _positive(self.sd, "sd")
-        truncated(self.cdf, self.low, self.high)
+        _check_positive(self.sd, "sd")
+        truncate(self.cdf, self.low, self.high)
 
     def cdf(self, x: float) -> float:
         """The share of the law below `x`, before truncation."""
@@ -99,7 +99,7 @@ class Normal:
     def quantile(self, u: Floats) -> Floats:
         from scipy.special import ndtri
 
-        below, inside = truncated(self.cdf, self.low, self.high)
+        below, inside = truncate(self.cdf, self.low, self.high)
         values: Floats = self.mean + self.sd * ndtri(below + inside * u)
         return np.clip(values, self.low, self.high)  # rounding in the tails
 
@@ -120,10 +120,10 @@ class Lognormal:
     attains_low = False
 
     def __post_init__(self) -> None:
-        _positive(self.median, "median")
+        _check_positive(self.median, "median")
         if not 0 < self.cv <= 100:
             raise InputError("a number above 0, at most 100", where="cv", got=self.cv)
-        truncated(self.cdf, self.low, self.high)
+        truncate(self.cdf, self.low, self.high)
 
     @classmethod
     def of_mean(cls, mean: float, cv: float, low: float, high: float) -> Lognormal:
@@ -142,7 +142,7 @@ class Lognormal:
     def quantile(self, u: Floats) -> Floats:
         from scipy.special import ndtri
 
-        below, inside = truncated(self.cdf, self.low, self.high)
+        below, inside = truncate(self.cdf, self.low, self.high)
         values: Floats = self.median * np.exp(self.log_sd * ndtri(below + inside * u))
         return np.clip(values, self.low, self.high)
 
@@ -161,17 +161,17 @@ class Pareto:
     attains_low = True
 
     def __post_init__(self) -> None:
-        _positive(self.low, "minimum")
+        _check_positive(self.low, "minimum")
         if not 0.1 <= self.shape <= 1000:
             raise InputError("a number from 0.1 to 1000", where="shape", got=self.shape)
-        truncated(self.cdf, self.low, self.high)
+        truncate(self.cdf, self.low, self.high)
 
     def cdf(self, x: float) -> float:
         """The share of the law below `x`, before truncation."""
         return -math.expm1(-self.shape * math.log(x / self.low)) if x > self.low else 0.0
 
     def quantile(self, u: Floats) -> Floats:
-        _, inside = truncated(self.cdf, self.low, self.high)
+        _, inside = truncate(self.cdf, self.low, self.high)
         values: Floats = self.low * np.exp(-np.log1p(-inside * u) / self.shape)
         return np.clip(values, self.low, self.high)
 
@@ -224,12 +224,12 @@ def positions(u: Floats, count: int, weights: Floats | None = None) -> Ints:
     return np.asarray(np.minimum(picked, last), np.int64)
 
 
-def truncated(cdf: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+def truncate(cdf: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
     """(share of the law below `low`, share between the bounds).
 
     Raises: `InputError` for bounds the wrong way round, or between which next to nothing lies.
     """
-    _ordered(low, high)
+    _check_ordered(low, high)
     below = cdf(low)
     inside = (cdf(high) if high < math.inf else 1.0) - below
     if not inside > _LEAST_MASS:
@@ -239,12 +239,12 @@ def truncated(cdf: Callable[[float], float], low: float, high: float) -> tuple[f
     return below, inside
 
 
-def _ordered(low: float, high: float) -> None:
+def _check_ordered(low: float, high: float) -> None:
     if not low < high:
         raise InputError("low below high", got=[low, high])
 
 
-def _positive(value: float, where: str) -> None:
+def _check_positive(value: float, where: str) -> None:
     if not 0 < value < math.inf:
         raise InputError("a value above 0", where=where, got=value)
 

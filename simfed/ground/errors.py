@@ -76,7 +76,7 @@ class InputError(SimfedError):
         return self.changed(where=f"{outer}: {self.where}" if self.where else outer)
 
     def __str__(self) -> str:
-        wrong = self.problem or ("" if self.got is ... else f"got {_shown(self.got)}")
+        wrong = self.problem or ("" if self.got is ... else f"got {_format(self.got)}")
         allowed = f"expected {self.allowed}" if self.allowed else ""
         sentence = ", ".join(filter(None, (wrong, allowed)))
         if self.hint:
@@ -148,7 +148,7 @@ def listed(names: Iterable[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."
 

@@ -222,7 +222,7 @@ def import_file(
     not there, or that raises.
     """
     file, where = Path(path).resolve(), where or f"--import {path}"
-    place = place or _places().get(str(file))
+    place = place or _read_places().get(str(file))
     if place is not None and _is_same(file, Path(place) / file.name):
         file, place = (Path(place) / file.name).resolve(), None
     name = f"{_IMPORTED}{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
@@ -240,7 +240,7 @@ def import_file(
     watch(file, content_digest(file))
     if place is not None:
         module.__file__ = str(Path(place) / file.name)
-        os.environ[PLACES] = json.dumps({**_places(), str(file): place})
+        os.environ[PLACES] = json.dumps({**_read_places(), str(file): place})
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -251,14 +251,14 @@ def import_file(
         raise InputError(
             where=where, problem=f"{file.name} fails with {type(error).__name__}: {error}{line}"
         ) from error
-    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*_named_files(), str(file)]))
+    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*_list_named_files(), str(file)]))
 
 
 def is_consented(path: str | os.PathLike[str]) -> bool:
     """Whether somebody has asked for this file to be run, in this process or in the one that
     started it: by its name, or a copy of it."""
     file = Path(path).resolve()
-    named = [Path(name) for name in _named_files()]
+    named = [Path(name) for name in _list_named_files()]
     if file in named or not file.is_file():
         return file in named
     return _is_imported(file) or content_digest(file) in [
@@ -289,12 +289,12 @@ def _is_same(file: Path, other: Path) -> bool:
     return file.is_file() and other.is_file() and content_digest(file) == content_digest(other)
 
 
-def _places() -> dict[str, str]:
+def _read_places() -> dict[str, str]:
     places: dict[str, str] = json.loads(os.environ.get(PLACES) or "{}")
     return places
 
 
-def _named_files() -> list[str]:
+def _list_named_files() -> list[str]:
     return [path for path in os.environ.get(IMPORTS, "").split(os.pathsep) if path]
 
 
@@ -306,7 +306,7 @@ def _import_named_files() -> None:
     global _looked
     if not _looked:
         _looked = True
-        for path in _named_files():
+        for path in _list_named_files():
             import_file(path)
 
 

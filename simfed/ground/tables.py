@@ -36,13 +36,17 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
     Raises: `InputError` that names the file, and the column and row of what is no finite number.
     """
     _check_size(path)
-    frame = _parquet(path, names) if Path(path).suffix.lower() in _PARQUET else _csv(path, names)
+    frame = (
+        _read_parquet(path, names)
+        if Path(path).suffix.lower() in _PARQUET
+        else _read_csv(path, names)
+    )
     if not len(frame):
         raise InputError("a table with at least one row", where=str(path), problem="it has no row")
-    return {name: _numbers(frame[name], f"{path}: column {name}") for name in names}
+    return {name: _read_numbers(frame[name], f"{path}: column {name}") for name in names}
 
 
-def _csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
+def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
     import pandas
 
     try:
@@ -52,7 +56,7 @@ def _csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame
             path, comment="#", usecols=list(names), skipinitialspace=True, encoding="utf-8-sig"
         )
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _make_error(path, error) from None
     except ValueError as error:  # pandas' own errors, and bytes that are no text
         reason = str(error).strip().splitlines()[0]
         raise InputError(
@@ -62,7 +66,7 @@ def _csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame
         ) from None
 
 
-def _parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
+def _read_parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
     from pyarrow import ArrowInvalid, parquet
 
     try:
@@ -70,7 +74,7 @@ def _parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataF
             _check_names(path, names, file.schema_arrow.names)
             return file.read(columns=list(names)).to_pandas()
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _make_error(path, error) from None
     except ArrowInvalid:
         raise InputError("a Parquet file", where=str(path), problem="this is none") from None
 
@@ -79,7 +83,7 @@ def _check_size(path: str | os.PathLike[str]) -> None:
     try:
         status = Path(path).stat()
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _make_error(path, error) from None
     regular = stat.S_ISREG(status.st_mode)
     if regular and status.st_size > MOST_FILE_BYTES:
         allowed = f"a table of at most {MOST_FILE_BYTES:,} bytes"
@@ -96,7 +100,7 @@ def _check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> 
             raise InputError(allowed, where=str(path), got=name, hint=hint)
 
 
-def _unreadable(path: str | os.PathLike[str], error: OSError) -> InputError:
+def _make_error(path: str | os.PathLike[str], error: OSError) -> InputError:
     if isinstance(error, FileNotFoundError):
         return missing_file(path)
     return InputError(where=str(path), problem=f"cannot be read: {error.strerror or error}")
@@ -109,7 +113,7 @@ def _as_float(value: object) -> float:
         return np.nan
 
 
-def _numbers(column: pandas.Series, where: str) -> Floats:
+def _read_numbers(column: pandas.Series, where: str) -> Floats:
     import pandas
 
     try:

@@ -166,7 +166,7 @@ def format_bytes(size_bytes: float) -> str:
     >>> [format_bytes(b) for b in (0, 999, 5993.5, 44.7e6)]
     ['0 B', '999 B', '5.99 kB', '44.7 MB']
     """
-    return _decimal(size_bytes, "B")
+    return _format_decimal(size_bytes, "B")
 
 
 def format_rate(bytes_per_s: float) -> str:
@@ -175,10 +175,10 @@ def format_rate(bytes_per_s: float) -> str:
     >>> format_rate(6.25e6)
     '50 Mbps'
     """
-    return _decimal(bytes_per_s * 8, "bps")
+    return _format_decimal(bytes_per_s * 8, "bps")
 
 
-def _decimal(value: float, unit: str) -> str:
+def _format_decimal(value: float, unit: str) -> str:
     if not math.isfinite(value):
         return f"{value} {unit}"
     for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

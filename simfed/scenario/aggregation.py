@@ -85,7 +85,7 @@ class Aggregation(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_of_mode(cls, value: Any) -> Any:
+    def _fill_in_defaults(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
         mode = value.get("mode", "synchronous")
@@ -94,7 +94,7 @@ class Aggregation(Section):
         return {**value, **missing}
 
     @model_validator(mode="after")
-    def _late_ones_are_merged(self) -> Aggregation:
+    def _check_staleness(self) -> Aggregation:
         if self.staleness is not None and self.late == "drop":
             raise Refused("staleness only where the late are merged", where="late", got=self.late)
         return self

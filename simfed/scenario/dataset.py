@@ -66,7 +66,7 @@ class Partition(Section):
     )
 
 
-def _located(value: Any, info: ValidationInfo) -> str:
+def _locate(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
         raise Refused("the name of a file or folder", got=value)
     folder = (info.context or {}).get("folder")
@@ -79,13 +79,13 @@ def _located(value: Any, info: ValidationInfo) -> str:
 
 # Unlike `FoundFile`, this is not copied into runs: data are large, and their digest is kept.
 DataPath = Annotated[
-    str, BeforeValidator(_located), AfterValidator(lambda path: str(Path(path).resolve()))
+    str, BeforeValidator(_locate), AfterValidator(lambda path: str(Path(path).resolve()))
 ]
 
 
 def _hub_or_folder(value: Any, info: ValidationInfo) -> str:
     """A folder on disk where there is one, or where the text is a path; else a name of the hub."""
-    path = str(Path(_located(value, info)).resolve())
+    path = str(Path(_locate(value, info)).resolve())
     is_path = value.startswith((".", "/", "~")) or value.endswith("/") or Path(path).exists()
     return path if is_path else str(value)
 
@@ -172,7 +172,7 @@ class DatasetSpec(Section):
         return value if kind == "dirichlet" else {**value, "partition": {"kind": kind}}
 
     @model_validator(mode="after")
-    def _one_source(self) -> DatasetSpec:
+    def _check_source(self) -> DatasetSpec:
         sources = [key for key in SOURCES if getattr(self, key) is not None]
         if not sources:
             allowed = "one of name, file, table, folder, leaf, torchvision or huggingface"

@@ -62,7 +62,7 @@ class Noise(Section):
     )
 
     @model_validator(mode="after")
-    def _within_reason(self) -> Noise:
+    def _check_cv(self) -> Noise:
         if self.cv is not None and self.cv > _WILDEST:
             raise Refused(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)
         return self
@@ -95,7 +95,7 @@ class Background(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _constant(cls, value: Any) -> Any:
+    def _read_constant(cls, value: Any) -> Any:
         return {"trace": [["0 s", value]]} if isinstance(value, (int, float)) else value
 
 

@@ -144,7 +144,7 @@ QUANTITIES: dict[str, FieldQuantity] = {
 }
 
 
-def _as_written(value: Any) -> Any:
+def _check_amount(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise Refused("a value of this quantity, with its unit", got=value)
     return value
@@ -152,7 +152,7 @@ def _as_written(value: Any) -> Any:
 
 Amount = Annotated[
     Any,
-    BeforeValidator(_as_written, json_schema_input_type=str | float),
+    BeforeValidator(_check_amount, json_schema_input_type=str | float),
     Field(examples=["10 Mbps"]),
 ]
 _LOW = "no value is below: the law under that condition"
@@ -177,7 +177,7 @@ class LognormalSpec(_Brief):
     high: Amount | None = Field(default=None, description=_HIGH)
 
     @model_validator(mode="after")
-    def _one_place(self) -> LognormalSpec:
+    def _check_place(self) -> LognormalSpec:
         if (self.median is None) == (self.mean is None):
             raise Refused("one of them", problem="none or both of median and mean stand beside cv")
         return self
@@ -244,7 +244,7 @@ class Distribution(_Brief):
     )
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Distribution:
+    def _check_kind(self) -> Distribution:
         kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
         if len(kinds) != 1:
             raise Refused(f"one of {listed(KINDS)}", got=kinds)
@@ -272,19 +272,19 @@ KINDS = ("lognormal", "uniform", "normal", "pareto", "choice", "column")
 
 
 def _lognormal(part: LognormalSpec, quantity: FieldQuantity) -> Law:
-    low, high = _bounds(part, quantity)
+    low, high = _read_bounds(part, quantity)
     if part.mean is not None:
         return laws.Lognormal.of_mean(_value(part, "mean", quantity), part.cv, low, high)
     return laws.Lognormal(_value(part, "median", quantity), part.cv, low, high)
 
 
 def _uniform(part: UniformBetween, quantity: FieldQuantity) -> Law:
-    return laws.UniformLaw(*_bounds(part, quantity))
+    return laws.UniformLaw(*_read_bounds(part, quantity))
 
 
 def _normal(part: NormalSpec, quantity: FieldQuantity) -> Law:
     mean, sd = _value(part, "mean", quantity), _value(part, "sd", quantity)
-    return laws.Normal(mean, sd, *_bounds(part, quantity))
+    return laws.Normal(mean, sd, *_read_bounds(part, quantity))
 
 
 def _pareto(part: ParetoSpec, quantity: FieldQuantity) -> Law:
@@ -293,7 +293,7 @@ def _pareto(part: ParetoSpec, quantity: FieldQuantity) -> Law:
 
 
 def _choice(part: ChoiceSpec, quantity: FieldQuantity) -> Law:
-    values = tuple(_parsed(value, "values", quantity) for value in part.values)
+    values = tuple(_parse(value, "values", quantity) for value in part.values)
     return laws.Discrete(values, part.weights or ())
 
 
@@ -306,16 +306,16 @@ _LAWS: dict[str, Callable[[Any, FieldQuantity], Law]] = {
 }
 
 
-def _bounds(part: Any, quantity: FieldQuantity) -> tuple[float, float]:
+def _read_bounds(part: Any, quantity: FieldQuantity) -> tuple[float, float]:
     low = 0.0 if part.low is None else _value(part, "low", quantity)
     return low, math.inf if part.high is None else _value(part, "high", quantity)
 
 
 def _value(part: Any, key: str, quantity: FieldQuantity) -> float:
-    return _parsed(getattr(part, key), key, quantity)
+    return _parse(getattr(part, key), key, quantity)
 
 
-def _parsed(written: object, key: str, quantity: FieldQuantity) -> float:
+def _parse(written: object, key: str, quantity: FieldQuantity) -> float:
     try:
         value = quantity.parse(written)
     except InputError as error:

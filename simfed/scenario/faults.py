@@ -23,7 +23,7 @@ class Strike(Section):
     lasts: DrawnStay = Field(description="always so long, or a distribution of lengths")
 
     @model_validator(mode="after")
-    def _drawn_anew(self) -> Strike:
+    def _refuse_columns(self) -> Strike:
         for key in ("between", "lasts"):
             value = getattr(self, key)
             if isinstance(value, Distribution) and value.column is not None:
@@ -57,14 +57,14 @@ class MessagesSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_lost(cls, value: Any) -> Any:
+    def _fill_in_defaults(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("lost"):
             written = {key: option for key, option in value.items() if option is not None}
             return {"timeout": "1 s", "tries": 5, **written}
         return value
 
     @model_validator(mode="after")
-    def _some(self) -> MessagesSpec:
+    def _check_some(self) -> MessagesSpec:
         if not self.lost and not self.doubled:
             raise Refused("lost or doubled above 0", problem="no message is ever lost or doubled")
         for key in ("timeout", "tries"):
@@ -84,7 +84,7 @@ class FaultsSpec(Section):
     )
 
     @model_validator(mode="after")
-    def _some(self) -> FaultsSpec:
+    def _check_some(self) -> FaultsSpec:
         if not self.model_fields_set or all(
             getattr(self, name) is None for name in type(self).model_fields
         ):

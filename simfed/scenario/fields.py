@@ -53,11 +53,11 @@ __all__ = [
     "WholeNumber",
     "base_units",
     "files_in",
-    "renamed",
+    "rename_texts",
 ]
 
 
-def _number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:
+def _check_number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:
     def validate(value: Any) -> float:
         number = units.plain_number(value)
         if math.isnan(number) or not check(number):
@@ -67,7 +67,7 @@ def _number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], flo
     return validate
 
 
-def _integer(allowed: str, check: Callable[[int], bool]) -> Callable[[Any], int]:
+def _check_integer(allowed: str, check: Callable[[int], bool]) -> Callable[[Any], int]:
     def validate(value: Any) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if isinstance(value, bool) or not whole or not check(int(value)):
@@ -77,7 +77,7 @@ def _integer(allowed: str, check: Callable[[int], bool]) -> Callable[[Any], int]
     return validate
 
 
-def _quantity(parse: Callable[[object], float]) -> BeforeValidator:
+def _parse_quantity(parse: Callable[[object], float]) -> BeforeValidator:
     def validate(value: Any) -> float:
         with refusing():
             return parse(value)
@@ -85,12 +85,12 @@ def _quantity(parse: Callable[[object], float]) -> BeforeValidator:
     return BeforeValidator(validate, json_schema_input_type=str | int)
 
 
-def _written(unit: str) -> PlainSerializer:
+def _serialize_in(unit: str) -> PlainSerializer:
     # `+ 0.0` so that -0.0 is never written; repr of a float reads back to the same float
     return PlainSerializer(lambda x: f"{x + 0.0!r} {unit}", return_type=str)
 
 
-def _countable(n: int) -> int:
+def _check_countable(n: int) -> int:
     if abs(n) > _MOST:
         raise Refused(f"a whole number of at most {_MOST:,}", got=n)
     return n
@@ -99,20 +99,26 @@ def _countable(n: int) -> int:
 _MOST = 10**9
 """Keys and sums of what is counted must fit into 64 bits."""
 
-Number = Annotated[float, BeforeValidator(_number("a number", lambda x: True))]
-Positive = Annotated[float, BeforeValidator(_number("a number above 0", lambda x: x > 0))]
-NonNegative = Annotated[float, BeforeValidator(_number("a number of at least 0", lambda x: x >= 0))]
-Fraction = Annotated[float, BeforeValidator(_number("a number from 0 to 1", lambda x: 0 <= x <= 1))]
-Seed = Annotated[int, BeforeValidator(_integer("a whole number of at least 0", lambda n: n >= 0))]
-Int = Annotated[Seed, AfterValidator(_countable)]
+Number = Annotated[float, BeforeValidator(_check_number("a number", lambda x: True))]
+Positive = Annotated[float, BeforeValidator(_check_number("a number above 0", lambda x: x > 0))]
+NonNegative = Annotated[
+    float, BeforeValidator(_check_number("a number of at least 0", lambda x: x >= 0))
+]
+Fraction = Annotated[
+    float, BeforeValidator(_check_number("a number from 0 to 1", lambda x: 0 <= x <= 1))
+]
+Seed = Annotated[
+    int, BeforeValidator(_check_integer("a whole number of at least 0", lambda n: n >= 0))
+]
+Int = Annotated[Seed, AfterValidator(_check_countable)]
 PositiveInt = Annotated[
     int,
-    BeforeValidator(_integer("a whole number of at least 1", lambda n: n >= 1)),
-    AfterValidator(_countable),
+    BeforeValidator(_check_integer("a whole number of at least 1", lambda n: n >= 1)),
+    AfterValidator(_check_countable),
 ]
 
 
-def _count_or_share(value: Any) -> Any:
+def _read_level(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     with refusing():
@@ -124,7 +130,7 @@ def _by_type(value: Any) -> str:
 
 
 # The brackets keep a tag out of the key paths in error messages.
-def _no_energy(level: Any) -> Any:
+def _refuse_energy(level: Any) -> Any:
     if energy_of(level) is not None:
         allowed = f"{LEVELS}; energy is a level for k_choices or behind top-k@"
         raise Refused(allowed, got=level)
@@ -133,33 +139,41 @@ def _no_energy(level: Any) -> Any:
 
 ChosenLevel = Annotated[
     Annotated[PositiveInt, Tag("count[]")]
-    | Annotated[str, BeforeValidator(_count_or_share), Field(examples=["1%"]), Tag("share[]")],
+    | Annotated[str, BeforeValidator(_read_level), Field(examples=["1%"]), Tag("share[]")],
     Discriminator(_by_type),
 ]
 """How many entries of an update: a number, a share of all of them, or a share of the energy."""
 
-Entries = Annotated[ChosenLevel, AfterValidator(_no_energy)]
+Entries = Annotated[ChosenLevel, AfterValidator(_refuse_energy)]
 """The same without the energy: what is known before the update is."""
 
 WholeNumber = Annotated[
-    int, BeforeValidator(_integer("a whole number", lambda n: True)), AfterValidator(_countable)
+    int,
+    BeforeValidator(_check_integer("a whole number", lambda n: True)),
+    AfterValidator(_check_countable),
 ]
 Duration = Annotated[
-    float, _quantity(units.parse_duration), _written("s"), Field(examples=["20 ms"])
+    float, _parse_quantity(units.parse_duration), _serialize_in("s"), Field(examples=["20 ms"])
 ]
-Rate = Annotated[float, _quantity(units.parse_rate), _written("B/s"), Field(examples=["50 Mbps"])]
-Size = Annotated[float, _quantity(units.parse_size), _written("B"), Field(examples=["10 MB"])]
-Power = Annotated[float, _quantity(units.parse_power), _written("W"), Field(examples=["5 W"])]
+Rate = Annotated[
+    float, _parse_quantity(units.parse_rate), _serialize_in("B/s"), Field(examples=["50 Mbps"])
+]
+Size = Annotated[
+    float, _parse_quantity(units.parse_size), _serialize_in("B"), Field(examples=["10 MB"])
+]
+Power = Annotated[
+    float, _parse_quantity(units.parse_power), _serialize_in("W"), Field(examples=["5 W"])
+]
 
 
-def _located(value: Any, info: ValidationInfo) -> str:
+def _locate(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
         raise Refused("the name of a file", got=value)
     folder = (info.context or {}).get("folder")
     return str(Path(folder) / value) if folder is not None else value
 
 
-File = Annotated[str, BeforeValidator(_located)]
+File = Annotated[str, BeforeValidator(_locate)]
 """A path that starts at the scenario's own folder."""
 
 _FILE_MARK = get_args(File)[1]
@@ -173,20 +187,20 @@ def _absolute(path: str) -> str:
 FoundFile = Annotated[File, AfterValidator(_absolute)]
 
 
-def _above_zero(seconds: float) -> float:
+def _check_above_zero(seconds: float) -> float:
     if seconds <= 0:
         raise Refused("a duration above 0 such as 1 s", got=f"{seconds:g} s")
     return seconds
 
 
-def _below_one(share: float) -> float:
+def _check_below_one(share: float) -> float:
     if share >= 1:
         raise Refused("a number from 0 to below 1", got=share)
     return share
 
 
-PositiveDuration = Annotated[Duration, AfterValidator(_above_zero)]
-BelowOne = Annotated[Fraction, AfterValidator(_below_one)]
+PositiveDuration = Annotated[Duration, AfterValidator(_check_above_zero)]
+BelowOne = Annotated[Fraction, AfterValidator(_check_below_one)]
 
 
 def base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, Plain]:
@@ -224,12 +238,12 @@ def files_in(
         yield part
 
 
-def renamed(plain: Plain, names: Mapping[str, str]) -> Plain:
+def rename_texts(plain: Plain, names: Mapping[str, str]) -> Plain:
     """Plain values in which every text that is a key of `names` stands under its other name."""
     if isinstance(plain, dict):
-        return {key: renamed(inner, names) for key, inner in plain.items()}
+        return {key: rename_texts(inner, names) for key, inner in plain.items()}
     if isinstance(plain, list):
-        return [renamed(inner, names) for inner in plain]
+        return [rename_texts(inner, names) for inner in plain]
     return names.get(plain, plain) if isinstance(plain, str) else plain
 
 
@@ -252,7 +266,7 @@ def Named(kind: str) -> Any:
     return Annotated[str, BeforeValidator(validate), Field(json_schema_extra=list_names)]
 
 
-def _label(value: Any) -> str:
+def _read_label(value: Any) -> str:
     with refusing():
         return Choice.read(value).label
 
@@ -269,7 +283,7 @@ def _list_codecs(schema: dict[str, Any]) -> None:
 
 Strategy = Annotated[
     str,
-    BeforeValidator(_label, json_schema_input_type=str | dict[str, Any]),
+    BeforeValidator(_read_label, json_schema_input_type=str | dict[str, Any]),
     Field(json_schema_extra=_list_codecs),
 ]
 """A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`, or one

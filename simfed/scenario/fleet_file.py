@@ -27,7 +27,7 @@ from simfed.ground.registry import Only
 from simfed.scenario.device import AnyDevice
 from simfed.scenario.distribution import Devices, Distribution
 from simfed.scenario.faults import FaultsSpec
-from simfed.scenario.fields import FoundFile, Positive, PositiveInt, Seed, renamed
+from simfed.scenario.fields import FoundFile, Positive, PositiveInt, Seed, rename_texts
 from simfed.scenario.load import Overrides, apply_overrides, read_yaml, validate_as
 from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
 from simfed.scenario.network import LinkSpec, NetworkSpec
@@ -40,7 +40,7 @@ APP: Literal["app"] = "app"
 """The one prototype of a run whose learning is not simfed's."""
 
 
-def _expression(value: Any) -> Any:
+def _read_expression(value: Any) -> Any:
     """Arithmetic, or text with a unit of time, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise Refused("seconds, or arithmetic over metrics", got=value)
@@ -51,7 +51,7 @@ def _expression(value: Any) -> Any:
 
 Expression = Annotated[
     str,
-    BeforeValidator(_expression, json_schema_input_type=str | float),
+    BeforeValidator(_read_expression, json_schema_input_type=str | float),
     Field(examples=["0.02 * num_examples"]),
 ]
 
@@ -146,7 +146,7 @@ class AppMetrics(Section):
     weight: str = Field(default="num-examples", description="what means over nodes are weighted by")
 
 
-def _setting(value: Any) -> Any:
+def _check_setting(value: Any) -> Any:
     if not isinstance(value, (str, bool, int, float)):
         raise Refused("a text, a number, true or false", got=value)
     return value
@@ -157,7 +157,10 @@ class App(Section):
 
     folder: FoundFile = Field(description="of the Flower app, with its `pyproject.toml`")
     run_config: dict[
-        str, Annotated[Plain, BeforeValidator(_setting, json_schema_input_type=str | bool | float)]
+        str,
+        Annotated[
+            Plain, BeforeValidator(_check_setting, json_schema_input_type=str | bool | float)
+        ],
     ] = Field(default={}, description="in place of the app's own configuration, key by key")
 
 
@@ -254,7 +257,7 @@ def dump_fleet(
     file_names: Mapping[str, str] | None = None,
 ) -> str:
     """The resolved fleet as YAML; see `simfed.scenario.dump_scenario`."""
-    plain = renamed(fleet.model_dump(mode="json"), file_names or {})
+    plain = rename_texts(fleet.model_dump(mode="json"), file_names or {})
     if plain["app"] is None:
         del plain["app"]
     for group in plain["clients"]:

@@ -65,7 +65,7 @@ def _place_of(
                 return f"line {key.start_mark.line + 1}"
     if not path:  # the file as a whole
         return None
-    if overridden and (rest or not _says(node, error.got)):
+    if overridden and (rest or not _has_value(node, error.got)):
         return None
     return f"line {line}"
 
@@ -99,7 +99,7 @@ def _walk(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] | Non
     return (line or 0) + 1, node, rest
 
 
-def _says(node: yaml.Node, got: Any) -> bool:
+def _has_value(node: yaml.Node, got: Any) -> bool:
     """Whether the file's own value is the one that the error is about."""
     if not isinstance(node, yaml.ScalarNode):
         return True

@@ -18,7 +18,7 @@ from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml, read_text
 from simfed.ground.registry import import_file, is_consented
-from simfed.scenario.fields import renamed
+from simfed.scenario.fields import rename_texts
 from simfed.scenario.model import MethodChoice, Scenario, SelectionChoice
 from simfed.scenario.options import OfKind, kinds_that_take
 from simfed.scenario.plugins import check_opened
@@ -159,7 +159,7 @@ def dump_scenario(
     `profile_names` and `file_names` rename calibration profiles and other files that it names, for
     a copy that stands beside copies of them.
     """
-    plain = renamed(scenario.model_dump(mode="json"), file_names or {})
+    plain = rename_texts(scenario.model_dump(mode="json"), file_names or {})
     for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
         if device is not None and device["profile"] is not None and profile_names:
             device["profile"] = profile_names[device["profile"]]
@@ -203,7 +203,7 @@ def read_yaml(
             hint="--allow-outside lets it be read",
         )
     below = read_yaml(path.parent / base, allow_outside=allow_outside, _seen=seen)
-    return _merged(below, data)
+    return _merge(below, data)
 
 
 def _is_within(path: Path, folder: Path) -> bool:
@@ -220,7 +220,7 @@ def validate_as(
     try:
         return model.model_validate(data, context={"folder": folder, "recorded": recorded})
     except ValidationError as error:
-        errors = [_sentence(model, dict(detail)).within(source) for detail in error.errors()]
+        errors = [_make_error(model, dict(detail)).within(source) for detail in error.errors()]
         raise InputErrors(list({str(e): e for e in errors}.values())) from None
 
 
@@ -273,7 +273,7 @@ def apply_overrides(
 
     With `model`, a path that the model does not know is an error with a did-you-mean.
     """
-    result: dict[str, Plain] = _copied(data)
+    result: dict[str, Plain] = _copy(data)
     for path, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
         steps = split_key_path(path)
         if model is not None:
@@ -292,10 +292,10 @@ def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
             raise InputError(f"an index below {len(node)}", where=where, got=step)
         for i in range(len(node)) if step == "*" else [int(step)]:
             if rest:
-                node[i] = _opened(node[i], rest, "kind")
+                node[i] = _expand_short_form(node[i], rest, "kind")
                 _set(node[i], rest, value, path)
             else:
-                node[i] = _copied(value)
+                node[i] = _copy(value)
         return
     if not isinstance(node, dict) or not isinstance(step, str):
         raise InputError("a key path that exists", where=where, got=step)
@@ -309,17 +309,17 @@ def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
         targets = [step]
     for key in targets:
         if rest:
-            node[key] = _opened(node.get(key), rest, _SHORT_FOR.get(key, "kind"))
+            node[key] = _expand_short_form(node.get(key), rest, _SHORT_FOR.get(key, "kind"))
             _set(node[key], rest, value, path)
         else:
-            node[key] = _copied(value)
+            node[key] = _copy(value)
 
 
 _SHORT_FOR = {"device": "profile", "app": "folder"}
 """Key → the key inside it that a text alone stands for; of all others `kind`."""
 
 
-def _opened(node: Any, rest: list[str | int], short_for: str) -> Any:
+def _expand_short_form(node: Any, rest: list[str | int], short_for: str) -> Any:
     """`node` ready to be entered: nothing becomes a mapping, and so does what is written short."""
     if node is None and isinstance(rest[0], str):
         return {}
@@ -367,7 +367,7 @@ def _longer_path(model: type[BaseModel], steps: Sequence[str | int]) -> str | No
     """
     asked = [step for step in steps if isinstance(step, str) and step != "*"]
     near = _shortest_ends(model, asked)
-    return f"did you mean {listed(map(_written, near[:3]))}?" if near else None
+    return f"did you mean {listed(map(_format_path, near[:3]))}?" if near else None
 
 
 def _place_of_key(model: type[BaseModel], loc: Sequence[str | int], key: str) -> str | None:
@@ -378,30 +378,30 @@ def _place_of_key(model: type[BaseModel], loc: Sequence[str | int], key: str) ->
     """
     here = ["*" if isinstance(step, int) else step for step in loc]
 
-    def shared(path: tuple[str, ...]) -> int:
+    def count_shared(path: tuple[str, ...]) -> int:
         """How many steps a path has in common with where the key stands."""
         pairs = zip(path, here, strict=False)
         return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
-    ends = [path for path in _paths(model) if path[-1] == key and list(path[:-1]) != here]
-    nearest = max(map(shared, ends), default=0)
-    near = [path for path in ends if shared(path) == nearest]
+    ends = [path for path in _list_paths(model) if path[-1] == key and list(path[:-1]) != here]
+    nearest = max(map(count_shared, ends), default=0)
+    near = [path for path in ends if count_shared(path) == nearest]
     if not nearest:
         near = _shortest_ends(model, [key])
-    return f"it belongs to {listed(map(_written, near[:3]))}" if near else None
+    return f"it belongs to {listed(map(_format_path, near[:3]))}" if near else None
 
 
 def _shortest_ends(model: type[BaseModel], asked: Sequence[str]) -> list[tuple[str, ...]]:
     """The shortest of the key paths that end in these keys."""
     lengths: dict[tuple[str, ...], int] = {}
-    for path in _paths(model):
+    for path in _list_paths(model):
         names = [step for step in path if step != "*"]
         if asked and names[-len(asked) :] == list(asked):
             lengths[path] = len(names)
     return [path for path, length in lengths.items() if length == min(lengths.values())]
 
 
-def _written(path: Sequence[str]) -> str:
+def _format_path(path: Sequence[str]) -> str:
     return ".".join(path).replace(".*", "[*]")
 
 
@@ -415,7 +415,7 @@ def _kind_that_takes(key: str) -> str | None:
 
 
 @functools.cache
-def _paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
+def _list_paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
     """All key paths of a mapping, the shortest first; `*` stands for whatever a list holds."""
     paths: list[tuple[str, ...]] = []
 
@@ -435,7 +435,7 @@ def _paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
 # --- sentences ---------------------------------------------------------------------------------
 
 
-def _sentence(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
+def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
     """One of pydantic's error records as simfed says it."""
     loc = tuple(detail["loc"])
     kind = detail["type"]
@@ -447,7 +447,7 @@ def _sentence(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
         return error.changed(where=where or None, hint=hint)
     where = _key_path(model, loc)
     if kind == "extra_forbidden":
-        keys, key = _keys_at(model, loc[:-1]), str(loc[-1])
+        keys, key = _list_keys(model, loc[:-1]), str(loc[-1])
         outer, dot, inner_key = key.partition(".")
         nested = f"write {outer}: {{{inner_key}: …}}" if dot and outer in keys else None
         glued, colon, rest = key.partition(":")
@@ -504,11 +504,11 @@ def _key_path(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
     return text
 
 
-def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+def _list_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     here: Any = model
     for step in loc:
         if isinstance(step, str) and step.endswith("[]"):
-            here = _tagged(here, step) or here
+            here = _find_tagged(here, step) or here
             continue
         inner = _model_of(here)
         if inner is None:
@@ -519,11 +519,11 @@ def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     return list(inner.model_fields) if inner is not None else []
 
 
-def _tagged(annotation: Any, tag: str) -> Any:
+def _find_tagged(annotation: Any, tag: str) -> Any:
     """The member of a union that has this tag, or None."""
     if any(getattr(mark, "tag", None) == tag for mark in getattr(annotation, "__metadata__", ())):
         return annotation
-    members = (_tagged(inner, tag) for inner in get_args(annotation))
+    members = (_find_tagged(inner, tag) for inner in get_args(annotation))
     return next((inner for inner in members if inner is not None), None)
 
 
@@ -561,19 +561,19 @@ def _element(annotation: Any) -> Any:
 # --- plain mappings ----------------------------------------------------------------------------
 
 
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            value = _merged(old, value)
+            value = _merge(old, value)
         result[key] = value
     return result
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _copied(inner) for key, inner in value.items()}
+        return {key: _copy(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_copied(inner) for inner in value]
+        return [_copy(inner) for inner in value]
     return value

@@ -60,7 +60,7 @@ from simfed.scenario.section import (
     Section,
     drop_unused,
     error_detail,
-    misplaced,
+    find_misplaced,
     refusing,
     short_for,
 )
@@ -237,7 +237,7 @@ class Rollback(Section):
     )
 
 
-def _off_or_on(value: Any) -> Any:
+def _read_switch(value: Any) -> Any:
     """`off`, which YAML reads as false, is null; `on` is a rollback with its defaults."""
     words: dict[Any, Any] = {False: None, "off": None, True: {}, "on": {}}
     return words[value] if isinstance(value, (bool, str)) and value in words else value
@@ -285,7 +285,7 @@ class Safeguard(Section):
 
     rollback: Annotated[
         Rollback | None,
-        BeforeValidator(_off_or_on, json_schema_input_type=Rollback | bool | None),
+        BeforeValidator(_read_switch, json_schema_input_type=Rollback | bool | None),
         _DISTILS,
     ] = Field(default=None, description="null or off: none; omitted: on with ascend alone")
     residuals: Annotated[
@@ -442,7 +442,7 @@ class ClientGroup(Section):
     policy: AnyPolicy | None = Field(default=None, description="in place of the scenario's policy")
 
     @model_validator(mode="after")
-    def _columns_of_devices(self) -> ClientGroup:
+    def _check_columns(self) -> ClientGroup:
         drawn = {
             path: value
             for path, value in drawn_in(self)
@@ -507,13 +507,13 @@ class Scenario(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _dependent_defaults(cls, value: Any) -> Any:
+    def _fill_in_defaults(cls, value: Any) -> Any:
         """Defaults that hang on other keys: local work on the method, the policy on whether it
         has anything to choose, the rollback on both."""
         if not isinstance(value, dict):
             return value
-        method = _method_class(value.get("method", "fedkd"))
-        value = {**value, **_local_work(value.get("training", {}), method)}
+        method = _find_method(value.get("method", "fedkd"))
+        value = {**value, **_choose_local_work(value.get("training", {}), method)}
         safeguard = value.get("safeguard", {})
         if isinstance(safeguard, dict) and "rollback" not in safeguard:
             policies = [value.get("policy")]
@@ -527,8 +527,8 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _check_together(self, info: ValidationInfo) -> Scenario:
-        problems = misplaced(self, info.context)
-        problems += [error_detail(error, (), None) for error in _contradictions(self)]
+        problems = find_misplaced(self, info.context)
+        problems += [error_detail(error, (), None) for error in _find_contradictions(self)]
         if problems:
             raise ValidationError.from_exception_data("Scenario", problems)
         return self
@@ -621,7 +621,7 @@ class Scenario(Section):
         return 1.0
 
 
-def _contradictions(scenario: Scenario) -> Iterator[InputError]:
+def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
     """An error for each set of keys that exclude one another, though each alone is allowed."""
     method, kind, clients = scenario.method.made, scenario.method.kind, scenario.client_count
     if not scenario.clients:
@@ -696,7 +696,7 @@ def _contradictions(scenario: Scenario) -> Iterator[InputError]:
         yield InputError(allowed, where="participation.clients_per_round", got=per_round)
 
 
-def _method_class(choice: Any) -> type[Method]:
+def _find_method(choice: Any) -> type[Method]:
     """The class behind a `method` key as it was written; fedkd's where no method has that name,
     which validation of the key refuses."""
     kind = choice.get("kind", "fedkd") if isinstance(choice, dict) else choice
@@ -706,7 +706,7 @@ def _method_class(choice: Any) -> type[Method]:
     return cast("type[Method]", registry("method").get(kind))
 
 
-def _local_work(training: Any, method: type[Method]) -> dict[str, Any]:
+def _choose_local_work(training: Any, method: type[Method]) -> dict[str, Any]:
     """`{"training": …}` with one of steps and epochs, the method's where neither is written; empty
     where nothing has to be added."""
     if isinstance(training, Training):
@@ -720,7 +720,7 @@ def _local_work(training: Any, method: type[Method]) -> dict[str, Any]:
         return {"training": {**training, unit: 1}}
     if len(written) == 2:
         if any(training[key] != 1 for key in keys):
-            return {}  # refused by name in `_contradictions`
+            return {}  # refused by name in `_find_contradictions`
         # both were written by versions in which each method looked at its own
         return {"training": {**training, **dict.fromkeys(keys), unit: 1}}
     return {}

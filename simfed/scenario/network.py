@@ -43,19 +43,19 @@ __all__ = [
 ]
 
 
-def _some_rate(rate: float) -> float:
+def _check_rate(rate: float) -> float:
     if rate <= 0:
         raise Refused("a rate above 0 such as 20 Mbps", got=f"{rate:g} B/s")
     return rate
 
 
-def _some_size(size: float) -> float:
+def _check_size(size: float) -> float:
     if size <= 0:
         raise Refused("a size above 0 such as 1448 B", got=f"{size:g} B")
     return size
 
 
-SomeRate = Annotated[Rate, AfterValidator(_some_rate)]
+SomeRate = Annotated[Rate, AfterValidator(_check_rate)]
 
 
 _ON_OFF = Only("kind", "markov-on-off", needed=True)
@@ -135,13 +135,13 @@ class TraceSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _offset_of_end(cls, value: Any) -> Any:
+    def _fill_in_offset(cls, value: Any) -> Any:
         if isinstance(value, dict) and "offset" not in value and value.get("end") != "loop":
             return {**value, "offset": 0}
         return value
 
     @model_validator(mode="after")
-    def _one_source(self) -> TraceSpec:
+    def _check_source(self) -> TraceSpec:
         if (self.file is None) == (self.generate is None):
             raise Refused("one of them", problem="neither or both of file and generate")
         if self.format == "csv" and self.time_column == self.rate_column:
@@ -250,7 +250,7 @@ class TcpOptions(Section):
 
     handshake: bool = Field(default=True, description="false: connections are kept open")
     initial_window: PositiveInt = Field(default=10, description="segments of the first burst")
-    mss: Annotated[Size, AfterValidator(_some_size)] = Field(
+    mss: Annotated[Size, AfterValidator(_check_size)] = Field(
         default=1448.0, description="payload of a full segment"
     )
     header: Size = Field(default=54.0, description="bytes that every segment carries besides")
@@ -286,7 +286,7 @@ class NetworkSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _options_of_model(cls, value: Any) -> Any:
+    def _fill_in_options(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("model") == "tcp" and value.get("tcp") is None:
             return {**value, "tcp": {}}
         return value

@@ -94,7 +94,7 @@ class OfKind(Section):
     @classmethod
     def own_keys(cls) -> list[str]:
         """The options of this kind, in the constructor's order."""
-        shared = _declared(cls).model_fields
+        shared = _declared_class(cls).model_fields
         return [key for key in cls.model_fields if key not in shared]
 
     @classmethod
@@ -103,7 +103,7 @@ class OfKind(Section):
         part = registry(cls.registry_kind).get(kind)
         model = _MADE.get((cls, kind))
         if model is None or model.part is not part:
-            model = _MADE[cls, kind] = _with_options(cls, kind, part)
+            model = _MADE[cls, kind] = _make_model(cls, kind, part)
         return model  # type: ignore[return-value]
 
     @classmethod
@@ -127,14 +127,14 @@ class OfKind(Section):
             problem
             for key in value
             if key not in model.model_fields
-            and (problem := _stranger(model, kind, key, value[key]))
+            and (problem := _refuse_key(model, kind, key, value[key]))
         ]
         open_ended = model.model_config.get("extra") == "allow"
         plain = {k: v for k, v in value.items() if k in model.model_fields or open_ended}
         try:
             section = model.model_validate(plain, context=info.context)
         except ValidationError as error:
-            problems += [_detail(dict(one), kind) for one in error.errors(include_url=False)]
+            problems += [_make_detail(dict(one), kind) for one in error.errors(include_url=False)]
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         with refusing():
@@ -142,18 +142,18 @@ class OfKind(Section):
         return section
 
     def __reduce__(self) -> tuple[Any, ...]:  # the class of a kind cannot be imported by its name
-        return _declared(type(self)).model_validate, (self.model_dump(),)
+        return _declared_class(type(self)).model_validate, (self.model_dump(),)
 
 
 _MADE: dict[tuple[type[OfKind], str], type[OfKind]] = {}
 
 
-def _declared(cls: type[OfKind]) -> type[OfKind]:
+def _declared_class(cls: type[OfKind]) -> type[OfKind]:
     """The class that a scenario names, of one that was made for a kind."""
     return next(base for base in cls.__mro__ if base.__dict__.get("part") is None)
 
 
-def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
+def _make_model(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
     fields: dict[str, Any] = {}
     open_ended = False
     signature: list[inspect.Parameter] = []
@@ -173,8 +173,8 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
             if one.name in base.model_fields or one.name.startswith("_") or hasattr(base, one.name):
                 options = f"the options of {base.registry_kind} {kind}"
                 raise InputError(f"other names for {options}: this one is taken", got=one.name)
-            hint = _as_written(hints.get(one.name, Any))
-            kind, field = _field(hint, one.default)
+            hint = _move_none_inside(hints.get(one.name, Any))
+            kind, field = _make_field(hint, one.default)
             marks = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Only)]
             fields[one.name] = (Annotated[kind, marks[0]] if marks else kind), field
     model = create_model(
@@ -190,7 +190,7 @@ def _with_options(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 
 
-def _as_written(annotation: Any) -> Any:
+def _move_none_inside(annotation: Any) -> Any:
     """`Annotated[…] | None` with the None inside, where the explanation is found.
 
     Python 3.10 adds the None to whatever has None for its default.
@@ -204,10 +204,10 @@ def _as_written(annotation: Any) -> Any:
     return annotation
 
 
-def _field(annotation: Any, default: Any) -> tuple[Any, Any]:
+def _make_field(annotation: Any, default: Any) -> tuple[Any, Any]:
     """An option as pydantic has it: its type, and default and explanation."""
     text = next((m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, str)), None)
-    kind = _readable(annotation)
+    kind = _make_readable(annotation)
     try:
         TypeAdapter(kind)
     except PydanticSchemaGenerationError:
@@ -217,7 +217,7 @@ def _field(annotation: Any, default: Any) -> tuple[Any, Any]:
     return kind, Field(default=default, description=text)
 
 
-def _readable(annotation: Any) -> Any:
+def _make_readable(annotation: Any) -> Any:
     """The annotation with numbers and names that files are checked against."""
     if annotation is float:
         return Number
@@ -227,19 +227,19 @@ def _readable(annotation: Any) -> Any:
     if origin is Annotated:
         name = next((m for m in inner[1:] if isinstance(m, NameOf)), None)
         if name is None:
-            return _readable(inner[0])
+            return _make_readable(inner[0])
         # what travels may have options and be a chain
         kind = Strategy if name.kind == "compressor" else Named(name.kind)
         return Annotated[kind, name]
     if origin in (Union, UnionType):
-        together: Any = Union[tuple(map(_readable, inner))]  # noqa: UP007
-        return Annotated[together, WrapValidator(_one_sentence(listed(map(_in_words, inner))))]
+        together: Any = Union[tuple(map(_make_readable, inner))]  # noqa: UP007
+        return Annotated[together, WrapValidator(_replace_errors(listed(map(_describe, inner))))]
     if origin in (tuple, list):
-        return origin[tuple(x if x is Ellipsis else _readable(x) for x in inner)]
+        return origin[tuple(x if x is Ellipsis else _make_readable(x) for x in inner)]
     return annotation
 
 
-def _one_sentence(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
+def _replace_errors(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
     """One error for a value of several possible types, where pydantic has one for each."""
 
     def validate(value: Any, handler: Callable[[Any], Any]) -> Any:
@@ -251,7 +251,7 @@ def _one_sentence(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
     return validate
 
 
-def _in_words(annotation: Any) -> str:
+def _describe(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return listed(map(str, get_args(annotation)))
     return _WORDS.get(annotation, "a list")
@@ -266,12 +266,12 @@ _WORDS = {
 }
 
 
-def _stranger(model: type[OfKind], kind: str, key: str, value: Any) -> InitErrorDetails | None:
+def _refuse_key(model: type[OfKind], kind: str, key: str, value: Any) -> InitErrorDetails | None:
     """The error for a key that a kind does not have."""
     if model.model_config.get("extra") == "allow":
         return None
     what = model.registry_kind
-    takers = kinds_that_take(_declared(model), key)
+    takers = kinds_that_take(_declared_class(model), key)
     if takers and value is None:
         return None  # null is no value: older resolved scenarios name every kind's options
     keys = [key for key in model.model_fields if key != "kind"]
@@ -290,7 +290,7 @@ def kinds_that_take(model: type[OfKind], key: str) -> list[str]:
     return takers
 
 
-def _detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
+def _make_detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
     """An error of pydantic's, to be raised again."""
     if error["type"] == "missing" and len(error["loc"]) == 1:
         missing = InputError(problem=f"this key is missing with kind {kind}")

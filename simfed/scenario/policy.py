@@ -53,7 +53,7 @@ class Reward(Section):
 
     @field_validator("clip")
     @classmethod
-    def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+    def _check_ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value is not None and not value[0] < value[1]:
             raise Refused("[low, high] with low < high", got=list(value))
         return value

@@ -31,22 +31,22 @@ def time_of_day_s(text: object) -> float:
     return seconds
 
 
-def _time(value: Any) -> str:
+def _check_time(value: Any) -> str:
     with refusing():
         time_of_day_s(value)
     return str(value)
 
 
-def _hours(value: Any) -> Any:
+def _check_hours(value: Any) -> Any:
     if isinstance(value, (int, float)) and not -12 <= value <= 14:
         raise Refused("hours ahead of UTC, from -12 to 14", got=value)
     return value
 
 
 TimeOfDay = Annotated[
-    str, BeforeValidator(_time, json_schema_input_type=str), Field(examples=["22:00"])
+    str, BeforeValidator(_check_time, json_schema_input_type=str), Field(examples=["22:00"])
 ]
-Zone = Annotated[Number, BeforeValidator(_hours)]
+Zone = Annotated[Number, BeforeValidator(_check_hours)]
 
 
 class MarkovSpec(Section):
@@ -69,7 +69,7 @@ class _Daily(Section):
     )
 
     @model_validator(mode="after")
-    def _some_time(self) -> _Daily:
+    def _check_times(self) -> _Daily:
         if time_of_day_s(getattr(self, "from")) % 86_400 == time_of_day_s(self.to) % 86_400:
             raise Refused("two different times of day", where="to", got=self.to)
         return self
@@ -112,18 +112,18 @@ class PresenceSpec(Section):
     daily: Daily | None = Field(default=None, description="by the time of day")  # type: ignore[valid-type]
 
     @model_validator(mode="after")
-    def _one_kind(self) -> PresenceSpec:
+    def _check_kind(self) -> PresenceSpec:
         kinds = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
         if len(kinds) != 1:
             raise Refused("one of trace, markov or daily", got=kinds)
         return self
 
 
-def _written(value: Any) -> str:
+def _choose_tag(value: Any) -> str:
     return "always[]" if isinstance(value, str) else "presence[]"
 
 
-def _known(value: Any) -> Any:
+def _check_word(value: Any) -> Any:
     if isinstance(value, str) and value != "always":
         allowed = "always, {trace: FILE}, {markov: {on: 2 h, off: 8 h}} or {daily: {…}}"
         raise Refused(allowed, got=value)
@@ -133,8 +133,8 @@ def _known(value: Any) -> Any:
 # The brackets keep a tag out of the key paths in error messages.
 AvailabilityOf = Annotated[
     Annotated[Literal["always"], Tag("always[]")] | Annotated[PresenceSpec, Tag("presence[]")],
-    Discriminator(_written),
-    BeforeValidator(_known),
+    Discriminator(_choose_tag),
+    BeforeValidator(_check_word),
 ]
 
 

@@ -37,7 +37,7 @@ __all__ = [
     "Section",
     "drop_unused",
     "error_detail",
-    "misplaced",
+    "find_misplaced",
     "refusing",
     "short_for",
 ]
@@ -192,7 +192,7 @@ def marked_keys(mapping: type[BaseModel]) -> tuple[tuple[str, Mark], ...]:
     )
 
 
-def misplaced(scenario: Section, context: Context) -> list[InitErrorDetails]:
+def find_misplaced(scenario: Section, context: Context) -> list[InitErrorDetails]:
     """An error for each key of a scenario that has no effect with its method or its network.
 
     Keys that depend on another one of their own section are checked by that section.

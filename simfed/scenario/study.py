@@ -26,7 +26,7 @@ from simfed.scenario.section import Refused, Section
 __all__ = ["Compare", "Study", "load_study_file", "study_from"]
 
 
-def _axis(value: Any) -> Any:
+def _read_axis(value: Any) -> Any:
     """Values as a list, or by name as a mapping of label → value."""
     if not isinstance(value, (list, tuple, dict)):
         raise Refused("a list of values, or a mapping of label to value", got=value)
@@ -37,21 +37,21 @@ def _axis(value: Any) -> Any:
     return tuple(value)
 
 
-def _axes(value: Any) -> Any:
+def _check_axes(value: Any) -> Any:
     if isinstance(value, dict) and not value:
         raise Refused("at least one key path with its values", got=value)
     return value
 
 
-def _points(value: Any) -> Any:
-    value = _axis(value)
+def _read_points(value: Any) -> Any:
+    value = _read_axis(value)
     for point in value.values() if isinstance(value, dict) else value:
         if not isinstance(point, dict) or not point:
             raise Refused("a mapping of key path to value in each entry", got=point)
     return value
 
 
-def _between(allowed: str, low: float, high: float, least: float | None = None) -> BeforeValidator:
+def _bounded(allowed: str, low: float, high: float, least: float | None = None) -> BeforeValidator:
     """Numbers between two bounds, which are none of them; `least` is one as well."""
 
     def validate(value: Any) -> float:
@@ -63,19 +63,21 @@ def _between(allowed: str, low: float, high: float, least: float | None = None) 
     return BeforeValidator(validate)
 
 
-def _label(value: Any) -> Any:
+def _read_label(value: Any) -> Any:
     """A number of an axis is named by what it reads."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return f"{value:g}" if isinstance(value, float) else str(value) if number else value
 
 
 Values = tuple[Any, ...] | dict[str, Any]
-Axis = Annotated[Values, BeforeValidator(_axis, json_schema_input_type=list[Any] | dict[str, Any])]
-Axes = Annotated[dict[str, Axis], BeforeValidator(_axes)]
-Points = Annotated[Values, BeforeValidator(_points, json_schema_input_type=list[Any])]
-Threshold = Annotated[Fraction, _between("an accuracy above 0 and below 1", 0, 1)]
-Ratio = Annotated[float, _between("a ratio of at least 1, such as 1.05", 1, math.inf, least=1)]
-Confidence = Annotated[Fraction, _between("a confidence above 0 and below 1", 0, 1)]
+Axis = Annotated[
+    Values, BeforeValidator(_read_axis, json_schema_input_type=list[Any] | dict[str, Any])
+]
+Axes = Annotated[dict[str, Axis], BeforeValidator(_check_axes)]
+Points = Annotated[Values, BeforeValidator(_read_points, json_schema_input_type=list[Any])]
+Threshold = Annotated[Fraction, _bounded("an accuracy above 0 and below 1", 0, 1)]
+Ratio = Annotated[float, _bounded("a ratio of at least 1, such as 1.05", 1, math.inf, least=1)]
+Confidence = Annotated[Fraction, _bounded("a confidence above 0 and below 1", 0, 1)]
 
 
 class Compare(Section):
@@ -84,7 +86,7 @@ class Compare(Section):
     arms: str | None = Field(
         default=None, description="the axis whose values are compared: its key path, zip or list"
     )
-    baseline: Annotated[str, BeforeValidator(_label)] | None = Field(
+    baseline: Annotated[str, BeforeValidator(_read_label)] | None = Field(
         default=None,
         description="label of the arm that all others are compared with; all pairs if omitted",
     )

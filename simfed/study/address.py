@@ -17,7 +17,7 @@ from simfed.record.read import read_manifest
 from simfed.replay.digest import digest_of, digest_of_text, file_digest, folder_digest
 from simfed.replay.key import code_digest, data_digest, learning_key, part_digests
 from simfed.scenario import Scenario
-from simfed.scenario.fields import files_in, renamed
+from simfed.scenario.fields import files_in, rename_texts
 from simfed.scenario.fleet_file import FleetFile
 
 __all__ = [
@@ -75,7 +75,7 @@ def facts_of(
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
     digests |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
     return {
-        "scenario": renamed(plain, digests),
+        "scenario": rename_texts(plain, digests),
         "data": data_digest(scenario.dataset),
         "parts": part_digests(scenario),
         "code": own_code(),
@@ -95,7 +95,7 @@ def facts_of_app(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     digests[fleet.app.folder] = folder_digest(Path(fleet.app.folder))
     numbers = {name: number for name, number in versions().items() if name != "platform"}
     return {
-        "scenario": renamed(plain, digests),
+        "scenario": rename_texts(plain, digests),
         "versions": numbers,
         "code": code_digest(*_CODE, "flower", "scenario/fleet_file.py"),
         "mode": "flower",

@@ -220,7 +220,7 @@ class _Work:
                 self.display.begin(self.standing, self.executor.slots())
                 self._loop()
         except ExecutorLost as error:
-            raise self._stopped_by(str(error)) from error
+            raise self._make_failure(str(error)) from error
         except KeyboardInterrupt:
             self._interrupt_runs()
             finished = self.standing.ended["finished"]
@@ -261,15 +261,15 @@ class _Work:
             try:
                 self.folder.fail(state.address, result.reason, result.detail)
             except OSError as error:
-                raise self._stopped_by(
+                raise self._make_failure(
                     f"{self.folder.failed}: {error.strerror or error}"
                 ) from error
         elif result.status != "finished":
             # refused, or stopped by a signal that was not for the whole study
             self.standing.end(state, "waiting", result.wall_s)
-            raise self._stopped_by(result.reason)
+            raise self._make_failure(result.reason)
 
-    def _stopped_by(self, reason: str) -> RunFailed:
+    def _make_failure(self, reason: str) -> RunFailed:
         return RunFailed(
             f"{reason}; finished runs are kept in {self.folder.path}, the same command goes on"
         )

@@ -178,7 +178,7 @@ def plan_study(
     consent = {"allow_outside": allow_outside, "allow_plugins": allow_plugins}
     study = load_study_file(path, of_study, **consent)
     source = str(path)
-    axes = tuple(_axes(study))
+    axes = tuple(_make_axes(study))
     _check_keys(axes, source)
     _check_overrides(of_runs, axes)
     _check_compare(study.compare, axes, source)
@@ -196,7 +196,7 @@ def plan_study(
         base["plugins"] = [*_as_list(base.get("plugins")), *own_plugins]
     kind = kind_of(base)
     points = list(itertools.product(*(axis.points for axis in axes)))
-    scenarios = _scenarios(study, kind, axes, points, base, source, of_runs)
+    scenarios = _make_scenarios(study, kind, axes, points, base, source, of_runs)
     apps = dict.fromkeys(app for scenario in scenarios for app in kind.code(scenario))
     if apps and not allow_plugins:
         raise InputError(
@@ -228,9 +228,9 @@ def _check_overrides(pairs: Sequence[tuple[str, Plain]], axes: Sequence[Axis]) -
         if steps == ["seed"]:
             raise InputError("seeds, of a study", where=f"override {key}")
         for axis in axes:
-            if any(_same(steps, split_key_path(other)) for other in axis.keys):
+            if any(_can_be_same(steps, split_key_path(other)) for other in axis.keys):
                 allowed = f"a key that is on no axis; values of this one: {axis.name}"
-                hint = f'--set "{_place(axis, key)}=[…]" changes the axis'
+                hint = f'--set "{_name_place(axis, key)}=[…]" changes the axis'
                 raise InputError(allowed, where=f"override {key}", hint=hint)
 
 
@@ -246,38 +246,38 @@ def find_axis(axes: Sequence[Axis], name: str | None) -> Axis | None:
 # --- axes --------------------------------------------------------------------------------------
 
 
-def _axes(study: Study) -> Iterable[Axis]:
+def _make_axes(study: Study) -> Iterable[Axis]:
     for key, values in (study.grid or {}).items():
-        labels, plain = _labelled(values)
+        labels, plain = _label_values(values)
         points = (AxisPoint(a, ((key, v),)) for a, v in zip(labels, plain, strict=True))
         yield Axis(key, (key,), tuple(points))
     if study.zip:
         keys = tuple(study.zip)
-        columns = [_labelled(values)[1] for values in study.zip.values()]
+        columns = [_label_values(values)[1] for values in study.zip.values()]
         rows = [tuple(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
-        yield _axis_of_rows("zip", keys, rows, study.zip[keys[0]])
+        yield _make_row_axis("zip", keys, rows, study.zip[keys[0]])
     if study.list:
         entries = study.list.values() if isinstance(study.list, dict) else study.list
         rows = [tuple(entry.items()) for entry in entries]
         keys = tuple(dict.fromkeys(key for row in rows for key, _ in row))
-        yield _axis_of_rows("list", keys, rows, study.list)
+        yield _make_row_axis("list", keys, rows, study.list)
 
 
-def _axis_of_rows(
+def _make_row_axis(
     name: str, keys: tuple[str, ...], rows: Sequence[tuple[tuple[str, Plain], ...]], named: object
 ) -> Axis:
     """An axis that sets several keys at once; the labels are those of `named`, if it has any."""
     if isinstance(named, dict):
         labels = [*named]
     else:
-        labels = _distinct([", ".join(label_of(value) for _, value in row) for row in rows])
+        labels = make_distinct([", ".join(label_of(value) for _, value in row) for row in rows])
     return Axis(name, keys, tuple(map(AxisPoint, labels, rows)))
 
 
-def _labelled(values: Sequence[Plain] | Mapping[str, Plain]) -> tuple[list[str], list[Plain]]:
+def _label_values(values: Sequence[Plain] | Mapping[str, Plain]) -> tuple[list[str], list[Plain]]:
     if isinstance(values, Mapping):
         return [*values], [*values.values()]
-    return _distinct([label_of(value) for value in values]), [*values]
+    return make_distinct([label_of(value) for value in values]), [*values]
 
 
 def label_of(value: object) -> str:
@@ -295,7 +295,7 @@ def label_of(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        settings = dict(_flattened(value))
+        settings = dict(_flatten(value))
         words = [str(settings.pop("kind"))] if "kind" in settings else []
         if words == ["uniform"] and "strategy" in settings:
             words = [str(settings.pop("strategy"))]
@@ -305,15 +305,15 @@ def label_of(value: object) -> str:
     return str(value)
 
 
-def _flattened(value: Mapping[str, Plain], prefix: str = "") -> Iterable[tuple[str, Plain]]:
+def _flatten(value: Mapping[str, Plain], prefix: str = "") -> Iterable[tuple[str, Plain]]:
     for key, inner in value.items():
         if isinstance(inner, Mapping):
-            yield from _flattened(inner, f"{prefix}{key}.")
+            yield from _flatten(inner, f"{prefix}{key}.")
         else:
             yield prefix + str(key), inner
 
 
-def _distinct(labels: list[str]) -> list[str]:
+def make_distinct(labels: list[str]) -> list[str]:
     """The labels, long ones cut, and numbered where two would read the same."""
     short = [label if len(label) <= 60 else label[:57] + "..." for label in labels]
     return [
@@ -358,34 +358,33 @@ def in_words(point: Mapping[str, str], axes: Iterable[str], seed: int | None = N
 # --- checks ------------------------------------------------------------------------------------
 
 
-def _place(axis: Axis, key: str) -> str:
+def _name_place(axis: Axis, key: str) -> str:
     return f"{axis.name}.{key}" if axis.name in ("zip", "list") else f"grid.{key}"
 
 
 def _check_keys(axes: Sequence[Axis], source: str) -> None:
     """No two axes on one key, none on the seed, no value twice."""
     errors = []
-    used = [(axis, key, _steps(key, axis, source)) for axis in axes for key in axis.keys]
+    used = [(axis, key, _split_key(key, axis, source)) for axis in axes for key in axis.keys]
     for i, (axis, key, steps) in enumerate(used):
-        where = f"{source}: {_place(axis, key)}"
+        where = f"{source}: {_name_place(axis, key)}"
         if steps == ["seed"]:
             errors.append(
                 InputError(where=where, problem="seeds stand under the study's own key seeds")
             )
         for other_axis, other, other_steps in used[:i]:
             # points of a list are written out: what stands later in one of them counts there
-            if _same(steps, other_steps) and not axis.name == other_axis.name == "list":
-                beside = (
-                    f"one axis for each key (this one stands in {_place(other_axis, other)} too)"
-                )
+            if _can_be_same(steps, other_steps) and not axis.name == other_axis.name == "list":
+                other_place = _name_place(other_axis, other)
+                beside = f"one axis for each key (this one stands in {other_place} too)"
                 errors.append(InputError(beside, where=where, got=key))
         for other_axis, other, other_steps in used:
             inside = len(other_steps) < len(steps) and other_axis is not axis
-            if not inside or not _same(steps[: len(other_steps)], other_steps):
+            if not inside or not _can_be_same(steps[: len(other_steps)], other_steps):
                 continue
             values = [v for p in other_axis.points for k, v in p.assignments if k == other]
-            if any(_sets(value, steps[len(other_steps) :]) for value in values):
-                other_place = _place(other_axis, other)
+            if any(_holds_path(value, steps[len(other_steps) :]) for value in values):
+                other_place = _name_place(other_axis, other)
                 beside = f"one axis for each key (a value of {other_place} sets this one too)"
                 errors.append(InputError(beside, where=where, got=key))
     for axis in axes:
@@ -419,20 +418,20 @@ def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:
         raise InputError(allowed, where=source, got=f"{settings:,}: {' × '.join(sizes)}")
 
 
-def _steps(key: str, axis: Axis, source: str) -> list[str | int]:
+def _split_key(key: str, axis: Axis, source: str) -> list[str | int]:
     try:
         return split_key_path(key)
     except InputError as error:
-        where = f"{source}: {_place(axis, key)}"
+        where = f"{source}: {_name_place(axis, key)}"
         raise error.changed(where=where, got=key) from None
 
 
-def _same(a: Sequence[str | int], b: Sequence[str | int]) -> bool:
+def _can_be_same(a: Sequence[str | int], b: Sequence[str | int]) -> bool:
     """Whether two key paths can name one place; `*` is any step."""
     return len(a) == len(b) and all("*" in (x, y) or x == y for x, y in zip(a, b, strict=True))
 
 
-def _sets(value: Plain, steps: Sequence[str | int]) -> bool:
+def _holds_path(value: Plain, steps: Sequence[str | int]) -> bool:
     """Whether `value` says something at this path inside it."""
     for step in steps:
         if isinstance(value, Mapping) and step in value:
@@ -475,7 +474,7 @@ def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
 # --- scenarios ---------------------------------------------------------------------------------
 
 
-def _scenarios(
+def _make_scenarios(
     study: Study,
     kind: AnyKind,
     axes: Sequence[Axis],
@@ -485,7 +484,7 @@ def _scenarios(
     overrides: Sequence[tuple[str, Plain]],
 ) -> list[Studied]:
     """The scenario, or fleet, of each point. Raises: `InputErrors`, each of all points once."""
-    places = {f"override {key}": f"{source}: {_place(a, key)}" for a in axes for key in a.keys}
+    places = {f"override {key}": f"{source}: {_name_place(a, key)}" for a in axes for key in a.keys}
     places |= {f"override {key}": f"{source}: set.{key}" for key in study.set}
     folder = Path(study.base).resolve().parent
     scenarios: list[Studied] = []

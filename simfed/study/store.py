@@ -147,7 +147,7 @@ class StudyFolder:
         """Write `study.yaml` and `study.json`; a plan that has grown replaces the last one."""
         with writing(self.path):
             files.put_text(self.path / "study.yaml", study_yaml)
-            files.put_json(self.path / "study.json", _plain(plan, addresses))
+            files.put_json(self.path / "study.json", _make_plain(plan, addresses))
 
     def plan(self) -> StoredPlan:
         """`study.json`. Raises: `InputError` for a folder that is no study's."""
@@ -169,7 +169,7 @@ class StudyFolder:
             )
         try:
             if plan["format"] == FORMAT:
-                plan["runs"] = _entries(plan["settings"], plan["seeds"])
+                plan["runs"] = _make_entries(plan["settings"], plan["seeds"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("a study's whole plan", where=str(path), got=repr(error)) from None
         return cast(StoredPlan, plan)
@@ -272,7 +272,7 @@ class StudyFolder:
             (self.partial / f"{address}.json").unlink(missing_ok=True)
 
 
-def _entries(settings: Sequence[Any], seeds: Sequence[int]) -> SeedBySeed[PlanEntry]:
+def _make_entries(settings: Sequence[Any], seeds: Sequence[int]) -> SeedBySeed[PlanEntry]:
     """The runs of a stored plan's settings.
 
     Raises: `KeyError`, `TypeError`, `ValueError` for what is no whole plan.
@@ -295,7 +295,7 @@ def _entries(settings: Sequence[Any], seeds: Sequence[int]) -> SeedBySeed[PlanEn
     return SeedBySeed(len(settings), len(seeds), make_entry)
 
 
-def _plain(plan: StudyPlan, addresses: list[str]) -> dict[str, Any]:
+def _make_plain(plan: StudyPlan, addresses: list[str]) -> dict[str, Any]:
     arms = plan.arms_axis
     return {
         "format": FORMAT,

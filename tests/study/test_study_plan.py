@@ -214,9 +214,9 @@ values = st.recursive(
 @settings(deadline=None)
 @given(st.lists(values, min_size=1, max_size=6, unique_by=lambda v: yaml.safe_dump(v)))
 def test_labels_are_distinct_whatever_the_values(axis):
-    from simfed.study.plan import _distinct
+    from simfed.study.plan import make_distinct
 
-    labels = _distinct([label_of(value) for value in axis])
+    labels = make_distinct([label_of(value) for value in axis])
     assert len(set(labels)) == len(labels) == len(axis)
     assert all(len(label) <= 66 for label in labels)
 

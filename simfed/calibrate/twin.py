@@ -123,8 +123,11 @@ class Twin:
         a profile; returns their paths. `model`: what stands for the logged model; the one of
         nearest size if omitted."""
         model = model or self._nearest_model()
-        table, profile = out.with_suffix(".csv"), out.with_name(f"{out.stem}-device.yaml")
-        files = {out: self._scenario(model, table, profile, source), table: self._table(model)}
+        table, profile = (
+            out.with_name(f"{out.stem}-{name}") for name in ("clients.csv", "device.yaml")
+        )
+        scenario = self._scenario(out.stem, model, table, profile, source)
+        files = {out: scenario, table: self._table(model)}
         if self.power_w:
             files[profile] = yaml.safe_dump(self._profile(model), sort_keys=False)
         for path, text in files.items():
@@ -166,7 +169,7 @@ class Twin:
             writer.writerow((client.name, *(_written(x) for x in numbers), client.rounds))
         return text.getvalue()
 
-    def _scenario(self, model: str, table: Path, profile: Path, source: str) -> str:
+    def _scenario(self, name: str, model: str, table: Path, profile: Path, source: str) -> str:
         link: dict[str, Plain] = {}
         for key, transfers in (
             ("up", [client.upload for client in self.clients]),
@@ -188,7 +191,7 @@ class Twin:
         if self.server_cv:
             server["noise"] = _noise(self.server_cv)
         plain: dict[str, Plain] = {
-            "name": table.stem,
+            "name": name,
             "seed": 0,
             "rounds": self.logged_rounds,
             "method": "fedavg",

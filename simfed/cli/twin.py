@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,8 @@ def twin(
 
     if predict is not None and predict < 1:
         raise InputError("a number of rounds", where="--predict", got=predict)
+    if out.suffix not in (".yaml", ".yml"):
+        raise InputError("a file that ends with .yaml", where="--out", got=str(out))
     rows = read_log(log)
     chosen = None if rounds is None else parse_rounds(rounds, max(row.round for row in rows))
     try:

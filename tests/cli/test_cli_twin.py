@@ -67,7 +67,7 @@ def test_a_runs_own_log_gives_its_fleet_back(tmp_path, capsys):
     result = log_of(fleet(), tmp_path / "log.csv")
     out = tmp_path / "twin.yaml"
     assert main(["twin", str(tmp_path / "log.csv"), "--out", str(out), "--predict", "5"]) == 0
-    table = pd.read_csv(tmp_path / "twin.csv", comment="#")
+    table = pd.read_csv(tmp_path / "twin-clients.csv", comment="#")
     assert np.allclose(table["work_s"], [2.1 / speed for speed in SPEEDS])
     assert np.allclose(table["up_bytes_per_s"], np.array(UPLINKS_MBPS) * 1e6 / 8)
     assert np.allclose(table["down_bytes_per_s"], 20e6 / 8)
@@ -182,6 +182,33 @@ def test_a_file_that_is_no_log_is_refused(tmp_path, capsys):
         read_log(write(path, HEADER))
     with pytest.raises(InputError, match="No such file"):
         read_log(tmp_path / "nowhere.csv")
+
+
+def test_a_log_of_one_round_is_fitted_and_predicts_nothing(tmp_path, capsys):
+    rows = [(1, 0, "training", 0, 5), (1, 0, "upload", 5, 6), (1, "", "server", 6, 8)]
+    log, out = write(tmp_path / "twin.csv", HEADER, *rows), tmp_path / "twin.yaml"
+    assert main(["twin", str(log), "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "played: 8 s a round, +0.00 %" in told
+    assert "nan" not in told
+    assert read_log(log)[0].duration_s == 5  # the log is as it was
+    assert main(["twin", str(log), "--out", str(out), "--predict", "3"]) == 2
+    assert "expected three rounds or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--out", "twin.csv"], "--out: got 'twin.csv', expected a file that ends with .yaml"),
+        (["--out", "twin.yaml", "--predict", "0"], "--predict: got 0"),
+        (["--out", "twin.yaml", "--model", "lenet"], "did you mean"),
+    ],
+)
+def test_bad_options_are_told(options, told, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "log.csv", HEADER, (1, 0, "training", 0, 5))
+    assert main(["twin", "log.csv", *options]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_rounds_that_overlap_are_no_synchronous_servers(tmp_path):

@@ -1,6 +1,7 @@
 """The public door to the checks of parts of your own; they stand in `simfed.verify.parts`."""
 
 from simfed.verify.parts import (
+    check_availability,
     check_compressor,
     check_dataset,
     check_device,
@@ -11,6 +12,7 @@ from simfed.verify.parts import (
 )
 
 __all__ = [
+    "check_availability",
     "check_compressor",
     "check_dataset",
     "check_device",

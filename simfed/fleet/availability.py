@@ -1,9 +1,11 @@
-"""When clients are there: always, by a recorded trace, by chance, or by the time of day.
+"""When clients are there: always, by a recorded trace, by chance, by the time of day, or as a part
+of one's own says.
 
 A *presence* answers for the clients of one group, by their places 0 … n − 1 in it; `Availability`
 puts the groups of a fleet together and answers by client id. Every answer is a function of the
-instant alone: asking in another order, twice, or after a resumed run changes nothing. Intervals are
-half-open: a client that comes at 5 s and goes at 8 s is there at 5 s and not at 8 s.
+instant alone, and of what clients have worked where a presence asks to be told (`Working`): asking
+in another order, twice, or after a resumed run changes nothing. Intervals are half-open: a client
+that comes at 5 s and goes at 8 s is there at 5 s and not at 8 s.
 
 Cost: a question about everybody at an instant not before the last one costs a pass over columns and
 the changes in between; an earlier instant is answered from the beginning again. Nothing is stored
@@ -13,13 +15,14 @@ per client but a few numbers, and no interval is made before somebody asks.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
 
@@ -30,7 +33,9 @@ __all__ = [
     "Intervals",
     "Markov",
     "Presence",
+    "PresenceKind",
     "PresenceTrace",
+    "Working",
     "read_trace",
 ]
 
@@ -58,6 +63,34 @@ class Presence(Protocol):
 
     def arrival_after(self, at_s: float) -> float:
         """The first instant after `at_s` at which some client comes; inf: nobody ever again."""
+        ...
+
+
+@runtime_checkable
+class Working(Protocol):
+    """A `Presence` that hangs on what its clients have worked, such as one of batteries."""
+
+    def worked(self, place: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
+        """A participation of this client ended at an instant: seconds of it, from the server's
+        first byte to its upload's last, and joules where its device's profile knows its power.
+        Told in the order of merges, before the server chooses anew."""
+        ...
+
+    def state(self) -> dict[str, Plain]:
+        """What a resumed run needs to know (JSON-able); empty for one that was told nothing."""
+        ...
+
+    def restore(self, state: Mapping[str, Plain]) -> None:
+        """Inverse of `state`, on a new presence of the same clients."""
+        ...
+
+
+class PresenceKind(Protocol):
+    """A part of the kind `availability`: what `simfed.register("availability", NAME, part)` takes
+    makes one of its options."""
+
+    def presence(self, clients: Ints, streams: Streams) -> Presence:
+        """The presence of one group: `clients` are its ids, ascending; draws are keyed by these."""
         ...
 
 
@@ -451,6 +484,29 @@ class Availability:
     def arrival_after(self, at_s: float) -> float:
         """The first instant after `at_s` at which some client comes; inf: nobody ever again."""
         return min((presence.arrival_after(at_s) for _, presence in self._groups), default=math.inf)
+
+    def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
+        """Tell a client's presence what it has worked, see `Working`."""
+        if not self.always:
+            presence, place = self._of(client)
+            if isinstance(presence, Working):
+                presence.worked(place, ended_s, worked_s, energy_j)
+
+    def state(self) -> dict[str, Plain]:
+        """Of each group that was told of work, by its number."""
+        states = {
+            str(number): presence.state()
+            for number, (_, presence) in enumerate(self._groups)
+            if isinstance(presence, Working)
+        }
+        return {number: state for number, state in states.items() if state}
+
+    def restore(self, state: Mapping[str, Plain]) -> None:
+        """Inverse of `state`, on a new fleet of the same scenario."""
+        for number, of_group in state.items():
+            presence = self._groups[int(number)][1]
+            assert isinstance(presence, Working)
+            presence.restore(of_group)
 
     def _of(self, client: int) -> tuple[Presence, int]:
         return self._groups[int(self._group[client])][1], int(self._place[client])

@@ -26,6 +26,7 @@ from simfed.fleet.availability import (
     Daily,
     Markov,
     Presence,
+    PresenceKind,
     PresenceTrace,
     read_trace,
 )
@@ -42,7 +43,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, FieldQuantity
 from simfed.scenario.model import ClientGroup
 from simfed.scenario.network import TraceSpec as LinkTrace
-from simfed.scenario.presence import Failure, PresenceSpec, time_of_day_s
+from simfed.scenario.presence import Failure, OwnPresence, PresenceSpec, time_of_day_s
 
 __all__ = ["FIELDS", "DrawnField", "Fleet", "FleetColumn", "FleetPresence", "forgotten_links"]
 
@@ -282,6 +283,9 @@ class Fleet:
         spec, members = self._scenario.clients[group].availability, self.members(group)
         if isinstance(spec, str):
             return Always(len(members))
+        if isinstance(spec, OwnPresence):
+            made: PresenceKind = spec.made
+            return made.presence(members, self._streams)
         if spec.markov is not None:
             on, off = (self._mean_stays(group, key) for key in ("on", "off"))
             return Markov(self._streams, members, on, off)
@@ -403,6 +407,18 @@ class FleetPresence:
     def next_return_s(self, at_s: float) -> float:
         """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
         return self._availability.arrival_after(at_s)
+
+    def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
+        """What a participation took of a device, see `simfed.fleet.availability.Working`."""
+        self._availability.worked(client, ended_s, worked_s, energy_j)
+
+    def state(self) -> dict[str, Plain]:
+        """What hangs on work that was done (JSON-able)."""
+        return self._availability.state()
+
+    def restore(self, state: Mapping[str, Plain]) -> None:
+        """Inverse of `state`."""
+        self._availability.restore(state)
 
     def failure(self, client: int, phase: str) -> float:
         """The probability that a phase (`download`, `training`, `upload`) of this client fails."""

@@ -68,8 +68,11 @@ class Exchanges:
         clients: int,
         device_of: Callable[[int], Device],
         progress: Callable[[int, float, float | None], None] | None = None,
+        tell_work: Callable[[int, float, float, float | None], None] = lambda *done: None,
     ) -> None:
+        """`tell_work`: told of each participation's client, end, seconds and joules."""
         self._recorder = recorder
+        self._tell_work = tell_work
         self._metrics = metrics
         self._device_of = device_of
         self._progress = progress
@@ -265,6 +268,7 @@ class Exchanges:
         for flight in taken:
             end = self._end_of(flight, played)
             energy_j = rows.energy_of(flight, end, self._device_of(flight.client))
+            self._tell_work(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
             recorder.participations.append(
                 rows.participation_row(flight, end, played, Verdict(), energy_j)
             )

@@ -379,6 +379,13 @@ class Play:
         assert self._presence is not None
         return self._presence.leaves_at_s(client, self.env.now)
 
+    def tell_work(
+        self, client: int, ended_s: float, worked_s: float, energy_j: float | None
+    ) -> None:
+        """What a participation took of a node's device; who is there next may hang on it."""
+        if self._presence is not None:
+            self._presence.worked(client, ended_s, worked_s, energy_j)
+
     def device(self, client: int) -> Device:
         """A node's processor."""
         if client not in self._devices:

@@ -263,7 +263,12 @@ def _play(
         grid = SimGrid(flower_run, ask)
         context = Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), run_config)
         exchanges = Exchanges(
-            recorder, fleet.metrics, fleet.client_count, lambda c: play.device(c), progress
+            recorder,
+            fleet.metrics,
+            fleet.client_count,
+            lambda client: play.device(client),
+            progress,
+            lambda *done: play.tell_work(*done),
         )
         ctrl_c = stack.enter_context(CtrlC().heard())
         play = Play(

@@ -432,6 +432,7 @@ REGISTRIES: dict[str, Registry] = {
                 "oort": "simfed.fleet.selection:Oort",
             },
         ),
+        Registry("availability", {"battery": "simfed.fleet.battery:Battery"}),
         Registry(
             "method",
             {
@@ -459,8 +460,8 @@ REGISTRIES: dict[str, Registry] = {
 
 
 def registry(kind: str) -> Registry:
-    """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or
-    `device`."""
+    """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection`,
+    `availability` or `device`."""
     if kind not in REGISTRIES:
         raise InputError(
             f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
@@ -471,8 +472,8 @@ def registry(kind: str) -> Registry:
 def register(kind: str, name: str, part: Part, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
-    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection` or `device`; `part`
-    is what the built-in ones are (a device: the path of a calibration profile; see
+    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection`, `availability` or
+    `device`; `part` is what the built-in ones are (a device: the path of a calibration profile; see
     `docs/extending.md`), or the string `"module:attribute"` to import it on first use.
     """
     registry(kind).add(name, part, replace=replace)

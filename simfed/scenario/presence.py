@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    Tag,
+    create_model,
+    model_validator,
+)
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
 from simfed.scenario.distribution import DrawnStay
-from simfed.scenario.fields import FoundFile, Fraction, Number, PositiveDuration
+from simfed.scenario.fields import FoundFile, Fraction, Named, Number, PositiveDuration
+from simfed.scenario.options import OfKind
 from simfed.scenario.section import Refused, Section, refusing
 
-__all__ = ["AvailabilityOf", "Daily", "Failure", "MarkovSpec", "PresenceSpec", "time_of_day_s"]
+__all__ = [
+    "AvailabilityOf",
+    "Daily",
+    "Failure",
+    "MarkovSpec",
+    "OwnPresence",
+    "PresenceSpec",
+    "time_of_day_s",
+]
 
 _TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
 
@@ -119,20 +137,35 @@ class PresenceSpec(Section):
         return self
 
 
+class OwnPresence(OfKind):
+    """When clients are there, as a registered part says: a kind, and its options beside it."""
+
+    registry_kind: ClassVar[str] = "availability"
+
+    kind: Named("availability") = Field(description="see `simfed list availabilities`")  # type: ignore[valid-type]
+
+
 def _choose_tag(value: Any) -> str:
-    return "always[]" if isinstance(value, str) else "presence[]"
+    if isinstance(value, str):
+        return "always[]"
+    own = isinstance(value, OwnPresence) or (isinstance(value, Mapping) and "kind" in value)
+    return "kind[]" if own else "presence[]"
 
 
 def _check_word(value: Any) -> Any:
     if isinstance(value, str) and value != "always":
-        allowed = "always, {trace: FILE}, {markov: {on: 2 h, off: 8 h}} or {daily: {…}}"
+        allowed = (
+            "always, {trace: FILE}, {markov: {on: 2 h, off: 8 h}}, {daily: {…}} or {kind: NAME}"
+        )
         raise Refused(allowed, got=value)
     return value
 
 
 # The brackets keep a tag out of the key paths in error messages.
 AvailabilityOf = Annotated[
-    Annotated[Literal["always"], Tag("always[]")] | Annotated[PresenceSpec, Tag("presence[]")],
+    Annotated[Literal["always"], Tag("always[]")]
+    | Annotated[PresenceSpec, Tag("presence[]")]
+    | Annotated[SerializeAsAny[OwnPresence], Tag("kind[]")],
     Discriminator(_choose_tag),
     BeforeValidator(_check_word),
 ]

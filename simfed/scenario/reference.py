@@ -95,11 +95,15 @@ def reference_page() -> str:
         for key, node in mapping["properties"].items():
             for name, suffix in _mappings_in(node):
                 if name not in sections.values():
-                    sections[f"{path}.{key}{suffix}".lstrip(".")] = name
-                    waiting.append((f"{path}.{key}{suffix}".lstrip("."), parts[name]))
+                    place = f"{path}.{key}{suffix}".lstrip(".")
+                    if place in sections:  # a key may be one of several mappings
+                        place += "` with `kind"
+                    sections[place] = name
+                    waiting.append((place, parts[name]))
         for kind in mapping.get("allOf", ()):
             name = kind["then"]["$ref"].rpartition("/")[2]
-            sections[f"{path}` of `kind: {kind['if']['properties']['kind']['const']}"] = name
+            place = path.partition("`")[0]
+            sections[f"{place}` of `kind: {kind['if']['properties']['kind']['const']}"] = name
     anchors = {name: path for path, name in sections.items()}
     text = [_HEAD]
     for path, name in sections.items():
@@ -163,7 +167,7 @@ def _value(node: Mapping[str, Any], anchors: Mapping[str, str]) -> str:
 
 
 def _anchor(path: str) -> str:
-    return "".join(c for c in path.lower() if c.isalnum() or c in "-_")
+    return "".join(c for c in path.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
 def _default(key: str, node: Mapping[str, Any], mapping: Mapping[str, Any]) -> str:

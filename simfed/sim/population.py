@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -46,6 +46,19 @@ class WhoIsThere(Protocol):
     def failure(self, client: int, phase: str) -> float:
         """The probability that a phase of this client fails."""
         ...
+
+
+@runtime_checkable
+class KnowsWork(WhoIsThere, Protocol):
+    """Who is there, where that hangs on what devices have worked."""
+
+    def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
+        """What a participation took, see `simfed.fleet.availability.Working`."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
 _TRIES = 100
@@ -108,6 +121,13 @@ class Population:
         """What a participation told the server, see `Selecting.tell`."""
         self._selecting.tell(client, duration_s, loss)
 
+    def tell_work(
+        self, client: int, ended_s: float, worked_s: float, energy_j: float | None
+    ) -> None:
+        """What a participation took of a client's device; who is there next may hang on it."""
+        if isinstance(self._presence, KnowsWork):
+            self._presence.worked(client, ended_s, worked_s, energy_j)
+
     def leaves_at_s(self, client: int, at_s: float) -> float:
         """When this client goes away; inf: never."""
         return math.inf if self._presence is None else self._presence.leaves_at_s(client, at_s)
@@ -163,7 +183,9 @@ class Population:
 
     def state(self) -> dict[str, Any]:
         """What has changed since the run began, JSON-able: the states that are not empty."""
+        presence = self._presence.state() if isinstance(self._presence, KnowsWork) else {}
         return {
+            **({"presence": presence} if presence else {}),
             "told": self._selecting.state(),
             "policies": {str(c): s for c, p in self._policies.items() if (s := p.state())},
             "devices": {str(c): s for c, d in self._devices.items() if (s := d.state())},
@@ -172,6 +194,8 @@ class Population:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Inverse of `state`, on a new population of the same scenario."""
         self._selecting.restore(state["told"])
+        if isinstance(self._presence, KnowsWork):
+            self._presence.restore(state.get("presence", {}))
         for client, of_policy in state["policies"].items():
             self.policy(int(client)).restore(of_policy)
         for client, of_device in state["devices"].items():

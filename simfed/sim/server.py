@@ -590,6 +590,8 @@ class Simulation:
                 self._population.tell(flight.client, whole_s, verdict.local_loss)
                 end = rows.end_of(flight, played)
                 energy_j = rows.energy_of(flight, end, self._population.device(flight.client))
+                done = flight.ended_at_s, flight.elapsed_s, energy_j
+                self._population.tell_work(flight.client, *done)
                 into.participations.append(
                     rows.participation_row(flight, end, played, verdict, energy_j)
                 )

@@ -33,6 +33,7 @@ from simfed.compress import (
 )
 from simfed.compress.choice import NO_COMPRESSION, Choice, arms_for
 from simfed.compress.codec import Layout, as_codec
+from simfed.fleet.availability import Presence, PresenceKind, Working
 from simfed.fleet.selection import ClientSelection, Facts
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError
@@ -45,6 +46,7 @@ from simfed.policy.text import TextPolicy
 from simfed.scenario import Scenario
 
 __all__ = [
+    "check_availability",
     "check_compressor",
     "check_dataset",
     "check_device",
@@ -475,6 +477,72 @@ def _replaced(column: Any, by: Any, where: Any) -> Any:
     column = column.copy()
     column[where] = by[where]
     return column
+
+
+def check_availability(cls: Callable[..., PresenceKind], **options: Any) -> None:
+    """Check an availability class, made as `cls(**options)`.
+
+    - `presence(clients, streams)` answers for its clients by their places: `mask`, `there`,
+      `change_after` and `arrival_after` tell one truth, intervals half-open;
+    - answers hang on the instant alone, in whatever order they are asked for, on the clients' ids,
+      and on the streams: no global randomness;
+    - where it is told what was worked (`worked`), the same work comes to the same answers, and its
+      state is strict JSON, from which an equal presence goes on alike.
+    """
+    clients = np.array([2, 3, 5, 900_000])
+
+    def make(of: np.ndarray[Any, np.dtype[np.int64]] = clients) -> Presence:
+        return cls(**options).presence(of, Streams(1))
+
+    instants = [0.0, *Streams(2)("instants").uniform(0.0, 4 * 86_400.0, 24).tolist()]
+    with _no_global_randomness():
+        one, other = make(), make()
+        _check_answers(one, len(clients), instants)
+        for at_s in sorted(instants, reverse=True):
+            same = np.array_equal(other.mask(at_s), make().mask(at_s))
+            _require(same, f"the same answer in whatever order it is asked for; at {at_s!r} s")
+        if not isinstance(one, Working):
+            alone = make(clients[2:])
+            same = all(np.array_equal(one.mask(t)[2:], alone.mask(t)) for t in instants)
+            _require(same, "answers for a client that hang on no other client of its group")
+            return
+        assert isinstance(other, Working)
+        for nth, at_s in enumerate(sorted(instants)):
+            done = nth % len(clients), at_s, 600.0, 5_000.0 * (nth % 3)
+            one.worked(*done)
+            again = make()
+            assert isinstance(again, Working)
+            again.restore(_through_json(other.state()))
+            again.worked(*done)
+            other = again
+            later = [at_s + 3_600.0 * hours for hours in range(1, 30, 7)]
+            _check_answers(one, len(clients), later)
+            same = all(np.array_equal(one.mask(t), again.mask(t)) for t in later)
+            _require(same, f"to go on alike from its state, as JSON; at {at_s!r} s")
+
+
+def _check_answers(presence: Presence, count: int, instants: Sequence[float]) -> None:
+    """All answers at these instants are one truth."""
+    for at_s in instants:
+        mask, where = presence.mask(at_s), f"at {at_s!r} s"
+        shaped = isinstance(mask, np.ndarray) and mask.shape == (count,) and mask.dtype == np.bool_
+        _require(shaped, f"a mask with a bool for each of {count} clients; {where}")
+        arrivals = []
+        for place in range(count):
+            there = presence.there(place, at_s)
+            _require(there == mask[place], f"`there` as in the mask; place {place}, {where}")
+            change_s = presence.change_after(place, at_s)
+            _require(change_s > at_s, f"a change later than asked; place {place}, {where}")
+            if change_s < math.inf:
+                just_before_s = math.nextafter(change_s, -math.inf)
+                changes = presence.there(place, change_s) != there
+                changes &= presence.there(place, just_before_s) == there
+                _require(changes, f"a change at the instant that is named; place {place}, {where}")
+            if not there:
+                arrivals.append(change_s)
+        arrival_s = presence.arrival_after(at_s)
+        later = at_s < arrival_s <= min(arrivals, default=math.inf)
+        _require(later, f"the next arrival, after the instant and not after a known one; {where}")
 
 
 def check_model(

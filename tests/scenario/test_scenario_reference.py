@@ -43,7 +43,7 @@ def test_every_mapping_has_a_section_and_every_link_a_target():
     page = reference_page()
     titles = re.findall(r"^## `(.+)`$", page, re.MULTILINE)
     assert len(titles) == len(set(titles)) == len(scenario_schema()["$defs"])
-    anchors = {re.sub(r"[^a-z0-9_-]", "", title.lower()) for title in titles}
+    anchors = {re.sub(r"[^a-z0-9_-]", "", title.lower().replace(" ", "-")) for title in titles}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
 
 

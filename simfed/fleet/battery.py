@@ -1,0 +1,142 @@
+"""Batteries: a device that has worked much is away until it has charged.
+
+A part of the kind `availability` that knows what its clients have worked. Between two
+participations a battery only gains: at `charge_w` in the hours from `charges_from` to `charges_to`,
+local time, up to its `capacity_j`. The work of a participation is taken out when the participation
+ends: its joules, where the device's profile knows its power, else `work_w` for its seconds. A
+client is away from the end of a participation that leaves less than `low` of the capacity until
+`back` of it is charged again; it does not leave in the midst of its work.
+
+Ignored: what a device uses beside its work, ageing, charging curves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from simfed.fleet.availability import Floats, Ints, Mask, Presence
+from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
+from simfed.ground.seeding import Streams
+from simfed.scenario.presence import time_of_day_s
+
+__all__ = ["Battery"]
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Battery:
+    """There while its battery lasts; charges in given hours of the day."""
+
+    capacity_j: Annotated[float, "joules of a full battery; all are full at 0 s"]
+    charge_w: Annotated[float, "watts while it charges"]
+    charges_from: Annotated[str, 'local time of day, such as "22:00"'] = "22:00"
+    charges_to: Annotated[str, "local time of day, which may be on the next day"] = "06:00"
+    zone: Annotated[float, "hours ahead of UTC; 0 s is midnight at UTC"] = 0.0
+    low: Annotated[float, "below this share of the capacity a client is away"] = 0.2
+    back: Annotated[float, "from this share on it is there again"] = 0.5
+    work_w: Annotated[float | None, "of work on devices whose profile knows no power"] = None
+
+    def __post_init__(self) -> None:
+        for name in ("capacity_j", "charge_w", "work_w"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError("a number above 0", where=name, got=value)
+        if not 0 <= self.low <= self.back <= 1:
+            raise InputError(
+                "shares with 0 ≤ low ≤ back ≤ 1", where="low", got=[self.low, self.back]
+            )
+        for name in ("charges_from", "charges_to"):
+            try:
+                time_of_day_s(getattr(self, name))
+            except InputError as error:
+                raise error.within(name) from None
+        if self.hours_s[1] == 0:
+            raise InputError(
+                "another time than charges_from", where="charges_to", got=self.charges_to
+            )
+
+    @property
+    def hours_s(self) -> tuple[float, float]:
+        """When charging begins (seconds after midnight UTC, 0 to 86,400) and how long it lasts."""
+        begin_s, end_s = time_of_day_s(self.charges_from), time_of_day_s(self.charges_to)
+        return (begin_s - self.zone * 3600) % _DAY_S, (end_s - begin_s) % _DAY_S
+
+    def presence(self, clients: Ints, streams: Streams) -> Presence:
+        """The batteries of one group's clients."""
+        return _Batteries(self, len(clients))
+
+
+class _Batteries:
+    """The batteries of a group; a `WorkingPresence`."""
+
+    def __init__(self, battery: Battery, count: int) -> None:
+        self._battery = battery
+        self._level_j: Floats = np.full(count, battery.capacity_j)
+        """After the last participation; what was charged since is worked out."""
+        self._since_s: Floats = np.zeros(count)
+        self._back_s: Floats = np.zeros(count)
+        """From when on each is there."""
+
+    def _charging_s(self, until_s: float) -> float:
+        """Seconds of charging hours from the midnight of the day before 0 s until an instant."""
+        first_s, length_s = self._battery.hours_s
+        days, rest_s = divmod(until_s - first_s + _DAY_S, _DAY_S)
+        return days * length_s + min(rest_s, length_s)
+
+    def _charged_at_s(self, charging_s: float) -> float:
+        """The first instant at which so many seconds of charging hours are over."""
+        first_s, length_s = self._battery.hours_s
+        days = math.ceil(charging_s / length_s) - 1
+        return days * _DAY_S + charging_s - days * length_s + first_s - _DAY_S
+
+    def worked(self, place: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
+        """Take a participation's work out of a battery. Raises: `InputError` for work of which
+        nobody knows the joules."""
+        battery = self._battery
+        if energy_j is None and battery.work_w is None:
+            raise InputError(
+                "work_w, or a profile of the device with power",
+                where="availability.work_w",
+                problem="nobody knows how much energy the devices' work takes",
+            )
+        used_j = worked_s * battery.work_w if energy_j is None else energy_j  # type: ignore[operator]
+        gained_s = self._charging_s(ended_s) - self._charging_s(float(self._since_s[place]))
+        full_j = float(self._level_j[place]) + battery.charge_w * gained_s
+        level_j = max(min(full_j, battery.capacity_j) - used_j, 0.0)
+        self._level_j[place], self._since_s[place] = level_j, ended_s
+        if level_j < battery.low * battery.capacity_j:
+            missing_s = (battery.back * battery.capacity_j - level_j) / battery.charge_w
+            back_s = self._charged_at_s(self._charging_s(ended_s) + missing_s)
+            self._back_s[place] = max(back_s, np.nextafter(ended_s, math.inf))
+
+    def mask(self, at_s: float) -> Mask:
+        return np.asarray(self._back_s <= at_s, dtype=bool)
+
+    def there(self, place: int, at_s: float) -> bool:
+        return bool(self._back_s[place] <= at_s)
+
+    def change_after(self, place: int, at_s: float) -> float:
+        back_s = float(self._back_s[place])
+        return back_s if at_s < back_s else math.inf
+
+    def arrival_after(self, at_s: float) -> float:
+        return float(np.min(self._back_s, initial=math.inf, where=self._back_s > at_s))
+
+    def state(self) -> dict[str, Plain]:
+        """Level, instant and return of each client whose battery was not full after its work."""
+        worked = np.flatnonzero(self._level_j < self._battery.capacity_j).tolist()
+        columns = (self._level_j, self._since_s, self._back_s)
+        return {str(place): [float(column[place]) for column in columns] for place in worked}
+
+    def restore(self, state: Mapping[str, Plain]) -> None:
+        """Inverse of `state`."""
+        for place, (level_j, since_s, back_s) in state.items():
+            at = int(place)
+            self._level_j[at], self._since_s[at], self._back_s[at] = level_j, since_s, back_s

@@ -1,0 +1,134 @@
+"""Batteries by hand: what work takes, when they charge, who is away for how long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simfed
+from simfed.fleet.battery import Battery
+from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.seeding import Streams
+from simfed.scenario.load import validated
+from simfed.verify.run import verify
+
+H = 3600.0
+SMALL = {"capacity_j": 10_000.0, "charge_w": 1.0, "low": 0.2, "back": 0.5}
+
+
+def batteries(count=2, **options):
+    return Battery(**{**SMALL, **options}).presence(np.arange(count), Streams(0))
+
+
+def test_who_has_worked_much_is_away_until_half_is_charged_in_the_night():
+    phones = batteries()
+    phones.worked(0, 8 * H, 60.0, 9_000.0)  # at 8:00 it has 1,000 J; 4,000 J take 4,000 s
+    assert phones.mask(8 * H).tolist() == [False, True]
+    assert phones.change_after(0, 8 * H) == 22 * H + 4_000.0
+    assert phones.arrival_after(8 * H) == 22 * H + 4_000.0
+    assert phones.there(0, 22 * H + 4_000.0)
+
+
+def test_little_work_sends_nobody_away():
+    phones = batteries()
+    for hour in (8, 9, 10):
+        phones.worked(0, hour * H, 60.0, 2_000.0)
+    assert phones.mask(11 * H).all()
+    phones.worked(0, 11 * H, 60.0, 3_000.0)  # 1,000 J are below a fifth
+    assert not phones.there(0, 11 * H)
+
+
+def test_what_charges_in_several_nights_comes_back_in_the_last_one():
+    slow = batteries(charge_w=0.1, charges_from="22:00", charges_to="23:00")
+    slow.worked(0, 8 * H, 60.0, 9_900.0)  # 100 J; an hour gives 360 J, 4,900 J take 13.6 hours
+    back_s = slow.change_after(0, 8 * H)
+    assert back_s == pytest.approx(13 * 24 * H + 22 * H + 4_900 / 0.1 - 13 * H)
+
+
+def test_a_night_goes_on_where_work_ends_in_it():
+    phones = batteries()
+    phones.worked(0, 23 * H, 60.0, 9_000.0)
+    assert phones.change_after(0, 23 * H) == 23 * H + 4_000.0
+
+
+def test_no_battery_holds_more_than_it_holds():
+    phones = batteries()
+    phones.worked(0, 8 * H, 60.0, 100.0)
+    phones.worked(0, 32 * H, 60.0, 8_100.0)  # full again at 8:00 on the next day
+    assert not phones.there(0, 32 * H)
+    assert phones.change_after(0, 32 * H) == pytest.approx(46 * H + 3_100.0)
+
+
+def test_local_time_is_that_of_the_zone():
+    tokyo = batteries(zone=9.0)
+    tokyo.worked(0, 0.0, 60.0, 9_000.0)  # 9:00 there; 22:00 there is 13:00 at UTC
+    assert tokyo.change_after(0, 0.0) == 13 * H + 4_000.0
+
+
+def test_seconds_count_where_the_profile_knows_no_power():
+    phones = batteries(work_w=5.0)
+    phones.worked(0, 8 * H, 1_800.0, None)
+    assert not phones.there(0, 8 * H)
+    with pytest.raises(InputError) as caught:
+        batteries().worked(0, 8 * H, 1_800.0, None)
+    assert caught.value.where == "availability.work_w"
+
+
+SCENARIO = {
+    "name": "phones",
+    "rounds": 6,
+    "dataset": {"name": "mnist-mini", "public": 16},
+    "prototypes": {"small": {"model": "lenet5-half"}},
+    "clients": [
+        {
+            "count": 3,
+            "prototype": "small",
+            "device": {"training": "3000 s", "compression": "1 s"},
+            "link": {},
+            "availability": {"kind": "battery", **SMALL, "work_w": 2.0, "zone": 8.0},
+        }
+    ],
+    "participation": {"clients_per_round": 2},
+    "policy": {"kind": "uniform", "strategy": "top-k"},
+    "training": {"local_steps": 1},
+    "checkpoint": {"every": 2},
+}
+
+
+def test_a_run_waits_for_the_night_and_goes_on_alike_from_a_checkpoint(tmp_path):
+    """Each task takes 3,001 s and 6,002 J: who worked twice in a day is away until the night."""
+    scenario = validated(SCENARIO, source="phones.yaml", folder=Path())
+    whole = simfed.run(scenario, tmp_path / "whole", time_only=True, progress=False)
+    assert verify(tmp_path / "whole") == []
+    starts = whole.participations
+    assert (starts.groupby("client").size() > 1).all()
+    assert (starts["started_at_s"] > 14 * H).any()  # 22:00 there
+    before = starts[starts["started_at_s"] < 14 * H]
+    assert before.groupby("client").size().max() == 2
+
+    def stop(round, simulated_s, accuracy):
+        if round == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(simfed.Interrupted):
+        simfed.run(scenario, tmp_path / "cut", time_only=True, progress=stop)
+    resumed = simfed.run(scenario, tmp_path / "cut", time_only=True, resume=True, progress=False)
+    assert resumed.fingerprint == whole.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"capacity_j": 0}, "capacity_j"),
+        ({"low": 0.6}, "low"),
+        ({"charges_from": "25:00"}, "charges_from"),
+        ({"charges_to": "22:00"}, "charges_to"),
+    ],
+)
+def test_what_is_no_battery_is_refused(options, where):
+    clients = [{**SCENARIO["clients"][0]}]
+    clients[0]["availability"] = {"kind": "battery", **SMALL, **options}
+    with pytest.raises((InputError, InputErrors), match=where):
+        validated({**SCENARIO, "clients": clients}, source="phones.yaml", folder=Path())

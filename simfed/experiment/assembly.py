@@ -329,38 +329,23 @@ class Parts:
         sizes = dataset_facts(data)
         method = self.scenario.method
         if sizes.task != "classification" and method.made.needs_classes:
-            raise InputError(
-                f"a method without classes for a {sizes.task} task, such as fedavg",
-                where="method.kind",
-                got=method.kind,
-                problem=f"{method.kind} compares classes",
-            )
+            allowed = f"a method without classes for a {sizes.task} task, such as fedavg"
+            problem = f"{method.kind} compares classes"
+            raise InputError(allowed, where="method.kind", got=method.kind, problem=problem)
         samples, kind = sizes.train_samples, data.partition.kind
         if kind == "natural" and clients > sizes.owners:
             if not sizes.owners:
-                raise InputError(
-                    "a data set that names owners",
-                    where="dataset.partition.kind",
-                    got=kind,
-                    hint="owner: COLUMN, arrays owner_train, a folder per owner",
-                )
-            raise InputError(
-                f"at most {sizes.owners}, as many as there are owners",
-                where="clients",
-                got=clients,
-            )
+                allowed = "a data set that names owners"
+                hint = "owner: COLUMN, arrays owner_train, a folder per owner"
+                raise InputError(allowed, where="dataset.partition.kind", got=kind, hint=hint)
+            allowed = f"at most {sizes.owners}, as many as there are owners"
+            raise InputError(allowed, where="clients", got=clients)
         if kind in ("dirichlet", "shards") and sizes.task != "classification":
-            raise InputError(
-                f"natural, quantity, feature or iid, as a {sizes.task} has no classes",
-                where="dataset.partition.kind",
-                got=kind,
-            )
+            allowed = f"natural, quantity, feature or iid, as a {sizes.task} has no classes"
+            raise InputError(allowed, where="dataset.partition.kind", got=kind)
         if kind == "feature" and len(sizes.input_shape) != 3:
-            raise InputError(
-                "feature with images alone",
-                where="dataset.partition.kind",
-                got=f"samples of shape {sizes.input_shape}",
-            )
+            got = f"samples of shape {sizes.input_shape}"
+            raise InputError("feature with images alone", where="dataset.partition.kind", got=got)
         public = self.scenario.public_dealt
         most = samples - min(public, 1)
         if clients > most:
@@ -481,10 +466,8 @@ class Parts:
             for name, field in self.tasks.task(2, self.fleet.first(i), 1).plan.down.items()
         }
         if not any(field.kind == "weights" for field in down.values()):
-            raise InputError(
-                f"null with method {self.scenario.method.kind}, which sends no models down",
-                got=f"{listed(down) or 'nothing'} travels down",
-            )
+            allowed = f"null with method {self.scenario.method.kind}, which sends no models down"
+            raise InputError(allowed, got=f"{listed(down) or 'nothing'} travels down")
 
     def _slow_links(self) -> list[str]:
         """A sentence for each link so slow that another unit may be meant."""
@@ -533,12 +516,10 @@ class Parts:
         if policy.arms_from is not None:
             return  # both were recorded
         if policy.learns:
-            raise InputError(
-                "a policy that needs no rewards in a time-only run",
-                where="policy.kind" if group.policy is None else f"clients[{index}].policy.kind",
-                got=policy.kind,
-                hint="policy.arms_from: RUN replays the arms of a full run",
-            )
+            allowed = "a policy that needs no rewards in a time-only run"
+            where = "policy.kind" if group.policy is None else f"clients[{index}].policy.kind"
+            hint = "policy.arms_from: RUN replays the arms of a full run"
+            raise InputError(allowed, where=where, got=policy.kind, hint=hint)
         from simfed.sim import TimeOnlyWorkload
 
         task, workload = self._task_of_group(index), TimeOnlyWorkload(self.tasks)

@@ -376,9 +376,6 @@ def pull_for(task: Task, policy: Policy, forced: Choice | None, streams: Streams
         return Pull(forced, "forced")
     pull = policy.pull(streams("policy", task.client, task.key) if policy.draws else _UNUSED)
     if isinstance(pull.arm, str):
-        raise InputError(
-            "one of the policy's arms in a pull, or Choice.of its label",
-            where=f"policy {type(policy).__name__}",
-            got=pull.arm,
-        )
+        allowed = "one of the policy's arms in a pull, or Choice.of its label"
+        raise InputError(allowed, where=f"policy {type(policy).__name__}", got=pull.arm)
     return pull

@@ -59,11 +59,8 @@ def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.Data
         raise _make_error(path, error) from None
     except ValueError as error:  # pandas' own errors, and bytes that are no text
         reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            "a table in CSV with a header line",
-            where=str(path),
-            problem=f"cannot be read: {reason}",
-        ) from None
+        allowed = "a table in CSV with a header line"
+        raise InputError(allowed, where=str(path), problem=f"cannot be read: {reason}") from None
 
 
 def _read_parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:

@@ -102,10 +102,8 @@ class FleetGroup(ClientGroup):
     def _refuse_learning(self) -> FleetGroup:
         for key in ("k", "policy"):
             if getattr(self, key) is not None:
-                raise Refused(
-                    where=key,
-                    problem=f"no {key} in a fleet for an app, which decides what it sends",
-                )
+                problem = f"no {key} in a fleet for an app, which decides what it sends"
+                raise Refused(where=key, problem=problem)
         return self
 
 

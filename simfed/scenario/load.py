@@ -132,20 +132,14 @@ def import_plugins(
         file = folder / name
         for path in (file, *check_opened(plugin, folder, where)):
             if not allow_outside and not _is_within(path, folder.resolve()):
-                raise InputError(
-                    "a file in the file's own folder or below",
-                    where=where,
-                    got=name,
-                    problem=f"{os.path.relpath(path, folder)!r} lies outside",
-                    hint="--allow-outside lets it be used",
-                )
+                allowed = "a file in the file's own folder or below"
+                problem = f"{os.path.relpath(path, folder)!r} lies outside"
+                hint = "--allow-outside lets it be used"
+                raise InputError(allowed, where=where, got=name, problem=problem, hint=hint)
         if not allow and not is_consented(file):
-            raise InputError(
-                where=where,
-                got=name,
-                problem=f"{name} is code, and nobody has asked to run it",
-                hint=f"--allow-plugins, or --import {file}; in Python allow_plugins=True",
-            )
+            problem = f"{name} is code, and nobody has asked to run it"
+            hint = f"--allow-plugins, or --import {file}; in Python allow_plugins=True"
+            raise InputError(where=where, got=name, problem=problem, hint=hint)
         import_file(file, where=f"{where}: {name}", place=place if isinstance(place, str) else None)
 
 
@@ -195,13 +189,10 @@ def read_yaml(
         raise InputError("the name of another file", where=f"{path}: extends", got=base)
     seen = (*_seen, path.resolve())
     if not allow_outside and not _is_within(path.parent / base, seen[0].parent):
-        raise InputError(
-            "a file in the scenario's folder or below",
-            where=f"{path}: extends",
-            got=base,
-            problem=f"{base!r} lies outside",
-            hint="--allow-outside lets it be read",
-        )
+        allowed = "a file in the scenario's folder or below"
+        problem = f"{base!r} lies outside"
+        hint = "--allow-outside lets it be read"
+        raise InputError(allowed, where=f"{path}: extends", got=base, problem=problem, hint=hint)
     below = read_yaml(path.parent / base, allow_outside=allow_outside, _seen=seen)
     return _merge(below, data)
 
@@ -333,23 +324,18 @@ def _check_path(model: type[BaseModel], steps: list[str | int], path: str) -> No
     for step in steps:
         inner = _model_of(here)
         if inner is None and isinstance(step, str) and step != "*" and _is_list(here):
-            raise InputError(
-                "an index such as [0] or [*] here",
-                where=f"override {path}",
-                got=step,
-                hint=_longer_path(model, steps),
-            )
+            allowed = "an index such as [0] or [*] here"
+            hint = _longer_path(model, steps)
+            raise InputError(allowed, where=f"override {path}", got=step, hint=hint)
         if inner is not None:
             if issubclass(inner, OfKind) and isinstance(step, str):
                 return  # its keys hang on its kind, which may be set as well
             if isinstance(step, str) and step != "*" and step not in inner.model_fields:
-                raise InputError(
-                    listed(inner.model_fields),
-                    where=f"override {path}",
-                    got=step,
-                    problem=f"there is no key {step!r} here",
-                    hint=_longer_path(model, steps) or did_you_mean(step, inner.model_fields),
-                )
+                allowed = listed(inner.model_fields)
+                where = f"override {path}"
+                problem = f"there is no key {step!r} here"
+                hint = _longer_path(model, steps) or did_you_mean(step, inner.model_fields)
+                raise InputError(allowed, where=where, got=step, problem=problem, hint=hint)
             if not isinstance(step, str):
                 raise InputError("a key, not an index, here", where=f"override {path}", got=step)
             here = inner.model_fields[step].annotation if step in inner.model_fields else None

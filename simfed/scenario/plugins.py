@@ -161,9 +161,8 @@ def check_opened(entry: Mapping[str, Plain], folder: Path, where: str) -> Iterat
             raise missing.changed(hint=missing.hint or hint).within(where)
         digest = value.get("sha256") if isinstance(value, Mapping) else None
         if digest is not None and sha256_of(path) != digest:
-            raise InputError(
-                f"that of SHA-256 {str(digest)[:12]}…, which the run began with",
-                where=f"{where}: {os.fspath(path)}",
-                problem=f"another content, of SHA-256 {sha256_of(path)[:12]}…",
-                hint="put the old content back, or begin a new run",
-            )
+            allowed = f"that of SHA-256 {str(digest)[:12]}…, which the run began with"
+            where = f"{where}: {os.fspath(path)}"
+            problem = f"another content, of SHA-256 {sha256_of(path)[:12]}…"
+            hint = "put the old content back, or begin a new run"
+            raise InputError(allowed, where=where, problem=problem, hint=hint)

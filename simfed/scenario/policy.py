@@ -117,11 +117,8 @@ class PolicySpec(OfKind):
             kind(arms, reward_range=self.reward.bounds, **self.options)
         except InputError as error:
             if error.where == "reward_range":
-                raise InputError(
-                    "[low, high]",
-                    where="reward.clip",
-                    problem=f"{self.kind} needs rewards between two bounds",
-                ) from None
+                problem = f"{self.kind} needs rewards between two bounds"
+                raise InputError("[low, high]", where="reward.clip", problem=problem) from None
             if error.where is not None and error.where in self.options:
                 raise
         except (TypeError, ValueError):

@@ -256,10 +256,8 @@ class DaskExecutor:
         try:
             distributed: Any = importlib.import_module("distributed")
         except ModuleNotFoundError:
-            raise InputError(
-                problem="the package distributed, for --executor dask, is missing",
-                hint="pip install 'simfed[dask]'",
-            ) from None
+            problem = "the package distributed, for --executor dask, is missing"
+            raise InputError(problem=problem, hint="pip install 'simfed[dask]'") from None
         self._timeout: type[Exception] = distributed.TimeoutError
         self._address = address
         self._futures: dict[Any, Job] = {}
@@ -272,12 +270,10 @@ class DaskExecutor:
                 self._client = distributed.Client(address, timeout=timeout_s, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             first = str(error).partition("\n")[0]
-            raise InputError(
-                f"the address of a Dask scheduler that answers within {timeout_s:g} s",
-                where="--executor",
-                got=f"dask={address}",
-                hint=first or type(error).__name__,
-            ) from None
+            allowed = f"the address of a Dask scheduler that answers within {timeout_s:g} s"
+            got = f"dask={address}"
+            hint = first or type(error).__name__
+            raise InputError(allowed, where="--executor", got=got, hint=hint) from None
 
     def slots(self) -> int:
         threads: dict[str, int] = self._answer(lambda: self._client.nthreads())

@@ -104,12 +104,9 @@ class AppRuns:
     def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> FleetFile:
         fleet = fleet_of(data, source=source, folder=folder)
         if fleet.app is None:
-            raise InputError(
-                "one",
-                where=f"{source}: app",
-                problem="the fleet of a study has no app",
-                hint="in the study: set: {app: FOLDER}",
-            )
+            problem = "the fleet of a study has no app"
+            hint = "in the study: set: {app: FOLDER}"
+            raise InputError("one", where=f"{source}: app", problem=problem, hint=hint)
         if not Path(fleet.app.folder, "pyproject.toml").is_file():
             allowed = "the folder of a Flower app, with its pyproject.toml"
             raise InputError(allowed, where=f"{source}: app.folder", got=fleet.app.folder)

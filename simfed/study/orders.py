@@ -77,10 +77,8 @@ def compare_orders(
     """
     names = [name for name in real if name in simulated]
     if len(names) < _LEAST:
-        raise InputError(
-            f"{_LEAST} configurations or more with the same names on both sides",
-            got=listed(names) if names else "none",
-        )
+        allowed = f"{_LEAST} configurations or more with the same names on both sides"
+        raise InputError(allowed, got=listed(names) if names else "none")
     sides = [[np.asarray(side[name], dtype=float) for name in names] for side in (simulated, real)]
     means = [np.array([values.mean() for values in side]) for side in sides]
     rng = Streams(0)("orders")

@@ -199,12 +199,9 @@ def plan_study(
     scenarios = _make_scenarios(study, kind, axes, points, base, source, of_runs)
     apps = dict.fromkeys(app for scenario in scenarios for app in kind.code(scenario))
     if apps and not allow_plugins:
-        raise InputError(
-            "consent to run an app, which is code",
-            where=source,
-            got=next(iter(apps)),
-            hint="--allow-plugins; in Python allow_plugins=True",
-        )
+        allowed = "consent to run an app, which is code"
+        hint = "--allow-plugins; in Python allow_plugins=True"
+        raise InputError(allowed, where=source, got=next(iter(apps)), hint=hint)
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
     settings = [
         StudySetting(
@@ -463,12 +460,10 @@ def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
         )
     labels = [point.label for point in axis.points]
     if compare.baseline is not None and compare.baseline not in labels:
-        raise InputError(
-            f"a value of {axis.name}: {listed(labels)}",
-            where=f"{source}: compare.baseline",
-            got=compare.baseline,
-            hint=did_you_mean(compare.baseline, labels),
-        )
+        allowed = f"a value of {axis.name}: {listed(labels)}"
+        where = f"{source}: compare.baseline"
+        hint = did_you_mean(compare.baseline, labels)
+        raise InputError(allowed, where=where, got=compare.baseline, hint=hint)
 
 
 # --- scenarios ---------------------------------------------------------------------------------

@@ -169,11 +169,8 @@ def _check(scenario: Scenario, every: int) -> None:
         raise InputError("a whole number of at least 1", where="every", got=every)
     mode = scenario.aggregation.mode
     if mode != "synchronous":
-        raise InputError(
-            "synchronous, where a round's uploads are paid in that round",
-            where="aggregation.mode",
-            got=mode,
-        )
+        allowed = "synchronous, where a round's uploads are paid in that round"
+        raise InputError(allowed, where="aggregation.mode", got=mode)
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     if not any(policy.learns for policy in policies):
         raise InputError(

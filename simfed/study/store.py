@@ -134,11 +134,9 @@ class StudyFolder:
             if not self.path.is_dir():
                 raise InputError("a folder", where=str(self.path), problem="this is a file")
             if any(self.path.iterdir()) and not self.runs.is_dir():
-                raise InputError(
-                    "a new or empty folder, or a study's",
-                    where=str(self.path),
-                    problem="a folder with other files in it",
-                )
+                allowed = "a new or empty folder, or a study's"
+                problem = "a folder with other files in it"
+                raise InputError(allowed, where=str(self.path), problem=problem)
         with writing(self.path):
             for folder in (self.runs, self.partial, self.failed):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -162,11 +160,8 @@ class StudyFolder:
                 "a whole JSON file", where=str(path), problem=f"cannot be read: {error}"
             ) from None
         if not isinstance(plan, dict) or plan.get("format") not in (1, FORMAT):
-            raise InputError(
-                f"a study's plan of format {FORMAT}",
-                where=str(path),
-                problem="of another version, or no study's plan",
-            )
+            problem = "of another version, or no study's plan"
+            raise InputError(f"a study's plan of format {FORMAT}", where=str(path), problem=problem)
         try:
             if plan["format"] == FORMAT:
                 plan["runs"] = _make_entries(plan["settings"], plan["seeds"])

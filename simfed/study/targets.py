@@ -152,11 +152,9 @@ def _energy(run: Run) -> pd.DataFrame:
     """
     rounds = run.table("participations").select(["round", "energy_j"])
     if rounds.column("energy_j").null_count or not rounds.num_rows:
-        raise InputError(
-            "runs that know the energy of every participation",
-            got="devices without power",
-            hint="give the devices' profiles their power",
-        )
+        allowed = "runs that know the energy of every participation"
+        hint = "give the devices' profiles their power"
+        raise InputError(allowed, got="devices without power", hint=hint)
     sums = rounds.group_by("round").aggregate([("energy_j", "sum")]).to_pandas()
     sums = sums.sort_values("round", ignore_index=True)
     energy: pd.DataFrame = sums.assign(energy_j=sums["energy_j_sum"].cumsum())

@@ -97,7 +97,7 @@ SOURCES = {
         "Nothing is fitted: a theorem. Intervals are 95 %, from batch means of 19,000 merges.",
         "Of 24 intervals one or two may miss by chance.",
     ),
-}  # fmt: skip
+}
 
 _HEAD = """\
 # Validation against other people's numbers

@@ -156,10 +156,20 @@ class Twin:
         text.write(
             "# `client` as logged; *_error: standard errors; links carry the model's bytes\n"
         )
-        writer.writerow((
-            "client", "speed", "work_s", "work_error", "up_bytes_per_s", "up_error",
-            "down_bytes_per_s", "down_error", "latency_s", "rounds",
-        ))  # fmt: skip
+        writer.writerow(
+            (
+                "client",
+                "speed",
+                "work_s",
+                "work_error",
+                "up_bytes_per_s",
+                "up_error",
+                "down_bytes_per_s",
+                "down_error",
+                "latency_s",
+                "rounds",
+            )
+        )
         size = _model_bytes(model)
         for client in self.clients:
             speed = self.work_s / client.work.value if client.work.value else 1.0
@@ -197,17 +207,21 @@ class Twin:
             "method": "fedavg",
             "dataset": {"name": _DATASET},
             "prototypes": {"twin": {"model": model}},
-            "clients": [{
-                "count": len(self.clients), "prototype": "twin",
-                "devices": {"table": table.name, "rows": "in-order"},
-                "device": device, "link": link,
-            }],
+            "clients": [
+                {
+                    "count": len(self.clients),
+                    "prototype": "twin",
+                    "devices": {"table": table.name, "rows": "in-order"},
+                    "device": device,
+                    "link": link,
+                }
+            ],
             "training": {"local_steps": 1},
             "compression": {"strategies": ["dense"]},
             "policy": {"kind": "uniform", "strategy": "dense"},
             "server": {"device": server},
             "charge": {"buffers": False},
-        }  # fmt: skip
+        }
         asked = round(self.participants)
         if asked < len(self.clients):
             plain["participation"] = {"clients_per_round": asked}
@@ -221,10 +235,12 @@ class Twin:
             "kind": "table",
             "name": "twin",
             "description": "seconds and watts fitted to a log by `simfed twin`",
-            **{name: {model: {32: by_model[model]}} if name == "training" else by_model[model]
-               for name, by_model in seconds.items()},
+            **{
+                name: {model: {32: by_model[model]}} if name == "training" else by_model[model]
+                for name, by_model in seconds.items()
+            },
             "power": {phase: f"{watts:.6g} W" for phase, watts in self._all_power_w().items()},
-        }  # fmt: skip
+        }
 
     def _work_s(self) -> dict[str, float]:
         """Seconds of the client whose speed is 1; what is not training is handling, which is
@@ -371,16 +387,18 @@ def _fit_clients(flights: Sequence[_Participation]) -> tuple[TwinClient, ...]:
     for name, rows in sorted(by_client.items(), key=lambda item: _natural(item[0])):
         up_s, up_bytes = _transfers(rows, "upload")
         down_s, down_bytes = _transfers(rows, "download")
-        clients.append(TwinClient(
-            name=name or "all",
-            work=_estimate(np.array([row.work_s for row in rows])),
-            upload=_estimate(up_s) if len(up_s) else None,
-            download=_estimate(down_s) if len(down_s) else None,
-            upload_bytes=float(up_bytes.mean()) if len(up_bytes) else None,
-            download_bytes=float(down_bytes.mean()) if len(down_bytes) else None,
-            latency_s=_latency_s(up_s, up_bytes),
-            rounds=len(rows),
-        ))  # fmt: skip
+        clients.append(
+            TwinClient(
+                name=name or "all",
+                work=_estimate(np.array([row.work_s for row in rows])),
+                upload=_estimate(up_s) if len(up_s) else None,
+                download=_estimate(down_s) if len(down_s) else None,
+                upload_bytes=float(up_bytes.mean()) if len(up_bytes) else None,
+                download_bytes=float(down_bytes.mean()) if len(down_bytes) else None,
+                latency_s=_latency_s(up_s, up_bytes),
+                rounds=len(rows),
+            )
+        )
     return tuple(clients)
 
 
@@ -402,9 +420,13 @@ def _latency_s(seconds: Array, sizes: Array) -> float:
 def _fit_power(rows: Iterable[LogRow]) -> dict[str, float]:
     """Watts per phase, in the words of a profile's `power`."""
     words = {
-        "training": "training", "compression": "compression", "upload": "uplink",
-        "download": "downlink", "waiting": "idle", "participation": "training",
-    }  # fmt: skip
+        "training": "training",
+        "compression": "compression",
+        "upload": "uplink",
+        "download": "downlink",
+        "waiting": "idle",
+        "participation": "training",
+    }
     joules: dict[str, float] = {}
     seconds: dict[str, float] = {}
     for row in rows:

@@ -141,11 +141,17 @@ def write_profile(seconds: Seconds, watts: Watts, path: Path) -> Path:
     """A board's seconds and watts; transfers take no time here."""
     others = ("idle", "compression", "downlink", "uplink")
     power = {"training": watts.training_w, **dict.fromkeys(others, watts.idle_w)}
-    path.write_text(yaml.safe_dump({
-        "kind": "table", "name": "xavier",
-        "training": {"logistic-regression": {32: f"{seconds.epoch_s!r} s"}},
-        "power": {phase: f"{float(w)!r} W" for phase, w in power.items()},
-    }), encoding="utf-8")  # fmt: skip
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "kind": "table",
+                "name": "xavier",
+                "training": {"logistic-regression": {32: f"{seconds.epoch_s!r} s"}},
+                "power": {phase: f"{float(w)!r} W" for phase, w in power.items()},
+            }
+        ),
+        encoding="utf-8",
+    )
     return path
 
 

@@ -38,11 +38,23 @@ class Task(NamedTuple):
 _CNN = (5602.04, 5606.12, 5610.2, 5614.28, 5620.4)
 _SVM = (1640.2, 1680.6, 1721.0, 1761.4, 1822.0)
 TASKS = (
-    Task("CNN", 100, 50, 5, 40, 70_000, 5600, (
-        (3402.55, 5557.25, *_CNN[2:]), (5410.97, *_CNN[1:]), _CNN, _CNN,
-    )),
+    Task(
+        "CNN",
+        100,
+        50,
+        5,
+        40,
+        70_000,
+        5600,
+        (
+            (3402.55, 5557.25, *_CNN[2:]),
+            (5410.97, *_CNN[1:]),
+            _CNN,
+            _CNN,
+        ),
+    ),
     Task("SVM", 500, 100, 5, 100, 186_480, 1620, (_SVM,) * 4),
-)  # fmt: skip
+)
 
 
 def read_speeds(data: Path | None, clients: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -54,13 +54,20 @@ def compare_rows(data: Path | None = None) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         profile = Path(folder) / "exponential.yaml"
-        profile.write_text(yaml.safe_dump({
-            "kind": "table", "name": "exponential",
-            "training": {"logistic-regression": {32: "1 s"}},
-            "noise": {
-                "training": {"quantiles": exponential_factors()}, "compression": {"log_sd": 0.0},
-            },
-        }), encoding="utf-8")  # fmt: skip
+        profile.write_text(
+            yaml.safe_dump(
+                {
+                    "kind": "table",
+                    "name": "exponential",
+                    "training": {"logistic-regression": {32: "1 s"}},
+                    "noise": {
+                        "training": {"quantiles": exponential_factors()},
+                        "compression": {"log_sd": 0.0},
+                    },
+                }
+            ),
+            encoding="utf-8",
+        )
         for concurrency in CONCURRENCIES:
             rows += _rows(concurrency, profile)
     return rows

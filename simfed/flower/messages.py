@@ -28,15 +28,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from simfed.flower.asides import EPOCH_S
 from simfed.sim.flight import Flight
 
-__all__ = [
-    "Mail",
-    "Packed",
-    "error_reply",
-    "message_bytes",
-    "metrics_of",
-    "pack",
-    "unavailable",
-]
+__all__ = ["Mail", "Packed", "error_reply", "message_bytes", "metrics_of", "pack", "unavailable"]
 
 
 @dataclass(frozen=True, slots=True)

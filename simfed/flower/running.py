@@ -16,13 +16,7 @@ import yaml
 
 from simfed.experiment.assembly import Parts, checked_world
 from simfed.experiment.interrupt import CtrlC
-from simfed.experiment.running import (
-    RunResult,
-    explained,
-    loaded_as,
-    run_in_memory,
-    self_contained,
-)
+from simfed.experiment.running import RunResult, explained, loaded_as, run_in_memory, self_contained
 from simfed.flower.versions import flower_version
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError, RunFailed

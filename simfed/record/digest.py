@@ -17,14 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.plain import Plain
-from simfed.record.schema import (
-    ADDED_COLUMNS,
-    FORMAT,
-    OPTIONAL_TABLES,
-    TABLES,
-    Column,
-    columns,
-)
+from simfed.record.schema import ADDED_COLUMNS, FORMAT, OPTIONAL_TABLES, TABLES, Column, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

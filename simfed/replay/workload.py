@@ -41,12 +41,7 @@ class ReplayedContribution:
     __slots__ = ("_bytes", "_k", "_owner", "choice", "node", "real", "task")
 
     def __init__(
-        self,
-        owner: ReplayingWorkload,
-        task: Task,
-        choice: Choice,
-        size: float | None,
-        node: str,
+        self, owner: ReplayingWorkload, task: Task, choice: Choice, size: float | None, node: str
     ) -> None:
         self.task = task
         self.choice = choice

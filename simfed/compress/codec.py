@@ -95,6 +95,17 @@ class Play(NamedTuple):
     consume: bool
 
 
+class Arrived(NamedTuple):
+    """What `Codec.from_bytes` is called with."""
+
+    data: bytes
+    length: int
+    k: int
+    index_code: str
+    layout: Layout | None
+    state: State
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
     """What one client sends in one round, and what is needed to take it back."""
@@ -331,7 +342,6 @@ class Codec(ABC):
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
         """As it travels; `len` is what `payload_bytes` says. Raises: `InputError` for `ideal`."""
 
-    @abstractmethod
     def from_bytes(
         self,
         data: bytes,
@@ -344,6 +354,11 @@ class Codec(ABC):
     ) -> Payload:
         """The payload that the receiver decodes; `state`: the sender's before the play,
         mirrored."""
+        return self._decode(Arrived(data, length, k, index_code, layout, state))
+
+    def _decode(self, arrived: Arrived) -> Payload:
+        """`from_bytes`, for codecs that do not bring one of their own."""
+        raise NotImplementedError
 
 
 class Chain(Codec):
@@ -501,16 +516,8 @@ class Chain(Codec):
         head: bytes = self.values.write(values) if self.values else values.astype("<f4").tobytes()
         return head + encode_indices(code, payload.indices, payload.length, payload.seed)
 
-    def from_bytes(
-        self,
-        data: bytes,
-        length: int,
-        k: int,
-        index_code: str,
-        *,
-        layout: Layout | None = None,
-        state: State = None,
-    ) -> Payload:
+    def _decode(self, arrived: Arrived) -> Payload:
+        data, length, k, index_code, layout, state = arrived
         code = code_in_use(self.selection, index_code, length)
         k = length if self.keeps_all else checked_k(k, length)
         size = self._bytes(length, k, index_code, layout)

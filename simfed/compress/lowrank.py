@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.compress.codec import Codec, Feedback, Layout, Memory, Payload, Play
+from simfed.compress.codec import Arrived, Codec, Feedback, Layout, Memory, Payload, Play
 from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES, code_in_use
 from simfed.compress.options import check_number, check_whole
@@ -73,16 +73,8 @@ class _LowRank(Codec):
         body = b"".join(np.ascontiguousarray(f).astype("<f4").tobytes() for f in parts)
         return self._head(payload) + body
 
-    def from_bytes(
-        self,
-        data: bytes,
-        length: int,
-        k: int,
-        index_code: str,
-        *,
-        layout: Layout | None = None,
-        state: State = None,
-    ) -> Payload:
+    def _decode(self, arrived: Arrived) -> Payload:
+        data, length, layout = arrived.data, arrived.length, arrived.layout
         shapes = self._shapes(length, layout)
         ranks, used = self._read_ranks(data, shapes)
         size = used + 4 * sum(_floats(s, r) for s, r in zip(shapes, ranks, strict=True))

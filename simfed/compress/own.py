@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from simfed.compress.codec import (
+    Arrived,
     Codec,
     Feedback,
     Layout,
@@ -72,21 +73,13 @@ class _Counted(Codec):
         places = encode_indices(code, payload.indices, payload.length, None)
         return payload.k.to_bytes(_COUNT_BYTES, "little") + self._write(payload) + places
 
-    def from_bytes(
-        self,
-        data: bytes,
-        length: int,
-        k: int,
-        index_code: str,
-        *,
-        layout: Layout | None = None,
-        state: State = None,
-    ) -> Payload:
+    def _decode(self, arrived: Arrived) -> Payload:
+        data, length, layout = arrived.data, arrived.length, arrived.layout
         count = int.from_bytes(data[:_COUNT_BYTES], "little")
         if len(data) < _COUNT_BYTES or not 1 <= count <= length:
             raise InputError(f"a payload of 1 to {length} entries", got=count)
         values, symbols, used = self._read(data[_COUNT_BYTES:], count, length, layout)
-        code = code_in_use(self, index_code, length)
+        code = code_in_use(self, arrived.index_code, length)
         indices = decode_indices(code, data[_COUNT_BYTES + used :], length, count)
         if values is None:
             values = self._values(symbols, indices, length, layout)
@@ -416,16 +409,8 @@ class EF21(_Around):
         payload = self._received(sent, estimate, device_of(play.update))
         return payload, payload.state
 
-    def from_bytes(
-        self,
-        data: bytes,
-        length: int,
-        k: int,
-        index_code: str,
-        *,
-        layout: Layout | None = None,
-        state: State = None,
-    ) -> Payload:
+    def _decode(self, arrived: Arrived) -> Payload:
+        data, length, k, index_code, layout, state = arrived
         before, (estimate,) = _recall(state, ("estimate",), length, False)
         sent = self._sender.from_bytes(data, length, k, index_code, layout=layout, state=before)
         return self._received(sent, estimate, None)
@@ -503,16 +488,8 @@ class DetachedEF(_Around):
         memory = Memory(after, {"error": error})
         return self._received(sent, memory, before_sending, play.update), memory
 
-    def from_bytes(
-        self,
-        data: bytes,
-        length: int,
-        k: int,
-        index_code: str,
-        *,
-        layout: Layout | None = None,
-        state: State = None,
-    ) -> Payload:
+    def _decode(self, arrived: Arrived) -> Payload:
+        data, length, k, index_code, layout, state = arrived
         before = state.facts if isinstance(state, Memory) else state
         sent = self._sender.from_bytes(data, length, k, index_code, layout=layout, state=before)
         return self._received(sent, None, None, None)

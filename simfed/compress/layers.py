@@ -8,17 +8,17 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.codec import (
     COMPOSED,
     LAYERS,
+    Arrived,
     Codec,
     Feedback,
     Layout,
     Memory,
     Payload,
+    Play,
 )
 from simfed.compress.compressors import State
 from simfed.compress.labels import label_of
@@ -108,28 +108,19 @@ class PerLayer(Codec):
             )
         )
 
-    def encode(
-        self,
-        update: Any,
-        state: State = None,
-        rng: np.random.Generator | None = None,
-        k: int = 1,
-        *,
-        layout: Layout | None = None,
-        consume: bool = False,
-    ) -> tuple[Payload, State]:
-        vector = flat(update)
-        layers = self._layers(len(vector), layout)
-        before = _taken_apart(state, len(layers))
+    def _play(self, play: Play) -> tuple[Payload, State]:
+        vector = flat(play.update)
+        layers = self._layers(len(vector), play.layout)
+        before = _taken_apart(play.state, len(layers))
         payloads, after = [], []
         for layer, state_before in zip(layers, before, strict=True):
             payload, state_after = layer.choice.codec.encode(
                 vector[layer.stretch],
                 state_before,
-                rng,
+                play.rng,
                 layer.k,
                 layout=layer.layout,
-                consume=consume,
+                consume=play.consume,
             )
             payloads.append(payload)
             after.append(state_after)
@@ -141,8 +132,8 @@ class PerLayer(Codec):
             _put_together(after),
             _put_together([payload.state_before for payload in payloads]),
             symbols=payloads,
-            layout=layout,
-            device=device_of(update),
+            layout=play.layout,
+            device=device_of(play.update),
         )
         return whole, whole.state
 
@@ -194,33 +185,20 @@ class PerLayer(Codec):
             data += [len(body).to_bytes(head, "little") if head else b"", body]
         return b"".join(data)
 
-    def from_bytes(
-        self,
-        data: bytes,
-        length: int,
-        k: int,
-        index_code: str,
-        *,
-        layout: Layout | None = None,
-        state: State = None,
-    ) -> Payload:
+    def _decode(self, arrived: Arrived) -> Payload:
+        data, length, _, index_code, layout, state = arrived
         layers, at, parts = self._layers(length, layout), 0, []
         before = _taken_apart(state, len(layers))
         for layer, state_before in zip(layers, before, strict=True):
-            head, known = self._head_bytes(layer, index_code), self._size(layer, index_code)
-            size = int.from_bytes(data[at : at + head], "little") if known is None else int(known)
+            head, fixed = self._head_bytes(layer, index_code), self._size(layer, index_code)
+            size = int.from_bytes(data[at : at + head], "little") if fixed is None else int(fixed)
             body = data[at + head : at + head + size]
             if len(body) != size:
                 raise InputError(f"a payload of more than {len(data)} bytes", got=len(data))
             codec = layer.choice.codec
             parts.append(
                 codec.from_bytes(
-                    body,
-                    layer.length,
-                    layer.k,
-                    index_code,
-                    layout=layer.layout,
-                    state=state_before,
+                    body, layer.length, layer.k, index_code, layout=layer.layout, state=state_before
                 )
             )
             at += head + size

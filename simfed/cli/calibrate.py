@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfed.cli.inspect import Imports
-from simfed.compress.labels import split
+from simfed.compress.choice import split_list
 from simfed.ground.errors import BrokenInvariant, InputError
 from simfed.ground.writing import writing
 
@@ -300,7 +300,7 @@ class _Measured:
 
 
 def _split_names(text: str, where: str) -> list[str]:
-    names = [part.strip() for part in split(text, ",") if part.strip()]
+    names = split_list(text)
     if not names:
         raise InputError("names separated by commas", where=where, got=text)
     return names

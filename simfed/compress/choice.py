@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from simfed.compress.codec import Codec, check_level, codec_from_spec
-from simfed.compress.labels import label_of, names_in, read_label
+from simfed.compress.labels import label_of, names_in, read_label, split
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import LEVEL, Level, checked_level, energy_of
 from simfed.ground.registry import registry
@@ -27,7 +27,7 @@ __all__ = [
     "choices_of",
     "recorded_labels",
     "shown_labels",
-    "split_label",
+    "split_list",
 ]
 
 _FIELDS = "fields"
@@ -90,7 +90,7 @@ class Choice:
         if text.startswith(f"{_FIELDS}("):
             fields = read_label(text)[0][1]
             return cls.per_field({str(name): cls.of(str(of)) for name, of in fields.items()})
-        return cls(*split_label(text))
+        return cls(*_split_label(text))
 
     @classmethod
     def read(cls, value: Any) -> Choice:
@@ -107,7 +107,7 @@ class Choice:
             value = {_FIELDS: read_label(value)[0][1]}
         if isinstance(value, Mapping) and list(value) == [_FIELDS]:
             return cls._read_fields(value[_FIELDS])
-        spec, level = split_label(value) if isinstance(value, str) else (value, None)
+        spec, level = _split_label(value) if isinstance(value, str) else (value, None)
         codec = codec_from_spec(spec)
         if level is not None:
             level = checked_level(level)
@@ -149,9 +149,23 @@ class Choice:
         return tuple(choice for _, choice in self.fields) or (self,)
 
     @property
-    def names(self) -> set[str]:
-        """Whatever in it may be the name of a registered part."""
-        return set(names_in(self.label))
+    def names(self) -> tuple[str, ...]:
+        """Whatever in it may be the name of a registered part, in the label's order."""
+        return tuple(names_in(self.label))
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """The labels of the codec's links, of which a chain has several."""
+        return tuple(split(self.strategy, "+"))
+
+    @property
+    def bare(self) -> str:
+        """The codec's label without options, which stands for the codec with any.
+
+        >>> Choice("top-k+qsgd(4)").bare
+        'top-k+qsgd'
+        """
+        return "+".join(name for name, _ in read_label(self.strategy))
 
     def of_field(self, name: str) -> Choice:
         """What a compressed field of this name travels by."""
@@ -205,10 +219,10 @@ NO_COMPRESSION = Choice("dense")
 
 
 @lru_cache(maxsize=4096)
-def split_label(label: str) -> tuple[str, Level | None]:
+def _split_label(label: str) -> tuple[str, Level | None]:
     """(codec's label, level) of a choice's label; no level where the choice is of the codec alone.
 
-    >>> split_label("top-k+qsgd(4)@1%"), split_label("top-k@500"), split_label("top-k")
+    >>> _split_label("top-k+qsgd(4)@1%"), _split_label("top-k@500"), _split_label("top-k")
     (('top-k+qsgd(4)', '1%'), ('top-k', 500), ('top-k', None))
     """
     found = _ARM.fullmatch(label)
@@ -248,6 +262,15 @@ def all_pairs(choices: Iterable[Choice]) -> bool:
         with_it += [] if choice.level is None else [choice.level]
     sets = [frozenset(with_it) for with_it in levels.values() if with_it]
     return bool(sets) and len(set(sets)) == 1
+
+
+def split_list(text: str) -> list[str]:
+    """Labels separated by commas, as commands take them; options have commas of their own.
+
+    >>> split_list("dense, qsgd(4,code=elias)")
+    ['dense', 'qsgd(4,code=elias)']
+    """
+    return [part.strip() for part in split(text, ",") if part.strip()]
 
 
 def recorded_labels(scenario: Mapping[str, Any]) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
 
+from simfed.compress.choice import Choice
 from simfed.compress.codec import Chain, Codec, codec_from_spec
-from simfed.compress.labels import read_label
 from simfed.device.curve import Constant, Curve, Fitted, Points
 from simfed.device.noise import Measured
 from simfed.ground.errors import InputError, did_you_mean, listed
@@ -114,14 +114,8 @@ def codec_key(text: str) -> str:
     >>> codec_key("qsgd"), codec_key("top-k + qsgd(levels=4)")
     ('qsgd', 'top-k+qsgd(4)')
     """
-    codec, bare = codec_from_spec(text), _bare(text)
+    codec, bare = codec_from_spec(text), Choice(text).bare
     return bare if bare == text.replace(" ", "") else codec.label
-
-
-@lru_cache
-def _bare(label: str) -> str:
-    """A label without options."""
-    return "+".join(name for name, _ in read_label(label))
 
 
 @lru_cache
@@ -130,7 +124,7 @@ def _links(strategy: str) -> tuple[str, ...]:
     codec = _codec(strategy)
     if not isinstance(codec, Chain) or len(codec.links) < 2:
         return ()
-    return tuple(codec_from_spec(link).label for link in codec.label.split("+"))
+    return tuple(codec_from_spec(link).label for link in Choice(codec).links)
 
 
 @lru_cache
@@ -380,7 +374,7 @@ def _spellings(strategy: str) -> tuple[str, ...]:
     if not strategy:
         return ("",)
     codec = _codec(strategy)
-    names = [strategy] if codec is None else [strategy, codec.label, _bare(codec.label)]
+    names = [strategy] if codec is None else [strategy, codec.label, Choice(codec).bare]
     return tuple(dict.fromkeys((*names, ANY)))
 
 

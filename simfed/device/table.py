@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from simfed.compress.labels import names_in
+from simfed.compress.choice import Choice
 from simfed.device.profile import QUANTITIES, Key, codec_key, find_quantity
 from simfed.ground.errors import InputError, listed
 from simfed.ground.reading import why_unreadable
@@ -82,7 +82,8 @@ class Table:
         models = list(dict.fromkeys(model for _, model, _ in self._by_key))
 
         def place(key: Key) -> tuple[int, int, list[int], str]:
-            codecs = [strategies.index(name) for name in names_in(key[2]) if name in strategies]
+            names = Choice.of(key[2]).names
+            codecs = [strategies.index(name) for name in names if name in strategies]
             return list(QUANTITIES).index(key[0]), models.index(key[1]), codecs, key[2]
 
         return sorted(self._by_key, key=place)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simfed.compress.choice import split_label
+from simfed.compress.choice import Choice
 from simfed.ground.levels import level_order
 
 __all__ = [
@@ -183,9 +183,9 @@ def arm_colours(arms: Iterable[str]) -> dict[str, str]:
     {'top-k@500': '#9797da', 'top-k@1000': '#2F2FB5', 'top-k@5000': '#18185b'}
     """
     named = list(dict.fromkeys(arms))
-    colours = _hues(split_label(arm)[0] for arm in named)
+    colours = _hues(Choice.of(arm).strategy for arm in named)
     shades = {arm: rank / last if last else 0.5 for arm, (rank, last) in level_ranks(named).items()}
-    return {arm: _shaded(colours[split_label(arm)[0]], shades.get(arm, 0.5)) for arm in named}
+    return {arm: _shaded(colours[Choice.of(arm).strategy], shades.get(arm, 0.5)) for arm in named}
 
 
 def level_ranks(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
@@ -194,7 +194,7 @@ def level_ranks(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
     >>> level_ranks(["top-k@5%", "top-k@1%", "random-k@5%", "dense"])
     {'top-k@5%': (1, 1), 'top-k@1%': (0, 1), 'random-k@5%': (1, 1)}
     """
-    levels = {arm: level for arm in arms if (level := split_label(arm)[1]) is not None}
+    levels = {arm: level for arm in arms if (level := Choice.of(arm).level) is not None}
     ordered = sorted(set(levels.values()), key=level_order)
     return {arm: (ordered.index(level), len(ordered) - 1) for arm, level in levels.items()}
 
@@ -228,12 +228,12 @@ def arm_shapes(arms: Iterable[str]) -> dict[str, tuple[str, str, float]]:
     order, ranks = {codec: i for i, codec in enumerate(ARM_MARKS)}, level_ranks(played)
 
     def place(arm: str) -> tuple[int, str, int]:
-        codec = split_label(arm)[0]
+        codec = Choice.of(arm).strategy
         return order.get(codec, len(order)), codec, ranks.get(arm, (0, 0))[0]
 
     played.sort(key=place)
-    codecs = dict.fromkeys(split_label(arm)[0] for arm in played)
+    codecs = dict.fromkeys(Choice.of(arm).strategy for arm in played)
     others = itertools.cycle(_ARM_SHAPES[len(order) :])
     shapes = {c: _ARM_SHAPES[order[c]] if c in order else next(others) for c in codecs}
     depth = {arm: rank / last if last else 0.0 for arm, (rank, last) in ranks.items()}
-    return {arm: (*shapes[split_label(arm)[0]], 1 - depth.get(arm, 0.0)) for arm in played}
+    return {arm: (*shapes[Choice.of(arm).strategy], 1 - depth.get(arm, 0.0)) for arm in played}

@@ -57,7 +57,8 @@ class Scaffold(Averaging):
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         down = {**model_down(who.size), "control": Field("control", who.parameters)}
-        change = Field("control", who.parameters, compressed=True, feedback=False)
+        layers = who.size.shapes or None  # as the update's: each entry belongs to one weight
+        change = Field("control", who.parameters, compressed=True, feedback=False, layout=layers)
         return Plan(down, (setting.training(who),), {**update_up(who.size), "control": change})
 
     def begin(self, kit: Kit) -> State:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from textbook import Textbook, assert_close, flat, played, scenario, with_weights
+from textbook import Textbook, assert_close, data_of, flat, played, scenario, with_weights
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
@@ -81,3 +81,22 @@ def test_steps_that_are_not_plain_are_refused(training):
 def test_bad_options_are_one_sentence():
     with pytest.raises(InputError, match="server_rate: got 0, expected a number above 0"):
         Scaffold(server_rate=0)
+
+
+def test_the_control_variate_has_the_models_layers():
+    made = scenario("scaffold")
+    task = HostedWorkload(made, Streams(0), data=data_of(made)).task(1, 0)
+    up, shapes = task.plan.up, task.who.size.shapes
+    assert up["control"].layout_of(task.who) == up["update"].layout_of(task.who) == shapes
+
+
+@pytest.mark.parametrize("arm", ["powersgd(1)", "layers(*weight=powersgd(1),*bias=top-k@50%)"])
+def test_codecs_that_look_at_layers_find_them_in_both_fields(arm):
+    workload, last = played(scenario("scaffold", arm=arm))
+    per_field = played(scenario("scaffold", arm=f"fields(update={arm},control={arm})"))
+    assert last.uplink_bytes == per_field[1].uplink_bytes
+    for name in ("weights", "control"):
+        key = f"server/a/{name}"
+        assert torch.equal(
+            torch.tensor(workload.state()[1][key]), torch.tensor(per_field[0].state()[1][key])
+        )

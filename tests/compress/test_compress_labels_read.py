@@ -1,0 +1,51 @@
+"""A choice is text where YAML, tables and commands begin; one module reads that text."""
+
+import ast
+from pathlib import Path
+
+import simfed
+from simfed.compress.choice import Choice
+
+ROOT = Path(simfed.__file__).parent
+READERS = {"compress/choice.py", "compress/codec.py", "compress/layers.py", "compress/labels.py"}
+SPLITS = {"split", "rsplit", "partition", "rpartition", "startswith"}
+OF_LABELS = {"@", "+", "fields(", "layers("}
+MODEL_AT_SIZE = ("cli/calibrate.py", "@")
+"""`lenet5@mnist`, which is no label."""
+
+
+def modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+def test_only_choices_and_codecs_know_how_labels_are_written():
+    importers = {
+        name
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "simfed.compress.labels"
+    }
+    assert importers <= READERS
+
+
+def test_nobody_else_takes_a_label_apart():
+    apart = {
+        (name, text)
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in SPLITS
+        for text in [getattr(of, "value", None) for of in node.args[:1]]
+        if text in OF_LABELS and name not in READERS
+    }
+    assert apart <= {MODEL_AT_SIZE}
+
+
+def test_what_others_ask_of_a_label_a_choice_answers():
+    choice = Choice.of("top-k+qsgd(4,code=elias)@1%")
+    assert (choice.strategy, choice.level) == ("top-k+qsgd(4,code=elias)", "1%")
+    assert choice.links == ("top-k", "qsgd(4,code=elias)")
+    assert choice.bare == "top-k+qsgd"
+    assert choice.names[:2] == ("top-k", "qsgd")

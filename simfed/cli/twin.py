@@ -50,8 +50,8 @@ def twin(
     clients, scatter = len(fitted.clients), f"{100 * fitted.work_cv:.3g} % from round to round"
     print(f"work {fitted.work_s:.4g} s (mean of {clients} clients; scatter {scatter})")
     server_s, scatter = fitted.server, f"{100 * fitted.server_cv:.3g} %"
-    error = "" if math.isnan(server_s.error) else f" ± {server_s.error:.2g}"
-    print(f"server {server_s.value:.4g}{error} s a round (scatter {scatter})")
+    margin = "" if math.isnan(server_s.error) else f" ± {server_s.error:.2g}"
+    print(f"server {server_s.value:.4g}{margin} s a round (scatter {scatter})")
     for phase, watts in fitted.power_w.items():
         print(f"{phase} {watts:.4g} W")
     for sentence in fitted.untold:

@@ -254,18 +254,15 @@ class Copy:
                 compiled.unlink()  # it may be as old, to the second, and as long as the next one's
 
     def tests_for(self, path: str) -> list[str]:
-        """The tests of a file's room: its own doctests, the test files that name it, the rest."""
+        """Its doctests, the test files that name it (its room's first), and the rest of its room."""
         room, name = Mutant(path, 0, 0, "", "").room, Path(path).stem
         folders = _ROOM_TESTS.get(room, [f"tests/{room}"])
-        files = sorted(file for folder in folders for file in self._folder.glob(f"{folder}/test_*"))
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        above = module.rpartition(".")[0]
-        named = [
-            str(file.relative_to(self._folder))
-            for file in files
-            if module in (text := file.read_text(encoding="utf-8"))
-            or f"from {above} import {name}" in text
-        ]
+        words = (module, f"from {module.rpartition('.')[0]} import {name}")
+        files = sorted(self._folder.glob("tests/**/test_*.py"))
+        texts = {str(f.relative_to(self._folder)): f.read_text(encoding="utf-8") for f in files}
+        named = [file for file, text in texts.items() if any(word in text for word in words)]
+        named.sort(key=lambda file: not file.startswith(tuple(folders)))
         return [path, *named, *(folder for folder in folders if (self._folder / folder).exists())]
 
     def run_tests(self, tests: Sequence[str]) -> Outcome:
@@ -289,6 +286,7 @@ def _run_pytest(folder: str, tests: Sequence[str]) -> None:
     for stream in (1, 2):
         os.dup2(nothing, stream)
     os.chdir(folder)
+    sys.dont_write_bytecode = False  # what is compiled serves all mutants of the file's neighbours
     os.environ["PYTHONPATH"] = folder
     sys.path.insert(0, folder)
     os._exit(int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *tests])))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
 from simfed.ground.errors import InputError
 from simfed.ground.units import format_bytes
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Get data sets, list them, show where they are kept.")
+app = typer.Typer(no_args_is_help=True, help="Get data sets, list them, show who owns what.")
 
 
 @app.command()
@@ -64,6 +65,46 @@ def list_() -> None:
             print(f"{name:<15}{sizes}{entry.licence:<14}{_describe_place(entry)}")
         else:
             print(f"{name:<15}{'':28}{'':<14}{registry('dataset').origin(name)}")
+
+
+@app.command()
+def show(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    out: Annotated[Path | None, typer.Option(help="Picture to write: png, svg or pdf.")] = None,
+    set_: Overrides = None,
+    allow_outside: AllowOutside = False,
+    allow_plugins: AllowPlugins = False,
+    import_: Imports = None,
+    width: Annotated[str, typer.Option(help="Of the picture, with its unit: 3.5in, 88mm.")] = "7in",
+) -> None:
+    """Show what each client of a scenario owns: how many samples, of which classes."""
+    from simfed.experiment.assembly import checked
+    from simfed.learn.catalogue import dataset_facts
+    from simfed.report.owned import owned_figure, owned_lines
+    from simfed.report.pictures import parse_width, save_picture
+    from simfed.scenario import load_scenario, parse_assignment
+
+    loaded = load_scenario(
+        scenario,
+        [parse_assignment(text) for text in set_ or []],
+        allow_outside=allow_outside,
+        allow_plugins=allow_plugins,
+    )
+    parts = checked(loaded, scenario, time_only=False)
+    owned, data = parts.owned, loaded.dataset
+    facts = dataset_facts(data)
+    shape = "×".join(map(str, facts.input_shape))
+    counted = [f"{facts.owners} owners"] if facts.owners else []
+    counted += [f"{facts.classes} classes" if facts.task == "classification" else facts.task]
+    print(
+        f"{data.label}: {facts.train_samples:,} training and {facts.test_samples:,} test samples "
+        f"of {shape}"
+    )
+    print(f"{', '.join(counted)}; partition {data.partition.kind}")
+    print("\n".join(owned_lines(owned.plain())))
+    if out is not None:
+        figure = owned_figure(owned.samples, owned.classes, owned.names, parse_width(width))
+        print(save_picture(figure, out))
 
 
 @app.command()

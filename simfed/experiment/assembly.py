@@ -47,6 +47,7 @@ from simfed.scenario.load import validated
 
 if TYPE_CHECKING:
     from simfed.fleet.columns import FleetColumn
+    from simfed.learn.data.owned import Owned
     from simfed.net import Model, Topology
     from simfed.net.traces import LinkTrace
     from simfed.policy import Policy
@@ -176,6 +177,13 @@ class Parts:
             return [max(1, dataset_facts(data).train_samples // clients)] * clients
         split = split_of(self.scenario, self.streams)
         return [len(samples) for samples in split.clients]
+
+    @cached_property
+    def owned(self) -> Owned:
+        """What every client owns."""
+        from simfed.learn.data.owned import owned_in
+
+        return owned_in(self.scenario, self.streams)
 
     def device(self, client: int) -> Device:
         """One client's device."""

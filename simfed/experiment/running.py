@@ -514,6 +514,7 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
         "network": scenario.network.model,
         "warnings": [],
         **_facts_of_plugins(scenario),
+        **({"owned": parts.owned.plain()} if mode == "full" else {}),
     }
 
 

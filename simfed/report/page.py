@@ -27,6 +27,7 @@ from simfed.ground.version import VERSION
 from simfed.ground.writing import writing
 from simfed.record.summary import chance_of, critical_sentences
 from simfed.report import compare, frames, panels
+from simfed.report.owned import owned_table
 from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
 from simfed.report.panels import Panel, PanelTable, Spec
 
@@ -206,6 +207,11 @@ class _Content:
                 reached = reached.assign(other=reached["prototype"] != name)
                 reached = reached.sort_values(["other", "prototype", "accuracy"], kind="stable")
             tables.append(compare.thresholds_table(reached))
+        tables += [
+            owned_table(label, run.manifest["owned"])
+            for label, run in self.runs.items()
+            if "owned" in run.manifest
+        ]
         return {"title": "Learning", "panels": [panel], "tables": tables}
 
     def time(self) -> PageSection:

@@ -524,3 +524,25 @@ def test_keys_that_say_nothing_are_refused(tmp_path, case):
     with pytest.raises(simfed.InputErrors) as error:
         simfed.load_scenario(scenario(tmp_path, keys))
     assert sentence in str(error.value)
+
+
+# ---- what is shown -----------------------------------------------------------------------------
+
+
+def test_what_clients_own_is_shown_in_eighty_columns_and_on_the_report(tmp_path, capsys):
+    from simfed.cli import main
+    from simfed.report.page import page
+
+    write_npz(tmp_path / "mine.npz", owner_train=np.repeat([0, 1, 2, 3], [4, 4, 4, 20]))
+    path = scenario(tmp_path, {"file": "mine.npz"}, clients=4)
+    assert main(["data", "show", str(path), "--out", str(tmp_path / "owned.png")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[:-1])) <= 80
+    assert lines[2] == "4 clients own 4 to 20 samples, median 4"
+    assert lines[-2].split() == ["3", "3", "20", "██"]
+    with Image.open(tmp_path / "owned.png") as picture:
+        assert picture.width == 2100
+    result = simfed.run(path, out=tmp_path / "run", workers=1, progress=False)
+    assert result.manifest["owned"]["rows"][-1] == [3, "3", 20, [10, 10]]
+    assert verify(tmp_path / "run") == []
+    assert "Who owns what" in page([result])

@@ -1,0 +1,81 @@
+"""How many samples of which class each client owns: what `simfed data show` and reports say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.plain import Plain
+from simfed.ground.seeding import Streams
+from simfed.learn.data.own import labels_in, load_data, split_of
+from simfed.scenario import Scenario
+
+__all__ = ["MOST_ROWS", "Owned", "owned_in"]
+
+MOST_ROWS = 20
+"""Clients that a run's manifest names, from the one with fewest to the one with most samples."""
+
+_MOST_COLUMNS = 40
+"""Classes are counted in so many neighbouring groups at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Owned:
+    """What the clients of a scenario own."""
+
+    samples: NDArray[np.int64]
+    """(clients,)"""
+    classes: NDArray[np.int64]
+    """(clients, classes or groups of neighbouring ones); no columns where there are no classes."""
+    names: tuple[str, ...]
+    """Of the classes; of more than forty the first and the last."""
+    owners: tuple[str, ...]
+    """Who each client is; empty where clients are no owners."""
+    public: int
+
+    def plain(self) -> dict[str, Plain]:
+        """For a run's manifest: sizes, and the classes of some clients in the order of size."""
+        order = np.argsort(self.samples, kind="stable")
+        shown = order[np.unique(np.linspace(0, len(order) - 1, MOST_ROWS).round().astype(int))]
+        return {
+            "clients": len(self.samples),
+            "samples": [int(x) for x in np.quantile(self.samples, (0, 0.5, 1), method="nearest")],
+            "public": self.public,
+            "names": list(self.names),
+            "rows": [
+                [
+                    int(client),
+                    self.owners[client] if self.owners else "",
+                    int(self.samples[client]),
+                    self.classes[client].tolist(),
+                ]
+                for client in shown
+            ],
+        }
+
+
+def owned_in(scenario: Scenario, streams: Streams) -> Owned:
+    """Who owns what in a scenario; of your own files no sample is read."""
+    data = scenario.dataset
+    named = load_data(data) if data.name is not None else labels_in(data)
+    facts, split = named.facts, split_of(scenario, streams)
+    samples = np.array([len(part) for part in split.clients])
+    names: tuple[str, ...] = ()
+    counts = np.zeros((len(samples), 0), np.int64)
+    if facts.task == "classification":
+        width = -(-facts.classes // _MOST_COLUMNS)
+        columns = -(-facts.classes // width)
+        known = getattr(named, "class_names", ()) or getattr(named, "classes", ())
+        names = known if isinstance(known, tuple) else ()
+        names = names or tuple(map(str, range(facts.classes)))
+        names = names if width == 1 else (names[0], names[-1])
+        counts = np.array(
+            [
+                np.bincount(named.train_labels[part] // width, minlength=columns)
+                for part in split.clients
+            ]
+        )
+    owners = () if split.owners is None else tuple(named.owners[i] for i in split.owners)
+    return Owned(samples, counts, names, owners, len(split.public))

@@ -1,0 +1,112 @@
+"""Who owns what, in a terminal, on a page and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simfed.report.panels import PanelTable
+from simfed.report.pictures import new_figure, picture_style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["owned_figure", "owned_lines", "owned_table"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_OWNER_WIDTH = 20
+
+
+def bars(counts: Sequence[int]) -> str:
+    """One character per class: as high as its samples beside the client's largest class, `·` for
+    none.
+
+    >>> bars([0, 1, 7])
+    '·▂█'
+    """
+    most = max(counts, default=0)
+    return "".join(_BARS[-(-8 * count // most) - 1] if count else "·" for count in counts)
+
+
+def _classes(owned: Mapping[str, Any]) -> str:
+    names = owned["names"]
+    return f"classes {names[0]} … {names[-1]}" if names else ""
+
+
+def _sizes(owned: Mapping[str, Any]) -> list[str]:
+    least, median, most = owned["samples"]
+    sizes = f"{owned['clients']:,} clients own {least:,} to {most:,} samples, median {median:,}"
+    some = f"{len(owned['rows'])} of them, by size" if len(owned["rows"]) < owned["clients"] else ""
+    public = f"{owned['public']:,} public samples at the server" if owned["public"] else ""
+    return [sizes, *filter(None, ["; ".join(filter(None, (public, some)))])]
+
+
+def owned_lines(owned: Mapping[str, Any]) -> list[str]:
+    """Lines of at most 80 characters: sizes, then a client in each."""
+    named = any(owner for _, owner, *_ in owned["rows"])
+    owner_head = f"  {'owner':<{_OWNER_WIDTH}}" if named else ""
+    lines = [*_sizes(owned), f"{'client':>8}{owner_head}  {'samples':>8}  {_classes(owned)[:38]}"]
+    for client, owner, samples, counts in owned["rows"]:
+        who = f"  {_short(owner):<{_OWNER_WIDTH}}" if named else ""
+        lines.append(f"{client:>8}{who}  {samples:>8,}  {bars(counts)}".rstrip())
+    return lines
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _OWNER_WIDTH else name[: _OWNER_WIDTH - 1] + "…"
+
+
+def owned_table(label: str, owned: Mapping[str, Any]) -> PanelTable:
+    """The same on a page."""
+    rows = [
+        (str(client), str(owner), f"{samples:,}", bars(counts))
+        for client, owner, samples, counts in owned["rows"]
+    ]
+    header = ("client", "owner", "samples", _classes(owned) or "–")
+    note = f"{'; '.join(_sizes(owned))}. Bars are classes beside the client's largest one."
+    return PanelTable(f"Who owns what, {label}", header, rows, frozenset({0, 2}), note)
+
+
+@picture_style()
+def owned_figure(samples: Any, classes: Any, names: Sequence[str], width_in: float = 7.0) -> Figure:
+    """Clients from the smallest to the largest: how many samples each owns, and below it each
+    class's share of them.
+
+    samples: (clients,); classes: (clients, classes), without columns where there are no classes.
+    """
+    order = np.argsort(samples, kind="stable")
+    has_classes = classes.shape[1] > 0
+    figure, axes = new_figure(
+        width_in, [1.3, 1.9] if has_classes else [1.6], gap_in=0.12, left_in=0.75, bottom_in=0.42
+    )
+    places = np.arange(len(order) + 1)
+    axes[0].stairs(samples[order], places, fill=True, color="#4477aa")
+    axes[0].set_ylabel("samples")
+    beside = float(np.quantile(samples, 0.3)) > 0.6 * samples.max()  # then the corner is not free
+    axes[0].set_ylim(0, (1.6 if beside else 1.05) * samples.max())
+    axes[-1].set_xlim(0, len(order))
+    axes[-1].set_xlabel("clients, by size")
+    if has_classes:
+        shares = classes[order] / np.maximum(1, samples[order])[:, None]
+        image = axes[1].imshow(
+            shares.T,
+            aspect="auto",
+            cmap="Blues",
+            vmin=0,
+            vmax=float(shares.max()),
+            interpolation="nearest",
+            extent=(0, len(order), classes.shape[1] - 0.5, -0.5),
+        )
+        axes[1].set_ylabel("class")
+        step = max(1, -(-len(names) // 12)) if len(names) == classes.shape[1] else 0
+        if step:
+            axes[1].set_yticks(range(0, len(names), step), [n[:12] for n in names[::step]])
+        corner = axes[0].inset_axes((0.02, 0.78, 0.22, 0.06))  # free: sizes rise to the right
+        most = float(shares.max())
+        bar = figure.colorbar(image, cax=corner, orientation="horizontal", ticks=[0, most])
+        bar.ax.set_xticklabels(["0 %", f"{100 * most:.0f} %"], fontsize=6)
+        bar.ax.set_title("class's share of the client's samples", fontsize=6, loc="left", pad=2)
+        bar.ax.tick_params(length=0, pad=1)
+    return figure

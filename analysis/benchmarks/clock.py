@@ -41,7 +41,7 @@ from simfed.net import Network, Star
 from simfed.policy import Choice, Uniform
 from simfed.record import Recorder
 from simfed.scenario import Scenario
-from simfed.sim import Simulation, TimeOnlyWorkload
+from simfed.sim import Clock, Simulation, TimeOnlyWorkload
 
 PROFILE = "rtx3090-ryzen4800h"
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
@@ -77,12 +77,16 @@ def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool)
     processor, streams = build_processor({}, load_profile(PROFILE)), Streams(0)
     policy = Uniform((Choice("top-k"),), strategy="top-k")
     known = {"small": facts("lenet5-half", "mnist-mini")}
+    world = Clock(
+        lambda env, on_use: Network(env, star, on_use=on_use),
+        lambda client: processor.client(streams, client),
+        streams,
+    )
     return Simulation(
         scenario,
+        world=world,
         workload=TimeOnlyWorkload(Tasks(scenario, known, samples_of=lambda client: 6)),
         make_policy=lambda client: policy,
-        make_device=lambda client: processor.client(streams, client),
-        make_network=lambda env, on_use: Network(env, star, on_use=on_use),
         recorder=Recorder(),
         streams=streams,
     )

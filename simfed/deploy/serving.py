@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from simfed.deploy.frames import Frame, quoted
 from simfed.deploy.peers import Patience, Peers
-from simfed.deploy.playing import Deployed, Joined, NoDevice
+from simfed.deploy.playing import Remote
 from simfed.experiment.assembly import Parts, checked
 from simfed.experiment.running import Progress, RunResult, carry_out, loaded, self_contained
 from simfed.ground.contract import Workload
@@ -26,9 +26,10 @@ from simfed.record.digest import scenario_digest
 from simfed.record.manifest import versions
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario
+from simfed.sim import Simulation
 
 if TYPE_CHECKING:
-    from simfed.learn.apart import Fate
+    from simfed.learn.apart import Fate, ServerHalf
 
 __all__ = ["Listening", "serve"]
 
@@ -137,47 +138,44 @@ class _Holder:
             device,
         )
 
-    def simulation(self, parts: Parts, workload: Workload, recorder: Recorder) -> Deployed:
+    def simulation(self, parts: Parts, workload: Workload, recorder: Recorder) -> Simulation:
         """The server loop, which nobody is connected to yet."""
-        self._loop = Deployed(
-            parts.scenario,
-            workload=workload,
-            make_policy=parts.policy,
-            make_device=lambda client: NoDevice(),
-            make_network=None,
-            recorder=recorder,
-            streams=parts.streams,
-            samples_of=parts.samples_of,
-            joined=Joined(),
-            rejoin_s=self.listening.join_s,
-        )
+        self._world = Remote(cast("ServerHalf", workload), self.listening.join_s)
         most = max(_most_down(parts), default=0)
         facts = {**self._files.facts, "scenario": self._text, "most_down": 24 * most + _MOST}
         self._peers = Peers(
             parts.scenario.client_count,
             self.listening.token,
-            self._loop.post,
+            self._world.env.post,
             welcome=lambda client: Parcel(facts, self._files.body),
             check=self._check,
-            state_of=lambda client: self._loop.client_states.get(client),
-            joined=self._loop.joined,
+            state_of=lambda client: self._world.client_states.get(client),
+            joined=self._world.joined,
             left=self._note_leaving,
             most_state=_MOST + 64 * most * (2 + len(parts.scenario.compression.choices)),
             patience=self.listening.patience,
         )
-        self._loop.connect(self._peers)
-        return self._loop
+        self._world.play_with(self._peers)
+        return Simulation(
+            parts.scenario,
+            workload=workload,
+            world=self._world,
+            make_policy=parts.policy,
+            recorder=recorder,
+            streams=parts.streams,
+            samples_of=parts.samples_of,
+        )
 
     @contextlib.contextmanager
     def connected(self, parts: Parts, simulation: object) -> Iterator[Progress]:
         """While the rounds are played."""
-        loop, rounds = self._loop, parts.scenario.rounds
+        rounds = parts.scenario.rounds
 
         def border(round: int, time_s: float, accuracy: float | None) -> None:
             if round == rounds:
                 self._last = Frame("done")
 
-        loop.before = self._gather
+        self._world.before = self._gather
         yield border
 
     def _gather(self, stop_requested: Callable[[], bool]) -> None:
@@ -199,7 +197,7 @@ class _Holder:
                 refused = f"; refused: {peers.refused[-1]}" if peers.refused else ""
                 raise RunFailed(f"{joined} within {listening.join_s:g} s{refused}")
             time.sleep(0.05)
-        self._loop.begin()
+        self._world.begin()
 
     def close(self) -> None:
         """Say it to everybody and hang up."""
@@ -239,8 +237,8 @@ class _Holder:
         return None
 
     def _note_leaving(self, client: int, why: str) -> None:
-        self._loop.left(client, why)
-        sentence = f"client {client} was gone at {self._loop.now_s:.6g} s: {why}"
+        self._world.left(client, why)
+        sentence = f"client {client} was gone at {self._world.env.now:.6g} s: {why}"
         self._gone.append(sentence)
         self.say(sentence)
 

@@ -30,6 +30,10 @@ class RealTime(simpy.Environment):
         self._zero_s = time.monotonic() - initial_time
         self._outside: queue.SimpleQueue[tuple[float, Callable[[], object]]] = queue.SimpleQueue()
 
+    def set_out(self, now_s: float) -> None:
+        """The clock stands at `now_s`; nothing is on it."""
+        self._now = now_s
+
     def begin(self) -> None:
         """From now on time passes; before, the clock has stood still."""
         self._zero_s = time.monotonic() - self.now

@@ -367,20 +367,23 @@ def simulation_of(
 ) -> Simulation:
     """The clock side of a scenario; `make_policy`: in place of the scenario's policies."""
     from simfed.net import Network
-    from simfed.sim import Simulation
+    from simfed.sim import Clock, Simulation
 
+    world = Clock(
+        lambda env, on_use: Network(env, parts.topology, model=parts.network_model, on_use=on_use),
+        parts.device,
+        parts.streams,
+        server_device=parts.server_device(),
+        presence=parts.fleet.presence(),
+        faults=parts.faults,
+    )
     return Simulation(
         parts.scenario,
         workload=workload,
+        world=world,
         make_policy=make_policy or parts.policy,
-        make_device=parts.device,
-        make_network=lambda env, on_use: Network(
-            env, parts.topology, model=parts.network_model, on_use=on_use
-        ),
         recorder=recorder,
         streams=parts.streams,
-        server_device=parts.server_device(),
-        presence=parts.fleet.presence(),
         samples_of=parts.samples_of,
         faults=parts.faults,
     )

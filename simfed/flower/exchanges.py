@@ -9,14 +9,14 @@ for the last reply that it got.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from flwr.app import Message
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
-from simfed.device import Device
 from simfed.flower.messages import Mail, metrics_of
 from simfed.ground.contract import Outcome, Task
 from simfed.ground.method import Field, Plan, Size, Who, Work
@@ -66,18 +66,21 @@ class Exchanges:
         recorder: Recorder,
         metrics: AppMetrics,
         clients: int,
-        device_of: Callable[[int], Device],
+        energy_j: Callable[[int, Callable[[], Mapping[str, float]]], float | None],
         progress: Callable[[int, float, float | None], None] | None = None,
         tell_work: Callable[[int, float, float, float | None], None] = lambda *done: None,
     ) -> None:
-        """`tell_work`: told of each participation's client, end, seconds and joules."""
-        self._recorder = recorder
+        """`energy_j(client, phases_s)`: see `World`. `tell_work`: told of each participation's
+        client, end, seconds and joules."""
         self._tell_work = tell_work
+        self._recorder = recorder
         self._metrics = metrics
-        self._device_of = device_of
+        self._energy_j = energy_j
         self._progress = progress
         self._size = Size(APP, 0, 0, 0, clients)
         self.network: Network | None = None
+        self.may_resend = False
+        """Whether messages may be lost and sent again."""
         self.number = 1
         self._version = 0
         self._started_at_s = 0.0
@@ -257,7 +260,7 @@ class Exchanges:
     def _blame(self, played: Played, taken: Sequence[Flight]) -> Blame:
         assert self.network is not None
         if played.waits_for_all:
-            return blame(taken, [], self.network)
+            return blame(taken, [], self.network, resent=self.may_resend)
         awaited = [f for f in taken if f.ended_at_s == played.merge_at_s and not f.lost]
         return blame_last(min(awaited, key=lambda f: f.client, default=None), [])
 
@@ -267,7 +270,7 @@ class Exchanges:
         recorder.rounds.append(rows.round_row(played, taken, outcome, self._blame(played, taken)))
         for flight in taken:
             end = self._end_of(flight, played)
-            energy_j = rows.energy_of(flight, end, self._device_of(flight.client))
+            energy_j = self._energy_j(flight.client, partial(rows.powered_s, flight, end))
             self._tell_work(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
             recorder.participations.append(
                 rows.participation_row(flight, end, played, Verdict(), energy_j)

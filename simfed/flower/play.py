@@ -34,11 +34,12 @@ from simfed.flower.work import Answer, Call
 from simfed.ground.errors import InputError, RunFailed, as_raised
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
-from simfed.net import LinkUses, Network
+from simfed.net import Network
 from simfed.net.instants import at, cancel, end_of_instant
 from simfed.scenario.fleet_file import Computing, FleetFile
-from simfed.sim.clock import CUT, Clock
+from simfed.sim.clock import Clock
 from simfed.sim.flight import Flight
+from simfed.sim.world import CUT, KnowsWork
 
 __all__ = ["AWAY_S", "Play"]
 
@@ -78,12 +79,21 @@ class Play:
         self._run_id = run_id
         self._stop_requested = stop_requested
         self._exchanges = exchanges
-        self.env = simpy.Environment()
-        self._uses = LinkUses()
-        self.network = Network(
-            self.env, parts.topology, model=parts.network_model, on_use=self._uses
+        self._nodes_at_work: dict[Flight, _Node] = {}
+        self._clock = Clock(
+            lambda env, on_use: Network(
+                env, parts.topology, model=parts.network_model, on_use=on_use
+            ),
+            parts.device,
+            parts.streams,
+            presence=parts.fleet.presence(),
+            faults=parts.faults,
+            device_of=lambda flight: self._nodes_at_work[flight],  # type: ignore[arg-type,return-value]
         )
-        self._presence = parts.fleet.presence()
+        self._clock.connect(self)
+        self._clock.set_out(0.0)
+        self.env, self.network = self._clock.env, self._clock.network
+        self._presence = self._clock.presence
         clients = fleet.client_count
         self.ids = [parts.streams.integer("flower-node", c) for c in range(clients)]
         self._client_of = {node: client for client, node in enumerate(self.ids)}
@@ -93,18 +103,7 @@ class Play:
         """Client → the packed state of its app."""
         self._turns: dict[int, int] = {}
         """Client → how many messages it has begun with."""
-        self._devices: dict[int, Device] = {}
-        self._clock = Clock(
-            self.env,
-            self.network,
-            device_of=lambda flight: self._nodes_at_work[flight],  # type: ignore[arg-type,return-value]
-            size_of=lambda flight: self._nodes_at_work[flight].size_of(flight),
-            failure=None if self._presence is None else self._presence.failure,
-            streams=parts.streams,
-            faults=parts.faults,
-        )
         self._left_at_s: dict[int, float] = {}
-        self._nodes_at_work: dict[Flight, _Node] = {}
         self._mails: dict[str, Mail] = {}
         """By id, as long as the server app has not been told what became of them."""
         self._sent = 0
@@ -194,7 +193,7 @@ class Play:
     def _push(self, messages: Sequence[Outgoing]) -> list[str]:
         self._polls = 0
         if messages:
-            self._exchanges.send(self.env.now, self._uses)
+            self._exchanges.send(self.env.now, self._clock.uses)
         sent = []
         for outgoing in messages:
             metadata = outgoing.message.metadata
@@ -314,7 +313,7 @@ class Play:
             self._clock.cut(flight, CUT)
         if flights:
             yield end_of_instant(self.env)
-        self._exchanges.end(self.env.now, self._uses)
+        self._exchanges.end(self.env.now, self._clock.uses)
 
     # ---- nodes -----------------------------------------------------------------------------------
 
@@ -340,30 +339,42 @@ class Play:
         turn = self._turns.get(client, 0)
         self._turns[client] = turn + 1
         flight = mail.flight = self._exchanges.begin(mail, env.now)
-        node = _Node(self, mail, self.device(client), self._crew.give(self._call(mail, turn)))
+        ticket = self._crew.give(self._call(mail, turn))
+        node = _Node(self, mail, self._clock.device(client), ticket, env.event())
         self._nodes_at_work[flight] = node
-        over = env.event()
+        self._clock.carry(flight)
+        yield node.over
 
-        def landed(flight: Flight) -> None:
-            del self._nodes_at_work[flight]
-            if not flight.lost:
-                assert node.answer is not None
-                mail.reply, mail.replied_at_s = node.answer.reply, env.now
-            self._exchanges.land(mail)
-            if node.answer is None:
-                self._crew.drop(node.ticket)
-            if flight.away:
-                self._left_at_s[client] = env.now
+    # ---- what the clock asks and tells -----------------------------------------------------------
+
+    def size_of(self, flight: Flight) -> float:
+        """The bytes of a reply; asked when the computing is over."""
+        answer = self._nodes_at_work[flight].answer
+        assert answer is not None
+        self._states[flight.client] = answer.state
+        return float(answer.size_bytes)
+
+    def land(self, flight: Flight) -> None:
+        """A message has been worked on, or never will be."""
+        node = self._nodes_at_work.pop(flight)
+        mail, answer = node.mail, node.answer
+        if not flight.lost:
+            assert answer is not None
+            mail.reply, mail.replied_at_s = answer.reply, self.env.now
+        self._exchanges.land(mail)
+        if answer is None:
+            self._crew.drop(node.ticket)
+        if flight.away:
+            self._left_at_s[flight.client] = self.env.now
+            self._wake_up()
+        if not flight.lost:
+            self._awaited.discard(mail.id)
+            if not self._awaited:
                 self._wake_up()
-            if not flight.lost:
-                self._awaited.discard(mail.id)
-                if not self._awaited:
-                    self._wake_up()
-            over.succeed()
+        node.over.succeed()
 
-        leaves_at_s = math.inf if self._presence is None else self._changes_at_s(client)
-        self._clock.carry(flight, landed, leaves_at_s)
-        yield over
+    def forget_model_of(self, client: int | None) -> None:
+        """Nothing is kept of it: an app sends what it sends."""
 
     def _wake_up(self) -> None:
         """Wake a waiting server app, so that it looks at the replies again."""
@@ -383,14 +394,12 @@ class Play:
         self, client: int, ended_s: float, worked_s: float, energy_j: float | None
     ) -> None:
         """What a participation took of a node's device; who is there next may hang on it."""
-        if self._presence is not None:
+        if isinstance(self._presence, KnowsWork):
             self._presence.worked(client, ended_s, worked_s, energy_j)
 
-    def device(self, client: int) -> Device:
-        """A node's processor."""
-        if client not in self._devices:
-            self._devices[client] = self._parts.device(client)
-        return self._devices[client]
+    def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
+        """Joules of a participation, see `World`."""
+        return self._clock.energy_j(client, phases_s)
 
     def _call(self, mail: Mail, turn: int) -> Call:
         client, nodes, config = mail.client, len(self.ids), self._run_config
@@ -445,10 +454,6 @@ class Play:
             isinstance(seconds, dict) and kind in seconds
         )
 
-    def set_state(self, client: int, state: bytes | None) -> None:
-        """Keep the packed state of a node's app until its next message."""
-        self._states[client] = state
-
     def warn(self, sentence: str) -> None:
         """Count a sentence for the manifest's warnings."""
         self._warnings[sentence] = self._warnings.get(sentence, 0) + 1
@@ -486,11 +491,15 @@ class _Node:
     """A node's device in one participation, in the words of `simfed.sim.clock`: what its work
     takes is known when the app has done it."""
 
-    def __init__(self, play: Play, mail: Mail, device: Device, ticket: Ticket) -> None:
+    def __init__(
+        self, play: Play, mail: Mail, device: Device, ticket: Ticket, over: simpy.Event
+    ) -> None:
+        """`over`: comes when the participation is."""
         self._play = play
-        self._mail = mail
+        self.mail = mail
         self._device = device
         self.ticket = ticket
+        self.over = over
         self.answer: Answer | None = None
 
     def charges(self, quantity: str, model: str) -> bool:
@@ -500,7 +509,7 @@ class _Node:
     def work_s(self, work: Work) -> float:
         """Seconds of the app's work, which is done now."""
         self.answer = self._play.compute(self.ticket)
-        return self._play.seconds(self._mail, self.answer, self._device)
+        return self._play.seconds(self.mail, self.answer, self._device)
 
     def duration_s(
         self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
@@ -509,9 +518,3 @@ class _Node:
         assert self.answer is not None
         work_s = self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
         return work_s + self.answer.spent.slept_s
-
-    def size_of(self, flight: Flight) -> float:
-        """The bytes of the reply; asked when the computing is over."""
-        assert self.answer is not None
-        self._play.set_state(flight.client, self.answer.state)
-        return float(self.answer.size_bytes)

@@ -260,7 +260,7 @@ def _play(
             recorder,
             fleet.metrics,
             fleet.client_count,
-            lambda client: play.device(client),
+            lambda *asked: play.energy_j(*asked),
             progress,
             lambda *done: play.tell_work(*done),
         )
@@ -269,6 +269,7 @@ def _play(
             fleet, parts, exchanges, crew, run_config, run_id=run_id, stop_requested=ctrl_c.asked
         )
         exchanges.network = play.network
+        exchanges.may_resend = parts.faults is not None and parts.faults.messages is not None
         stack.enter_context(evaluations_told(exchanges.set_evaluation))
         stack.enter_context(without_threads(grid))
 

@@ -1,6 +1,7 @@
 """The clock side: server, clients in flight, barrier, selection, blame. No tensors, no torch."""
 
+from simfed.sim.clock import Clock
 from simfed.sim.server import Simulation
 from simfed.sim.workload import Recorded, TimeOnlyWorkload
 
-__all__ = ["Recorded", "Simulation", "TimeOnlyWorkload"]
+__all__ = ["Clock", "Recorded", "Simulation", "TimeOnlyWorkload"]

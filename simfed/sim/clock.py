@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,78 +20,155 @@ import simpy
 
 from simfed.device import Device
 from simfed.fleet.faults import Faults
+from simfed.ground.contract import Outcome
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import DOWNLOAD, Do
-from simfed.net import Network
+from simfed.net import LinkUses, Network, Transfer
 from simfed.net.instants import at, cancel, end_of_instant
 from simfed.sim.flight import Flight, Leg, Running
+from simfed.sim.server_work import PlayedWork, play_work
+from simfed.sim.world import CUT, Asking, Instants, Presence
 
-__all__ = ["CUT", "Clock"]
+__all__ = ["Clock", "MakeNetwork"]
 
-CUT = "cut"
-"""Why a participation ends that nobody waits for any longer: it is dropped, but its client is
-there."""
+MakeNetwork = Callable[[simpy.Environment, LinkUses], Network]
+"""`(env, on_use)` → the network."""
 
 
 class Clock:
-    """Carries participations out on simulated devices over a simulated network."""
+    """Carries participations out on simulated devices over a simulated network. A `World`."""
+
+    env: simpy.Environment
+    network: Network
 
     def __init__(
         self,
-        env: simpy.Environment,
-        network: Network,
-        *,
-        device_of: Callable[[Flight], Device],
-        size_of: Callable[[Flight], float],
-        failure: Callable[[int, str], float] | None,
+        make_network: MakeNetwork,
+        make_device: Callable[[int], Device],
         streams: Streams,
+        *,
+        server_device: Device | None = None,
+        presence: Presence | None = None,
         faults: Faults | None = None,
-        numbers: Iterator[int] | None = None,
+        device_of: Callable[[Flight], Device] | None = None,
     ) -> None:
-        """`device_of(flight)`: asked once for each unit of work. `size_of(flight)`: bytes of its
-        upload; asked when the upload starts. `failure(client, phase)`: the probability that a phase
-        fails at its end, so that nothing of it arrives; None: nothing ever does. `faults`: what
-        freezes devices and becomes of messages. `numbers` counts the beginnings of steps."""
-        self.env = env
-        self.network = network
-        self._device_of = device_of
-        self._size_of = size_of
-        self._failure = failure
+        """`make_device(client)` is called once per client that takes part; `server_device` None:
+        the server's work takes no simulated time; `presence` None: everybody is always there, and
+        nothing fails; `faults`: what freezes devices and becomes of messages (links stall in
+        `make_network`'s). `device_of(flight)`: what works in its place, asked for each unit."""
+        self.presence = presence
+        self.uses = LinkUses()
+        self._make_network = make_network
+        self._make_device = make_device
+        self._devices: dict[int, Device] = {}
+        self._server_device = server_device
+        self._device_of = device_of or (lambda flight: self.device(flight.client))
         self._streams = streams
         self._faults = faults
         self._messages = None if faults is None else faults.messages
-        self._numbers = itertools.count() if numbers is None else numbers
+        self._numbers = itertools.count()
+        """Counts the beginnings of steps."""
+        self._under_way = 0
+        self._transfers: dict[int, Transfer] = {}
+        """Of clients whose participations a checkpoint left in the middle of one."""
 
     # ---- from outside ----------------------------------------------------------------------------
 
-    def carry(
-        self, flight: Flight, landed: Callable[[Flight], None], leaves_at_s: float = math.inf
-    ) -> None:
-        """Let a participation begin now, or go on from where its record stands. `landed(flight)` is
-        called when it is over. At `leaves_at_s` its client goes away, unless it has ended by
-        then: what arrives at that very instant has arrived."""
-        flight.landed = landed
+    def connect(self, asking: Asking) -> None:
+        """See `World`."""
+        self._asking = asking
+
+    def set_out(self, now_s: float) -> None:
+        """See `World`."""
+        self.env = simpy.Environment(initial_time=now_s)
+        self.network = self._make_network(self.env, self.uses)
+        self._returns = Instants(self.env)
+
+    def gather(self, stop_requested: Callable[[], bool]) -> None:
+        """Rounds can be played at once."""
+
+    def device(self, client: int) -> Device:
+        """This client's processor."""
+        if client not in self._devices:
+            self._devices[client] = self._make_device(client)
+        return self._devices[client]
+
+    def carry(self, flight: Flight) -> None:
+        """See `World`. What arrives at the very instant at which its client leaves has arrived."""
+        self._under_way += 1
         device = self._device_of(flight)
         flight.lay_steps(device.charges("handling", flight.task.model))
         if flight.running is None:
             self._begin(flight)
         else:
-            self._resume(flight, flight.running)
-        if leaves_at_s < math.inf and not flight.over:
-            flight.departure = at(self.env, leaves_at_s)
-            flight.departure.callbacks.append(partial(self._depart, flight))
+            self._resume_step(flight, flight.running)
+        if self.presence is not None and not flight.over:
+            leaves_at_s = self.presence.leaves_at_s(flight.client, self.env.now)
+            if leaves_at_s < math.inf:
+                flight.departure = departure = at(self.env, leaves_at_s)
+                departure.callbacks.append(partial(self._depart, flight))
+
+    resume = carry
 
     def cut(self, flight: Flight, cause: str) -> None:
-        """End a participation where it is: what it has spent so far stays spent. `cause`: `CUT`,
-        `dropped` (its client is gone) or `failed` (it stays)."""
+        """See `World`."""
         flight.lose("dropped" if cause == CUT else cause)
         flight.away = cause == "dropped"
         running, flight.running = flight.running, None
         if running is not None:
             self._give_up(flight, running)
         self._end(flight)
+
+    def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
+        """See `World`."""
+        now_s = self.env.now
+        back_at_s = math.inf if self.presence is None else self.presence.next_return_s(now_s)
+        if back_at_s < math.inf:
+            return self._returns.at(back_at_s)
+        if patient:
+            return self.env.event()
+        raise RunFailed(f"round {round}: from {now_s:g} s on no client is ever available again")
+
+    def merge(
+        self,
+        round: int,
+        arrived: Sequence[Flight],
+        work: Callable[[], Sequence[Work]],
+        merge: Callable[[], Outcome],
+    ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
+        """See `World`: the server's device works, then models change."""
+        if self._server_device is None or not arrived:
+            return [], merge
+        return play_work(self._server_device, arrived, work(), self.env.now, round), merge
+
+    def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
+        """See `World`."""
+        device = self.device(client)
+        return device.energy_j(phases_s()) if device.counts_energy else None
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `World`."""
+        server = self._server_device
+        facts = {
+            "devices": {str(c): s for c, d in self._devices.items() if (s := d.state())},
+            "server_device": server.state() if server else {},
+            "steps": next(self._numbers),
+            "network": self.network.state() if self._under_way else None,
+        }
+        return facts, {}
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """See `World`."""
+        for client, of_device in facts["devices"].items():
+            self.device(int(client)).restore(of_device)
+        if self._server_device is not None:
+            self._server_device.restore(facts["server_device"])
+        self._numbers = itertools.count(facts["steps"] + 1)
+        if facts["network"] is not None:
+            self.network.restore(facts["network"])
+        self._transfers = {transfer.client: transfer for transfer in self.network.transfers}
 
     # ---- what comes after what -------------------------------------------------------------------
 
@@ -113,7 +190,7 @@ class Clock:
     def _finish(self, flight: Flight) -> None:
         """The step under way is over, and with it, it may be, the flight."""
         flight.running = None
-        if self._failure is not None and self._fails(flight):
+        if self.presence is not None and self._fails(flight):
             flight.lose("failed")
         if flight.lost:
             self._end(flight)
@@ -125,17 +202,16 @@ class Clock:
         flight.end(self.env.now)
         departure, flight.departure = flight.departure, None
         cancel(self.env, departure)
-        landed, flight.landed = flight.landed, None
-        assert landed is not None
-        landed(flight)
+        self._under_way -= 1
+        self._asking.land(flight)
 
-    def _resume(self, flight: Flight, running: Running) -> None:
-        """Take a step up that a checkpoint holds; a transfer is the network's already."""
+    def _resume_step(self, flight: Flight, running: Running) -> None:
+        """Go on with a step that a checkpoint left in the middle."""
         if running.ends_at_s is not None:
             self._set_timer(flight, running, at(self.env, running.ends_at_s))
         else:
-            assert running.transfer is not None
-            running.transfer.done.callbacks.append(partial(self._arrive, flight, running))
+            running.transfer = transfer = self._transfers.pop(flight.client)
+            transfer.done.callbacks.append(partial(self._arrive, flight, running))
 
     def _set_timer(self, flight: Flight, running: Running, timer: simpy.Event) -> None:
         running.timer = timer
@@ -182,13 +258,13 @@ class Clock:
         has."""
         if flight.lost:
             return False
-        assert self._failure is not None
+        assert self.presence is not None
         phase, number = self._phase(flight), flight.done + 1
         if phase not in ("download", "upload"):
             if any(isinstance(step, Do) for step in flight.steps[number:]):
                 return False
             phase = "training"
-        chance = self._failure(flight.client, phase)
+        chance = self.presence.failure(flight.client, phase)
         if not chance:
             return False
         draw = self._streams("failure", flight.client, flight.task.key, phase, number)
@@ -199,7 +275,7 @@ class Clock:
     def _transmit(self, flight: Flight, running: Running) -> None:
         """Start a message on its way, once more or for the first time."""
         down = flight.steps[flight.done] is DOWNLOAD
-        size_bytes = flight.task.downlink_bytes if down else self._size_of(flight)
+        size_bytes = flight.task.downlink_bytes if down else self._asking.size_of(flight)
         weight = 1.0
         if self._messages is not None:
             # copies that leave at once are equal flows over one path: one of their weight and bytes

@@ -8,7 +8,7 @@ saved, and started again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -117,8 +117,6 @@ class Flight:
     """How many of `steps` are."""
     running: Running | None = None
     """What it is doing."""
-    landed: Callable[[Flight], None] | None = None
-    """Who is told when it is over."""
     departure: Any = None
     """The clock's handle of the instant at which it goes away, if it ever does."""
     order: int = 0

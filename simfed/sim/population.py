@@ -1,19 +1,17 @@
 """All clients, most of them idle: columns for everybody, objects for those that have taken part.
 
-A million idle clients cost a few bytes each; a client's policy and device are made when it first
-takes part and then kept.
+A million idle clients cost a few bytes each; a client's policy is made when it first takes part and
+then kept.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.device import Device
 from simfed.fleet.columns import Fleet
 from simfed.fleet.selection import Selecting
 from simfed.ground.method import Plan
@@ -22,43 +20,9 @@ from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
 from simfed.sim.modes import Mode
+from simfed.sim.world import KnowsWork, Presence
 
-__all__ = ["Population", "WhoIsThere"]
-
-
-class WhoIsThere(Protocol):
-    """Who is there, when."""
-
-    def available(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The ids of the clients that are there, ascending."""
-        ...
-
-    def is_available(self, client: int, at_s: float) -> bool: ...
-
-    def leaves_at_s(self, client: int, at_s: float) -> float:
-        """When a client that is there goes away; inf: never."""
-        ...
-
-    def next_return_s(self, at_s: float) -> float:
-        """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
-        ...
-
-    def failure(self, client: int, phase: str) -> float:
-        """The probability that a phase of this client fails."""
-        ...
-
-
-@runtime_checkable
-class KnowsWork(WhoIsThere, Protocol):
-    """Who is there, where that hangs on what devices have worked."""
-
-    def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
-        """What a participation took, see `simfed.fleet.availability.Working`."""
-        ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: Mapping[str, Any]) -> None: ...
+__all__ = ["Population"]
 
 
 _TRIES = 100
@@ -72,26 +36,21 @@ class Population:
         self,
         scenario: Scenario,
         make_policy: Callable[[int], Policy],
-        make_device: Callable[[int], Device],
         streams: Streams,
-        presence: WhoIsThere | None = None,
+        presence: Presence | None = None,
         samples_of: Callable[[int], int] = lambda client: 1,
     ) -> None:
-        """`make_policy(client)` and `make_device(client)` are called once per client that takes
-        part. `presence` None: everybody is always there. `samples_of`: how many training samples a
-        client owns; asked only by selections other than uniform."""
+        """`make_policy(client)` is called once per client that takes part. `presence` None:
+        everybody is always there. `samples_of`: how many training samples a client owns; asked only
+        by selections other than uniform."""
         groups = scenario.clients
         self._fleet = Fleet(scenario, streams)
         selection = scenario.participation.selection.made
         self._selecting = Selecting(selection, len(self._fleet), samples_of)
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
-        self._make_device = make_device
         self._presence = presence
         self._policies: dict[int, Policy] = {}
-        self._devices: dict[int, Device] = {}
-        self.may_leave = self.may_fail = presence is not None
-        """Whether anybody ever goes away, and whether a phase can fail."""
         self.busy: set[int] = set()
         """Those in flight."""
 
@@ -128,18 +87,6 @@ class Population:
         if isinstance(self._presence, KnowsWork):
             self._presence.worked(client, ended_s, worked_s, energy_j)
 
-    def leaves_at_s(self, client: int, at_s: float) -> float:
-        """When this client goes away; inf: never."""
-        return math.inf if self._presence is None else self._presence.leaves_at_s(client, at_s)
-
-    def next_return_s(self, at_s: float) -> float:
-        """When somebody comes back next; inf: nobody ever does."""
-        return math.inf if self._presence is None else self._presence.next_return_s(at_s)
-
-    def failure(self, client: int, phase: str) -> float:
-        """The probability that a phase of this client fails."""
-        return 0.0 if self._presence is None else self._presence.failure(client, phase)
-
     def _free(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         """Ids of those that are there and idle; None: everybody."""
         if self._presence is None and not self.busy:
@@ -175,12 +122,6 @@ class Population:
             self._policies[client] = self._make_policy(client)
         return self._policies[client]
 
-    def device(self, client: int) -> Device:
-        """This client's processor."""
-        if client not in self._devices:
-            self._devices[client] = self._make_device(client)
-        return self._devices[client]
-
     def state(self) -> dict[str, Any]:
         """What has changed since the run began, JSON-able: the states that are not empty."""
         presence = self._presence.state() if isinstance(self._presence, KnowsWork) else {}
@@ -188,7 +129,6 @@ class Population:
             **({"presence": presence} if presence else {}),
             "told": self._selecting.state(),
             "policies": {str(c): s for c, p in self._policies.items() if (s := p.state())},
-            "devices": {str(c): s for c, d in self._devices.items() if (s := d.state())},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -198,5 +138,3 @@ class Population:
             self._presence.restore(state.get("presence", {}))
         for client, of_policy in state["policies"].items():
             self.policy(int(client)).restore(of_policy)
-        for client, of_device in state["devices"].items():
-            self.device(int(client)).restore(of_device)

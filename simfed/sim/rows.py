@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simfed.device import Device
 from simfed.ground.contract import Outcome
 from simfed.net import LinkUses
 from simfed.policy import Spent
@@ -22,9 +21,9 @@ __all__ = [
     "client_rows",
     "client_spans",
     "end_of",
-    "energy_of",
     "link_spans",
     "participation_row",
+    "powered_s",
     "prototype_rows",
     "round_row",
     "server_spans",
@@ -176,12 +175,7 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
     return spans
 
 
-def energy_of(flight: Flight, end: End, device: Device) -> float | None:
-    """Joules of a participation; None where its device's profile knows no power."""
-    return device.energy_j(_energy_phases(flight, end)) if device.counts_energy else None
-
-
-def _energy_phases(flight: Flight, end: End) -> dict[str, float]:
+def powered_s(flight: Flight, end: End) -> dict[str, float]:
     """Seconds of a participation under the names that a device profile gives watts for. A device
     that stands still, or waits before it sends again, is idle."""
     idle_s = 0.0 if flight.away else end.rest_s

@@ -1,4 +1,4 @@
-"""The server: rounds as a story of yields, between one workload and one network.
+"""The server: rounds as a story of yields, between one workload and one world.
 
 Start clients, wait as the mode says, do the server's own work, merge, reward, record; at the
 round's border show progress, save, or stop. A round is what lies between two merges. Events of one
@@ -10,55 +10,50 @@ ends, never when the clock runs dry: a cancelled wait may leave something on it.
 from __future__ import annotations
 
 import gc
-import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import simpy
 
 from simfed.compress.choice import Choice
-from simfed.device import Device
 from simfed.fleet.faults import Faults
 from simfed.fleet.tasks import pull_for
 from simfed.ground.contract import Outcome, Workload, mean_over_clients
 from simfed.ground.errors import Interrupted, RunFailed, as_raised
 from simfed.ground.seeding import Streams
-from simfed.net import LinkUses, Network
-from simfed.net.instants import at, cancel, end_of_instant
+from simfed.net.instants import cancel, end_of_instant
 from simfed.policy import Policy, gain, reward, watches
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
 from simfed.scenario import Scenario
 from simfed.sim import rows
 from simfed.sim.blame import blame, blame_last
-from simfed.sim.clock import CUT, Clock
 from simfed.sim.flight import Flight
 from simfed.sim.modes import mode_of
-from simfed.sim.population import Population, WhoIsThere
+from simfed.sim.population import Population
 from simfed.sim.rows import Played, Verdict
-from simfed.sim.server_work import PlayedWork, play_work
+from simfed.sim.server_work import PlayedWork
+from simfed.sim.world import CUT, Instants, World
 
-__all__ = ["MakeNetwork", "Progress", "Simulation"]
+__all__ = ["Progress", "Simulation"]
 
 _HOPELESS = 10_000
 """So many losses in a row, and ten per client, before a server that waits for arrivals gives up."""
 
 Story = Generator[simpy.Event, Any, None]
 
-MakeNetwork = Callable[[simpy.Environment, LinkUses], Network]
-"""`(env, on_use)` → the network."""
-
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
 
 
 class Simulation:
-    """One run on the clock side, built from parts and played by `run`.
+    """One run on the clock side, composed of a mode, a workload and a world, and played by `run`.
 
-    Every client in flight is one SimPy process; idle clients are columns. The learning side is
+    Idle clients are columns; those in flight are the world's. The learning side is
     asked in one fixed order (client ids within an instant), whatever the clock does, so in a
     synchronous server its results do not depend on devices or networks unless a policy looks at
     time.
@@ -69,34 +64,27 @@ class Simulation:
         scenario: Scenario,
         *,
         workload: Workload,
+        world: World,
         make_policy: Callable[[int], Policy],
-        make_device: Callable[[int], Device],
-        make_network: MakeNetwork,
         recorder: Recorder,
         streams: Streams,
-        server_device: Device | None = None,
-        presence: WhoIsThere | None = None,
         samples_of: Callable[[int], int] = lambda client: 1,
         faults: Faults | None = None,
     ) -> None:
-        """`make_policy(client)` and `make_device(client)` are called once per client that takes
-        part; `server_device` None: the server's work takes no simulated time; `presence` None:
-        everybody is always there; `samples_of(client)`: what a selection may look at; `faults`:
-        what goes wrong with devices, messages and the server (links stall in `make_network`'s)."""
+        """`make_policy(client)` is called once per client that takes part; `samples_of(client)`:
+        what a selection may look at; `faults`: when the server restarts (what befalls devices and
+        messages is the world's)."""
         self._scenario = scenario
         self._workload = workload
-        self._make_network = make_network
+        self._world = world
         self._recorder = recorder
         self._streams = streams
-        self._server_device = server_device
         self._faults = faults
         self._may_resend = faults is not None and faults.messages is not None
         self._restarts = 0
         """How many there have been."""
         self._mode = mode_of(scenario)
-        self._population = Population(
-            scenario, make_policy, make_device, streams, presence, samples_of
-        )
+        self._population = Population(scenario, make_policy, streams, world.presence, samples_of)
         self._losses = scenario.method.made.losses
         self._held: dict[int, int] | None = {} if scenario.downlink.compression else None
         self._round = 0
@@ -104,7 +92,6 @@ class Simulation:
         self._forced_arm: str | None = None
         self._version = 0
         self._shared_loss: dict[str, float] = {}
-        self._phase_numbers = itertools.count()
         self._starts = 0
         self._lost_in_a_row = 0
         self._in_flight: dict[int, Flight] = {}
@@ -115,12 +102,10 @@ class Simulation:
         self._arrived = 0
         self._deadline_at_s = math.inf
         self._deadline: simpy.Event | None = None
-        self._instants: dict[float, simpy.Event] = {}
-        """Those to come at which the server will look up: returns of clients, its own restart."""
         self._wake: simpy.Event | None = None
-        self._uses = LinkUses()
-        self._env: simpy.Environment = None  # type: ignore[assignment]  # made by `run` or `restore`
+        self._has_set_out = False
         self._total, self._learning, self._recording = HostSeconds(), HostSeconds(), HostSeconds()
+        world.connect(self)
 
     # ---- from outside ----------------------------------------------------------------------------
 
@@ -138,10 +123,12 @@ class Simulation:
         says yes the state is saved and `Interrupted` raised. save: keeps a checkpoint; called every
         `save_every` rounds and after the last one (0: only when stopped).
         """
-        if self._env is None:
+        if not self._has_set_out:
             self._set_out()
         self._progress, self._stop_requested = progress, stop_requested
         self._save, self._save_every = save, save_every
+        if self._round < self._scenario.rounds:
+            self._world.gather(stop_requested)
         at_once = self._mode.at_once(len(self._population))
         try:
             with self._total, _fewer_collections(at_once):
@@ -152,7 +139,7 @@ class Simulation:
     def lose(self, client: int, outcome: str = "dropped") -> None:
         """This client's participation ends now and nothing of it is merged: `dropped` (the
         client is away for the rest of the round) or `failed` (it stays, and waits)."""
-        self._cut(self._in_flight[client], outcome)
+        self._world.cut(self._in_flight[client], outcome)
 
     def wall_s(self) -> dict[str, float]:
         """Host seconds of `run`, split: learning (inside the workload), recording, and the rest."""
@@ -166,21 +153,20 @@ class Simulation:
     def checkpoint(self) -> Checkpoint:
         """Everything a resumed run needs, at a round's border: clients may be in flight."""
         facts, arrays = self._workload.state()
-        device = self._server_device
+        world, world_arrays = self._world.state()
         flying = [*self._in_flight.values(), *self._ended]
         own = {
             "now_s": self._now_s,
             "forced_arm": self._forced_arm,
             "version": [self._version, self._shared_loss],
             "population": self._population.state(),
-            "server_device": device.state() if device else {},
-            "counts": [next(self._phase_numbers), self._starts],
+            "starts": self._starts,
             "flights": [flight.plain() for flight in flying],
-            "network": self._network.state() if self._network and self._in_flight else None,
             "held": sorted(self._held.items()) if self._held is not None else None,
             "restarts": self._restarts,
         }
-        return Checkpoint(self._round, {"simulation": own, "workload": facts}, arrays)
+        every = {"simulation": own, "world": world, "workload": facts}
+        return Checkpoint(self._round, every, {**arrays, **world_arrays})
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Inverse of `checkpoint`, on a new simulation of the same scenario, before `run`."""
@@ -192,44 +178,26 @@ class Simulation:
         if self._held is not None:
             self._held.update(own["held"])
         self._population.restore(own["population"])
-        if self._server_device is not None:
-            self._server_device.restore(own["server_device"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
-        begun, self._starts = own.get("counts", (0, 0))
-        self._restarts = own.get("restarts", 0)
-        self._phase_numbers = itertools.count(begun + 1)
+        self._starts, self._restarts = own["starts"], own["restarts"]
         self._set_out()
-        self._take_up(own.get("flights", ()), own.get("network"))
-
-    def _set_out(self) -> None:
-        self._env = simpy.Environment(initial_time=self._now_s)
-        self._network = self._make_network(self._env, self._uses)
-        people = self._population
-        self._clock = Clock(
-            self._env,
-            self._network,
-            device_of=lambda flight: people.device(flight.client),
-            size_of=self._size_of,
-            failure=people.failure if people.may_fail else None,
-            streams=self._streams,
-            faults=self._faults,
-            numbers=self._phase_numbers,
-        )
-
-    def _take_up(
-        self, plain: Sequence[Mapping[str, Any]], network: Mapping[str, Any] | None
-    ) -> None:
-        """Clients that were in flight go on from where they were."""
-        if network is not None:
-            self._network.restore(network)
-        transfers = {transfer.client: transfer for transfer in self._network.transfers}
-        for flight in self._recorded(plain):
+        self._world.restore(checkpoint.facts["world"], checkpoint.arrays)
+        for flight in self._recorded(own["flights"]):
             if flight.over:
                 self._await_merge(flight)
                 continue
-            if flight.running is not None and flight.running.ends_at_s is None:
-                flight.running.transfer = transfers[flight.client]
-            self._send_off(flight)
+            self._in_flight[flight.client] = flight
+            self._population.busy.add(flight.client)
+            self._world.resume(flight)
+            if flight.over:
+                del self._in_flight[flight.client]
+                self._await_merge(flight)
+
+    def _set_out(self) -> None:
+        self._has_set_out = True
+        self._world.set_out(self._now_s)
+        self._env = self._world.env
+        self._instants = Instants(self._env)
 
     def _recorded(self, plain: Sequence[Mapping[str, Any]]) -> Iterator[Flight]:
         """A checkpoint's flights, in the order in which they began what they do."""
@@ -274,7 +242,11 @@ class Simulation:
                 waited_s = delay_s + max(flight.elapsed_s for flight in taken)
             else:
                 waited_s = merge_at_s - started_at_s
-            work = [self._restart()] if struck else self._server_work(taken)
+            merge: Callable[[], Outcome] = partial(self._merge, taken, self._round + 1)
+            if struck:
+                work = [self._restart()]
+            else:
+                work, merge = self._work_at_merge(taken, merge)
             server_s = sum(piece.duration_s for piece in work)
             yield self._env.timeout(server_s)
             yield end_of_instant(self._env)
@@ -284,7 +256,7 @@ class Simulation:
                 self._round, started_at_s, self._now_s, waited_s, server_s, merge_at_s, delay_s,
                 waits_for_all, self._mode.filled,
             )  # fmt: skip
-            outcome = self._merge(taken, self._round)
+            outcome = merge()
             self._record(played, taken, work, outcome, last, "restart" if struck else "deadline")
             self._border(outcome)
 
@@ -297,7 +269,7 @@ class Simulation:
             )
             if len(ids) or self._in_flight or self._ended:
                 break
-            yield self._somebody_back()
+            yield self._world.somebody_back(self._round + 1, patient=False)
         delay_s: float = self._env.now - begun_s
         flights = self._flights(ids)
         self._cohort, self._cohort_ended = len(flights), 0
@@ -316,11 +288,12 @@ class Simulation:
         """Until the mode says: merge, or a restart strikes."""
         strikes_at_s = self._next_restart_s()
         if strikes_at_s < math.inf:
-            self._alarm(self._instant(strikes_at_s))
+            self._alarm(self._instants.at(strikes_at_s))
         while not self._due() and self._env.now < strikes_at_s:
             self._wake = self._env.event()
             if self._mode.filled and len(self._in_flight) < (self._mode.concurrency or 0):
-                self._alarm(self._somebody_back(patient=bool(self._in_flight)))
+                patient = bool(self._in_flight)
+                self._alarm(self._world.somebody_back(self._round + 1, patient=patient))
             yield self._wake
             self._wake = None
             yield end_of_instant(self._env)
@@ -368,7 +341,7 @@ class Simulation:
         """Nobody is waited for any longer."""
         late = list(self._in_flight.values())
         for flight in late:
-            self._cut(flight, CUT)
+            self._world.cut(flight, CUT)
         if late:
             yield end_of_instant(self._env)
 
@@ -404,18 +377,25 @@ class Simulation:
     def _send_off(self, flight: Flight) -> None:
         self._in_flight[flight.client] = flight
         self._population.busy.add(flight.client)
-        self._carry(flight)
+        self._world.carry(flight)
 
-    def _carry(self, flight: Flight) -> None:
-        """Let it be carried out."""
-        leaves_at_s = self._population.leaves_at_s(flight.client, self._env.now)
-        self._clock.carry(flight, self._landed, leaves_at_s)
+    # ---- what the world asks and tells -----------------------------------------------------------
 
-    def _cut(self, flight: Flight, cause: str) -> None:
-        """It ends now; see `Clock.cut`."""
-        self._clock.cut(flight, cause)
+    def size_of(self, flight: Flight) -> float:
+        """See `Asking`."""
+        with self._learning:  # whatever learning is pending for this size happens here
+            return flight.contribution.uplink_bytes()
 
-    def _landed(self, flight: Flight) -> None:
+    def forget_model_of(self, client: int | None) -> None:
+        """See `Asking`: where changes travel down, it is sent a whole model next."""
+        if self._held is None:
+            return
+        if client is None:
+            self._held.clear()
+        else:
+            self._held.pop(client, None)
+
+    def land(self, flight: Flight) -> None:
         """A participation is over, this very moment."""
         del self._in_flight[flight.client]
         if self._mode.filled:
@@ -431,6 +411,8 @@ class Simulation:
         if self._mode.filled or self._due():
             self._ring()
 
+    # ---- waiting ---------------------------------------------------------------------------------
+
     def _ring(self, _: simpy.Event | None = None) -> None:
         """Wake the server, where it waits."""
         if self._wake is not None and not self._wake.triggered:
@@ -442,35 +424,7 @@ class Simulation:
         if self._ring not in event.callbacks:
             event.callbacks.append(self._ring)
 
-    def _instant(self, at_s: float) -> simpy.Event:
-        """The event of an instant, one for all that ask before it has come."""
-
-        def forget(_: simpy.Event) -> None:
-            del self._instants[at_s]
-
-        event = self._instants.get(at_s)
-        if event is None:
-            event = self._instants[at_s] = at(self._env, at_s)
-            assert event.callbacks is not None
-            event.callbacks.append(forget)
-        return event
-
-    def _somebody_back(self, *, patient: bool = False) -> simpy.Event:
-        """When the next client comes back. Raises: `RunFailed` if nobody ever does, unless
-        `patient`."""
-        back_at_s = self._population.next_return_s(self._env.now)
-        if back_at_s == math.inf:
-            if patient:
-                return self._env.event()
-            raise RunFailed(
-                f"round {self._round + 1}: from {self._env.now:g} s on no client is ever "
-                "available again"
-            )
-        return self._instant(back_at_s)
-
-    def _size_of(self, flight: Flight) -> float:
-        with self._learning:  # whatever learning is pending for this size happens here
-            return flight.contribution.uplink_bytes()
+    # ---- participations and merges ---------------------------------------------------------------
 
     def _flights(self, ids: Sequence[int]) -> list[Flight]:
         """The flights of these clients, in the order given, before anything moves."""
@@ -502,13 +456,13 @@ class Simulation:
         self._starts += len(flights)
         return flights
 
-    def _server_work(self, taken: Sequence[Flight]) -> list[PlayedWork]:
+    def _work_at_merge(
+        self, taken: Sequence[Flight], merge: Callable[[], Outcome]
+    ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
         arrived = [flight for flight in taken if not flight.lost]
-        if self._server_device is None or not arrived:
-            return []
-        round = self._round + 1
-        work = self._workload.server_work(round, [flight.contribution for flight in arrived])
-        return play_work(self._server_device, arrived, work, self._env.now, round)
+        round, contributions = self._round + 1, [flight.contribution for flight in arrived]
+        work = partial(self._workload.server_work, round, contributions)
+        return self._world.merge(round, arrived, work, merge)
 
     def _merge(self, taken: Sequence[Flight], round: int) -> Outcome:
         arrived = [flight for flight in taken if not flight.lost]
@@ -577,7 +531,7 @@ class Simulation:
     ) -> None:
         verdicts = [self._reward(flight, outcome, played) for flight in taken]
         if played.waits_for_all:
-            who = blame(taken, work, self._network, resent=self._may_resend)
+            who = blame(taken, work, self._world.network, resent=self._may_resend)
         else:
             who = blame_last(last, work, otherwise)
         with self._recording:
@@ -589,7 +543,7 @@ class Simulation:
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)
                 end = rows.end_of(flight, played)
-                energy_j = rows.energy_of(flight, end, self._population.device(flight.client))
+                energy_j = self._world.energy_j(flight.client, partial(rows.powered_s, flight, end))
                 done = flight.ended_at_s, flight.elapsed_s, energy_j
                 self._population.tell_work(flight.client, *done)
                 into.participations.append(
@@ -597,9 +551,10 @@ class Simulation:
                 )
                 into.spans.extend(rows.client_spans(flight, end))
             into.spans.extend(rows.server_spans(work, played))
-            into.spans.extend(rows.link_spans(self._uses, played.round))
-            into.links.extend(self._uses)
-            self._uses.clear()
+            uses = self._world.uses
+            into.spans.extend(rows.link_spans(uses, played.round))
+            into.links.extend(uses)
+            uses.clear()
             into.settle()
 
     def _border(self, outcome: Outcome) -> None:

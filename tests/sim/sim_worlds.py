@@ -12,7 +12,7 @@ from simfed.net import Network, Star
 from simfed.policy import Replay
 from simfed.record import Recorder, RunDirectory, open_run, summarise
 from simfed.scenario import Scenario
-from simfed.sim import Simulation, TimeOnlyWorkload
+from simfed.sim import Clock, Simulation, TimeOnlyWorkload
 
 D = 15_738
 
@@ -112,16 +112,21 @@ def build(
         cls = registry("policy").get(policy.kind)
         return cls(plain.compression.choices, policy.reward.clip, **policy.options)
 
+    clock = Clock(
+        lambda env, on_use: Network(env, star, on_use=on_use),
+        (lambda c: devices[c]) if devices else lambda c: processor.client(streams, c),
+        streams,
+        server_device=server_device,
+        presence=presence,
+        faults=faults,
+    )
     simulation = Simulation(
         plain,
         workload=workload,
+        world=clock,
         make_policy=make_policy,
-        make_device=(lambda c: devices[c]) if devices else lambda c: processor.client(streams, c),
-        make_network=lambda env, on_use: Network(env, star, on_use=on_use),
         recorder=recorder,
         streams=streams,
-        server_device=server_device,
-        presence=presence,
         faults=faults,
     )
     return World(plain, simulation, recorder, workload)

@@ -10,7 +10,7 @@ from simfed.learn.hosted import HostedWorkload
 from simfed.net import Network, Star
 from simfed.record import Recorder
 from simfed.scenario import Scenario
-from simfed.sim import Simulation
+from simfed.sim import Clock, Simulation
 
 SCENARIO = Scenario.model_validate(
     {
@@ -45,9 +45,10 @@ def after_a_run_with_a_loss():
     simulation = Losing(
         SCENARIO,
         workload=workload,
+        world=Clock(
+            lambda env, on_use: Network(env, star, on_use=on_use), parts.device, parts.streams
+        ),
         make_policy=parts.policy,
-        make_device=parts.device,
-        make_network=lambda env, on_use: Network(env, star, on_use=on_use),
         recorder=recorder,
         streams=parts.streams,
     )

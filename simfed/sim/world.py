@@ -1,0 +1,177 @@
+"""The seam between a server and the world that carries out what it asks.
+
+A server (`simfed.sim.server.Simulation`) is a mode, a workload and a world. It says who takes part
+and what is merged; the world says who is there, what time it is, what becomes of a participation
+and how long a merge takes. `simfed.sim.clock.Clock` is the simulated world, `simfed.deploy.playing.
+Remote` one of real clients; a Flower app's messages are carried by the simulated one, where the app
+takes the server's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from simfed.ground.contract import Outcome
+from simfed.ground.method import Work
+from simfed.net import LinkUses, Network
+from simfed.net.instants import at
+from simfed.sim.flight import Flight
+from simfed.sim.server_work import PlayedWork
+
+__all__ = ["CUT", "Asking", "Instants", "KnowsWork", "Presence", "World"]
+
+CUT = "cut"
+"""Why a participation ends that nobody waits for any longer: it is dropped, but its client is
+there."""
+
+
+class Presence(Protocol):
+    """Who is there, when."""
+
+    def available(self, at_s: float) -> NDArray[np.int64]:
+        """The ids of the clients that are there, ascending."""
+        ...
+
+    def is_available(self, client: int, at_s: float) -> bool: ...
+
+    def leaves_at_s(self, client: int, at_s: float) -> float:
+        """When a client that is there goes away; inf: never."""
+        ...
+
+    def next_return_s(self, at_s: float) -> float:
+        """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
+        ...
+
+    def failure(self, client: int, phase: str) -> float:
+        """The probability that a phase of this client fails."""
+        ...
+
+
+@runtime_checkable
+class KnowsWork(Presence, Protocol):
+    """Who is there, where that hangs on what devices have worked."""
+
+    def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
+        """What a participation took, see `simfed.fleet.availability.Working`."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Asking(Protocol):
+    """Who has participations carried out."""
+
+    def size_of(self, flight: Flight) -> float:
+        """Bytes of its upload; asked when that starts."""
+        ...
+
+    def land(self, flight: Flight) -> None:
+        """A participation is over, this very moment."""
+        ...
+
+    def forget_model_of(self, client: int | None) -> None:
+        """Nobody knows any longer which model this client has; None: which any has."""
+        ...
+
+
+class World(Protocol):
+    """Carries participations out."""
+
+    @property
+    def env(self) -> simpy.Environment:
+        """Its clock, from `set_out` on."""
+        ...
+
+    @property
+    def presence(self) -> Presence | None:
+        """None: everybody is always there."""
+        ...
+
+    uses: LinkUses
+    """What links carried since somebody cleared it."""
+
+    @property
+    def network(self) -> Network | None:
+        """What transfers can be played again on; None: of its links nothing is known."""
+        ...
+
+    def connect(self, asking: Asking) -> None:
+        """Work for this server; called once, before anything else."""
+        ...
+
+    def set_out(self, now_s: float) -> None:
+        """The clock stands at `now_s`, and nothing is under way."""
+        ...
+
+    def gather(self, stop_requested: Callable[[], bool]) -> None:
+        """Wait until rounds can be played; then time passes. Raises: `Interrupted`, `RunFailed`."""
+        ...
+
+    def carry(self, flight: Flight) -> None:
+        """Let a participation begin now."""
+        ...
+
+    def resume(self, flight: Flight) -> None:
+        """Let one go on that was under way at a checkpoint; where that cannot be, it is over
+        afterwards, and nobody is told."""
+        ...
+
+    def cut(self, flight: Flight, cause: str) -> None:
+        """End a participation where it is: what it has spent so far stays spent. `cause`: `CUT`,
+        `dropped` (its client is gone) or `failed` (it stays)."""
+        ...
+
+    def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
+        """When a client comes. Raises: `RunFailed` if nobody ever does, unless `patient`."""
+        ...
+
+    def merge(
+        self,
+        round: int,
+        arrived: Sequence[Flight],
+        work: Callable[[], Sequence[Work]],
+        merge: Callable[[], Outcome],
+    ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
+        """What the server works at a merge and how long it takes, and what gives its outcome once
+        that time is over. `work()`: what the method says it works; `merge()`: done once."""
+        ...
+
+    def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
+        """Joules of a participation from its seconds per phase; None: not known."""
+        ...
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a resumed run needs, as `Workload.state`: (JSON-able facts, name → array)."""
+        ...
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Inverse of `state`, after `set_out`."""
+        ...
+
+
+class Instants:
+    """Events of instants, one for all that ask before it has come."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self._env = env
+        self._events: dict[float, simpy.Event] = {}
+
+    def at(self, at_s: float) -> simpy.Event:
+        """The event of this instant."""
+        event = self._events.get(at_s)
+        if event is None:
+            event = self._events[at_s] = at(self._env, at_s)
+            assert event.callbacks is not None
+            event.callbacks.append(partial(self._forget, at_s))
+        return event
+
+    def _forget(self, at_s: float, _: simpy.Event) -> None:
+        del self._events[at_s]

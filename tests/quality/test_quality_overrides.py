@@ -1,0 +1,51 @@
+"""Parts are composed: nobody changes what another module keeps to itself."""
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import simfed.sim
+
+ROOMS = ("deploy", "device", "experiment", "fleet", "policy", "record", "replay", "sim", "verify")
+"""Servers, worlds and what they are made of. Not among them: the second engines of the network and
+of learning, which are the first ones with their inner loops replaced."""
+
+
+def classes_of(room):
+    package = importlib.import_module(f"simfed.{room}")
+    for module in pkgutil.walk_packages(package.__path__, f"simfed.{room}."):
+        for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if kind.__module__ == module.name:
+                yield kind
+
+
+def does_anything(method):
+    """Whether this is a method that subclasses are not asked to write."""
+    code = getattr(method, "__code__", None)
+    return code is not None and "NotImplementedError" not in code.co_names
+
+
+def private_overrides(kind):
+    """Methods with an underscore that a class changes of a base in another module of simfed."""
+    for base in kind.__mro__[1:]:
+        if base.__module__ == kind.__module__ or not base.__module__.startswith("simfed."):
+            continue
+        for name, method in vars(base).items():
+            private = name.startswith("_") and not name.startswith("__")
+            if private and name in vars(kind) and does_anything(method):
+                yield f"{kind.__module__}.{kind.__name__}.{name} of {base.__module__}"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_class_overrides_what_is_private_to_another_module(room):
+    assert [name for kind in classes_of(room) for name in private_overrides(kind)] == []
+
+
+def test_an_override_would_be_found():
+    class Meddling(simfed.sim.Simulation):
+        def _serve(self):
+            yield
+
+    assert len(list(private_overrides(Meddling))) == 1

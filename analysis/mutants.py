@@ -254,7 +254,7 @@ class Copy:
                 compiled.unlink()  # it may be as old, to the second, and as long as the next one's
 
     def tests_for(self, path: str) -> list[str]:
-        """Its doctests, the test files that name it (its room's first), and the rest of its room."""
+        """Its doctests, the test files that name it (its room's first), the rest of its room."""
         room, name = Mutant(path, 0, 0, "", "").room, Path(path).stem
         folders = _ROOM_TESTS.get(room, [f"tests/{room}"])
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

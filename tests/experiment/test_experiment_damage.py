@@ -99,7 +99,7 @@ def test_a_run_goes_on_to_the_same_result_or_names_the_changed_file(folder, tmp_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("mode", "every"), [(CLOCK, 50), (FULL, 997)])
+@pytest.mark.parametrize(("mode", "every"), [(CLOCK, 200), (FULL, 1994)])
 def test_wherever_a_byte_is_changed_a_run_goes_on_or_names_the_file(folder, tmp_path, mode, every):
     going_on_is_refused_or_right(folder, mode, every, tmp_path)
 
@@ -129,6 +129,6 @@ def test_a_changed_byte_of_a_finished_run_is_said(folder, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("mode", "every"), [(CLOCK, 50), (FULL, 499)])
+@pytest.mark.parametrize(("mode", "every"), [(CLOCK, 200), (FULL, 998)])
 def test_every_changed_byte_of_a_finished_run_is_said(folder, tmp_path, mode, every):
     a_finished_run_is_refused_or_what_it_was(made(folder, mode), every, tmp_path)

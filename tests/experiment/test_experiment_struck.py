@@ -47,7 +47,7 @@ def test_a_sample_of_strikes(tmp_path):
 
 # All of them take more than an hour on two cores (two seconds each): 1 and 1 strike every
 # operation.
-CLOCK_STRIDE, LEARNING_STRIDE = 5, 24
+CLOCK_STRIDE, LEARNING_STRIDE = 10, 24
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.codec import (
@@ -22,10 +22,11 @@ from simfed.compress.codec import (
 )
 from simfed.compress.compressors import State
 from simfed.compress.labels import label_of
-from simfed.compress.vectors import Block, device_of, flat, pieces
+from simfed.compress.vectors import Block, Floats, device_of, flat, pieces
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import energy_of, entries
 from simfed.ground.method import Layers
+from simfed.ground.plain import Plain
 
 __all__ = ["PerLayer"]
 
@@ -76,7 +77,7 @@ class PerLayer(Codec):
         self._plans: dict[tuple[tuple[str, ...], tuple[tuple[int, ...], ...]], list[_Layer]] = {}
 
     @classmethod
-    def read(cls, value: Any) -> PerLayer:
+    def read(cls, value: Plain) -> PerLayer:
         """From `{pattern: strategy}`. Raises: `InputError`."""
         if not isinstance(value, Mapping) or not value:
             raise InputError("a strategy for each pattern", where=LAYERS, got=value)
@@ -93,7 +94,7 @@ class PerLayer(Codec):
         return label_of(LAYERS, {pattern: choice.label for pattern, choice in self.choices})
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> Plain:
         return {LAYERS: {pattern: choice.label for pattern, choice in self.choices}}
 
     @cached_property
@@ -111,7 +112,7 @@ class PerLayer(Codec):
     def _play(self, play: Play) -> tuple[Payload, State]:
         vector = flat(play.update)
         layers = self._layers(len(vector), play.layout)
-        before = _taken_apart(play.state, len(layers))
+        before = _split_states(play.state, len(layers))
         payloads, after = [], []
         for layer, state_before in zip(layers, before, strict=True):
             payload, state_after = layer.choice.codec.encode(
@@ -129,8 +130,8 @@ class PerLayer(Codec):
             len(vector),
             None,
             None,
-            _put_together(after),
-            _put_together([payload.state_before for payload in payloads]),
+            _join_states(after),
+            _join_states([payload.state_before for payload in payloads]),
             symbols=payloads,
             layout=play.layout,
             device=device_of(play.update),
@@ -144,7 +145,7 @@ class PerLayer(Codec):
             yield stretch, part.dense()
 
     def undo(self, payload: Payload) -> State:
-        return _put_together([part.codec.undo(part) for part in payload.symbols])
+        return _join_states([part.codec.undo(part) for part in payload.symbols])
 
     def parts(
         self, length: int, k: int, layout: Layout | None
@@ -152,14 +153,12 @@ class PerLayer(Codec):
         of_pattern: dict[str, list[_Layer]] = {}
         for layer in self._layers(length, layout):
             of_pattern.setdefault(layer.pattern, []).append(layer)
-        found = []
+        parts = []
         for layers in of_pattern.values():
             covered = sum(layer.length for layer in layers)
-            kept = sum(layer.k for layer in layers)
-            found.append(
-                (layers[0].choice.strategy, round(kept * length / covered), covered / length)
-            )
-        return tuple(found)
+            k = round(sum(layer.k for layer in layers) * length / covered)
+            parts.append((layers[0].choice.strategy, k, covered / length))
+        return tuple(parts)
 
     # ---- on the wire -----------------------------------------------------------------------------
 
@@ -188,7 +187,7 @@ class PerLayer(Codec):
     def _decode(self, arrived: Arrived) -> Payload:
         data, length, _, index_code, layout, state = arrived
         layers, at, parts = self._layers(length, layout), 0, []
-        before = _taken_apart(state, len(layers))
+        before = _split_states(state, len(layers))
         for layer, state_before in zip(layers, before, strict=True):
             head, fixed = self._head_bytes(layer, index_code), self._size(layer, index_code)
             size = int.from_bytes(data[at : at + head], "little") if fixed is None else int(fixed)
@@ -245,7 +244,7 @@ class PerLayer(Codec):
         shapes = [shape for shape in layout if math.prod(shape)]
         for name, shape, stretch in zip(named, shapes, pieces(length, layout), strict=True):
             pattern, choice = next(
-                (found for found in self.choices if fnmatchcase(name, found[0])),
+                (pair for pair in self.choices if fnmatchcase(name, pair[0])),
                 ("", NO_COMPRESSION),
             )
             size = stretch.stop - stretch.start
@@ -263,7 +262,7 @@ def _checked_pattern(pattern: object) -> str:
     return pattern
 
 
-def _read_strategy(value: Any) -> Choice:
+def _read_strategy(value: Plain) -> Choice:
     choice = Choice.read(value)
     if choice.fields or choice.codec.by_layer:
         raise InputError("a codec", got=value)
@@ -276,13 +275,13 @@ def _read_strategy(value: Any) -> Choice:
     return choice
 
 
-def _put_together(states: list[State]) -> State:
+def _join_states(states: list[State]) -> State:
     """The state of all layers; None where none has any."""
     if all(state is None for state in states):
         return None
     if not any(isinstance(state, Memory) for state in states):
         return states
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Floats] = {}
     facts = []
     for at, state in enumerate(states):
         if isinstance(state, Memory):
@@ -293,15 +292,15 @@ def _put_together(states: list[State]) -> State:
     return Memory(facts, arrays)
 
 
-def _taken_apart(state: State, count: int) -> list[State]:
-    """Inverse of `_put_together`."""
+def _split_states(state: State, count: int) -> list[State]:
+    """Inverse of `_join_states`."""
     if state is None:
         return [None] * count
     if not isinstance(state, Memory):
         return list(state)
-    found: list[State] = []
+    states: list[State] = []
     for at, facts in enumerate(state.facts):
         begin = f"{at}/"
-        mine = {k.removeprefix(begin): a for k, a in state.arrays.items() if k.startswith(begin)}
-        found.append(Memory(facts["memory"], mine) if "memory" in facts else facts["plain"])
-    return found
+        arrays = {k.removeprefix(begin): a for k, a in state.arrays.items() if k.startswith(begin)}
+        states.append(Memory(facts["memory"], arrays) if "memory" in facts else facts["plain"])
+    return states

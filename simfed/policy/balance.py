@@ -12,13 +12,13 @@ from simfed.compress.choice import Choice
 from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
-from simfed.policy.base import Policy, Pull, Spent, check_option
+from simfed.policy.base import Pull, Spent, Unpaid, check_option
 from simfed.policy.interval import Interval
 
 __all__ = ["Balance"]
 
 
-class Balance(Policy):
+class Balance(Unpaid):
     """Sets K so that an upload takes a given share of the rest of the client's round.
 
     After a participation whose upload took u seconds, the rest of the round (download, local work,
@@ -47,8 +47,6 @@ class Balance(Policy):
     (600.0,)
     """
 
-    learns = False
-    draws = False
     watches_time = True
 
     def __init__(
@@ -85,12 +83,6 @@ class Balance(Policy):
         may_s = self.share * (spent.downlink_s + spent.work_s + spent.slack_s)
         times = may_s / spent.uplink_s if spent.uplink_s > 0 else math.inf
         self._k = self._within.clamp(self._within.amount(pull.k) * times)
-
-    def update(self, pull: Pull, reward: float) -> None:
-        pass
-
-    def void(self, pull: Pull) -> None:
-        pass
 
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)

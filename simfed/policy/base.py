@@ -22,6 +22,7 @@ __all__ = [
     "Pull",
     "Reason",
     "Spent",
+    "Unpaid",
     "check_arms",
     "check_option",
     "finite_reward",
@@ -135,6 +136,19 @@ class Policy(Protocol):
     def restore(self, state: Mapping[str, Plain]) -> None:
         """Inverse of `state`, on a policy made with the same arguments."""
         ...
+
+
+class Unpaid(Policy):
+    """What policies that neither draw nor look at rewards have in common."""
+
+    learns = False
+    draws = False
+
+    def update(self, pull: Pull, reward: float) -> None:
+        pass
+
+    def void(self, pull: Pull) -> None:
+        pass
 
 
 class Bandit(Policy):

@@ -13,12 +13,12 @@ from simfed.ground.errors import InputError
 from simfed.ground.levels import Level, energy_level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
-from simfed.policy.base import Policy, Pull, check_arms, check_option
+from simfed.policy.base import Pull, Unpaid, check_arms, check_option
 
 __all__ = ["EnergyShare", "Replay", "Uniform"]
 
 
-class Uniform(Policy):
+class Uniform(Unpaid):
     """One strategy for all clients and rounds.
 
     Stateless: one object may serve every client.
@@ -29,9 +29,6 @@ class Uniform(Policy):
     >>> policy.values()
     (0.0, 1.0)
     """
-
-    learns = False
-    draws = False
 
     def __init__(
         self,
@@ -47,12 +44,6 @@ class Uniform(Policy):
 
     def pull(self, rng: np.random.Generator) -> Pull:
         return self._pull
-
-    def update(self, pull: Pull, reward: float) -> None:
-        pass
-
-    def void(self, pull: Pull) -> None:
-        pass
 
     def values(self) -> tuple[float, ...]:
         return tuple(float(arm == self._pull.arm) for arm in self.arms)
@@ -102,7 +93,7 @@ class EnergyShare(Uniform):
         return (Choice(strategy, energy_level(share)),)
 
 
-class Replay(Policy):
+class Replay(Unpaid):
     """The arms that one client played in a recorded run, in order: its n-th pull is the n-th arm.
 
     `recorded` holds every participation of the client, forced ones included: a replay has no losses
@@ -115,9 +106,6 @@ class Replay(Policy):
     >>> [policy.pull(np.random.default_rng(0)).arm for _ in range(2)]
     [Choice('random-k'), Choice('top-k')]
     """
-
-    learns = False
-    draws = False
 
     def __init__(
         self,
@@ -141,12 +129,6 @@ class Replay(Policy):
         arm, level = self._recorded[self._next], self._levels[self._next]
         self._next += 1
         return Pull(arm, "fixed", k=level)
-
-    def update(self, pull: Pull, reward: float) -> None:
-        pass
-
-    def void(self, pull: Pull) -> None:
-        pass
 
     def values(self) -> tuple[float, ...]:
         upcoming = self._recorded[self._next] if self._next < len(self._recorded) else None

@@ -62,13 +62,13 @@ def play(source: str, changes: Mapping[str, Plain]) -> simfed.RunResult:
 
 
 def write_rows(source: str, rows: Iterable[Row]) -> Path:
-    """The rows of a source as CSV; numbers with six digits."""
+    """The rows of a source as CSV, with their errors; numbers with seven digits."""
     path = HERE / source / "rows.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([field.name for field in fields(Row)])
+        writer.writerow([*(field.name for field in fields(Row)), "error"])
         for row in rows:
-            writer.writerow([_written(value) for value in asdict(row).values()])
+            writer.writerow(map(_written, (*asdict(row).values(), row.error)))
     return path
 
 

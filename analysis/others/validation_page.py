@@ -161,11 +161,12 @@ def _answer(kept: dict[str, list[Row]]) -> str:
     held_out = [row for row in judged if row.use == HELD_OUT]
     near = sum(abs(row.error) <= 0.05 for row in held_out)
     return (
-        f"{len(judged)} published numbers of {len(kept)} sources were predicted without having "
-        f"been fitted. Of the {len(held_out)} that others measured and that were held out, {near} "
-        f"are met within 5 % (median {100 * median_error(held_out):.1f} %, largest error "
-        f"{100 * max(abs(row.error) for row in held_out):.0f} %). Where simfed fails stands "
-        "under each source."
+        f"{len(judged)} numbers of {len(kept)} sources (measured, simulated by others, or proved) "
+        f"were predicted without having been fitted. Of the {len(held_out)} that others measured "
+        f"and that were held out, {near} are met within 5 % (median "
+        f"{100 * median_error(held_out):.1f} %, largest error "
+        f"{100 * max(abs(row.error) for row in held_out):.0f} %). Where simfed fails stands under "
+        "each source."
     )
 
 
@@ -254,6 +255,9 @@ def _spread(rows: Sequence[Row], count: int) -> list[Row]:
 
 
 def _number(value: float, unit: str) -> str:
+    unit = unit.partition(",")[0]
+    if unit == "J":
+        return f"{value / 1e3:,.1f} kJ"
     digits = f"{value:,.2f}" if unit in ("s", "%") else f"{value:,.4g}"
     return f"{digits} {unit}"
 

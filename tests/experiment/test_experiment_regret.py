@@ -56,7 +56,11 @@ FEDKD = {
 def test_the_run_is_the_same_with_and_without_an_oracle(changes):
     made = scenario(**changes)
     alone = run(made, progress=False, workers=1)
-    watched, samples = run_with_oracle(made, every=2, progress=False, workers=1)
+    rounds = []
+    watched, samples = run_with_oracle(
+        made, every=2, progress=lambda round, *_: rounds.append(round), workers=1
+    )
+    assert rounds == [*range(1, made.rounds + 1)]
     assert watched.fingerprint == alone.fingerprint
     assert set(samples["round"]) <= {2, 4, 6, 8}
     assert len(samples) % len(ARMS) == 0

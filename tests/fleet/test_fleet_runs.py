@@ -178,7 +178,7 @@ def test_show_says_who_is_there_when(here, capsys):
     Path("s.yaml").write_text(yaml.safe_dump(data))
     assert main(["show", "fleet", "s.yaml", "--out", "f.svg"]) == 0
     said = capsys.readouterr().out
-    assert "there: 0% to 100% of its clients" in said
+    assert "there: 0% to 100% of its clients, median 0%, in 48 h" in said
     assert "there: 100% to 100% of its clients" in said
     assert "there at, simulated h" in Path("f.svg").read_text()
     assert (

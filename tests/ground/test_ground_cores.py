@@ -29,3 +29,23 @@ def test_neither_more_than_the_affinity_nor_than_the_quota(monkeypatch, quota, a
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(affinity)), raising=False)
     monkeypatch.setattr(Path, "read_text", read_text)
     assert cores.available_cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cgroup.controllers": "io cpu memory"}, ""),
+        ({"cgroup.controllers": "io memory"}, None),
+        ({"cpu/cgroup.procs": "1"}, "cpu"),
+        ({"cgroup.controllers": "cpuset", "cpu/cgroup.procs": ""}, "cpu"),
+        ({}, None),
+    ],
+)
+def test_groups_with_a_quota_are_made_where_the_system_has_them(
+    monkeypatch, tmp_path, files, expected
+):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(cores, "_CGROUP", tmp_path)
+    assert cores.cpu_groups() == (None if expected is None else tmp_path / expected)

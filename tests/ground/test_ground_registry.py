@@ -6,7 +6,7 @@ import pytest
 
 import simfed.ground.registry
 from simfed.ground.errors import InputError
-from simfed.ground.registry import REGISTRIES, Registry, registry
+from simfed.ground.registry import IMPORTS, REGISTRIES, Registry, blame_part, import_file, registry
 
 
 class _EntryPoint:
@@ -70,3 +70,53 @@ def test_groups_are_the_documented_ones():
 def test_every_built_in_part_can_be_imported(kind):
     for name in registry(kind).names():
         assert registry(kind).get(name) is not None
+
+
+PARTS = """
+def stumble():
+    raise ValueError("no\\nmore")
+
+
+class First:
+    pass
+
+
+class Second:
+    def pull(self, rng):
+        return rng / 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda module: module.Second().pull(1),
+            "your policy 'second', called as pull(rng), raised ZeroDivisionError: division by zero",
+        ),
+        (
+            lambda module: module.stumble(),  # of neither: the first part of the file stands for it
+            "your policy 'first', called as stumble(), raised ValueError: no (parts.py, line 3",
+        ),
+        (lambda module: int("x"), None),
+    ],
+)
+def test_an_error_is_blamed_on_the_part_whose_code_was_called(
+    tmp_path, monkeypatch, call, sentence
+):
+    monkeypatch.setenv(IMPORTS, "")  # and as it was afterwards
+    (tmp_path / "parts.py").write_text(PARTS)
+    import_file(tmp_path / "parts.py")
+    module = next(m for name, m in sys.modules.items() if name.startswith("simfed_import_parts_"))
+    policies = registry("policy")
+    policies.add("first", module.First)
+    policies.add("second", module.Second)
+    try:
+        with pytest.raises((ArithmeticError, ValueError)) as error:
+            call(module)
+        blame = blame_part(error.value)
+    finally:
+        policies.remove("first")
+        policies.remove("second")
+        del sys.modules[module.__name__]
+    assert (blame is None) if sentence is None else blame.startswith(sentence)

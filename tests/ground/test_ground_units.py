@@ -78,6 +78,30 @@ def test_a_formatted_duration_is_never_far_off(seconds):
     assert total == pytest.approx(seconds, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (9.994e-4, "999 µs"),
+        (59.94, "59.9 s"),
+        (59.95, "1 min 0 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 0 min"),
+        (48 * 3600 - 31, "47 h 59 min"),
+        (48 * 3600, "2 d 0 h"),
+        (-3600, "-1 h 0 min"),
+    ],
+)
+def test_a_duration_changes_its_unit_where_the_next_one_begins(seconds, text):
+    assert units.format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"), [(999.4, "999 B"), (999.6, "1 kB"), (999.6e9, "1 TB")]
+)
+def test_sizes_are_rounded_before_their_prefix_is_chosen(size_bytes, text):
+    assert units.format_bytes(size_bytes) == text
+
+
 @given(st.floats(min_value=1, max_value=1e14))
 def test_formatted_sizes_and_rates_read_back(value):
     assert units.parse_size(units.format_bytes(value)) == pytest.approx(value, rel=6e-3)

@@ -14,12 +14,35 @@ from simfed.report import frames, gantt
 from simfed.report.curves import accuracy_figure, curve_figure
 from simfed.report.frames import MEAN, curves
 from simfed.report.gantt import gantt_figure
-from simfed.report.pictures import new_figure, parse_points, parse_width, save_picture
+from simfed.report.pictures import (
+    bytes_unit,
+    new_figure,
+    parse_points,
+    parse_width,
+    save_picture,
+    time_unit,
+)
 from simfed.report.run_pictures import draw_run
 from simfed.report.style import PHASES
 from simfed.report.timeline import Timeline, timeline_of
 
 pytest_plugins = ["report_runs"]
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(999.0, (1.0, "B")), (1000.0, (1e3, "kB")), (1e12, (1e12, "TB")), (0.0, (1.0, "B"))],
+)
+def test_sizes_are_drawn_in_the_largest_unit_that_fits(most, expected):
+    assert bytes_unit(most) == expected
+
+
+@pytest.mark.parametrize(
+    ("longest_s", "unit"),
+    [(9e-4, "µs"), (1e-3, "ms"), (0.8, "s"), (300, "min"), (3 * 3600, "h")],
+)
+def test_times_are_drawn_in_the_unit_of_the_longest(longest_s, unit):
+    assert time_unit(longest_s)[1] == unit
 
 
 def bars_of(figure, kind: str) -> int:

@@ -245,6 +245,11 @@ class Codec(ABC):
         """Whether it wants the gradient taken beside the weights; the host has to move them."""
         return False
 
+    def tell(self, state: State) -> Plain:
+        """What a receiver must know of the state from before a play, to read its payload: that of a
+        selection, which is plain; None of one that keeps vectors."""
+        return None if isinstance(state, Memory) else state
+
     def point(self, state: State) -> Floats | None:
         """By how much, in units of the update, a client in this state moves its weights before it
         trains; None for not at all."""

@@ -138,6 +138,13 @@ class PerLayer(Codec):
         )
         return whole, whole.state
 
+    def tell(self, state: State) -> Plain:
+        """Of each tensor what its codec tells; None where none tells anything."""
+        if not isinstance(state, Memory):
+            return state
+        told = [None if "memory" in facts else facts["plain"] for facts in state.facts]
+        return None if all(one is None for one in told) else told
+
     def blocks(self, payload: Payload) -> Iterator[Block]:
         for stretch, part in zip(
             pieces(payload.length, payload.layout), payload.symbols, strict=True

@@ -186,12 +186,6 @@ class Mirrors:
         }
 
 
-def plain_state(state: Any) -> Any:
-    """A selection's state, which is plain, for `Mirrors.read`; None of a codec that keeps vectors,
-    which no receiver needs."""
-    return None if isinstance(state, Memory) else state
-
-
 def tensor_of(part: Part, where: str) -> Tensor:
     """An array that came, in PyTorch's own memory. Raises: `InputError`."""
     if isinstance(part, bytes):

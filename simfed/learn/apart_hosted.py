@@ -25,7 +25,6 @@ from simfed.learn.apart import (
     loss_of,
     most_bytes,
     nothing_made,
-    plain_state,
     taken,
     tensor_of,
     wire_code,
@@ -232,7 +231,7 @@ class HostedClient(HostedWorkload):
                 parts[_UP + name] = payload.encoded(code)
                 coded[name] = {
                     "shape": [payload.length] if isinstance(value, Sparse) else list(value.shape),
-                    "state": plain_state(payload.state_before),
+                    "state": payload.codec.tell(payload.state_before),
                 }
             else:
                 parts |= _named(_UP, {name: upload.values[name]})

@@ -22,7 +22,7 @@ from simfed.ground.contract import Task
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, State, Values, Who
 from simfed.ground.seeding import Streams
-from simfed.learn.apart import plain_state, wire_code
+from simfed.learn.apart import wire_code
 from simfed.learn.tree import from_plain, to_plain
 from simfed.scenario import Scenario
 
@@ -79,7 +79,7 @@ class Changes:
     def written(self) -> tuple[bytes, Any]:
         """The last change as it travels, and what its receiver must know of the selection."""
         assert self._last is not None
-        state = plain_state(self._last.state_before)
+        state = self._last.codec.tell(self._last.state_before)
         return self._last.encoded(wire_code(self._index_code)), state
 
     def read(self, data: bytes, state: Any) -> Any:

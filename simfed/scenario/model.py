@@ -154,14 +154,25 @@ AnyMethod = Annotated[SerializeAsAny[MethodChoice], short_for("kind", MethodChoi
 
 class Compression(Section):
     """What travels up: K entries of the residual-corrected gradient, and how their indices are
-    coded."""
+    coded.
+
+    A strategy is a name (`top-k`, `qsgd(4)`, `top-k+qsgd`), maybe with a level (`top-k@1%`); or one
+    for each layer, or for each field, by patterns of which the first that matches counts. Worked
+    example, of method `scaffold` and a LeNet: `strategies: [top-k@1%, {layers: {"conv*": top-k@5%,
+    "fc*": qsgd}}, {fields: {update: top-k@1%, control: qsgd(4)}}]` are three arms. The first sends
+    the largest hundredth of both fields. The second sends, of both, the largest twentieth of each
+    tensor of the convolutions and all entries of the linear layers in 16 levels. The third sends a
+    hundredth of the update, and all of the control variate in 4 levels. What no pattern matches
+    travels dense. Tables call them by labels, such as `layers(conv*=top-k@5%,fc*=qsgd(16))`.
+    """
 
     k: Entries = Field(
         default=1000, description="entries kept of an update; `1%`: of the model's parameters"
     )
     strategies: tuple[Strategy, ...] = Field(
         default=("top-k", "random-k", "periodic-k"),
-        description="what policies choose from, in this order",
+        description="what policies choose from, in this order; `{layers: …}` and `{fields: …}`: "
+        "see above",
     )
     k_choices: tuple[ChosenLevel, ...] = Field(
         default=(),

@@ -230,6 +230,19 @@ def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
     assert_same_learning(worlds.deployed(plan), simfed.run(plan, progress=False, workers=1))
 
 
+def test_layers_by_codecs_with_memories_and_with_seeds_travel_together():
+    from simfed.compress.codec import codec_from_spec
+
+    layers = {"layers": {"*weight": "powersgd(1)", "*bias": "periodic-k@20%"}}
+    plan = worlds.scenario(
+        rounds=2,
+        clients=[{"count": 3, "prototype": "small", "device": worlds.TIMES}],
+        compression={"k": 500, "strategies": [layers], "index_code": "seeded"},
+        policy={"kind": "uniform", "strategy": codec_from_spec(layers).label},
+    )
+    assert_same_learning(worlds.deployed(plan), simfed.run(plan, progress=False, workers=1))
+
+
 @pytest.mark.long
 def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
     policy = {"kind": "ascend", "warmup": 1, "reward": {"clip": [-1000, 1000]}}

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import yaml
 from typer.testing import CliRunner
 
+import simfed
 from simfed.cli.app import app
 from simfed.ground.registry import REGISTRIES
 from simfed.scenario.reference import reference_page, scenario_schema
@@ -104,3 +106,21 @@ def test_an_editor_knows_which_keys_go_with_which_kind(policy, valid):
 def test_an_unknown_format_is_one_sentence():
     refused = CliRunner().invoke(app, ["schema", "--format", "xml"])
     assert "json or markdown" in str(refused.exception)
+
+
+def test_the_worked_example_of_layers_and_fields_is_three_arms():
+    example = re.search(r"`strategies: (\[.*?\])` are three arms", PAGE.read_text()).group(1)
+    made = simfed.load_scenario(
+        PAGE.parents[1] / "scenarios" / "quickstart.yaml",
+        {
+            "method": "scaffold",
+            "dataset.public": 0,
+            "policy": {"kind": "ucb1"},
+            "compression": {"strategies": yaml.safe_load(example)},
+        },
+    )
+    assert [choice.label for choice in made.compression.choices] == [
+        "top-k@1%",
+        "layers(conv*=top-k@5%,fc*=qsgd(16))",
+        "fields(update=top-k@1%,control=qsgd(4))",
+    ]

@@ -45,6 +45,21 @@ class Run:
     dtype `Int64`, so that they stay whole numbers.
     """
 
+    rounds: pd.DataFrame
+    """One row per communication round."""
+    prototypes: pd.DataFrame
+    """One row per round and prototype."""
+    participations: pd.DataFrame
+    """One row per round and client that took part."""
+    policies: pd.DataFrame
+    """One row per round, client and arm, where policies learn."""
+    links: pd.DataFrame
+    """One row per link and interval of constant use."""
+    spans: pd.DataFrame
+    """One row per interval on a track."""
+    clients: pd.DataFrame
+    """One row per evaluated round and client with a model of its own."""
+
     def __init__(
         self,
         *,
@@ -126,40 +141,13 @@ class Run:
                 )
         return frame
 
-    @cached_property
-    def rounds(self) -> pd.DataFrame:
-        """`rounds.parquet`: one row per communication round."""
-        return self.frame("rounds")
-
-    @cached_property
-    def prototypes(self) -> pd.DataFrame:
-        """`prototypes.parquet`: one row per round and prototype."""
-        return self.frame("prototypes")
-
-    @cached_property
-    def participations(self) -> pd.DataFrame:
-        """`participations.parquet`: one row per round and client that took part."""
-        return self.frame("participations")
-
-    @cached_property
-    def policies(self) -> pd.DataFrame:
-        """`policies.parquet`: one row per round, client and arm, where policies learn."""
-        return self.frame("policies")
-
-    @cached_property
-    def links(self) -> pd.DataFrame:
-        """`links.parquet`: one row per link and interval of constant use."""
-        return self.frame("links")
-
-    @cached_property
-    def spans(self) -> pd.DataFrame:
-        """`spans.parquet`: one row per interval on a track."""
-        return self.frame("spans")
-
-    @cached_property
-    def clients(self) -> pd.DataFrame:
-        """`clients.parquet`: one row per evaluated round and client with a model of its own."""
-        return self.frame("clients")
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        """Each table as a frame, by its name; read on first use and kept."""
+        if name not in TABLES:
+            raise AttributeError(f"a run has no {name!r}", name=name, obj=self)
+        frame = self.frame(name)
+        setattr(self, name, frame)
+        return frame
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:

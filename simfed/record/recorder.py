@@ -59,6 +59,14 @@ class Recorder:
     [{'round': 1, 'client': 0, 'arm': 'top-k', 'value': 0.25}]
     """
 
+    rounds: list[Round]
+    prototypes: list[PrototypeResult | tuple[Any, ...]]
+    participations: list[Participation]
+    policies: list[PolicyValue]
+    links: LinkUses
+    spans: list[Span]
+    clients: list[ClientResult]
+
     def __init__(
         self,
         segments: Path | None = None,
@@ -71,13 +79,8 @@ class Recorder:
         `run`: the id of the run whose rows they are. `losses`: columns that the method adds to the
         prototypes."""
         self._losses = losses
-        self.rounds: list[Round] = []
-        self.prototypes: list[PrototypeResult | tuple[Any, ...]] = []
-        self.participations: list[Participation] = []
-        self.policies: list[PolicyValue] = []
-        self.links = LinkUses()
-        self.spans: list[Span] = []
-        self.clients: list[ClientResult] = []
+        for name, table in TABLES.items():
+            setattr(self, name, table.make_rows())
         self._folder = segments
         self._rows_in_memory = rows_in_memory
         self._chunks: dict[str, list[pa.Table]] = {name: [] for name in TABLES}

@@ -16,8 +16,11 @@ True
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
 
+from simfed.ground.uses import LinkUses
 from simfed.ground.vocabulary import CHOICES, OUTCOMES, LinkUse
 
 if TYPE_CHECKING:
@@ -45,8 +48,12 @@ __all__ = [
     "PrototypeResult",
     "Round",
     "Span",
+    "Table",
     "arrow_schema",
     "columns",
+    "declare",
+    "describe_table",
+    "forget",
 ]
 
 FORMAT = 1
@@ -175,19 +182,75 @@ class Span(NamedTuple):
     finished_at_s: Annotated[float, "instant"]
 
 
-TABLES: dict[str, type[Any]] = {
-    "rounds": Round,
-    "prototypes": PrototypeResult,
-    "participations": Participation,
-    "policies": PolicyValue,
-    "links": LinkUse,
-    "spans": Span,
-    "clients": ClientResult,
-}
-"""File name without `.parquet` → row type."""
+@dataclass(frozen=True)
+class Table:
+    """What is declared of a table; whatever writes, reads, checks or shows tables follows it."""
 
-OPTIONAL_TABLES = ("clients",)
+    row: type[Any]
+    """A `NamedTuple` whose annotations are the columns."""
+    optional: bool = True
+    """A run has it only where it has rows of it, so that other runs keep their fingerprint."""
+    order: tuple[str, ...] = ()
+    """Columns of whole numbers, at most two, by which its rows ascend."""
+    once: tuple[str, ...] = ()
+    """Columns whose values stand together in one row alone."""
+    learned: tuple[str, ...] | None = ()
+    """Columns that come of learning, so that no clock plays them again; None: all."""
+    make_rows: Callable[[], Any] = list
+    """What rows are collected in."""
+    title: str = ""
+    """The heading of its panel in reports; empty for tables that reports draw themselves."""
+
+
+TABLES: dict[str, Table] = {}
+"""File name without `.parquet` → what is declared of it."""
+
+OPTIONAL_TABLES: set[str] = set()
 """Tables that a run has only if it has rows of them."""
+
+
+def declare(name: str, table: Table) -> None:
+    """Add a table to runs. `recorder.NAME.append(row)` records, `run.NAME` is its frame, `simfed
+    verify` holds its columns, ranges and order against this and plays it again, `describe_table`
+    documents it, and reports have a panel of it."""
+    if name in TABLES:
+        raise ValueError(f"there is a table {name!r}")
+    TABLES[name] = table
+    if table.optional:
+        OPTIONAL_TABLES.add(name)
+
+
+def forget(name: str) -> None:
+    """Inverse of `declare`."""
+    del TABLES[name]
+    OPTIONAL_TABLES.discard(name)
+    columns.cache_clear()
+    arrow_schema.cache_clear()
+
+
+for _name, _table in {
+    "rounds": Table(Round, optional=False),
+    "prototypes": Table(
+        PrototypeResult,
+        optional=False,
+        order=("round",),
+        once=("round", "prototype"),
+        learned=None,
+    ),
+    "participations": Table(
+        Participation,
+        optional=False,
+        order=("merge", "client"),
+        learned=("local_loss", "gain", "reward_raw", "reward"),
+    ),
+    "policies": Table(PolicyValue, optional=False, order=("round",)),
+    "links": Table(LinkUse, optional=False, make_rows=LinkUses),
+    "spans": Table(Span, optional=False),
+    "clients": Table(
+        ClientResult, order=("round", "client"), once=("round", "client"), learned=None
+    ),
+}.items():
+    declare(_name, _table)
 
 ADDED_COLUMNS: dict[str, tuple[str, ...]] = {"participations": ("staleness", "merge")}
 """Columns that earlier versions did not write, and that say nothing where the server waits for
@@ -214,7 +277,7 @@ _DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
 def columns(table: str) -> tuple[Column, ...]:
     """The columns of a table, in file order."""
     found = []
-    for name, hint in get_type_hints(TABLES[table], include_extras=True).items():
+    for name, hint in get_type_hints(TABLES[table].row, include_extras=True).items():
         kind, meaning = get_args(hint)
         alternatives = [part for part in get_args(kind) or (kind,) if part is not type(None)]
         nullable = len(get_args(kind)) > 1
@@ -238,3 +301,16 @@ def arrow_schema(table: str, losses: tuple[str, ...] = ()) -> pa.Schema:
             *(pa.field(name, pa.float64()) for name in own),
         ]
     )
+
+
+def describe_table(table: str) -> str:
+    """A table's columns in Markdown, as the page of the run directory has them.
+
+    >>> print(describe_table("policies").splitlines()[2])
+    | `round` | int64 | 1, 2, … |
+    """
+    rows = [
+        f"| `{c.name}` | {c.dtype}{', may be empty' if c.nullable else ''} | {c.meaning} |"
+        for c in columns(table)
+    ]
+    return "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])

@@ -25,6 +25,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.units import format_bytes, format_duration
 from simfed.ground.version import VERSION
 from simfed.ground.writing import writing
+from simfed.record.schema import TABLES
 from simfed.record.summary import chance_of, critical_sentences
 from simfed.report import compare, frames, panels
 from simfed.report.owned import owned_table
@@ -345,7 +346,14 @@ class _Content:
             }
             for label, run in self.runs.items()
         ]
-        return {"title": "Scenario and manifest", "texts": texts}
+        tables = [
+            table
+            for name, declared in TABLES.items()
+            if declared.title
+            for label, run in self.runs.items()
+            if (table := panels.columns_table(label, declared.title, run.table(name), name))
+        ]
+        return {"title": "Scenario and manifest", "texts": texts, "tables": tables}
 
     def _explained(self) -> PanelTable:
         rows = []

@@ -13,16 +13,20 @@ import html
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
 from simfed.ground.units import format_bytes, format_duration
+from simfed.record.schema import columns
 from simfed.report import frames
 from simfed.report.pictures import bytes_unit, time_unit
 from simfed.report.style import PHASES, SERIES_COLOURS, SERIES_DASHES, arm_colours, phase
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "Chart",
@@ -65,6 +69,24 @@ class PanelTable:
     note: str = ""
     same: Sequence[tuple[str, ...]] = ()
     """Rows in which nothing differs, folded away below the others."""
+
+
+def columns_table(label: str, title: str, table: pa.Table, name: str) -> PanelTable | None:
+    """A table that was declared with a heading, column by column: what it means, how many cells
+    are filled, least, median and most of its numbers; None without rows."""
+    if not len(table):
+        return None
+    rows = []
+    for column in columns(name):
+        cells = table.column(column.name).drop_null()
+        ends = ("", "", "")
+        if column.dtype in ("int64", "float64") and len(cells):
+            low, middle, high = np.quantile(cells.to_numpy(), (0.0, 0.5, 1.0))
+            ends = (f"{low:.6g}", f"{middle:.6g}", f"{high:.6g}")
+        rows.append((label, column.name, column.meaning, f"{len(cells):,}", *ends))
+    header = ("run", "column", "meaning", "values", "least", "median", "most")
+    caption = f"{title} ({name}.parquet, {len(table):,} rows)"
+    return PanelTable(caption, header, rows, frozenset({3, 4, 5, 6}))
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,6 @@ __all__ = ["Again", "policies_play_again", "recompute", "replay", "sampled_round
 TOLERANCE = 1e-9
 ROUNDING = 1e-13
 """What sums and differences of instants are rounded by, as a share of the largest."""
-_LEARNED: dict[str, Sequence[str] | None] = {
-    "participations": ("local_loss", "gain", "reward_raw", "reward"),
-    "prototypes": None,
-    "clients": None,
-}
-"""What a replay of the clock alone does not come to: columns; None: the whole table."""
 
 
 class Again(list[str]):
@@ -81,7 +75,7 @@ def replay(run: Run, parts: Parts) -> list[str]:
         simulation_of(parts, workload, recorder, make_policy).run()
     except (InputError, InputErrors, RunFailed) as error:
         return [f"scenario.yaml: cannot be played again: {error}", *_other_versions(run)]
-    broken = [*_differences(run, recorder, skipped=_LEARNED if full else {})]
+    broken = [*_differences(run, recorder, learned=not full)]
     return broken + (_other_versions(run) if broken else [])
 
 
@@ -117,7 +111,7 @@ def recompute(
             recorder, reached = _learn(
                 parts, str(run.manifest["device"]), begun, last, workers, progress
             )
-            found += _differences(run, recorder, skipped={}, from_the_end=begun is not None)
+            found += _differences(run, recorder, learned=True, from_the_end=begun is not None)
             if reached.round in kept:
                 found += _other_weights(kept[reached.round], reached)
     except (InputError, InputErrors, RunFailed) as error:
@@ -386,15 +380,16 @@ def _differences(
     run: Run,
     recorder: Recorder,
     *,
-    skipped: Mapping[str, Sequence[str] | None],
+    learned: bool,
     from_the_end: bool = False,
 ) -> Iterator[str]:
-    """What the rows that were played again say otherwise than the first, or last, of a run's."""
+    """What the rows that were played again say otherwise than the first, or last, of a run's.
+    `learned`: also of what comes of learning."""
     rounds = recorder.table("rounds")
     whole = len(rounds) == len(run.table("rounds"))
     end_s = max(rounds.column("finished_at_s").to_pylist(), default=0.0)
-    for name in TABLES:
-        without = skipped.get(name, ())
+    for name, table in TABLES.items():
+        without = () if learned else table.learned
         if without is None:
             continue
         mine, theirs = recorder.table(name), run.table(name)

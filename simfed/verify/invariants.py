@@ -217,8 +217,10 @@ def _values_are_in_range(facts: Columns) -> Broken:
     numbers = facts["rounds"]["round"]
     if not np.array_equal(numbers, np.arange(1, facts.rounds + 1)):
         yield f"rounds.parquet: the rounds are not 1 to {facts.rounds}"
-    for table in ("participations", "prototypes", "policies"):
-        round = facts[table]["round"]
+    for table in TABLES:
+        round = facts[table].get("round")
+        if table == "spans" or round is None:  # a span may belong to no round
+            continue
         if ((round < 1) | (round > facts.rounds)).any():
             yield f"{table}.parquet: rows of a round that rounds.parquet does not have"
     if ((parts["merge"] < parts["round"]) | (parts["merge"] > facts.rounds)).any():
@@ -309,21 +311,18 @@ def _columns_are_those_of_the_format(facts: Columns) -> Broken:
 
 
 def _rows_are_in_order(facts: Columns) -> Broken:
-    for table, names in (
-        ("participations", ["merge", "client"]),
-        ("policies", ["round"] if facts.filled else ["round", "client"]),
-        ("prototypes", ["round"]),
-        ("clients", ["round", "client"]),
-    ):
-        key = facts[table][names[0]]
-        if len(names) > 1:
-            key = _keys(key, facts[table][names[1]])
-        what = f"are not in the order of {' and '.join(names)}"
-        yield Rows(table, np.diff(key, prepend=key[:1]) < 0, what)
-    for table, name in (("prototypes", "prototype"), ("clients", "client")):
-        pairs = list(zip(facts[table]["round"].tolist(), facts[table][name].tolist(), strict=True))
-        if len(set(pairs)) < len(pairs):
-            yield f"{table}.parquet: a {name} twice in one round"
+    for name, table in TABLES.items():
+        order, rows = table.order, facts[name]
+        if name == "policies" and not facts.filled:  # there a client may be started twice
+            order = ("round", "client")
+        if order:
+            key = rows[order[0]] if len(order) == 1 else _keys(rows[order[0]], rows[order[1]])
+            what = f"are not in the order of {' and '.join(order)}"
+            yield Rows(name, np.diff(key, prepend=key[:1]) < 0, what)
+        if table.once:
+            keys = list(zip(*(rows[column].tolist() for column in table.once), strict=True))
+            if len(set(keys)) < len(keys):
+                yield f"{name}.parquet: rows of one {' and '.join(table.once)} twice"
 
 
 def _rewards_are_gains_over_time(facts: Columns) -> Broken:

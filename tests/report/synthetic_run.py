@@ -69,7 +69,7 @@ class World:
             at_s = self._round(t, at_s)
 
     def _row(self, table: str, **values: Any) -> None:
-        getattr(self.recorder, table).append(TABLES[table](**values))
+        getattr(self.recorder, table).append(TABLES[table].row(**values))
 
     def _round(self, t: int, start_s: float) -> float:
         rng, n = self.rng, self.clients

@@ -68,7 +68,7 @@ def write_rows(source: str, rows: Iterable[Row]) -> Path:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*(field.name for field in fields(Row)), "error"])
         for row in rows:
-            writer.writerow(map(_written, (*asdict(row).values(), row.error)))
+            writer.writerow(map(_written, (*asdict(row).values(), round(row.error, 5))))
     return path
 
 

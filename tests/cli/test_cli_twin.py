@@ -5,10 +5,11 @@ import csv
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import simfed
 from simfed.calibrate.twin import fit_twin
-from simfed.calibrate.twin_log import read_log
+from simfed.calibrate.twin_log import LogRow, read_log
 from simfed.cli import main
 from simfed.ground.errors import InputError, InputErrors
 
@@ -100,6 +101,22 @@ def test_a_predicted_interval_is_students(tmp_path):
     scatter_s = np.std([11, 9, 11, 9], ddof=1)
     half_s = 2.3534 * scatter_s * np.sqrt(1 / 3 + 1 / 12)
     assert (low_s, high_s) == pytest.approx((29 / 3 - half_s, 29 / 3 + half_s), rel=1e-4)
+
+
+def test_intervals_hold_nine_tenths_of_what_comes():
+    rng = np.random.default_rng(0)
+    held, logs = 0, 400
+    for _ in range(logs):
+        lengths_s = 20 + rng.standard_normal(60)
+        ends_s = np.cumsum(lengths_s)
+        rows = [
+            LogRow(n + 1, "", "round", end - length, end, None, None, n + 2)
+            for n, (length, end) in enumerate(zip(lengths_s[:8], ends_s[:8], strict=True))
+        ]
+        _, low_s, high_s = fit_twin(rows).predict(52)
+        held += low_s <= lengths_s[8:].mean() <= high_s
+    low, high = stats.binomtest(held, logs).proportion_ci(0.99)
+    assert low <= 0.9 <= high
 
 
 def test_whole_rounds_alone_make_one_client_for_all(tmp_path):

@@ -53,7 +53,8 @@ def replay(
     """Compute when every flow finishes; where the cases say when it really did, show the errors.
 
     A case has `links` (capacity_bytes_per_s, latency_s) and `flows` (start_s, size_bytes, path: the
-    indices of its links; finish_s if known). See `simfed help network`.
+    indices of its links; finish_s if known); that of a radio cell has `cell` and `stations` (or
+    `ues`) in place of links. See `simfed help network`.
     """
     from simfed import net
     from simfed.net.models import make_model

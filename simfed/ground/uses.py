@@ -10,10 +10,13 @@ import numpy as np
 
 from simfed.ground.vocabulary import LinkUse
 
-__all__ = ["LinkUses"]
+__all__ = ["NO_AIR", "LinkUses"]
 
-_EACH = 6
-"""Numbers of a use: link, from and to on the network's clock, bytes, capacity, flows."""
+_EACH = 7
+"""Numbers of a use: link, from and to on the network's clock, bytes, capacity, flows, airtime."""
+
+NO_AIR = -1.0
+"""In place of the airtime of a link that is no cell's."""
 
 
 class LinkUses:
@@ -44,8 +47,7 @@ class LinkUses:
         return len(self._numbers) // _EACH
 
     def __iter__(self) -> Iterator[LinkUse]:
-        links, from_s, to_s, carried, capacity, flows = self.columns()
-        yield from map(LinkUse, links, from_s, to_s, carried, capacity, flows)
+        yield from map(LinkUse, *self.columns())
 
     def names_by(self, name_of: Callable[[int], str]) -> None:
         """Let links be called by this function of their number from now on."""
@@ -61,11 +63,12 @@ class LinkUses:
     def append(self, use: LinkUse) -> None:
         """Add one use of a link that is named rather than numbered."""
         link = self._named.setdefault(use.link, -1 - len(self._named))
-        self.add((link, *use[1:]), 0.0)
+        airtime_s = NO_AIR if use.airtime_s is None else use.airtime_s
+        self.add((link, *use[1:6], airtime_s), 0.0)
 
     def add(self, numbers: Sequence[float], epoch_s: float) -> None:
-        """Add uses, each as six numbers: link, from and to (s since `epoch_s`), bytes, capacity
-        (bytes/s), flows."""
+        """Add uses, each as seven numbers: link, from and to (s since `epoch_s`), bytes, capacity
+        (bytes/s), flows, seconds of airtime (`NO_AIR`: a wire)."""
         if not self._epochs or self._epochs[-1][1] != epoch_s:
             self._epochs.append((len(self._numbers), epoch_s))
         self._numbers.extend(numbers)
@@ -109,4 +112,5 @@ class LinkUses:
             table[:, 3].tolist(),
             table[:, 4].tolist(),
             table[:, 5].astype(np.int64).tolist(),
+            [None if air_s == NO_AIR else air_s for air_s in table[:, 6].tolist()],
         ]

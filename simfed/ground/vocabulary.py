@@ -34,3 +34,6 @@ class LinkUse(NamedTuple):
     bytes: Annotated[float, "moved in the interval"]
     capacity_bytes_per_s: Annotated[float, "of the link in the interval"]
     flows: Annotated[int, "transfers on the link in the interval"]
+    airtime_s: Annotated[
+        float | None, "of a cell: time on the air; the capacity is then that of this mix of clients"
+    ] = None

@@ -111,6 +111,15 @@ struct Dwelt {
   double seconds;
 };
 
+struct Cost {  // what a byte takes of an airtime
+  int64_t link;
+  double value;
+};
+
+struct Radio {  // a link whose capacity is one over the cost in its cell
+  int64_t link, cell;
+};
+
 struct Flow {
   uint64_t serial = 0;  // 0: nobody's; an entry of a heap is void where it names another one
   int64_t handle = 0, id = 0, stamp = 0, cap_link = OWN_CAP;
@@ -121,7 +130,18 @@ struct Flow {
   std::vector<int64_t> links;
   std::vector<Crossing> shared;
   std::vector<Dwelt> dwelt;
+  std::vector<Cost> costs;
+  std::vector<Radio> radios;
 
+  double cost_on(int64_t link) const {
+    const double* cost = air_cost(link);
+    return cost ? *cost : 1.0;
+  }
+  const double* air_cost(int64_t link) const {
+    for (const Cost& cost : costs)
+      if (cost.link == link) return &cost.value;
+    return nullptr;
+  }
   void dwell(int64_t link, double seconds) {
     for (Dwelt& part : dwelt)
       if (part.link == link) {
@@ -169,6 +189,7 @@ struct Load {
   Link* owner;
   Tally tally;
   double seen;  // the owner's clock when the meter last looked
+  Tally sending = Tally();  // the meter's, of an airtime: the weights themselves
 };
 
 struct Link {
@@ -186,6 +207,9 @@ struct Link {
   std::unordered_map<uint64_t, double> guarded;  // by the other link's serial
   bool metered = false;                          // the meter has a piece of it
   double from = 0, load_from = 0, carried = 0;
+  bool airtime = false;  // of a cell, whose bytes are counted besides
+  double bytes = 0;
+  Tally sending;  // the rates of its capped flows
 
   double progress_at(double now) const {
     if (level == INF || now <= since) return progress;
@@ -315,8 +339,8 @@ struct Slot {  // who uses a link
 using Burst = int (*)(int64_t handle, double spent, double unsent, double* answer);
 using Asked = int (*)(int64_t number);
 using Solve = int (*)(int64_t links, const double* capacities, int64_t flows, const int64_t* starts,
-                      const int64_t* paths, const double* weights, const double* limits,
-                      double* rates, int64_t* bottlenecks);
+                      const int64_t* paths, const double* costs, const double* weights,
+                      const double* limits, double* rates, int64_t* bottlenecks);
 
 struct Engine {
   const double* capacities;
@@ -397,15 +421,24 @@ struct Engine {
 
   // ---- meter -----------------------------------------------------------------------------------
 
-  void report(int64_t id, double from, double carried, double capacity, double flows) {
-    // differences of what is left are rounded: a link that stands still carries nothing
-    const double clean = carried > 0 && capacity > 0 ? carried : 0.0;
-    for (double number : {static_cast<double>(id), from, now, clean, capacity, flows})
+  // differences of what is left are rounded: a link that stands still carries nothing
+  static double clean(double carried, double capacity) {
+    return carried > 0 && capacity > 0 ? carried : 0.0;
+  }
+  void report(int64_t id, double from, double bytes, double capacity, double flows,
+              const double* airtime) {
+    double rate = capacity;
+    if (airtime) rate = *airtime > 0 ? capacity * (bytes / *airtime) : 0.0;
+    for (double number : {static_cast<double>(id), from, now, bytes, rate, flows,
+                          airtime ? *airtime : -1.0})
       uses.push_back(number);
   }
   void begin_alone(Slot& slot, double left) { slot.from = now, slot.left = left; }
-  void end_alone(int64_t id, const Slot& slot, double left, double capacity) {
-    if (now > slot.from) report(id, slot.from, slot.left - left, capacity, 1.0);
+  void end_alone(int64_t id, const Slot& slot, double left, double capacity, const Flow* flow) {
+    if (!(now > slot.from)) return;
+    const double carried = clean(slot.left - left, capacity), *cost = flow->air_cost(id);
+    const double airtime = cost ? carried * *cost : 0.0;
+    report(id, slot.from, carried, capacity, 1.0, cost ? &airtime : nullptr);
   }
   void open(Link* link) {
     if (link->metered) return;
@@ -415,29 +448,35 @@ struct Engine {
   }
   void load_changes(Link* link) {
     open(link);
-    link->carried += link->load.value() * (now - link->load_from);
+    const double duration = now - link->load_from;
+    link->carried += link->load.value() * duration;
+    if (link->sending.count) link->bytes += link->sending.value() * duration;
     link->load_from = now;
   }
   void count_changes(Link* link, Load* load) {
     open(link);
     const double total = load->owner->turned + load->owner->progress_at(now);
     link->carried += load->tally.value() * (total - load->seen);
+    if (load->sending.count) link->bytes += load->sending.value() * (total - load->seen);
     load->seen = total;
   }
   void close(Link* link) {
     load_changes(link);
     for (Load& load : link->loads) count_changes(link, &load);
     if (now > link->from) {
-      report(link->id, link->from, link->carried, link->capacity,
-             static_cast<double>(link->crossed_by));
+      const double carried = clean(link->carried, link->capacity);
+      const double bytes = link->airtime ? clean(link->bytes, link->capacity) : carried;
+      report(link->id, link->from, bytes, link->capacity, static_cast<double>(link->crossed_by),
+             link->airtime ? &carried : nullptr);
       link->from = now;
-      link->carried = 0.0;
+      link->carried = link->bytes = 0.0;
     }
   }
 
   // ---- changes ---------------------------------------------------------------------------------
 
   void join(Flow* flow) {
+    read_radios(flow);
     std::vector<Crossing> shared;
     std::vector<Flow*> met;
     for (int64_t id : flow->links) {
@@ -478,7 +517,7 @@ struct Engine {
     for (int64_t id : flow->links) {
       const auto found = slots.find(id);
       if (found != slots.end() && found->second.alone == flow) {
-        if (metered) end_alone(id, found->second, flow->remaining, capacity(id));
+        if (metered) end_alone(id, found->second, flow->remaining, capacity(id), flow);
         slots.erase(found);
       }
     }
@@ -519,15 +558,19 @@ struct Engine {
     if (metered && link) {
       close(link);
     } else if (metered && flow) {
-      end_alone(id, found->second, left(flow), capacity(id));
-      begin_alone(found->second, left(flow));
+      begin_piece(id, found->second, flow);
     }
     changed_capacity[id] = rate;
     if (link) {
       link->capacity = rate;
       mark(link);
+      std::vector<Flow*> tuned;
+      for (Flow* user : link->flows)
+        if (user && !user->radios.empty()) tuned.push_back(user);
+      for (Flow* user : tuned) retune(user, id);
     } else if (flow) {
       refresh(flow);
+      retune(flow, id);
     }
   }
 
@@ -554,7 +597,7 @@ struct Engine {
   Link* share(int64_t id, Slot& slot) {
     Flow* first = slot.alone;
     slot.alone = nullptr;
-    if (metered) end_alone(id, slot, left(first), capacity(id));
+    if (metered) end_alone(id, slot, left(first), capacity(id), first);
     Link* link = slot.shared = new_link(id);
     ++shared_links;
     link->flows.push_back(first);
@@ -571,7 +614,8 @@ struct Engine {
       for (int64_t id : flow->links) {
         const auto found = slots.find(id);
         if (found != slots.end() && found->second.shared) continue;
-        const double rate = capacity(id);
+        double rate = capacity(id);
+        if (!flow->costs.empty()) rate /= flow->cost_on(id);
         if (rate < limit) limit = rate, cap_link = id;
       }
     }
@@ -600,7 +644,12 @@ struct Engine {
     double narrowest = INF;
     if (!shared.empty()) {
       narrowest = shared[0].link->capacity;
-      for (const Crossing& at : shared) narrowest = least(narrowest, at.link->capacity);
+      if (!flow->costs.empty()) narrowest /= flow->cost_on(shared[0].link->id);
+      for (const Crossing& at : shared) {
+        const double rate = at.link->capacity;
+        narrowest = least(narrowest,
+                          flow->costs.empty() ? rate : rate / flow->cost_on(at.link->id));
+      }
     }
     if (shared.empty() || flow->limit < narrowest) {
       cap(flow);
@@ -615,7 +664,8 @@ struct Engine {
       }
       if (owner->level == INF) {
         owner->settle(now);
-        owner->level = owner->capacity / flow->weight;  // anything finite: it is dirty
+        // anything finite: it is dirty
+        owner->level = owner->capacity / (flow->weight * flow->cost_on(owner->id));
         begin_watch(owner);
       }
       bind(flow, owner);
@@ -658,7 +708,12 @@ struct Engine {
     Link* owner = flow->owner;
     if (!owner) {
       if (metered) load_changes(link);
-      link->load.add(flow->limit);
+      double rate = flow->limit;
+      if (const double* cost = flow->air_cost(link->id)) {
+        if (metered) link->airtime = true, link->sending.add(rate);
+        rate *= *cost;
+      }
+      link->load.add(rate);
       push(link->by_limit, {-flow->level_cap, flow->id, flow, flow->serial});
       ++link->pushes;
       return;
@@ -672,23 +727,66 @@ struct Engine {
     } else if (metered) {
       count_changes(link, load);
     }
-    load->tally.add(flow->weight);
+    double weight = flow->weight;
+    if (const double* cost = flow->air_cost(link->id)) {
+      if (metered) link->airtime = true, load->sending.add(weight);
+      weight *= *cost;
+    }
+    load->tally.add(weight);
   }
 
   void remove(Flow* flow, Link* link) {
     Link* owner = flow->owner;
     if (!owner) {
       if (metered) load_changes(link);
-      link->load.remove(flow->limit);
+      double rate = flow->limit;
+      if (const double* cost = flow->air_cost(link->id)) {
+        if (metered) link->sending.remove(rate);
+        rate *= *cost;
+      }
+      link->load.remove(rate);
       return;
     }
     Load* load = link->find(owner);
     if (metered) count_changes(link, load);
-    load->tally.remove(flow->weight);
+    double weight = flow->weight;
+    if (const double* cost = flow->air_cost(link->id)) {
+      if (metered) load->sending.remove(weight);
+      weight *= *cost;
+    }
+    load->tally.remove(weight);
     if (!load->tally.count) {
       link->loads.erase(link->loads.begin() + (load - link->loads.data()));
       owner->unwatch(link);
     }
+  }
+
+  void read_radios(Flow* flow) {
+    for (const Radio& radio : flow->radios) {
+      const double rate = capacity(radio.link);
+      for (Cost& cost : flow->costs)
+        if (cost.link == radio.cell && rate > 0) cost.value = 1 / rate;
+    }
+  }
+  void retune(Flow* flow, int64_t id) {
+    for (const Radio& radio : flow->radios) {
+      if (radio.link != id) continue;
+      Slot& slot = slots[radio.cell];
+      if (metered && slot.alone == flow)
+        begin_piece(radio.cell, slot, flow);
+      else if (metered)
+        close(slot.shared);
+      release(flow);
+      read_radios(flow);
+      find_limit(flow);
+      enter(flow);
+      return;
+    }
+  }
+  void begin_piece(int64_t id, Slot& slot, const Flow* flow) {
+    const double rest = left(flow);
+    end_alone(id, slot, rest, capacity(id), flow);
+    begin_alone(slot, rest);
   }
 
   // ---- one link --------------------------------------------------------------------------------
@@ -848,16 +946,19 @@ struct Engine {
         if (flow && seen.insert(flow).second) concerned.push_back(flow);
     const size_t n = concerned.size();
     std::vector<int64_t> starts{0}, paths, bottlenecks(n);
-    std::vector<double> weights, limits, rates(n);
+    std::vector<double> costs, weights, limits, rates(n);
     for (Flow* flow : concerned) {
-      for (const Crossing& at : flow->shared) paths.push_back(index[at.link]);
+      for (const Crossing& at : flow->shared) {
+        paths.push_back(index[at.link]);
+        costs.push_back(flow->cost_on(at.link->id));
+      }
       starts.push_back(static_cast<int64_t>(paths.size()));
       weights.push_back(flow->weight);
       limits.push_back(flow->limit);
     }
     if (solve_all_outside(static_cast<int64_t>(all.size()), rates_of_links.data(),
-                          static_cast<int64_t>(n), starts.data(), paths.data(), weights.data(),
-                          limits.data(), rates.data(), bottlenecks.data()))
+                          static_cast<int64_t>(n), starts.data(), paths.data(), costs.data(),
+                          weights.data(), limits.data(), rates.data(), bottlenecks.data()))
       throw Stop{RAISED, 0, 0, 0};
     std::vector<double> levels(all.size(), INF);
     for (Link* link : all) link->settle(now);
@@ -1069,6 +1170,11 @@ struct Engine {
       }
       parts.insert(parts.end(), {flow->remaining, flow->unsent, flow->spent, flow->since,
                                  flow->end, flow->limit, flow->level_cap});
+      whole.push_back(static_cast<int64_t>(flow->costs.size()));
+      for (const Cost& cost : flow->costs) {
+        whole.push_back(cost.link);
+        parts.push_back(cost.value);
+      }
     }
     for (Link* link : all) {
       whole.insert(whole.end(), {link->id, link->guard, link->stamp, link->pushes,
@@ -1077,8 +1183,9 @@ struct Engine {
         if (flow) whole.push_back(flow->handle);
       whole.push_back(static_cast<int64_t>(link->loads.size()));
       for (const Load& load : link->loads) {
-        whole.insert(whole.end(), {index[load.owner], load.tally.count});
-        parts.insert(parts.end(), {load.tally.total, load.tally.error, load.seen});
+        whole.insert(whole.end(), {index[load.owner], load.tally.count, load.sending.count});
+        parts.insert(parts.end(), {load.tally.total, load.tally.error, load.seen,
+                                   load.sending.total, load.sending.error});
       }
       whole.push_back(static_cast<int64_t>(link->watchers.size()));
       for (const Link* watcher : link->watchers) whole.push_back(index[watcher]);
@@ -1091,11 +1198,11 @@ struct Engine {
         whole.push_back(owner);
         parts.push_back(level);
       }
-      whole.push_back(link->metered);
+      whole.insert(whole.end(), {link->metered, link->airtime, link->sending.count});
       parts.insert(parts.end(),
                    {link->capacity, link->level, link->progress, link->since, link->turned,
                     link->load.total, link->load.error, link->from, link->load_from,
-                    link->carried});
+                    link->carried, link->bytes, link->sending.total, link->sending.error});
       whole.push_back(link->load.count);
     }
     std::vector<std::pair<int64_t, Slot>> alone;
@@ -1148,6 +1255,8 @@ struct Engine {
       for (int64_t k = *n++; k > 0; --k) flow->dwelt.push_back({*n++, *x++});
       flow->remaining = *x++, flow->unsent = *x++, flow->spent = *x++, flow->since = *x++;
       flow->end = *x++, flow->limit = *x++, flow->level_cap = *x++;
+      flow->costs.clear();
+      for (int64_t k = *n++; k > 0; --k) flow->costs.push_back({*n++, *x++});
     }
     for (Link* link : all) {
       link->id = *n++, link->guard = *n++, link->stamp = *n++, link->pushes = *n++;
@@ -1156,8 +1265,9 @@ struct Engine {
       close_ranks(link);
       for (int64_t k = *n++; k > 0; --k) {
         Load load{link_at(*n++), Tally(), 0.0};
-        load.tally.count = *n++;
+        load.tally.count = *n++, load.sending.count = *n++;
         load.tally.total = *x++, load.tally.error = *x++, load.seen = *x++;
+        load.sending.total = *x++, load.sending.error = *x++;
         link->loads.push_back(load);
       }
       for (int64_t k = *n++; k > 0; --k) link->watchers.push_back(link_at(*n++));
@@ -1166,10 +1276,11 @@ struct Engine {
         link->guarded[owner->serial] = *x;
         owner->guards.push_back({*x++, link->id, link->guard, link, link->serial});
       }
-      link->metered = *n++ != 0;
+      link->metered = *n++ != 0, link->airtime = *n++ != 0, link->sending.count = *n++;
       link->capacity = *x++, link->level = *x++, link->progress = *x++, link->since = *x++;
       link->turned = *x++, link->load.total = *x++, link->load.error = *x++;
       link->from = *x++, link->load_from = *x++, link->carried = *x++;
+      link->bytes = *x++, link->sending.total = *x++, link->sending.error = *x++;
       link->load.count = *n++;
       slots[link->id].shared = link;
     }
@@ -1210,7 +1321,7 @@ struct Engine {
 #endif
 
 // Of simfed/native/__init__.py.
-OPEN int simfed_interface() { return 1; }
+OPEN int simfed_interface() { return 2; }
 
 OPEN Engine* net_new(const double* capacities, int metered, Solve solve) {
   Engine* engine = new (std::nothrow) Engine();
@@ -1235,16 +1346,23 @@ OPEN void net_restart(Engine* engine) {
 OPEN double net_next(Engine* engine) { return engine->next_at(); }
 OPEN double net_capacity(Engine* engine, int64_t id) { return engine->capacity(id); }
 
-// Enter a flow that joins at an instant (at none: NaN); its handle, or a Trouble.
+// Enter a flow that joins at an instant (at none: NaN); its handle, or a Trouble. `costs`: on how
+// many links (`airs`) a byte costs something else than 1 (`values`), and which link's capacity
+// each cost follows (`radios`; below 0: none).
 OPEN int64_t net_enter(Engine* engine, int64_t id, int64_t links, const int64_t* path, double size,
                        double weight, double cap, double remaining, double unsent, double spent,
-                       int programmed, double at) {
+                       int programmed, int64_t costs, const int64_t* airs,
+                       const double* values, const int64_t* radios, double at) {
   try {
     Flow* flow = engine->new_flow();
     flow->id = id, flow->size = size, flow->weight = weight, flow->cap = cap;
     flow->remaining = remaining, flow->unsent = unsent, flow->spent = spent;
     flow->programmed = programmed != 0;
     flow->links.assign(path, path + links);
+    for (int64_t i = 0; i < costs; ++i) {
+      flow->costs.push_back({airs[i], values[i]});
+      if (radios[i] >= 0) flow->radios.push_back({radios[i], airs[i]});
+    }
     if (at == at) engine->join_at(at, flow);
     return flow->handle;
   } catch (const std::bad_alloc&) {

@@ -7,26 +7,31 @@ tables, or a user's own measurements. No SimPy, no clients: paths are given link
                 "links": [{"capacity_bytes_per_s": 1.25e6, "latency_s": 0.02}, …],
                 "flows": [{"start_s": 0, "size_bytes": 30000, "path": [0, 5], "finish_s":
                 0.31}, …]}]}
+
+A case of a radio cell has a `cell` and its `stations` (Wi-Fi) or `ues` (cellular) in place of
+links, and flows that name one of them and a direction in place of a path
+(`simfed.net.cell_cases`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, nan
+from math import inf, nan
 from pathlib import Path as FilePath
 from typing import NamedTuple
 
 import numpy as np
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.reading import read_text
-from simfed.ground.units import plain_number
+from simfed.net.case_parts import brief, is_positive, mappings, numbers, weights
+from simfed.net.cell_cases import CellCase, parse_cell_case
 from simfed.net.compiled import make_engine
-from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT
 from simfed.net.models import Fluid, ModelSpec, make_model
+from simfed.net.playing import play
 from simfed.net.topology import Floats, Path
 
 __all__ = ["Case", "CaseErrors", "error_table", "load_cases", "parse_case", "replay"]
@@ -41,7 +46,7 @@ def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
     case: a mapping with `links` (`capacity_bytes_per_s` above 0, `latency_s`; for `tcp` optional
     `loss`) and `flows` (`start_s`, `size_bytes`, `path`: a list of indices of links; optional
     `weight`, from 1e-9 to 1e9, and `cap_bytes_per_s`). A round trip takes twice the latencies of
-    the path.
+    the path. Or a case of a cell, see `simfed.net.cell_cases`.
     model: `"fluid"`, `"tcp"`, `{"kind": "tcp", "handshake": False}` or a model object.
 
     Raises: `InputError` in one sentence for anything else.
@@ -53,6 +58,10 @@ def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
     """
     columns = parse_case(case)
     flow_model = make_model(model, where="model")
+    if isinstance(columns, CellCase):
+        arrivals = play(columns.topology, columns.sends, flow_model)
+        ends = zip(columns.sends, arrivals, strict=True)
+        return np.array([send.at_s + arrival.duration_s for send, arrival in ends])
     lossy = any(columns.losses)
     if lossy and isinstance(flow_model, Fluid):
         where = next(f"links[{k}].loss" for k, loss in enumerate(columns.losses) if loss)
@@ -89,7 +98,7 @@ def load_cases(path: str | FilePath) -> list[dict[str, Plain]]:
     if isinstance(content, dict):
         cases = content.get("cases", [content] if "flows" in content else None)
     if not isinstance(cases, list) or not cases:
-        raise InputError("a list of cases under the key 'cases'", where=where, got=_brief(content))
+        raise InputError("a list of cases under the key 'cases'", where=where, got=brief(content))
     for number, case in enumerate(cases):
         try:
             parse_case(case)
@@ -111,72 +120,24 @@ class Case(NamedTuple):
     paths: list[tuple[int, ...]]
 
 
-def parse_case(case: object) -> Case:
-    """The columns of a case; an `InputError` names the first thing that is wrong with it."""
+def parse_case(case: object) -> Case | CellCase:
+    """What a case says, in columns; an `InputError` names the first thing that is wrong with it."""
     if not isinstance(case, Mapping):
-        raise InputError("a mapping with 'links' and 'flows'", got=_brief(case))
-    for key, names in (("links", _LINK_KEYS), ("flows", _FLOW_KEYS)):
-        parts = case.get(key)
-        if not isinstance(parts, Sequence) or isinstance(parts, str) or not parts:
-            raise InputError("a list that is not empty", where=key, got=parts)
-        for number, part in enumerate(parts):
-            if not isinstance(part, Mapping):
-                raise InputError("a mapping", where=f"{key}[{number}]", got=_brief(part))
-            if not part.keys() <= names:
-                _check_spelling(part, names, f"{key}[{number}]")
-    links, flows = case["links"], case["flows"]
-    weights = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
-
-    def is_positive(x: float) -> bool:
-        return x > 0
-
-    _numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
+        raise InputError("a mapping with 'links' and 'flows'", got=brief(case))
+    if "cell" in case:
+        return parse_cell_case(case)
+    links, flows = mappings(case, "links", _LINK_KEYS), mappings(case, "flows", _FLOW_KEYS)
+    numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
     return Case(
-        _numbers(links, "links", "capacity_bytes_per_s", None, "a number above 0", is_positive),
-        _numbers(links, "links", "latency_s", 0.0, "a number of at least 0"),
-        _numbers(links, "links", "loss", 0.0, "a number from 0 to below 1", lambda x: 0 <= x < 1),
-        _numbers(flows, "flows", "start_s", None, "a number of at least 0"),
-        _numbers(flows, "flows", "size_bytes", None, "a number of at least 0"),
-        _numbers(
-            flows, "flows", "weight", 1.0, weights, lambda x: LEAST_WEIGHT <= x <= MOST_WEIGHT
-        ),
-        _numbers(flows, "flows", "cap_bytes_per_s", inf, "a number above 0", is_positive),
+        numbers(links, "links", "capacity_bytes_per_s", None, "a number above 0", is_positive),
+        numbers(links, "links", "latency_s", 0.0, "a number of at least 0"),
+        numbers(links, "links", "loss", 0.0, "a number from 0 to below 1", lambda x: 0 <= x < 1),
+        numbers(flows, "flows", "start_s", None, "a number of at least 0"),
+        numbers(flows, "flows", "size_bytes", None, "a number of at least 0"),
+        weights(flows),
+        numbers(flows, "flows", "cap_bytes_per_s", inf, "a number above 0", is_positive),
         _paths(flows, len(links)),
     )
-
-
-def _check_spelling(part: Mapping[str, object], names: Set[str], where: str) -> None:
-    # Measurements come with keys of their own; only one that misses one of ours is wrong.
-    missing = sorted(names - part.keys())
-    for key in part:
-        hint = did_you_mean(str(key), missing)
-        if key not in names and hint:
-            allowed = f"one of the keys {listed(sorted(names))}"
-            raise InputError(allowed, where=where, got=key, hint=hint)
-
-
-def _numbers(
-    parts: Sequence[Mapping[str, object]],
-    name: str,
-    key: str,
-    default: float | None,
-    allowed: str,
-    within: Callable[[float], bool] = lambda x: x >= 0,
-) -> list[float]:
-    """One key of all links or flows; `default` stands for a missing one or null, unless it is
-    None."""
-    values = []
-    for number, part in enumerate(parts):
-        value = part.get(key)
-        if value is None and default is not None:
-            values.append(default)
-            continue
-        x = plain_number(value)
-        if not isfinite(x) or not within(x):
-            got = value if key in part else "nothing"
-            raise InputError(allowed, where=f"{name}[{number}].{key}", got=got)
-        values.append(x)
-    return values
 
 
 def _paths(flows: Sequence[Mapping[str, object]], links: int) -> list[tuple[int, ...]]:
@@ -193,13 +154,6 @@ def _paths(flows: Sequence[Mapping[str, object]], links: int) -> list[tuple[int,
             raise InputError("each link at most once", where=where, got=list(path))
         paths.append(tuple(path))
     return paths
-
-
-def _brief(value: object) -> object:
-    """What an error shows of a value that may be long."""
-    if isinstance(value, Mapping):
-        return "a mapping"
-    return "a list" if isinstance(value, list) else value
 
 
 # ---- errors against known finish times -------------------------------------------------------

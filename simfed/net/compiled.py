@@ -151,7 +151,13 @@ class CompiledEngine(AnyEngine):
         terms = flow.size_bytes, flow.weight, flow.cap_bytes_per_s
         progress = flow.remaining_bytes, flow.unsent_bytes, flow.spent_s
         handle: int = self._calls.net_enter(
-            self._core, *path, *terms, *progress, flow.program is not None, at_s
+            self._core,
+            *path,
+            *terms,
+            *progress,
+            flow.program is not None,
+            *_costs_of(flow),
+            at_s,
         )
         if handle < 0:
             raise MemoryError
@@ -174,9 +180,9 @@ class CompiledEngine(AnyEngine):
             self._meter.on_uses(out[place:])
         elif self._meter is not None:
             on_use = self._meter.on_use
-            for at in range(place, count, 6):
-                link, from_s, to_s, carried, capacity, flows = out[at : at + 6]
-                on_use((int(link), from_s, to_s, carried, capacity, int(flows)))
+            for at in range(place, count, 7):
+                link, from_s, to_s, carried, capacity, flows, air_s = out[at : at + 7]
+                on_use((int(link), from_s, to_s, carried, capacity, int(flows), air_s))
         return ended
 
     def _fail(self, trouble: int) -> NoReturn:
@@ -293,6 +299,17 @@ def fluid_durations(capacities_bytes_per_s: Floats, fluids: Fluids) -> list[floa
     return durations_s.tolist()
 
 
+def _costs_of(flow: Flow) -> tuple[int, Any, Any, Any]:
+    """How many costs, and the columns of `net_enter` about them."""
+    if flow.costs is None:
+        return 0, None, None, None
+    link_of_air = {air: link for link, air in (flow.radios or {}).items()}
+    links = [link_of_air.get(air, -1) for air in flow.costs]
+    whole = c_int64 * len(links)
+    values = (c_double * len(links))(*flow.costs.values())
+    return len(links), whole(*flow.costs), values, whole(*links)
+
+
 def _update_flow(flow: Flow, out: Sequence[float], place: int) -> int:
     """Bring `flow` up to what the library tells of it from `place` on; where that ends."""
     begin = place + 6
@@ -314,18 +331,19 @@ _TROUBLES = {
 _FLOATS, _NUMBERS = POINTER(c_double), POINTER(c_int64)
 _BURST = PYFUNCTYPE(c_int, c_int64, c_double, c_double, _FLOATS)
 _CALLBACK = PYFUNCTYPE(c_int, c_int64)
-_Solve = PYFUNCTYPE(c_int, c_int64, _FLOATS, c_int64, _NUMBERS, _NUMBERS, *[_FLOATS] * 3, _NUMBERS)
+_Solve = PYFUNCTYPE(c_int, c_int64, _FLOATS, c_int64, _NUMBERS, _NUMBERS, *[_FLOATS] * 4, _NUMBERS)
 
 
 def _solve(links: int, capacities: Any, flows: int, *arrays: Any) -> int:
     """Solve from scratch, into `rates` and `bottlenecks`; 1: it raised."""
-    starts, paths, weights, limits, rates, bottlenecks = arrays
+    starts, paths, costs, weights, limits, rates, bottlenecks = arrays
     try:
         solution = max_min(
             capacities[:links],
             [paths[starts[flow] : starts[flow + 1]] for flow in range(flows)],
             weights[:flows],
             limits[:flows],
+            [costs[starts[flow] : starts[flow + 1]] for flow in range(flows)],
         )
     except BaseException as error:  # goes on in `_fail`
         _raised_in_solve.append(error)
@@ -360,7 +378,11 @@ def _library() -> ctypes.PyDLL:
         ("restart", None, (core,)),
         ("next", number, (core,)),
         ("capacity", number, (core, whole)),
-        ("enter", whole, (core, whole, whole, c_void_p, *(number,) * 6, c_int, number)),
+        (
+            "enter",
+            whole,
+            (core, whole, whole, c_void_p, *(number,) * 6, c_int, whole, *(c_void_p,) * 3, number),
+        ),
         ("play", whole, (core, whole, *(c_void_p,) * 8)),
         ("advance", whole, (core, number)),
         ("cancel", whole, (core, whole)),

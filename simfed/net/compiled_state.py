@@ -48,6 +48,7 @@ def write_plain(
         flow.dwelt_s = {id: next(x) for id in _numbers(n)}
         flow.remaining_bytes, flow.unsent_bytes, flow.spent_s = next(x), next(x), next(x)
         flow.since_s, flow.end, flow.limit_bytes_per_s, flow.level_cap = islice(x, 4)
+        flow.costs = {air: next(x) for air in _numbers(n)} or None
     for link in links:
         _write_link(link, links, flows, n, x, meter)
         sharing.shared[link.id] = link
@@ -83,18 +84,22 @@ def _write_link(
 ) -> None:
     link.id, link.guard, link.stamp, link.pushes = islice(n, 4)
     link.flows = {flows[number]: None for number in _numbers(n)}
-    seen = {}
+    seen: dict[Link, float] = {}
+    sending: dict[Link | None, Tally] = {}
     for _ in range(next(n)):
-        owner = links[next(n)]
-        link.loads[owner] = _tally(next(n), x)
+        owner, count, sending_count = links[next(n)], next(n), next(n)
+        link.loads[owner] = _tally(count, x)
         seen[owner] = next(x)
+        sending[owner] = _tally(sending_count, x)
     link.watchers = {links[number]: None for number in _numbers(n)}
     link.guarded = {links[number]: next(x) for number in _numbers(n)}
-    metered = next(n)
+    metered, airtime, sending_count = islice(n, 3)
     link.capacity_bytes_per_s, link.level, link.progress, link.since_s, link.turned = islice(x, 5)
     link.load = _tally(next(n), x)
-    from_s, load_from_s, carried_bytes = islice(x, 3)
-    piece = Piece(from_s, load_from_s, carried_bytes, seen)
+    from_s, load_from_s, carried, carried_bytes = islice(x, 4)
+    piece = Piece(from_s, load_from_s, carried, seen, bool(airtime), carried_bytes)
+    sending[None] = _tally(sending_count, x)
+    piece.sending = {owner: tally for owner, tally in sending.items() if tally.count}
     if metered and meter is not None:
         meter._pieces[link] = piece
 
@@ -121,20 +126,29 @@ def read_plain(plain: Engine, numbers: Mapping[Flow, int]) -> tuple[list[int], l
         n += [len(flow.dwelt_s), *flow.dwelt_s]
         x += [*flow.dwelt_s.values(), flow.remaining_bytes, flow.unsent_bytes, flow.spent_s]
         x += [flow.since_s, flow.end, flow.limit_bytes_per_s, flow.level_cap]
+        costs = flow.costs or {}
+        n += [len(costs), *costs]
+        x += costs.values()
     for link in links:
         piece = None if meter is None else meter._pieces.get(link)
+        sending = {} if piece is None else piece.sending
         n += [link.id, link.guard, link.stamp, link.pushes]
         n += [len(link.flows), *(numbers[flow] for flow in link.flows), len(link.loads)]
         for owning, tally in link.loads.items():
-            n += [links[owning], tally.count]
+            airtime = sending.get(owning, Tally())
+            n += [links[owning], tally.count, airtime.count]
             x += [tally.total, tally.error, 0.0 if piece is None else piece.seen[owning]]
+            x += [airtime.total, airtime.error]
         n += [len(link.watchers), *(links[watcher] for watcher in link.watchers)]
         guarded = {links[k]: level for k, level in link.guarded.items() if k in links}
+        capped = sending.get(None, Tally())
         n += [len(guarded), *guarded, piece is not None]
+        n += [piece is not None and piece.airtime, capped.count]
         x += [*guarded.values(), link.capacity_bytes_per_s, link.level, link.progress]
         x += [link.since_s, link.turned, link.load.total, link.load.error]
         piece = piece or Piece()
-        x += [piece.from_s, piece.load_from_s, piece.bytes]
+        x += [piece.from_s, piece.load_from_s, piece.carried, piece.bytes]
+        x += [capped.total, capped.error]
         n.append(link.load.count)
     n.append(len(sharing.alone))
     for id, flow in sharing.alone.items():

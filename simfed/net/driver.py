@@ -16,7 +16,7 @@ from simpy.events import Event
 
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
-from simfed.ground.uses import LinkUses
+from simfed.ground.uses import NO_AIR, LinkUses
 from simfed.ground.vocabulary import LinkUse
 from simfed.net.compiled import make_engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT, Flow
@@ -165,7 +165,7 @@ class Network:
         def capacity(link: int) -> float:
             return engine.capacity_at(link, now_s)
 
-        flow = self.model.flow(self._sent, size_bytes, path, capacity, weight, cap)
+        flow = path.enter(self.model.flow(self._sent, size_bytes, path, capacity, weight, cap))
         engine.start(flow, now_s)
         start = self.env.now, self.env.event()
         transfer = self._transfers[flow] = Transfer(
@@ -279,9 +279,10 @@ class Network:
 
     def _report(self, use: Use) -> None:
         assert callable(self._on_use)
-        link, from_s, to_s, carried, capacity, flows = use
+        link, from_s, to_s, carried, capacity, flows, airtime_s = use
         name, epoch = self.topology.link_name(link), self._epoch_at_s
-        self._on_use(LinkUse(name, epoch + from_s, epoch + to_s, carried, capacity, flows))
+        numbers = carried, capacity, flows, None if airtime_s == NO_AIR else airtime_s
+        self._on_use(LinkUse(name, epoch + from_s, epoch + to_s, *numbers))
 
     def _add_uses(self, numbers: Sequence[float]) -> None:
         assert isinstance(self._on_use, LinkUses)

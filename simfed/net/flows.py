@@ -41,6 +41,12 @@ class Flow:
     weight: float = 1.0
     cap_bytes_per_s: float = inf
     """The flow's own cap."""
+    costs: dict[int, float] | None = None
+    """Per link whose capacity is not in bytes/s, what a byte takes of it: seconds of a cell's
+    airtime. On a link that is not in it, a wire, a byte takes 1."""
+    radios: dict[int, int] | None = None
+    """Links whose capacity is what a radio gives the flow while it has its cell to itself, and that
+    cell: the cost there is one over the capacity, and follows it."""
     limit_bytes_per_s: float = field(default=inf, init=False)
     """Its rate while capped: the least of its cap and the links it has to itself."""
     cap_link: int = field(default=OWN_CAP, init=False)
@@ -79,6 +85,14 @@ class Flow:
         """What limited it longest until now (`OWN_CAP`: no link); of equals the first."""
         longest_s = max(self.dwelt_s.values(), default=0.0) * (1 - 1e-9)
         return next((link for link, s in self.dwelt_s.items() if s >= longest_s), OWN_CAP)
+
+    def cost_on(self, link: int) -> float:
+        """What a byte takes of the link's capacity."""
+        return 1.0 if self.costs is None else self.costs.get(link, 1.0)
+
+    def air_cost(self, link: int) -> float | None:
+        """What a byte takes of the link's airtime; None: it is a wire."""
+        return None if self.costs is None else self.costs.get(link)
 
     def spend(self, seconds: float) -> None:
         """Count these seconds, if any, under its present limit."""
@@ -153,9 +167,10 @@ class Link:
     by_limit: list[tuple[float, int, Flow]] = field(default_factory=list)
     """Heap of the capped flows that cross it, by minus their rate per weight."""
     load: Tally = field(default_factory=Tally)
-    """Rates of the capped flows that cross it."""
+    """Rates of the capped flows that cross it, each times its cost."""
     loads: dict[Link, Tally] = field(default_factory=dict)
-    """For each link whose own flows cross this one (itself included): their weights."""
+    """For each link whose own flows cross this one (itself included): their weights, each times the
+    flow's cost here."""
     watchers: dict[Link, None] = field(default_factory=dict)
     """Limiting links crossed by own flows of this one: they feel every change of its level."""
     guards: list[tuple[float, int, int, Link]] = field(default_factory=list)
@@ -186,7 +201,7 @@ class Link:
         self.since_s = now_s
 
     def slack(self) -> float:
-        """Capacity that flows limited elsewhere leave, bytes/s."""
+        """Capacity that flows limited elsewhere leave."""
         load = self.load
         left = (self.capacity_bytes_per_s - load.total) - load.error
         if len(self.loads) <= (self in self.loads):

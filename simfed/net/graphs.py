@@ -151,7 +151,7 @@ def graph(
     >>> lines = [Line(*there, 1e6, 0.01), Line(*back, 9e6, 0.01)]
     >>> small = graph(1, Access(up_bytes_per_s=2e6), lines, node_of_client=["a"])
     >>> small.path(0, "up")
-    Path(links=(0, 2), crossed=(0, 2), latency_s=0.01, rtt_s=0.02, loss=0.0)
+    Path(links=(0, 2), crossed=(0, 2), latency_s=0.01, rtt_s=0.02, loss=0.0, air=None)
     """
     check_line_count(len(lines), "graph")
     rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s

@@ -31,6 +31,7 @@ def max_min(
     paths: Sequence[Sequence[int]],
     weights: Sequence[float] | None = None,
     caps_bytes_per_s: Sequence[float] | None = None,
+    costs: Sequence[Sequence[float]] | None = None,
 ) -> Allocation:
     """Weighted max-min rates of flows over capacitated links, by progressive filling.
 
@@ -41,16 +42,22 @@ def max_min(
     capacities_bytes_per_s: per link, at least 0; `inf` for a link that never limits.
     paths: per flow, indices of the links it uses, each once.
     weights: per flow, above 0 (default 1); caps_bytes_per_s: per flow, at least 0 (default none).
+    costs: per flow, for each link of its path what a byte takes of the link's capacity, above 0
+    (default 1): Σ cost × rate stays within each capacity.
 
     >>> max_min([10.0, 4.0], [[0], [0, 1], [0, 1]]).rates_bytes_per_s
     [6.0, 2.0, 2.0]
+    >>> max_min([1.0], [[0], [0]], costs=[[0.25], [0.0625]]).rates_bytes_per_s
+    [3.2, 3.2]
     """
     n = len(paths)
     weight, cap = _terms(n, weights, caps_bytes_per_s)
     users: dict[int, list[int]] = {}
+    cost_on: dict[int, dict[int, float]] = {}
     for flow, path in enumerate(paths):
-        for link in path:
+        for at, link in enumerate(path):
             users.setdefault(link, []).append(flow)
+            cost_on.setdefault(link, {})[flow] = 1.0 if costs is None else costs[flow][at]
     rates = [inf] * n
     bottlenecks = [OWN_CAP] * n
     rising = dict.fromkeys(flow for flow in range(n) if paths[flow] or cap[flow] < inf)
@@ -58,9 +65,10 @@ def max_min(
     while rising:
         levels = {}
         for link, flows in users.items():
-            weights_rising = fsum(weight[f] for f in flows if f in rising)
+            cost = cost_on[link]
+            weights_rising = fsum(cost[f] * weight[f] for f in flows if f in rising)
             if weights_rising:
-                taken = fsum(rates[f] for f in flows if f not in rising)
+                taken = fsum(cost[f] * rates[f] for f in flows if f not in rising)
                 levels[link] = max(capacities_bytes_per_s[link] - taken, 0.0) / weights_rising
         level, tightest = min(((v, k) for k, v in levels.items()), default=(inf, OWN_CAP))
         capped = [f for f in rising if cap[f] <= level * weight[f]]
@@ -89,6 +97,7 @@ def why_not_max_min(
     weights: Sequence[float] | None = None,
     caps_bytes_per_s: Sequence[float] | None = None,
     tolerance: float = 1e-9,
+    costs: Sequence[Sequence[float]] | None = None,
 ) -> str | None:
     """None if the rates are max-min fair, else one sentence saying which condition fails.
 
@@ -102,9 +111,10 @@ def why_not_max_min(
     weight, cap = _terms(len(paths), weights, caps_bytes_per_s)
     load: dict[int, list[float]] = {}
     top: dict[int, float] = {}
-    for path, rate, w in zip(paths, rates_bytes_per_s, weight, strict=True):
-        for link in path:
-            load.setdefault(link, []).append(rate)
+    for flow, (path, rate, w) in enumerate(zip(paths, rates_bytes_per_s, weight, strict=True)):
+        for at, link in enumerate(path):
+            cost = 1.0 if costs is None else costs[flow][at]
+            load.setdefault(link, []).append(cost * rate)
             top[link] = max(top.get(link, 0.0), rate / w)
     full = set()
     for link, parts in load.items():

@@ -2,6 +2,7 @@
 
 A piece is an interval in which neither the flows on a link nor its capacity changed. Its bytes are
 integrals that the sharing keeps anyway (the clocks of the links), so metering never touches flows.
+On the airtime of a cell these are seconds; bytes are then counted beside them.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from simfed.net.flows import Link
+from simfed.ground.uses import NO_AIR
+from simfed.net.flows import Link, Tally
 
 __all__ = ["Meter", "Use"]
 
 
-Use = tuple[int, float, float, float, float, int]
+Use = tuple[int, float, float, float, float, int, float]
 """What one link carried in one interval: link, from and to (s), bytes, its capacity (bytes/s), how
-many flows. A `LinkUse` before links have names, and instants a clock."""
+many flows, seconds of airtime (`NO_AIR`: a wire). A `LinkUse` before links have names, and instants
+a clock."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,10 +28,17 @@ class Piece:
 
     from_s: float = 0.0
     load_from_s: float = 0.0
-    """Up to when `bytes` holds what its capped flows sent."""
-    bytes: float = 0.0
+    """Up to when `carried` holds what its capped flows sent."""
+    carried: float = 0.0
+    """Bytes; of a cell, seconds of airtime."""
     seen: dict[Link, float] = field(default_factory=dict)
     """Per link that limits some of its flows: up to which reading of that link's clock."""
+    airtime: bool = False
+    """Whether it is a cell's."""
+    bytes: float = 0.0
+    """Of a cell."""
+    sending: dict[Link | None, Tally] = field(default_factory=dict)
+    """Of a cell: weights of the flows that each link limits, rates of the capped ones (None)."""
 
 
 class Meter:
@@ -51,13 +61,14 @@ class Meter:
         self._alone[id] = (now_s, left_bytes)
 
     def end_alone(
-        self, id: int, now_s: float, left_bytes: float, capacity_bytes_per_s: float
+        self, id: int, now_s: float, left_bytes: float, capacity: float, cost: float | None
     ) -> None:
-        """The flow no longer has the link to itself, or the capacity is about to change."""
+        """The flow no longer has the link to itself, or the capacity is about to change; `cost`:
+        what a byte takes of it, None on a wire."""
         from_s, left_before = self._alone.pop(id)
         if now_s > from_s:
-            carried = _without_rounding(left_before - left_bytes, capacity_bytes_per_s)
-            self.on_use((id, from_s, now_s, carried, capacity_bytes_per_s, 1))
+            carried = _without_rounding(left_before - left_bytes, capacity)
+            self._report(id, from_s, now_s, carried, capacity, 1, cost and carried * cost)
 
     def flow_changes(self, link: Link, owner: Link | None, now_s: float) -> None:
         """Count what the flows across `link` that `owner` limits (None: the capped ones) carried;
@@ -66,14 +77,33 @@ class Meter:
         if piece is None:
             piece = self._pieces[link] = Piece(now_s, now_s)
         if owner is None:
-            piece.bytes += link.load.value * (now_s - piece.load_from_s)
+            duration_s = now_s - piece.load_from_s
+            piece.carried += link.load.value * duration_s
+            if None in piece.sending:
+                piece.bytes += piece.sending[None].value * duration_s
             piece.load_from_s = now_s
             return
         total = owner.turned + owner.progress_at(now_s)
         tally = link.loads.get(owner)
         if tally is not None:
-            piece.bytes += tally.value * (total - piece.seen[owner])
+            piece.carried += tally.value * (total - piece.seen[owner])
+            if owner in piece.sending:
+                piece.bytes += piece.sending[owner].value * (total - piece.seen[owner])
         piece.seen[owner] = total
+
+    def begin_sending(self, link: Link, owner: Link | None, number: float) -> None:
+        """A flow that `owner` limits comes to the airtime `link`; its weight, of a capped one its
+        rate. After `flow_changes`."""
+        piece = self._pieces[link]
+        piece.airtime = True
+        piece.sending.setdefault(owner, Tally()).add(number)
+
+    def end_sending(self, link: Link, owner: Link | None, number: float) -> None:
+        """Inverse of `begin_sending`."""
+        sending = self._pieces[link].sending
+        sending[owner].remove(number)
+        if not sending[owner].count:
+            del sending[owner]
 
     def close(self, link: Link, now_s: float) -> None:
         """Report what `link` carried until now; called before its flows or its capacity change."""
@@ -82,11 +112,34 @@ class Meter:
         piece = self._pieces[link]
         if now_s > piece.from_s:
             capacity = link.capacity_bytes_per_s
-            carried = _without_rounding(piece.bytes, capacity)
-            self.on_use((link.id, piece.from_s, now_s, carried, capacity, len(link.flows)))
+            carried = _without_rounding(piece.carried, capacity)
+            interval, flows = (link.id, piece.from_s, now_s), len(link.flows)
+            if piece.airtime:
+                moved_bytes = _without_rounding(piece.bytes, capacity)
+                self._report(*interval, moved_bytes, capacity, flows, carried)
+            else:
+                self._report(*interval, carried, capacity, flows, None)
             piece.from_s = now_s
-            piece.bytes = 0.0
+            piece.carried = piece.bytes = 0.0
             piece.seen = {owner: piece.seen[owner] for owner in link.loads}
+
+    def _report(
+        self,
+        id: int,
+        from_s: float,
+        to_s: float,
+        bytes: float,
+        capacity: float,
+        flows: int,
+        airtime_s: float | None,
+    ) -> None:
+        """Hand out one piece. The capacity of a cell is told in bytes/s: that of its flows' mix, so
+        that bytes over capacity and time is how full it is, as on a wire."""
+        if airtime_s is None:
+            self.on_use((id, from_s, to_s, bytes, capacity, flows, NO_AIR))
+            return
+        rate = capacity * (bytes / airtime_s) if airtime_s > 0 else 0.0
+        self.on_use((id, from_s, to_s, bytes, rate, flows, airtime_s))
 
     def forget(self, link: Link) -> None:
         """Drop what is counted of a link that has become idle."""

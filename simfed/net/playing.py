@@ -64,7 +64,7 @@ def durations(
     topology: Topology, sends: Sequence[Send], model: Model, *, epoch_s: float = 0.0
 ) -> list[float]:
     """The durations that `play` gives, without bottlenecks; in compiled code where it can be."""
-    if native.sharing() is None or topology.traces or type(model) is not Fluid:
+    if native.sharing() is None or topology.traces or topology.cells or type(model) is not Fluid:
         return [flow.spent_s for flow in _play_flows(topology, sends, model, epoch_s)]
     fluids = Fluids(
         [send.at_s for send in sends],
@@ -93,7 +93,7 @@ def _play_flows(
         def capacity(link: int) -> float:
             return engine.capacity_at(link, at_s)
 
-        flow = model.flow(number, send.size_bytes, path, capacity, send.weight, inf)
+        flow = path.enter(model.flow(number, send.size_bytes, path, capacity, send.weight, inf))
         flows[number] = flow
         return flow
 

@@ -1,6 +1,8 @@
 """Who gets how much of which link, kept up to date while flows come and go.
 
 What is modelled: weighted max-min sharing of every link, with a cap per flow, in continuous time.
+A byte of a flow may cost more or less than 1 of a link's capacity: a radio cell is a link whose
+capacity is its airtime, and a byte costs there the seconds that its sender needs for it.
 What is ignored: packets, queues, protocols (`simfed.net.models` adds TCP's start-up).
 
 How it stays fast. A flow is either *capped* (its own cap, or a link that it has to itself, limits
@@ -13,7 +15,7 @@ it no longer limits, and only links that feel the difference become dirty in tur
 nobody waits watches the levels that load it through thresholds (its guards). At rest every link
 satisfies
 
-    sum over its flows of weight × min(level, what limits the flow elsewhere) = capacity,
+    sum over its flows of cost × weight × min(level, what limits the flow elsewhere) = capacity,
 
 which is the max-min certificate. Repairs settle in a few steps; when they do not, the allocation is
 solved from scratch by `maxmin.max_min`.
@@ -52,7 +54,8 @@ digits.)"""
 class Sharing:
     """The flows in progress and the links they share, at one instant `now_s`.
 
-    Capacities are in bytes/s by link id, finite and at least 0. The caller moves `now_s` forward,
+    Capacities are in bytes/s by link id (of airtime: in seconds per second), finite and at least 0.
+    The caller moves `now_s` forward,
     makes any number of changes (`join`, `leave`, `change_capacity`), then calls `settle`, and finds
     in `changed_flows` and `changed_links` whose ends have moved.
     """
@@ -78,6 +81,8 @@ class Sharing:
 
     def join(self, flow: Flow) -> None:
         """`flow` begins to take its share, with `flow.remaining_bytes` bytes."""
+        if flow.radios is not None:
+            self._read_radios(flow)
         shared = []
         met: dict[Flow, None] = {}
         for id in flow.links:
@@ -117,7 +122,9 @@ class Sharing:
             if self.alone.get(id) is flow:
                 del self.alone[id]
                 if meter:
-                    meter.end_alone(id, now_s, flow.remaining_bytes, self.capacity(id))
+                    meter.end_alone(
+                        id, now_s, flow.remaining_bytes, self.capacity(id), flow.air_cost(id)
+                    )
         for link in flow.shared:
             del link.flows[flow]
             if link.flows:
@@ -132,7 +139,7 @@ class Sharing:
         flow.shared = []
 
     def capacity(self, id: int) -> float:
-        """The present capacity of a link, bytes/s."""
+        """The present capacity of a link."""
         changed = self._changed_capacity.get(id)
         return self._capacities[id] if changed is None else changed
 
@@ -142,14 +149,16 @@ class Sharing:
         if meter and link is not None:
             meter.close(link, self.now_s)
         elif meter and flow is not None:
-            meter.end_alone(id, self.now_s, self.left(flow), self.capacity(id))
-            meter.begin_alone(id, self.now_s, self.left(flow))
+            self._begin_piece(id, flow, meter)
         self._changed_capacity[id] = capacity_bytes_per_s
         if link is not None:
             link.capacity_bytes_per_s = capacity_bytes_per_s
             self._mark(link)
+            for user in [f for f in link.flows if f.radios is not None]:
+                self._retune(user, id)
         elif flow is not None:
             self._refresh(flow)
+            self._retune(flow, id)
 
     def settle(self) -> None:
         """Solve what the changes since the last call have made dirty."""
@@ -183,7 +192,9 @@ class Sharing:
         """A second flow comes to the link that `first` had to itself, and is to be refreshed."""
         del self.alone[id]
         if self.meter:
-            self.meter.end_alone(id, self.now_s, self.left(first), self.capacity(id))
+            self.meter.end_alone(
+                id, self.now_s, self.left(first), self.capacity(id), first.air_cost(id)
+            )
         link = self.shared[id] = Link(id, self.capacity(id), self.now_s)
         link.flows[first] = None
         first.shared.append(link)
@@ -197,6 +208,8 @@ class Sharing:
             for id in flow.links:
                 if id not in self.shared:
                     capacity = self.capacity(id)
+                    if flow.costs is not None:
+                        capacity /= flow.cost_on(id)
                     if capacity < limit:
                         limit, cap_link = capacity, id
         flow.limit_bytes_per_s, flow.cap_link = limit, cap_link
@@ -220,7 +233,12 @@ class Sharing:
         """Start a flow at the highest rate that its surroundings could allow; `settle` lowers
         it."""
         shared = flow.shared
-        slowest = min([link.capacity_bytes_per_s for link in shared], default=inf)
+        if flow.costs is None:
+            slowest = min([link.capacity_bytes_per_s for link in shared], default=inf)
+        else:
+            slowest = min(
+                [k.capacity_bytes_per_s / flow.cost_on(k.id) for k in shared], default=inf
+            )
         if not shared or flow.limit_bytes_per_s < slowest:
             self._cap(flow)
         else:
@@ -228,7 +246,7 @@ class Sharing:
             if owner.level == inf:
                 owner.settle(self.now_s)
                 # anything finite: it is dirty
-                owner.level = owner.capacity_bytes_per_s / flow.weight
+                owner.level = owner.capacity_bytes_per_s / (flow.weight * flow.cost_on(owner.id))
                 self._begin_watch(owner)
             self._bind(flow, owner)
         for link in shared:
@@ -270,7 +288,10 @@ class Sharing:
         if self.meter:
             self.meter.flow_changes(link, owner, self.now_s)
         if owner is None:
-            link.load.add(flow.limit_bytes_per_s)
+            rate = flow.limit_bytes_per_s
+            if flow.costs is not None:
+                rate *= self._begin_cost(flow, link, rate)
+            link.load.add(rate)
             heapq.heappush(link.by_limit, (-flow.level_cap, flow.id, flow))
             link.pushes += 1
             return
@@ -279,7 +300,10 @@ class Sharing:
             tally = link.loads[owner] = Tally()
             if owner is not link and link.level < inf:
                 owner.watchers[link] = None
-        tally.add(flow.weight)
+        weight = flow.weight
+        if flow.costs is not None:
+            weight *= self._begin_cost(flow, link, weight)
+        tally.add(weight)
 
     def _remove(self, flow: Flow, link: Link) -> None:
         """Take a flow out of the books of a link; its state is that in which it was entered."""
@@ -287,13 +311,60 @@ class Sharing:
         if self.meter:
             self.meter.flow_changes(link, owner, self.now_s)
         if owner is None:
-            link.load.remove(flow.limit_bytes_per_s)
+            rate = flow.limit_bytes_per_s
+            if flow.costs is not None:
+                rate *= self._end_cost(flow, link, rate)
+            link.load.remove(rate)
             return
         tally = link.loads[owner]
-        tally.remove(flow.weight)
+        weight = flow.weight
+        if flow.costs is not None:
+            weight *= self._end_cost(flow, link, weight)
+        tally.remove(weight)
         if not tally.count:
             del link.loads[owner]
             owner.watchers.pop(link, None)
+
+    def _begin_cost(self, flow: Flow, link: Link, number: float) -> float:
+        """What a byte takes of the link; the meter counts a cell's bytes besides its airtime."""
+        cost = flow.air_cost(link.id)
+        if cost is not None and self.meter:
+            self.meter.begin_sending(link, flow.owner, number)
+        return 1.0 if cost is None else cost
+
+    def _end_cost(self, flow: Flow, link: Link, number: float) -> float:
+        """Inverse of `_begin_cost`."""
+        cost = flow.air_cost(link.id)
+        if cost is not None and self.meter:
+            self.meter.end_sending(link, flow.owner, number)
+        return 1.0 if cost is None else cost
+
+    def _read_radios(self, flow: Flow) -> None:
+        """Set the costs that follow the capacities of the flow's radios (at 0, it stands still)."""
+        assert flow.radios is not None
+        assert flow.costs is not None
+        rates = {cell: self.capacity(link) for link, cell in flow.radios.items()}
+        flow.costs = flow.costs | {cell: 1 / rate for cell, rate in rates.items() if rate > 0}
+
+    def _retune(self, flow: Flow, link: int) -> None:
+        """The capacity of `link` has changed: if that is a radio of `flow`, so do its costs."""
+        if flow.radios is None or link not in flow.radios:
+            return
+        cell = flow.radios[link]
+        if self.meter and self.alone.get(cell) is flow:
+            self._begin_piece(cell, flow, self.meter)
+        elif self.meter:
+            self.meter.close(self.shared[cell], self.now_s)
+        self._release(flow)
+        self._read_radios(flow)
+        self._find_limit(flow)
+        self._enter(flow)
+
+    def _begin_piece(self, id: int, flow: Flow, meter: Meter) -> None:
+        """The capacity of a link that `flow` has to itself, or its cost there, will change."""
+        left_bytes = self.left(flow)
+        meter.end_alone(id, self.now_s, left_bytes, self.capacity(id), flow.air_cost(id))
+        meter.begin_alone(id, self.now_s, left_bytes)
 
     # ---- one link ------------------------------------------------------------------------------
 
@@ -429,6 +500,7 @@ class Sharing:
             [[index[link] for link in flow.shared] for flow in flows],
             [flow.weight for flow in flows],
             [flow.limit_bytes_per_s for flow in flows],
+            [[flow.cost_on(link.id) for link in flow.shared] for flow in flows],
         )
         levels: dict[Link, float] = {}
         for link in links:

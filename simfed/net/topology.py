@@ -18,17 +18,29 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from simfed.ground.errors import InputError
+from simfed.net.flows import Flow
 from simfed.net.traces import LinkTrace
 
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["Access", "Direction", "Line", "Path", "Routes", "Star", "Topology"]
+__all__ = ["Access", "Cell", "Direction", "Line", "Path", "Routes", "Star", "Topology"]
 
 Direction = Literal["up", "down"]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 PerClient: TypeAlias = "float | Sequence[float] | Floats"
 """One number for all clients, or one for each."""
+
+
+class Air(NamedTuple):
+    """What a way through a cell asks of it."""
+
+    costs: dict[int, float]
+    """`Flow.costs`."""
+    radios: dict[int, int] | None = None
+    """`Flow.radios`."""
+    weight: float = 1.0
+    """Against those of the cell's other clients, whose uploads weigh 1 on average."""
 
 
 class Path(NamedTuple):
@@ -45,6 +57,38 @@ class Path(NamedTuple):
     """This way and back, without queueing."""
     loss: float = 0.0
     """Probability that a packet is lost at random on the way."""
+    air: Air | None = None
+    """None: it crosses no cell."""
+
+    def enter(self, flow: Flow) -> Flow:
+        """`flow`, with what it costs and weighs in the cell that it crosses."""
+        if self.air is not None:
+            flow.costs, flow.radios = self.air.costs, self.air.radios
+            flow.weight *= self.air.weight
+        return flow
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A radio cell: clients whose transfers share airtime. `Access` has for each of them what it
+    gets alone in the cell, which is one over what a byte costs of the airtime."""
+
+    name: str
+    members: Sequence[int]
+    """The clients."""
+    up_weights: Sequence[float] | Floats
+    """How their uploads weigh, in the order of `members`."""
+    down_weights: Sequence[float] | Floats
+    one_air: bool = True
+    """Uploads and downloads share one airtime (Wi-Fi); false: each has its own (cellular)."""
+    share: float | LinkTrace = 1.0
+    """Of the time that the air is the cell's, above 0."""
+
+    def air_names(self) -> list[str]:
+        """What its airtimes are called in records: that of uploads, and that of downloads where it
+        is another."""
+        name = f"airtime of cell {self.name}"
+        return [name] if self.one_air else [f"{name}, up", f"{name}, down"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +103,7 @@ class Access:
     loss: PerClient = 0.0
     traces: Mapping[tuple[int, Direction], LinkTrace] = field(default_factory=dict)
     """Varying links by (client, direction); they replace the numbers above."""
+    cells: Sequence[Cell] = ()
 
 
 @dataclass(frozen=True)
@@ -145,9 +190,11 @@ class _Way(NamedTuple):
 class Topology:
     """Clients behind links of their own, and routes between their nodes and the server.
 
-    Link ids: client i's uplink is 2i, its downlink 2i + 1, the lines follow. Nothing is stored per
-    client but a few numbers, so a million clients are cheap. Links that can never limit (unlimited
-    ones, and lines faster than all links that lead into them together) are no `links` of the paths.
+    Link ids: client i's uplink is 2i, its downlink 2i + 1, the lines follow, then the airtimes of
+    cells. Nothing is stored per client but a few numbers, so a million clients are cheap. Links
+    that can never limit (unlimited ones, and lines faster than all links that lead into them
+    together) are no `links` of the paths. A client in a cell crosses its airtime in place of a link
+    of its own, which limits it only where it varies.
 
     Raises: `InputError` for a rate that is not above 0, a latency below 0, a loss outside [0, 1),
     two links of one name.
@@ -170,20 +217,23 @@ class Topology:
         self.routes = routes
         self.server = server
         self.traces: Mapping[int, LinkTrace] = {}
-        self.capacities_bytes_per_s: Floats = np.full(2 * n + len(lines), inf)
-        """Per link; of a link in `traces` its highest capacity."""
+        self.cells = tuple(access.cells)
+        self._airs = [name for cell in self.cells for name in cell.air_names()]
+        self.capacities_bytes_per_s: Floats = np.full(2 * n + len(lines) + len(self._airs), inf)
+        """Per link, of an airtime in seconds per second; of a link in `traces` its highest."""
         self._nodes = np.zeros(n, dtype=np.int64)
         if node_of_client is not None:
             self._nodes[:] = node_of_client
         self._latencies_s = np.empty((2, n))
         self._losses = np.empty(n)
         self._fill_columns(access)
+        self._fill_cells()
         self._check()
         self._check_names()
         # of each line whether it can bind, whether its rate is finite, its latency
         self._of_lines = (
             self._lines_that_can_bind(),
-            np.isfinite(self.capacities_bytes_per_s[2 * n :]).tolist(),
+            np.isfinite(self.capacities_bytes_per_s[2 * n : 2 * n + len(lines)]).tolist(),
             [line.latency_s for line in self.lines],
         )
         self._lossy = any(line.loss for line in self.lines)
@@ -218,6 +268,33 @@ class Topology:
             rates[link] = trace.trace.peak_bytes_per_s
         self.traces = traces
 
+    def _fill_cells(self) -> None:
+        """For each direction and client the airtime that its transfers cross (-1: none), and how
+        they weigh there."""
+        self._air_of_clients = np.full((2, self.clients), -1)
+        self._weights = np.ones((2, self.clients))
+        first, traces = 2 * self.clients + len(self.lines), dict(self.traces)
+        for cell in self.cells:
+            members = np.asarray(cell.members)
+            if members.size == 0:
+                problem = "nobody is in it"
+                raise InputError("a client", where=f"cell {cell.name}", problem=problem)
+            if (self._air_of_clients[0, members] >= 0).any():
+                got = int(members[self._air_of_clients[0, members] >= 0][0])
+                allowed, problem = "each client in one cell", f"client {got} is in another, too"
+                raise InputError(allowed, where=f"cell {cell.name}", problem=problem)
+            airs = range(first, first + len(cell.air_names()))
+            self._air_of_clients[:, members] = [[airs[0]], [airs[-1]]]
+            self._weights[:, members] = cell.up_weights, cell.down_weights
+            for air in airs:
+                if isinstance(cell.share, LinkTrace):
+                    traces[air] = cell.share
+                    self.capacities_bytes_per_s[air] = cell.share.trace.peak_bytes_per_s
+                else:
+                    self.capacities_bytes_per_s[air] = cell.share
+            first = airs[-1] + 1
+        self.traces = traces
+
     def _check(self) -> None:
         rates, nodes = self.capacities_bytes_per_s, self._nodes
         latencies = np.concatenate([self._latencies_s.T.ravel(), [x.latency_s for x in self.lines]])
@@ -237,7 +314,7 @@ class Topology:
     def _check_names(self) -> None:
         """Records know a link by its name alone: two of one name would look like one."""
         seen = set()
-        for name in (line.name for line in self.lines):
+        for name in [*(line.name for line in self.lines), *self._airs]:
             client = re.fullmatch(r"client-(0|[1-9]\d*)/(up|down)", name)
             if name in seen or (client and int(client[1]) < self.clients):
                 allowed = "a name that no other link has"
@@ -271,7 +348,7 @@ class Topology:
                         break
                     feeders.setdefault(routes.line[after], set()).add(routes.line[step])
                     step = after
-        line_rates = rates[2 * n :]
+        line_rates = rates[2 * n : 2 * n + len(self.lines)]
         for k, into in feeders.items():
             inflow[k] += sum(line_rates[j] for j in into)
         slowest = line_rates.copy()
@@ -283,8 +360,10 @@ class Topology:
 
     @cached_property
     def ways_apart(self) -> bool:
-        """Whether no line carries both uploads and downloads."""
+        """Whether no line or airtime carries both uploads and downloads."""
         routes = self.routes
+        if any(cell.one_air for cell in self.cells):
+            return False
         seen: list[set[int]] = []
         for starts in (routes.up, routes.down):
             lines: set[int] = set()
@@ -311,14 +390,23 @@ class Topology:
         else:
             access, way, here_s = 2 * client + 1, down, down_s
         links, crossed = way.links, way.crossed
-        if self._rates[access] < inf:
+        air = None
+        cell = int(self._air_of_clients[access % 2, client]) if self.cells else -1
+        if cell >= 0:
+            radios = {access: cell} if access in self.traces else None
+            weight = float(self._weights[access % 2, client])
+            air = Air({cell: 1 / self._rates[access]}, radios, weight)
+            own = (cell,) if radios is None else (access, cell)
+            links = (*own, *links) if direction == "up" else (*links, *own[::-1])
+            crossed = (access, *crossed) if direction == "up" else (*crossed, access)
+        elif self._rates[access] < inf:
             if direction == "up":
                 links, crossed = (access, *links), (access, *crossed)
             else:
                 links, crossed = (*links, access), (*crossed, access)
         # written so that a path without loss has exactly 0
         loss = losses[client] + (1 - losses[client]) * (1 - way.success)
-        return Path(links, crossed, here_s, up_s + down_s, loss)
+        return Path(links, crossed, here_s, up_s + down_s, loss, air)
 
     def _walk_ways(self, route: int) -> tuple[_Way, _Way]:
         """Both ways of a route, which stay in memory for its next transfer."""
@@ -348,7 +436,10 @@ class Topology:
         client, k = divmod(link, 2)
         if client < self.clients:
             return f"client-{client}/{('up', 'down')[k]}"
-        return self.lines[link - 2 * self.clients].name
+        line = link - 2 * self.clients
+        return (
+            self.lines[line].name if line < len(self.lines) else self._airs[line - len(self.lines)]
+        )
 
     def graph(self) -> networkx.DiGraph:
         """As a networkx graph: nodes `client-i`, the routes' nodes and the server; one edge per
@@ -389,7 +480,7 @@ class Star(Topology):
 
     >>> star = Star(2, up_bytes_per_s=[1e6, 2e6], receive_bytes_per_s=2.5e6, latency_s=0.01)
     >>> star.path(1, "up")
-    Path(links=(2, 4), crossed=(2, 4), latency_s=0.01, rtt_s=0.02, loss=0.0)
+    Path(links=(2, 4), crossed=(2, 4), latency_s=0.01, rtt_s=0.02, loss=0.0, air=None)
     >>> [star.link_name(link) for link in star.path(1, "up").links]
     ['client-1/up', 'server/receive']
     """
@@ -408,9 +499,10 @@ class Star(Topology):
         send_bytes_per_s: float | LinkTrace = inf,
         server_latency_s: float = 0.0,
         server_down_latency_s: float | None = None,
+        cells: Sequence[Cell] = (),
     ) -> None:
         access = Access(
-            up_bytes_per_s, down_bytes_per_s, latency_s, down_latency_s, loss, traces or {}
+            up_bytes_per_s, down_bytes_per_s, latency_s, down_latency_s, loss, traces or {}, cells
         )
         rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
         lines = server_lines("switch", *rates, latency_s, server_down_latency_s)

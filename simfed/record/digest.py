@@ -97,7 +97,7 @@ class Fingerprint:
             if table not in OPTIONAL_TABLES
             for column in columns(table)
         }
-        self._telling = False
+        self._telling: set[str] = set()
 
     def add(self, table: str, piece: pa.Table) -> None:
         """The next rows of a table. An optional table without rows counts as none, and columns
@@ -105,8 +105,8 @@ class Fingerprint:
         if table in OPTIONAL_TABLES and not len(piece):
             return
         declared = {column.name: column for column in columns(table)}
-        added = ADDED_COLUMNS.get(table, ())
-        self._telling |= any(_says_something(piece, name) for name in added)
+        if any(_says_something(piece, name) for name in ADDED_COLUMNS.get(table, ())):
+            self._telling.add(table)
         for name in piece.column_names:
             column = declared.get(name) or Column(name, "float64", True, "")
             running = self._columns.setdefault((table, name), _ColumnHash(column))
@@ -117,16 +117,20 @@ class Fingerprint:
         """32 hexadecimal digits."""
         whole = hashlib.blake2b(f"simfed run format {FORMAT}".encode(), digest_size=16)
         for (table, name), column in self._columns.items():
-            if name in ADDED_COLUMNS.get(table, ()) and not self._telling:
+            if name in ADDED_COLUMNS.get(table, ()) and table not in self._telling:
                 continue  # the fingerprint is that of before they were added
             whole.update(f"{table}.{name}".encode() + column.digest())
         return whole.hexdigest()
 
 
-def _says_something(participations: pa.Table, name: str) -> bool:
-    """Whether a column tells more than that each participation was merged in its own round."""
-    values = participations.column(name).to_numpy()
-    plain = 0 if name == "staleness" else participations.column("round").to_numpy()
+def _says_something(table: pa.Table, name: str) -> bool:
+    """Whether a column of `ADDED_COLUMNS` tells more than that each participation was merged in its
+    own round, or than that no link is a cell's."""
+    column = table.column(name)
+    if name == "airtime_s":
+        return bool(column.null_count < len(column))
+    values = column.to_numpy()
+    plain = 0 if name == "staleness" else table.column("round").to_numpy()
     return bool((values != plain).any())
 
 

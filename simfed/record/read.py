@@ -252,12 +252,14 @@ def _read_json(path: Path) -> dict[str, Plain]:
 
 
 def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The participations of a run of an earlier version, with the columns that it did not write."""
+    """A table of a run of an earlier version, with the columns that it did not write."""
     import numpy as np
     import pyarrow as pa
 
-    round = table.column("round")
-    added = {"staleness": pa.array(np.zeros(len(table), np.int64)), "merge": round}
+    added: dict[str, object] = {"airtime_s": pa.nulls(len(table), pa.float64())}
+    if "round" in table.column_names:
+        round = table.column("round")
+        added |= {"staleness": pa.array(np.zeros(len(table), np.int64)), "merge": round}
     return pa.table(
         [added.get(n, table.column(n) if n in table.column_names else None) for n in schema.names],
         schema=schema,

@@ -252,9 +252,12 @@ for _name, _table in {
 }.items():
     declare(_name, _table)
 
-ADDED_COLUMNS: dict[str, tuple[str, ...]] = {"participations": ("staleness", "merge")}
+ADDED_COLUMNS: dict[str, tuple[str, ...]] = {
+    "participations": ("staleness", "merge"),
+    "links": ("airtime_s",),
+}
 """Columns that earlier versions did not write, and that say nothing where the server waits for
-everybody: nobody is stale, and each is merged in its own round."""
+everybody (nobody is stale, and each is merged in its own round) and nobody is in a radio cell."""
 
 OWN_LOSSES = "prototypes"
 """The table to which a method's own losses are further columns, float64 and nullable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from simfed import net
 
 HERE = Path(__file__).parent
+CELL_ERRORS = HERE.parents[1] / "analysis" / "cell_errors.py"
 
 
 def cases(file: str) -> list[dict]:
@@ -91,3 +93,32 @@ def test_the_fluid_model_is_far_off_for_short_tcp_transfers():
     table = [case for case in cases("ns3_tcp") if len(case["flows"]) == 1]
     pooled = net.error_table(table, [net.replay(case, "fluid") for case in table])[-1]
     assert 0.3 < pooled.mean < 0.5
+
+
+def _cell_errors():
+    """analysis/cell_errors.py, which is no part of the package."""
+    spec = importlib.util.spec_from_file_location("cell_errors", CELL_ERRORS)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_cells_are_within_the_stated_errors_of_ns3():
+    study = _cell_errors()
+    wifi, lte = study.load("ns3_wifi"), study.load("ns3_lte")
+    errors = study.errors_of(wifi, study.replay)
+    assert errors.mean <= 0.14
+    assert errors.median <= 0.07
+    assert errors.makespan <= 0.065
+    assert errors.within_a_fifth >= 0.8
+    assert errors.mean < study.errors_of(wifi, study.replay_own_links).mean / 3
+    errors = study.errors_of(lte, study.replay)
+    assert errors.mean <= 0.065
+    assert errors.makespan <= 0.04
+    assert errors.mean < study.errors_of(lte, study.replay_own_links).mean / 3
+
+
+def test_the_page_has_the_table_of_cells_as_it_is():
+    study = _cell_errors()
+    page = study.PAGE.read_text(encoding="utf-8")
+    assert page.partition(study.BEGIN)[2].partition(study.END)[0].strip() == study.table()

@@ -20,6 +20,9 @@ class OracleFlow:
     started_at: Fraction
     weight: Fraction = Fraction(1)
     cap: Fraction | None = None
+    costs: dict[int, Fraction] = field(default_factory=dict)
+    radio: tuple[int, int] | None = None
+    """A link, and the airtime on which a byte costs one over that link's capacity."""
     ended_at: Fraction | None = None
     cancelled: bool = False
 
@@ -33,6 +36,12 @@ class Oracle:
     now: Fraction = Fraction(0)
     flows: list[OracleFlow] = field(default_factory=list)
 
+    def cost(self, k: int, link: int) -> Fraction:
+        flow = self.flows[k]
+        if flow.radio is not None and flow.radio[1] == link and self.capacities[flow.radio[0]]:
+            return 1 / self.capacities[flow.radio[0]]
+        return flow.costs.get(link, Fraction(1))
+
     def rates(self) -> dict[int, Fraction]:
         """Max-min rates of the active flows by raising one common level."""
         rising = {k for k, f in enumerate(self.flows) if f.active(self.now)}
@@ -42,10 +51,10 @@ class Oracle:
             for link, capacity in enumerate(self.capacities):
                 over = [k for k in rising if link in self.flows[k].path]
                 if over:
-                    used = sum((rates[k] for k in rates if link in self.flows[k].path), Fraction(0))
-                    limits.append(
-                        ((capacity - used) / sum(self.flows[k].weight for k in over), over)
-                    )
+                    users = [k for k in rates if link in self.flows[k].path]
+                    used = sum((rates[k] * self.cost(k, link) for k in users), Fraction(0))
+                    rising_on = sum(self.flows[k].weight * self.cost(k, link) for k in over)
+                    limits.append(((capacity - used) / rising_on, over))
             for k in rising:
                 if self.flows[k].cap is not None:
                     limits.append((self.flows[k].cap / self.flows[k].weight, [k]))

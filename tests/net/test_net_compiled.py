@@ -47,8 +47,17 @@ class Side:
     def make(self) -> Engine | CompiledEngine:
         return self.kind(self.capacities, meter=Meter(self.uses.append) if self.metered else None)
 
-    def start(self, number: int, size: float, *rest: object, burst: float | None) -> None:
+    def start(
+        self,
+        number: int,
+        size: float,
+        *rest: object,
+        burst: float | None = None,
+        costs: dict[int, float] | None = None,
+        radios: dict[int, int] | None = None,
+    ) -> None:
         flow = self.flows[number] = Flow(number, size, *rest)
+        flow.costs, flow.radios = costs, radios
         if burst is not None and size > burst:
             flow.remaining_bytes, flow.unsent_bytes = burst, size - burst
             flow.program = SlowStart(burst, 0.25, flow.latency_s)
@@ -94,8 +103,13 @@ class Twins(RuleBasedStateMachine):
         self.sides: list[Side] = []
         self.started = 0
 
-    @initialize(capacities=st.lists(RATES, min_size=1, max_size=8), metered=st.booleans())
-    def build(self, capacities: list[float], metered: bool) -> None:
+    @initialize(
+        capacities=st.lists(RATES, min_size=1, max_size=8),
+        metered=st.booleans(),
+        airs=st.sets(st.integers(0, 7)),
+    )
+    def build(self, capacities: list[float], metered: bool, airs: set[int]) -> None:
+        self.airs = airs
         self.sides = [Side(kind, capacities, metered) for kind in (Engine, CompiledEngine)]
         self.make_impatient()
 
@@ -118,8 +132,14 @@ class Twins(RuleBasedStateMachine):
         links = range(len(self.sides[0].capacities))
         for _ in range(copies):
             path = tuple(data.draw(st.lists(st.sampled_from(links), unique=True, max_size=4)))
+            airs, wires = self.airs & set(path), [link for link in path if link not in self.airs]
+            costs = {air: data.draw(st.sampled_from([0.3, 1.0, 7.0])) for air in sorted(airs)}
+            radios = None
+            if airs and wires and data.draw(st.booleans()):
+                radios = {wires[0]: min(airs)}
             for side in self.sides:
-                side.start(self.started, size, path, latency, weight, cap, burst=burst)
+                terms = size, path, latency, weight, cap
+                side.start(self.started, *terms, burst=burst, costs=costs or None, radios=radios)
             self.started += 1
 
     @rule(wait=SECONDS)

@@ -178,7 +178,7 @@ def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
     engine.start_all(zip(np.cumsum(rng.exponential(1.0, 2000)).tolist(), flows, strict=True))
     engine.advance(inf)
     total = sum(flow.size_bytes for flow in flows)
-    assert sum(moved for _, _, _, moved, _, _ in uses) == pytest.approx(total, rel=1e-12)
+    assert sum(use[3] for use in uses) == pytest.approx(total, rel=1e-12)
     busy = sum(to_s - from_s for _, from_s, to_s, *_ in uses)
     assert busy == pytest.approx(total / 10.0, rel=1e-12)  # it works at full rate whenever it works
     assert all(before[2] <= after[1] for before, after in pairwise(uses))
@@ -200,7 +200,7 @@ def test_use_records_say_when_how_much_and_of_how_many():
     engine.start(Flow(0, 8.0, (0,)))
     engine.start(Flow(1, 2.0, (0,)), at_s=1.0)
     engine.advance(inf)
-    assert uses == [
+    assert [use[:6] for use in uses] == [
         (0, 0.0, 1.0, 4.0, 4.0, 1),
         (0, 1.0, 2.0, 4.0, 4.0, 2),
         (0, 2.0, 2.5, 2.0, 4.0, 1),
@@ -214,7 +214,7 @@ def test_a_use_record_ends_where_the_capacity_changes():
     engine.advance(1.0)
     engine.change_capacity(0, 2.0)
     engine.advance(inf)
-    assert uses == [(0, 0.0, 1.0, 4.0, 4.0, 1), (0, 1.0, 3.0, 4.0, 2.0, 1)]
+    assert [use[:6] for use in uses] == [(0, 0.0, 1.0, 4.0, 4.0, 1), (0, 1.0, 3.0, 4.0, 2.0, 1)]
 
 
 def test_a_million_bytes_among_crumbs_leave_no_error_behind():

@@ -34,8 +34,9 @@ class NetworkMachine(RuleBasedStateMachine):
         self.ended: set[int] = set()
         self.gone: set[int] = set()
 
-    @initialize(capacities=st.lists(SMALL, min_size=1, max_size=6))
-    def build(self, capacities: list[Fraction]) -> None:
+    @initialize(capacities=st.lists(SMALL, min_size=1, max_size=6), airs=st.sets(st.integers(0, 5)))
+    def build(self, capacities: list[Fraction], airs: set[int]) -> None:
+        self.airs = airs
         self.oracle = Oracle(list(capacities))
         self.engine = Engine([float(c) for c in capacities], meter=Meter(self.uses.append))
         if self.from_scratch:  # every repair gives up at once
@@ -52,13 +53,18 @@ class NetworkMachine(RuleBasedStateMachine):
     def start(self, data, size, latency, weight, cap, copies) -> None:  # type: ignore[no-untyped-def]
         count = len(self.oracle.capacities)
         path = tuple(data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))])
+        airs, wires = self.airs & set(path), [link for link in path if link not in self.airs]
+        exact = {air: data.draw(st.sampled_from([Fraction(1, 4), Fraction(3)])) for air in airs}
+        radio = (wires[0], min(airs)) if airs and wires and data.draw(st.booleans()) else None
+        costs = {air: float(cost) for air, cost in exact.items()} or None
         for _ in range(copies):
             now = self.oracle.now
             self.oracle.flows.append(
-                OracleFlow(path, Fraction(size), now + latency, now, weight, cap)
+                OracleFlow(path, Fraction(size), now + latency, now, weight, cap, exact, radio)
             )
             limit = inf if cap is None else float(cap)
             flow = Flow(len(self.flows), float(size), path, float(latency), float(weight), limit)
+            flow.costs, flow.radios = costs, None if radio is None else dict([radio])
             self.flows.append(flow)
             self.engine.start(flow)
         self._advance(self.oracle.now)
@@ -137,6 +143,7 @@ class NetworkMachine(RuleBasedStateMachine):
                     [sharing.rate(flow) for flow in flows],
                     [flow.weight for flow in flows],
                     [flow.cap_bytes_per_s for flow in flows],
+                    costs=[[flow.cost_on(link) for link in flow.links] for flow in flows],
                 )
                 is None
             )
@@ -156,10 +163,11 @@ class NetworkMachine(RuleBasedStateMachine):
             took = float(exact.ended_at - exact.started_at)
             assert self.flows[k].spent_s == pytest.approx(took, rel=1e-9, abs=1e-12)
         for link in range(len(self.oracle.capacities)):
-            carried = sum(moved for id, _, _, moved, _, _ in self.uses if id == link)
+            carried = sum(use[3] for use in self.uses if use[0] == link)
             moved = sum(f.size_bytes - f.remaining_bytes for f in self.flows if link in f.links)
             assert carried == pytest.approx(moved, rel=1e-9, abs=1e-9)
-        for _, from_s, to_s, moved, capacity, _ in self.uses:
+        for link, from_s, to_s, moved, capacity, _, airtime_s in self.uses:
+            assert (airtime_s >= 0) == (link in self.airs)
             room = capacity * (to_s - from_s)
             assert -1e-9 <= moved <= room * (1 + 1e-9) + 1e-9
 

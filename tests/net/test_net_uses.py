@@ -3,21 +3,25 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.ground.uses import LinkUses
+from simfed.ground.uses import NO_AIR, LinkUses
 from simfed.ground.vocabulary import LinkUse
 
 NUMBER = st.floats(0, 1e9)
 CHUNK = st.tuples(
     st.sampled_from([0.0, 0.0, 1.5, 1e6 + 0.1]),
-    st.lists(st.tuples(st.integers(0, 3), NUMBER, NUMBER, NUMBER, NUMBER, st.integers(1, 9))),
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), *[NUMBER] * 4, st.integers(1, 9), st.just(NO_AIR) | st.floats(0, 9)
+        )
+    ),
 )
 
 
 def expected(chunks):
     return [
-        LinkUse("abcd"[link], epoch_s + from_s, epoch_s + to_s, carried, capacity, flows)
+        LinkUse("abcd"[link], epoch_s + from_s, epoch_s + to_s, *numbers, None if air < 0 else air)
         for epoch_s, uses in chunks
-        for link, from_s, to_s, carried, capacity, flows in uses
+        for link, from_s, to_s, *numbers, air in uses
     ]
 
 

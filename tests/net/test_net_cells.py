@@ -1,0 +1,313 @@
+"""Radio cells: what a byte costs, who gets how much of the air, what records say of it."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+
+import numpy as np
+import pytest
+import simpy
+
+from simfed import net
+from simfed.ground.errors import InputError
+from simfed.net import LinkTrace, Network, Send, Star, Trace, play
+from simfed.net.cells import Cellular, Wifi
+from simfed.net.topology import Cell
+
+MBPS = 1e6 / 8
+HOME = "airtime of cell home"
+
+
+def cell(weights=(1.0, 1.0), **more) -> Cell:
+    return Cell("home", range(len(weights)), weights, weights, **more)
+
+
+def star(rates, *, cells, **more) -> Star:
+    return Star(len(rates), up_bytes_per_s=rates, down_bytes_per_s=rates, cells=cells, **more)
+
+
+# ---- rates of the standards ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wifi", "mcs", "mbps"),
+    [
+        (Wifi("n", 20), 0, 6.5),
+        (Wifi("n", 20), 7, 65.0),
+        (Wifi("n", 40, 4, 400), 7, 600.0),
+        (Wifi("ac", 20), 8, 78.0),
+        (Wifi("ac", 80), 9, 390.0),
+        (Wifi("ac", 80, 2, 400), 9, 866.7),
+        (Wifi("ac", 160, 8, 400), 9, 6933.3),
+        (Wifi("ax", 20), 11, 143.4),
+        (Wifi("ax", 40), 0, 17.2),
+        (Wifi("ax", 80, 2), 11, 1201.0),
+        (Wifi("ax", 160, 1, 3200), 5, 490.0),
+    ],
+)
+def test_phy_rates_are_those_of_the_standards(wifi, mcs, mbps):
+    assert wifi.phy_rate(mcs) / MBPS == pytest.approx(mbps, abs=0.06)
+
+
+def refused(make) -> str:
+    with pytest.raises(InputError) as error:
+        make()
+    return str(error.value)
+
+
+def test_what_a_standard_does_not_have_is_refused_in_one_sentence():
+    assert refused(lambda: Wifi("n", 80)) == (
+        "width: got '80 MHz', expected one of 802.11n: 20 MHz or 40 MHz"
+    )
+    assert refused(lambda: Wifi("g")) == "standard: got 'g', expected n, ac or ax"
+    assert refused(lambda: Wifi("ac", 80, 1, 3200)) == (
+        "guard_interval: got '3200 ns', expected one of 802.11ac: 800 ns or 400 ns"
+    )
+    assert refused(lambda: Wifi("n", 20, 5)) == "streams: got 5, expected from 1 to 4 in 802.11n"
+    assert refused(lambda: Wifi("ax", 20).phy_rate(12)) == (
+        "mcs: got 12, expected an MCS of 802.11ax at 20 MHz, 1 stream: 0 to 11"
+    )
+    assert refused(lambda: Wifi("n", 20).phy_rate(15)).endswith("(mcs 7 with streams: 2)")
+    assert "0 to 8" in refused(lambda: Wifi("ac", 20).phy_rate(9))  # VHT has it with 3 streams
+    assert Wifi("ac", 20, 3).phy_rate(9) / MBPS == pytest.approx(260.0)
+    assert refused(lambda: Wifi("n", 20).check_rate(72.2 * MBPS)) == (
+        "rate: got '72.2 Mbps', expected at most 65 Mbps, the PHY rate of the highest MCS of "
+        "802.11n at 20 MHz, 1 stream"
+    )
+    Wifi("n", 20, 1, 400).check_rate(72.2 * MBPS)
+    assert refused(lambda: Cellular("fifo")) == "scheduler: got 'fifo', expected pf or rr"
+
+
+def test_overheads_take_more_of_a_fast_radio():
+    wifi = Wifi("ac", 80)
+    slow, fast = (float(wifi.alone(wifi.phy_rate(mcs)) / wifi.phy_rate(mcs)) for mcs in (0, 9))
+    assert 0.5 < fast < slow < 0.9
+    single = Wifi("n", 20, aggregation=False)
+    assert single.alone(65 * MBPS) < 0.55 * Wifi("n", 20).alone(65 * MBPS)
+    assert single.alone(0.0) == 0
+
+
+def test_weights_are_one_on_average_and_equal_without_aggregation():
+    rates = np.array([6.5, 65.0, 65.0]) * MBPS
+    up, down = Wifi("n", 20).weights(rates)
+    assert up.mean() == pytest.approx(1)
+    assert up[0] < up[1] == up[2]
+    assert (down == down[0]).all()
+    assert (Wifi("n", 20, aggregation=False).weights(rates)[0] == 1).all()
+    up, down = Wifi("n", 20, fair="airtime").weights(rates)
+    assert up / up[0] == pytest.approx(Wifi("n", 20).alone(rates) / Wifi("n", 20).alone(rates[0]))
+    assert (up == down).all()
+
+
+# ---- sharing -------------------------------------------------------------------------------------
+
+
+def test_a_slow_station_slows_all():
+    """At equal rates a byte of the slow one costs four times as much: 5 s for 4 bytes of each."""
+    anomaly = star([4.0, 1.0], cells=[cell()])
+    fast, slow = play(anomaly, [Send(0, 0, 4.0), Send(0, 1, 4.0)])
+    assert fast == slow == (5.0, HOME)
+
+
+def test_airtime_fairness_gives_each_what_it_has_alone_over_two():
+    fair = star([4.0, 1.0], cells=[cell((1.6, 0.4))])
+    fast, slow = play(fair, [Send(0, 0, 8.0), Send(0, 1, 8.0)])
+    assert fast.duration_s == pytest.approx(4.0)
+    assert slow.duration_s == pytest.approx(10.0)  # alone from 4 s on
+
+
+def test_wifi_is_half_duplex_and_cellular_is_not():
+    both = [Send(0, 0, 8.0, "up"), Send(0, 0, 8.0, "down")]
+    assert [end.duration_s for end in play(star([4.0], cells=[cell((1.0,))]), both)] == [4.0, 4.0]
+    apart = star([4.0], cells=[cell((1.0,), one_air=False)])
+    assert play(apart, both) == [(2.0, f"{HOME}, up"), (2.0, f"{HOME}, down")]
+    assert apart.ways_apart
+    assert not star([4.0], cells=[cell((1.0,))]).ways_apart
+
+
+def test_behind_a_narrow_wire_the_air_is_not_full():
+    """A line of 2 bytes/s is shared evenly, and the air 1/4 + 1/2 full; a third client, outside the
+    cell, gets as much as those in it."""
+    home = star([4.0, 2.0, 9.0], cells=[cell()], receive_bytes_per_s=2.0)
+    inside = [Send(0, 0, 3.0), Send(0, 1, 3.0)]
+    assert play(home, inside) == [(3.0, "server/receive"), (3.0, "server/receive")]
+    assert [end.duration_s for end in play(home, [*inside, Send(0, 2, 3.0)])] == [4.5] * 3
+
+
+def test_what_a_trace_gives_a_client_is_what_its_bytes_cost():
+    """8 bytes each; until 2 s both cost 1/4 s per byte (2 bytes/s each), then one costs 1 s, and
+    both get 0.8 bytes/s for their last 4 bytes."""
+    fades = LinkTrace(Trace.of([0.0, 2.0], [4.0, 1.0], 100.0, "hold"))
+    home = star([4.0, 4.0], cells=[cell()], traces={(1, "up"): fades})
+    ends = play(home, [Send(0, 0, 8.0), Send(0, 1, 8.0)])
+    assert [end.duration_s for end in ends] == pytest.approx([7.0, 7.0])
+    alone = play(home, [Send(0, 1, 10.0)])[0]
+    assert alone.duration_s == pytest.approx(4.0)
+
+
+def test_a_radio_that_stands_still_leaves_the_air_to_the_others():
+    gone = LinkTrace(Trace.of([0.0, 1.0, 4.0], [4.0, 0.0, 4.0], 100.0, "hold"))
+    home = star([4.0, 4.0], cells=[cell()], traces={(1, "up"): gone})
+    ends = play(home, [Send(0, 0, 10.0), Send(0, 1, 4.0)])
+    assert [end.duration_s for end in ends] == pytest.approx([3.0, 4.5])
+
+
+def test_the_air_itself_may_vary():
+    """A neighbour's cell takes half of the time."""
+    half = LinkTrace(Trace.of([0.0, 1.0], [1.0, 0.5], 100.0, "hold"))
+    home = star([4.0], cells=[cell((1.0,), share=half)])
+    assert play(home, [Send(0, 0, 6.0)])[0] == (2.0, HOME)
+
+
+def test_nobody_is_in_two_cells_and_no_cell_is_empty():
+    for cells, sentence in (
+        ([cell(), Cell("street", [1], [1.0], [1.0])],
+         "cell street: client 1 is in another, too, expected each client in one cell"),
+        ([Cell("home", [], [], [])], "cell home: nobody is in it, expected a client"),
+    ):  # fmt: skip
+        assert refused(lambda cells=cells: star([4.0, 1.0], cells=cells)) == sentence
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def run(topology, sends, model="fluid"):
+    env, uses = simpy.Environment(), []
+    network = Network(env, topology, model=model, on_use=uses.append)
+
+    def send(at_s, client, size_bytes, direction):
+        yield env.timeout(at_s)
+        transfer = network.send(client, size_bytes, direction)
+        yield transfer.done
+        transfers.append(transfer)
+
+    transfers = []
+    env.run(env.all_of([env.process(send(*one)) for one in sends]))
+    return transfers, uses
+
+
+def test_the_meter_tells_bytes_and_seconds_of_airtime():
+    """Alone until 1 s (4 of 8 bytes); then two that cost 1/4 and 1 s: 0.8 bytes/s each."""
+    transfers, uses = run(
+        star([4.0, 1.0], cells=[cell()]), [(0, 0, 8.0, "up"), (1, 1, 4.0, "down")]
+    )
+    assert [transfer.bottleneck for transfer in transfers] == [HOME, HOME]
+    assert uses == [
+        (HOME, 0.0, 1.0, 4.0, 4.0, 1, 1.0),
+        (HOME, 1.0, 6.0, pytest.approx(8.0), pytest.approx(1.6), 2, pytest.approx(5.0)),
+    ]
+
+
+def test_airtime_is_metered_where_something_else_limits():
+    """A line of 1 byte/s: the air is a quarter full, and its capacity that of this mix."""
+    home = star([4.0, 4.0], cells=[cell()], receive_bytes_per_s=1.0)
+    _, uses = run(home, [(0, 0, 4.0, "up"), (0, 1, 4.0, "up")])
+    air = next(use for use in uses if use.link == HOME)
+    assert air[1:] == (0.0, 8.0, 8.0, 4.0, 2, 2.0)
+
+
+@pytest.mark.parametrize("at_s", [0.3, 1.0, 2.5])
+def test_a_state_in_the_middle_goes_on_to_the_same_bits(at_s):
+    fades = LinkTrace(Trace.of([0.0, 2.0], [4e6, 1e6], 3.0, "loop"))
+    rates = np.array([4e6, 4e6, 1e6])
+    topology = star(rates, cells=[cell((1.2, 0.9, 0.9))], traces={(1, "up"): fades})
+    sends = [(0, 3e6, "up"), (1, 4e6, "up"), (2, 1e6, "down"), (1, 5e5, "down")]
+
+    def ends(saved_at_s):
+        env = simpy.Environment()
+        network = Network(env, topology, model="tcp")
+        transfers = [network.send(*one) for one in sends]
+        if saved_at_s is not None:
+            env.run(saved_at_s)
+            gone = [x.done.value for x in transfers if x.done.triggered]
+            state = json.loads(json.dumps(network.state()))
+            env = simpy.Environment(saved_at_s)
+            network = Network(env, topology, model="tcp")
+            network.restore(state)
+            transfers = network.transfers
+        else:
+            gone = []
+        env.run(env.all_of([transfer.done for transfer in transfers]))
+        return sorted(gone + [transfer.done.value for transfer in transfers])
+
+    assert ends(at_s) == ends(None)
+
+
+def test_a_cancelled_transfer_gives_its_air_back():
+    env = simpy.Environment()
+    network = Network(env, star([4.0, 1.0], cells=[cell()]))
+    stays, goes = network.send(0, 8.0), network.send(1, 8.0)
+    env.run(5.0)
+    assert goes.cancel() == pytest.approx(4.0)
+    env.run(stays.done)
+    assert stays.done.value == pytest.approx(6.0)
+
+
+# ---- cases ---------------------------------------------------------------------------------------
+
+
+def wifi_case(**changes):
+    flow = {"start_s": 0, "size_bytes": 30000, "direction": "up", "station": 0}
+    case = {"cell": {"standard": "n"}, "stations": [{"mcs": 7}], "flows": [flow]}
+    return case | changes
+
+
+def test_a_case_of_a_cell_is_replayed():
+    wifi = Wifi("n")
+    alone = float(wifi.alone(wifi.phy_rate(7)))
+    took_s = net.replay(wifi_case())[0]
+    assert took_s == pytest.approx(30000 / alone + wifi.latency_s)
+    wired = {"capacity_bytes_per_s": 1e5, "latency_s": 0.01}
+    slow = net.replay(wifi_case(wired=wired))[0]
+    assert slow == pytest.approx(0.3 + 0.01 + wifi.latency_s)
+    cellular = {
+        "cell": {"scheduler": "Pf"},
+        "ues": [{"alone_up_bytes_per_s": 1e6, "alone_down_bytes_per_s": 4e6}] * 2,
+        "flows": [
+            {"start_s": 1, "size_bytes": 1e6, "direction": way, "ue": ue}
+            for way in ("up", "down")
+            for ue in (0, 1)
+        ],
+    }
+    assert net.replay(cellular) - 1 == pytest.approx([2.009, 2.009, 0.509, 0.509])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"cell": 3}, "cell: got 3, expected a mapping"),
+        ({"cell": {}}, "cell.standard: got 'None', expected n, ac or ax"),
+        ({"cell": {"standard": "n", "widht_mhz": 40}}, "did you mean 'width_mhz'"),
+        ({"cell": {"standard": "n", "width_mhz": 80}}, "cell.width: got '80 MHz'"),
+        ({"cell": {"scheduler": "x"}, "ues": [{}]}, "cell.scheduler: got 'x', expected pf or rr"),
+        ({"cell": {"scheduler": "Pf"}}, "ues: got None, expected a list that is not empty"),
+        ({"stations": []}, "stations: got [], expected a list that is not empty"),
+        ({"stations": [{"mcs": 8}]}, "stations[0].mcs: got 8, expected an MCS of 802.11n"),
+        ({"stations": [{}]}, "stations[0].phy_rate_bytes_per_s: got 'nothing'"),
+        ({"stations": [{"phy_rate_bytes_per_s": 1e9}]}, "expected at most 65 Mbps"),
+        ({"flows": [{"start_s": 0, "size_bytes": 3, "station": 0}]},
+         "flows[0].direction: got None, expected up or down"),
+        ({"flows": [{"start_s": 0, "size_bytes": 3, "direction": "up", "station": 1}]},
+         "flows[0].station: got 1, expected an index of stations, from 0 to 0"),
+        ({"wired": {"capacity_bytes_per_s": 0}}, "wired[0].capacity_bytes_per_s: got 0"),
+    ],
+)  # fmt: skip
+def test_a_wrong_case_is_refused_in_one_sentence(changes, sentence):
+    assert sentence in refused(lambda: net.replay(wifi_case(**changes)))
+
+
+def test_a_model_of_ones_own_need_not_know_of_cells():
+    class Plain:
+        name = "plain"
+
+        def flow(self, id, size_bytes, path, capacity, weight, cap_bytes_per_s):
+            from simfed.net.flows import Flow
+
+            return Flow(id, size_bytes, path.links, 0.0, weight, inf)
+
+        def payload_bytes(self, wire_bytes):
+            return wire_bytes
+
+    home = star([4.0, 1.0], cells=[cell()])
+    assert play(home, [Send(0, 0, 4.0), Send(0, 1, 4.0)], Plain())[0].duration_s == 5.0

@@ -1,7 +1,8 @@
-"""How far the model of radio cells is from ns-3, by kind of case: the table in docs/network.md.
+"""How far the model of radio cells is from ns-3, by kind of case: the table in docs/network.md; and
+the table of PHY rates there.
 
-    python analysis/cell_errors.py            # print it
-    python analysis/cell_errors.py --write    # put it into the page
+    python analysis/cell_errors.py            # print them
+    python analysis/cell_errors.py --write    # put them into the page
 
 The cases are tests/golden/ns3_wifi.json and ns3_lte.json. Beside the model stand two simpler ones,
 which a scenario without cells would have: each client's own link at its PHY rate (LTE: at what it
@@ -19,13 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfed import net
+from simfed.ground.errors import InputError
 from simfed.net.cell_cases import parse_cell_case
+from simfed.net.cells import Wifi
 from simfed.net.playing import Send, play
 from simfed.net.topology import Floats, Star
 
 PAGE = Path(__file__).parents[1] / "docs" / "network.md"
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
-BEGIN, END = "<!-- cell errors: analysis/cell_errors.py -->", "<!-- end of cell errors -->"
 
 Case = Mapping[str, Any]
 KINDS = {
@@ -128,6 +130,36 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def phy_rates() -> str:
+    """The table of PHY rates as Markdown: a row per standard and width, a column per MCS."""
+    lines = ["| MCS | " + " | ".join(map(str, range(12))) + " |", "|---" * 13 + "|"]
+    for standard, widths in (("n", (20, 40)), ("ac", (20, 40, 80, 160)), ("ax", (20, 40, 80, 160))):
+        for width in widths:
+            cells = [_mbps(Wifi(standard, width), mcs) for mcs in range(12)]
+            lines.append(f"| {standard}, {width} MHz | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+TABLES = {"cell errors": table, "phy rates": phy_rates}
+
+
+def in_page(name: str, page: str) -> str:
+    """A table as it stands in the page."""
+    begin, end = _borders(name)
+    return page.partition(begin)[2].partition(end)[0].strip()
+
+
+def _borders(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: analysis/cell_errors.py -->", f"<!-- end of {name} -->"
+
+
+def _mbps(wifi: Wifi, mcs: int) -> str:
+    try:
+        return f"{8e-6 * wifi.phy_rate(mcs):.4g}"
+    except InputError:
+        return "–"
+
+
 _ALONE = ("alone_up_bytes_per_s", "alone_down_bytes_per_s")
 
 
@@ -163,15 +195,18 @@ def _errors(case: Case, finish_s: Floats) -> Floats:
 
 
 def main() -> None:
-    """Print the table, or put it into the page."""
+    """Print the tables, or put them into the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="put it into docs/network.md")
+    parser.add_argument("--write", action="store_true", help="put them into docs/network.md")
     if not parser.parse_args().write:
-        print(table())
+        print("\n\n".join(make() for make in TABLES.values()))
         return
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    for name, make in TABLES.items():
+        begin, end = _borders(name)
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}\n{make()}\n{end}{rest.partition(end)[2]}"
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

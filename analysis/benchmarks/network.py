@@ -16,6 +16,8 @@ machine:
 - `× repair`: what solving everything from scratch at every event costs, against repairing the last
   solution, both in Python (small cases only: it is quadratic).
 
+Then a radio cell of 1,000 transfers against one shared link of as many, in turns.
+
 Then what big inputs cost: graphs of `--links` links with a client at every node (a chain, a random
 tree, a square mesh), ten transfers over the whole chain, and traces of `--lines` lines in each
 format, each read in a process of its own, whose peak of memory is shown.
@@ -40,7 +42,9 @@ import numpy as np
 import simpy
 
 from simfed import native, net
+from simfed.net.cells import Wifi
 from simfed.net.sharing import Sharing
+from simfed.net.topology import Cell
 
 Case = dict[str, Any]
 
@@ -166,6 +170,27 @@ def from_scratch(case: Case) -> None:
         Sharing.__init__ = begin  # type: ignore[method-assign]
 
 
+def cell_against_link(n: int, repeat: int) -> tuple[float, float]:
+    """CPU seconds of n uploads in a Wi-Fi cell of mixed rates, and over one shared link; each the
+    best of `repeat`, in turns."""
+    rng = np.random.default_rng(0)
+    wifi = Wifi("ac", 80)
+    rates = np.array([wifi.phy_rate(int(mcs)) for mcs in rng.integers(0, 10, n)])
+    cell = Cell("home", range(n), *wifi.weights(rates))
+    topologies = (
+        net.Star(n, up_bytes_per_s=wifi.alone(rates), cells=[cell]),
+        net.Star(n, receive_bytes_per_s=1 / float((1 / wifi.alone(rates)).mean())),
+    )
+    starts, sizes = rng.uniform(0, 20, n).tolist(), rng.lognormal(13.3, 0.8, n).tolist()
+    sends = [net.Send(at, k, size) for k, (at, size) in enumerate(zip(starts, sizes, strict=True))]
+    times = [
+        [best_cpu_s(partial(net.play, topology, sends), 1) for topology in topologies]
+        for _ in range(repeat)
+    ]
+    cell_s, link_s = np.array(times).min(axis=0).tolist()
+    return cell_s, link_s
+
+
 def edges(kind: str, links: int) -> list[tuple[str, str]]:
     """A graph of about that many links, each node by its number; the server is `0`."""
     if kind == "chain":
@@ -272,6 +297,13 @@ def main() -> None:
                 f"{cpu_s / heap_cpu_s:>8.1f}{python_s / cpu_s:>10.1f}{repair:>10}",
                 flush=True,
             )
+    cell_s, link_s = cell_against_link(1_000, 10 * arguments.repeat)
+    print(f"\n{'a cell':<14}{1_000:>10,}{cell_s:>10.4f}   × one shared link{cell_s / link_s:>6.2f}")
+    with in_python():
+        cell_s, link_s = cell_against_link(1_000, arguments.repeat)
+    print(
+        f"{'… in Python':<14}{1_000:>10,}{cell_s:>10.4f}   × one shared link{cell_s / link_s:>6.2f}"
+    )
     big_inputs(arguments.links, arguments.lines)
 
 

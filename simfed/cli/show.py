@@ -19,6 +19,7 @@ from simfed.cli.notes import in_short
 
 if TYPE_CHECKING:
     from simfed.fleet.columns import FleetColumn
+    from simfed.scenario.network import LinkSpec
 
 app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
 
@@ -70,6 +71,7 @@ def fleet(
     there = parts.fleet.shares_there(3600 * hours)
     names = [
         f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile or 'no profile'}"
+        + _place(group.link)
         for i, group in enumerate(loaded.clients)
     ]
     for i, name in enumerate(names):
@@ -85,6 +87,13 @@ def fleet(
     typer.echo(save_picture(fleet_figure(columns, names, there, hours, width_in=width_in), path))
     for warning in in_short(parts.warnings(), f"simfed validate --details {scenario}"):
         typer.echo(f"{scenario}: warning: {warning}", err=True)
+
+
+def _place(link: LinkSpec) -> str:
+    """In which radio cell the clients of a link are, if in any."""
+    if link.cell is None:
+        return ""
+    return f", cell {link.cell}" + ("" if link.mcs is None else f" at mcs {link.mcs}")
 
 
 def _print_table(columns: list[FleetColumn]) -> None:

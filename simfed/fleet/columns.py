@@ -71,6 +71,7 @@ FIELDS: dict[str, DrawnField] = {
     field.path: field
     for field in (
         DrawnField("device.speed", QUANTITIES["number"], lambda group: group.device.speed),
+        DrawnField("link.rate", QUANTITIES["rate"], lambda group: group.link.rate),
         DrawnField("link.up", QUANTITIES["rate"], lambda group: group.link.up),
         DrawnField("link.down", QUANTITIES["rate"], lambda group: group.link.down),
         DrawnField("link.latency", QUANTITIES["duration"], lambda group: group.link.latency),
@@ -273,7 +274,7 @@ class Fleet:
             return FleetColumn(group, field, "trace", np.empty(0), of_group.count)
         if field == "k":
             spec = entries(spec, parameters)
-        elif spec is None and field in ("link.up", "link.down"):
+        elif spec is None and field in ("link.up", "link.down") and of_group.link.cell is None:
             spec = np.inf
         elif spec is None or (field == "link.loss" and spec == 0):
             return None

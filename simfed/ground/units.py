@@ -20,6 +20,7 @@ __all__ = [
     "format_duration",
     "format_rate",
     "parse_duration",
+    "parse_frequency",
     "parse_power",
     "parse_rate",
     "parse_size",
@@ -46,6 +47,7 @@ _BYTES_PER_S = {p + "B/s": m for p, m in _PREFIXES.items()}
 _BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _BYTES = {**{p + "B": m for p, m in _PREFIXES.items()}, **_BINARY}
 _BITS = {p + unit: m for p, m in _PREFIXES.items() for unit in ("bit", "b")}
+_HERTZ = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
 _WATTS = {"mW": 1e-3, "W": 1.0, "kW": 1e3}
 
 _LEAST, _MOST = 1e-18, 1e18
@@ -79,6 +81,11 @@ def parse_size(text: object, *, where: str | None = None) -> float:
     """
     scales = {**{u: m / 8 for u, m in _BITS.items()}, **_BYTES}
     return _parse(text, scales, "a size with its unit such as 10 MB", where)
+
+
+def parse_frequency(text: object, *, where: str | None = None) -> float:
+    """Hertz from `40 MHz`; not negative."""
+    return _parse(text, _HERTZ, "a frequency with its unit such as 40 MHz", where)
 
 
 def parse_power(text: object, *, where: str | None = None) -> float:

@@ -1346,25 +1346,30 @@ OPEN void net_restart(Engine* engine) {
 OPEN double net_next(Engine* engine) { return engine->next_at(); }
 OPEN double net_capacity(Engine* engine, int64_t id) { return engine->capacity(id); }
 
-// Enter a flow that joins at an instant (at none: NaN); its handle, or a Trouble. `costs`: on how
-// many links (`airs`) a byte costs something else than 1 (`values`), and which link's capacity
-// each cost follows (`radios`; below 0: none).
+// Enter a flow that joins at an instant (at none: NaN); its handle, or a Trouble.
 OPEN int64_t net_enter(Engine* engine, int64_t id, int64_t links, const int64_t* path, double size,
                        double weight, double cap, double remaining, double unsent, double spent,
-                       int programmed, int64_t costs, const int64_t* airs,
-                       const double* values, const int64_t* radios, double at) {
+                       int programmed, double at) {
   try {
     Flow* flow = engine->new_flow();
     flow->id = id, flow->size = size, flow->weight = weight, flow->cap = cap;
     flow->remaining = remaining, flow->unsent = unsent, flow->spent = spent;
     flow->programmed = programmed != 0;
     flow->links.assign(path, path + links);
-    for (int64_t i = 0; i < costs; ++i) {
-      flow->costs.push_back({airs[i], values[i]});
-      if (radios[i] >= 0) flow->radios.push_back({radios[i], airs[i]});
-    }
     if (at == at) engine->join_at(at, flow);
     return flow->handle;
+  } catch (const std::bad_alloc&) {
+    return NO_MEMORY;
+  }
+}
+// What a byte of a flow costs on the airtime `air`, before it joins; a cost that follows the
+// capacity of the link `radio` (below 0: none). 0, or a Trouble.
+OPEN int64_t net_cost(Engine* engine, int64_t handle, int64_t air, double cost, int64_t radio) {
+  try {
+    Flow* flow = engine->at(handle);
+    flow->costs.push_back({air, cost});
+    if (radio >= 0) flow->radios.push_back({radio, air});
+    return 0;
   } catch (const std::bad_alloc&) {
     return NO_MEMORY;
   }

@@ -151,16 +151,15 @@ class CompiledEngine(AnyEngine):
         terms = flow.size_bytes, flow.weight, flow.cap_bytes_per_s
         progress = flow.remaining_bytes, flow.unsent_bytes, flow.spent_s
         handle: int = self._calls.net_enter(
-            self._core,
-            *path,
-            *terms,
-            *progress,
-            flow.program is not None,
-            *_costs_of(flow),
-            at_s,
+            self._core, *path, *terms, *progress, flow.program is not None, at_s
         )
         if handle < 0:
             raise MemoryError
+        if flow.costs is not None:
+            for air, cost in flow.costs.items():
+                radio = -1 if flow.radios is None else _radio_of(flow.radios, air)
+                if self._calls.net_cost(self._core, handle, air, cost, radio):
+                    raise MemoryError
         self._flows[handle] = flow
         self._handles[flow] = handle
 
@@ -299,15 +298,9 @@ def fluid_durations(capacities_bytes_per_s: Floats, fluids: Fluids) -> list[floa
     return durations_s.tolist()
 
 
-def _costs_of(flow: Flow) -> tuple[int, Any, Any, Any]:
-    """How many costs, and the columns of `net_enter` about them."""
-    if flow.costs is None:
-        return 0, None, None, None
-    link_of_air = {air: link for link, air in (flow.radios or {}).items()}
-    links = [link_of_air.get(air, -1) for air in flow.costs]
-    whole = c_int64 * len(links)
-    values = (c_double * len(links))(*flow.costs.values())
-    return len(links), whole(*flow.costs), values, whole(*links)
+def _radio_of(radios: Mapping[int, int], air: int) -> int:
+    """The link whose capacity decides what a byte costs on `air`; -1: none."""
+    return next((link for link, cell in radios.items() if cell == air), -1)
 
 
 def _update_flow(flow: Flow, out: Sequence[float], place: int) -> int:
@@ -378,11 +371,8 @@ def _library() -> ctypes.PyDLL:
         ("restart", None, (core,)),
         ("next", number, (core,)),
         ("capacity", number, (core, whole)),
-        (
-            "enter",
-            whole,
-            (core, whole, whole, c_void_p, *(number,) * 6, c_int, whole, *(c_void_p,) * 3, number),
-        ),
+        ("enter", whole, (core, whole, whole, c_void_p, *(number,) * 6, c_int, number)),
+        ("cost", whole, (core, whole, whole, number, whole)),
         ("play", whole, (core, whole, *(c_void_p,) * 8)),
         ("advance", whole, (core, number)),
         ("cancel", whole, (core, whole)),

@@ -14,6 +14,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.net import trace_files, traces
+from simfed.net.cells_from_plain import Technologies, join_cells, place_in_cells, read_cells
 from simfed.net.graphs import Tier, graph, read_graph, tree
 from simfed.net.models import Model, make_model
 from simfed.net.topology import Access, Direction, Floats, Line, Star, Topology
@@ -91,6 +92,7 @@ class _Builder:
     _files: dict[tuple[object, ...], dict[float, Trace]] = field(default_factory=dict)
     """Traces by what is read and by the factor on it."""
     _pieces: int = 0
+    _cells: Technologies = field(default_factory=dict)
 
     @property
     def clients(self) -> int:
@@ -111,6 +113,8 @@ class _Builder:
         }
         kind = self.network.get("topology", "star")
         self._check_links(kind)
+        self._cells = read_cells(self.network)
+        self.links = place_in_cells(self.network, self.links, self._cells)
         if kind == "star":
             return Star(self.clients, **vars(self._access()), **ends)
         if kind == "tree":
@@ -139,14 +143,16 @@ class _Builder:
         ways: tuple[Direction, Direction] = ("up", "down")
         for way in ways:
             for i, link in enumerate(self.links):
-                spec, where = link.get(way), f"clients[{i}].link.{way}"
+                # a radio has one rate for both ways
+                key, stream = ("rate", "") if link.get("rate") is not None else (way, way)
+                spec, where = link.get(way), f"clients[{i}].link.{key}"
                 if isinstance(spec, Mapping):
                     for client in np.flatnonzero(self.link_of_client == i).tolist():
-                        link_traces[client, way] = self._trace(spec, where, client, way)
+                        link_traces[client, way] = self._trace(spec, where, client, stream)
                 elif spec is not None:
                     _check_rates(spec, where)
         latencies = [_latencies_s(link) for link in self.links]
-        return Access(
+        access = Access(
             self._column([_fixed_rate(link.get("up")) for link in self.links]),
             self._column([_fixed_rate(link.get("down")) for link in self.links]),
             self._column([up for up, _ in latencies]),
@@ -154,6 +160,7 @@ class _Builder:
             self._column([_or_zero(link.get("loss")) for link in self.links]),
             link_traces,
         )
+        return join_cells(access, self.network, self.links, self.link_of_client, self._cells)
 
     def _column(self, values: Sequence[Any]) -> Floats:
         """A number per client: its link's, or its own where the link has an array of them."""
@@ -195,13 +202,18 @@ class _Builder:
         blocks: list[int] = (np.arange(self.clients) * tier.count // self.clients).tolist()
         for i, link in enumerate(self.links):
             at = link.get("at")
+            if at is None and link.get("cell") is not None and tier.count > 1:
+                allowed, where = f"a node of tier {tier.name}", f"network.cells.{link['cell']}.at"
+                raise InputError(allowed, where=where, problem="it is missing")
             if at is None:
                 continue
             if at not in nodes:
                 allowed = (
                     f"a node of tier {tier.name}: {tier.node(0)} to {tier.node(tier.count - 1)}"
                 )
-                raise InputError(allowed, where=f"clients[{i}].link.at", got=at)
+                cell = link.get("cell")
+                where = f"network.cells.{cell}.at" if cell else f"clients[{i}].link.at"
+                raise InputError(allowed, where=where, got=at)
             for client in np.flatnonzero(self.link_of_client == i).tolist():
                 blocks[client] = nodes[at]
         return blocks

@@ -243,6 +243,8 @@ class Topology:
         up_s, down_s = self._latencies_s
         self._of_clients = (self._nodes.data, up_s.data, down_s.data, self._losses.data)
         self._rates = self.capacities_bytes_per_s.data
+        self._airs_of_clients = [row.data for row in self._air_of_clients]
+        self._weights_of_clients = [row.data for row in self._weights]
 
     def vary(self, traces: Mapping[int, LinkTrace]) -> None:
         """Have these links vary, in place of `traces`; none exceeds the capacity it has now."""
@@ -391,14 +393,18 @@ class Topology:
             access, way, here_s = 2 * client + 1, down, down_s
         links, crossed = way.links, way.crossed
         air = None
-        cell = int(self._air_of_clients[access % 2, client]) if self.cells else -1
+        cell = self._airs_of_clients[access % 2][client] if self.cells else -1
         if cell >= 0:
-            radios = {access: cell} if access in self.traces else None
-            weight = float(self._weights[access % 2, client])
-            air = Air({cell: 1 / self._rates[access]}, radios, weight)
-            own = (cell,) if radios is None else (access, cell)
-            links = (*own, *links) if direction == "up" else (*links, *own[::-1])
-            crossed = (access, *crossed) if direction == "up" else (*crossed, access)
+            costs, weight = {cell: 1 / self._rates[access]}, self._weights_of_clients[access % 2]
+            own: tuple[int, ...]
+            if self.traces and access in self.traces:
+                own, air = (access, cell), Air(costs, {access: cell}, weight[client])
+            else:
+                own, air = (cell,), Air(costs, None, weight[client])
+            if direction == "up":
+                links, crossed = own + links, (access, *crossed)
+            else:
+                links, crossed = links + own[::-1], (*crossed, access)
         elif self._rates[access] < inf:
             if direction == "up":
                 links, crossed = (access, *links), (access, *crossed)

@@ -21,6 +21,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _LABELS = {
     "device.speed": "device speed, × profile",
+    "link.rate": "PHY rate, Mbps",
     "link.up": "uplink, Mbps",
     "link.down": "downlink, Mbps",
     "link.latency": "latency, ms",
@@ -31,6 +32,7 @@ _LABELS = {
     "k": "K, entries of an update",
 }
 _SCALES = {
+    "link.rate": 8e-6,
     "link.up": 8e-6,
     "link.down": 8e-6,
     "link.latency": 1e3,

@@ -38,6 +38,7 @@ __all__ = [
     "File",
     "FoundFile",
     "Fraction",
+    "Frequency",
     "Int",
     "Named",
     "NonNegative",
@@ -164,6 +165,9 @@ Size = Annotated[
 Power = Annotated[
     float, _parse_quantity(units.parse_power), _serialize_in("W"), Field(examples=["5 W"])
 ]
+Frequency = Annotated[
+    float, _parse_quantity(units.parse_frequency), _serialize_in("Hz"), Field(examples=["40 MHz"])
+]
 
 
 def _locate(value: Any, info: ValidationInfo) -> str:
@@ -215,6 +219,8 @@ def base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, P
             return base_units(value, without_none=without_none)
         if isinstance(value, (list, tuple)):
             return [convert(item) for item in value]
+        if isinstance(value, dict):
+            return {key: convert(item) for key, item in value.items()}
         return value
 
     values = ((key, getattr(section, key)) for key in type(section).model_fields)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Discriminator,
     Field,
     Tag,
@@ -21,6 +22,9 @@ from simfed.scenario.fields import (
     BelowOne,
     Duration,
     FoundFile,
+    Fraction,
+    Frequency,
+    Int,
     NonNegative,
     Positive,
     PositiveDuration,
@@ -32,6 +36,8 @@ from simfed.scenario.fields import (
 from simfed.scenario.section import Refused, Section
 
 __all__ = [
+    "CellSpec",
+    "CellularSpec",
     "Edge",
     "Generator",
     "LinkSpec",
@@ -40,6 +46,7 @@ __all__ = [
     "TcpOptions",
     "TierSpec",
     "TraceSpec",
+    "WifiSpec",
 ]
 
 
@@ -53,6 +60,12 @@ def _check_size(size: float) -> float:
     if size <= 0:
         raise Refused("a size above 0 such as 1448 B", got=f"{size:g} B")
     return size
+
+
+def _check_share(share: float) -> float:
+    if share <= 0:
+        raise Refused("a number above 0, at most 1", got=share)
+    return share
 
 
 SomeRate = Annotated[Rate, AfterValidator(_check_rate)]
@@ -181,11 +194,31 @@ AccessRate = Annotated[
 
 
 _TCP = Only("network.model", "tcp")
+_IN_CELL = Only("cell")
+
+
+def _check_one_cell(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        raise Refused(
+            "the name of one cell", got=list(value), hint="a client is in one cell at a time"
+        )
+    return value
 
 
 class LinkSpec(Section):
-    """A client's access link. Rates omitted are unlimited."""
+    """A client's access link, or its place in a radio cell. Rates omitted are unlimited; in a cell
+    they are needed: of Wi-Fi `rate` or `mcs`, of a cellular one `up` and `down`, each alone in it.
+    """
 
+    cell: Annotated[str | None, BeforeValidator(_check_one_cell)] = Field(
+        default=None, description="one of network.cells, in place of a link of its own"
+    )
+    rate: Annotated[AccessRate | None, _IN_CELL] = Field(
+        default=None, description="PHY rate in a Wi-Fi cell, both ways"
+    )
+    mcs: Annotated[Int | None, _IN_CELL] = Field(
+        default=None, description="modulation in a Wi-Fi cell, in place of its rate"
+    )
     up: AccessRate | None = Field(default=None, description="uplink capacity, client to server")
     down: AccessRate | None = Field(default=None, description="downlink capacity, server to client")
     latency: DrawnDuration = Field(default=0.0, description="one-way delay of the access link")
@@ -256,6 +289,46 @@ class TcpOptions(Section):
     header: Size = Field(default=54.0, description="bytes that every segment carries besides")
 
 
+class WifiSpec(Section):
+    """One access point of 802.11 and its stations: both directions share one airtime."""
+
+    standard: Literal["n", "ac", "ax"] = Field(description="802.11n, ac or ax (Wi-Fi 4, 5, 6)")
+    width: Frequency = Field(default=20e6, description="of the channel")
+    streams: PositiveInt = Field(default=1, description="spatial streams")
+    guard_interval: Duration = Field(default=800e-9, description="between symbols")
+    aggregation: bool = Field(default=True, description="several frames go in one turn")
+    fair: Literal["packets", "airtime"] = Field(
+        default="packets", description="packets: equally many turns; airtime: equally much time"
+    )
+
+
+class CellularSpec(Section):
+    """One base station: each direction has an airtime and a scheduler of its own."""
+
+    scheduler: Literal["pf", "rr"] = Field(
+        default="pf", description="proportional fair or round robin: equally much airtime"
+    )
+
+
+class CellSpec(Section):
+    """A radio cell: `wifi` or `cellular`. Its clients name it in `link.cell`."""
+
+    wifi: WifiSpec | None = Field(default=None, description="an access point")
+    cellular: CellularSpec | None = Field(default=None, description="a base station")
+    at: Annotated[str | None, Only("network.topology", "tree", "graph")] = Field(
+        default=None, description="the node that it is attached to; of a star, the server's link"
+    )
+    share: Annotated[Fraction, AfterValidator(_check_share)] = Field(
+        default=1.0, description="of the time in which the air is the cell's: others use the rest"
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> CellSpec:
+        if (self.wifi is None) == (self.cellular is None):
+            raise Refused("one of them", problem="neither or both of wifi and cellular")
+        return self
+
+
 _GRAPH = Only("topology", "graph")
 
 
@@ -280,6 +353,9 @@ class NetworkSpec(Section):
     )
     edges: Annotated[tuple[Edge, ...], _GRAPH] = Field(default=(), description="its links")
     file: Annotated[FoundFile | None, _GRAPH] = Field(default=None, description="GraphML or GML")
+    cells: dict[str, CellSpec] = Field(
+        default={}, description="radio cells, in which clients share airtime"
+    )
     routes: Annotated[tuple[tuple[str, ...], ...], _GRAPH] = Field(
         default=(), description="ways as lists of nodes, in place of those of least latency"
     )

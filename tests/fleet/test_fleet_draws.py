@@ -114,7 +114,11 @@ def test_every_field_may_be_drawn(fleet):
         ),
         network={"model": "tcp"},
     )
-    drawn = {field: made.drawn(0, field).tolist() for field in FIELDS}
+    in_cell = group(3, link={"cell": "home", "rate": {"choice": {"values": ["24 Mbps"]}}})
+    cells = {"home": {"wifi": {"standard": "n"}}}
+    rate = fleet(in_cell, network={"cells": cells}).drawn(0, "link.rate")
+    assert rate.tolist() == 3 * [3e6]
+    drawn = {f: made.drawn(0, f).tolist() for f in FIELDS if f != "link.rate"}
     assert drawn == {
         "device.speed": 3 * [0.5],
         "link.up": 3 * [1e6],

@@ -118,7 +118,8 @@ def test_cells_are_within_the_stated_errors_of_ns3():
     assert errors.mean < study.errors_of(lte, study.replay_own_links).mean / 3
 
 
-def test_the_page_has_the_table_of_cells_as_it_is():
+@pytest.mark.parametrize("name", ["cell errors", "phy rates"])
+def test_the_page_has_the_tables_of_cells_as_they_are(name):
     study = _cell_errors()
     page = study.PAGE.read_text(encoding="utf-8")
-    assert page.partition(study.BEGIN)[2].partition(study.END)[0].strip() == study.table()
+    assert study.in_page(name, page) == study.TABLES[name]()

@@ -162,10 +162,12 @@ def test_the_air_itself_may_vary():
 
 def test_nobody_is_in_two_cells_and_no_cell_is_empty():
     for cells, sentence in (
-        ([cell(), Cell("street", [1], [1.0], [1.0])],
-         "cell street: client 1 is in another, too, expected each client in one cell"),
+        (
+            [cell(), Cell("street", [1], [1.0], [1.0])],
+            "cell street: client 1 is in another, too, expected each client in one cell",
+        ),
         ([Cell("home", [], [], [])], "cell home: nobody is in it, expected a client"),
-    ):  # fmt: skip
+    ):
         assert refused(lambda cells=cells: star([4.0, 1.0], cells=cells)) == sentence
 
 
@@ -286,13 +288,17 @@ def test_a_case_of_a_cell_is_replayed():
         ({"stations": [{"mcs": 8}]}, "stations[0].mcs: got 8, expected an MCS of 802.11n"),
         ({"stations": [{}]}, "stations[0].phy_rate_bytes_per_s: got 'nothing'"),
         ({"stations": [{"phy_rate_bytes_per_s": 1e9}]}, "expected at most 65 Mbps"),
-        ({"flows": [{"start_s": 0, "size_bytes": 3, "station": 0}]},
-         "flows[0].direction: got None, expected up or down"),
-        ({"flows": [{"start_s": 0, "size_bytes": 3, "direction": "up", "station": 1}]},
-         "flows[0].station: got 1, expected an index of stations, from 0 to 0"),
+        (
+            {"flows": [{"start_s": 0, "size_bytes": 3, "station": 0}]},
+            "flows[0].direction: got None, expected up or down",
+        ),
+        (
+            {"flows": [{"start_s": 0, "size_bytes": 3, "direction": "up", "station": 1}]},
+            "flows[0].station: got 1, expected an index of stations, from 0 to 0",
+        ),
         ({"wired": {"capacity_bytes_per_s": 0}}, "wired[0].capacity_bytes_per_s: got 0"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_case_is_refused_in_one_sentence(changes, sentence):
     assert sentence in refused(lambda: net.replay(wifi_case(**changes)))
 

@@ -43,6 +43,14 @@ WORLDS = {
         "network": {"topology": "graph", "model": "tcp", "edges": [{"between": ["a", "server"]}]}
     },
     "distils": {"safeguard.rollback": {}},
+    "cell": {"network.cells": {"home": {"wifi": {"standard": "n"}}}},
+    "cell at a node": {
+        "network": {
+            "topology": "tree",
+            "tiers": [{"name": "edge"}],
+            "cells": {"home": {"wifi": {"standard": "n"}, "at": "edge"}},
+        }
+    },
 }
 
 

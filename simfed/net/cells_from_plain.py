@@ -1,0 +1,161 @@
+"""From the cells of a scenario to what a topology knows of them.
+
+In two steps: before traces are read, each client of a cell gets a link whose rate is its PHY rate
+(in a cellular cell: what it gets alone); once they are known, PHY rates become what each gets
+alone, and cells get their members and weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.plain import Plain
+from simfed.net.cells import Cellular, Wifi
+from simfed.net.topology import Access, Cell, Direction, Floats
+from simfed.net.traces import LinkTrace, Trace, TraceColumn
+
+__all__ = ["Technologies", "join_cells", "place_in_cells", "read_cells"]
+
+Spec = Mapping[str, Plain]
+Technologies = Mapping[str, Wifi | Cellular]
+"""Of each cell."""
+_WAYS: tuple[Direction, Direction] = ("up", "down")
+
+
+def read_cells(network: Spec) -> Technologies:
+    """What the cells of the network are. Raises: `InputError` for what a standard does not have."""
+    cells: dict[str, Wifi | Cellular] = {}
+    for name, spec in (network.get("cells") or {}).items():
+        kind = "wifi" if spec.get("wifi") is not None else "cellular"
+        given = spec.get(kind) or {}
+        try:
+            cells[name] = _wifi(given) if kind == "wifi" else Cellular(**given)
+        except InputError as error:
+            raise error.changed(where=f"network.cells.{name}.{kind}.{error.where}") from None
+    return cells
+
+
+def place_in_cells(network: Spec, links: Sequence[Spec], cells: Technologies) -> list[Spec]:
+    """`links`, those in cells with the rates, latencies and nodes that they have there.
+
+    Raises: `InputError` for a cell that there is not, one without members or without a node, and
+    rates that its clients need or do not have.
+    """
+    specs, members = network.get("cells") or {}, set()
+    placed: list[Spec] = []
+    for i, link in enumerate(links):
+        name, where = link.get("cell"), f"clients[{i}].link"
+        if name is None:
+            placed.append(link)
+            continue
+        if name not in cells:
+            allowed = f"one of network.cells: {listed(cells) or 'there are none'}"
+            hint = did_you_mean(name, cells)
+            raise InputError(allowed, where=f"{where}.cell", got=name, hint=hint)
+        if link.get("at") is not None:
+            allowed, problem = f"no node beside cell {name}", f"network.cells.{name}.at has it"
+            raise InputError(allowed, where=f"{where}.at", got=link["at"], problem=problem)
+        members.add(name)
+        placed.append(_place(link, cells[name], specs[name].get("at"), where))
+    for name in cells:
+        where = f"network.cells.{name}"
+        if name not in members:
+            allowed = f"clients with link: {{cell: {name}}}"
+            raise InputError(allowed, where=where, problem="nobody is in it")
+        if network.get("topology") == "graph" and specs[name].get("at") is None:
+            allowed = "a node of the graph to be attached to"
+            raise InputError(allowed, where=f"{where}.at", problem="it is missing")
+    return placed
+
+
+def join_cells(
+    access: Access,
+    network: Spec,
+    links: Sequence[Spec],
+    link_of_client: np.ndarray[Any, np.dtype[Any]],
+    cells: Technologies,
+) -> Access:
+    """`access` with its cells, and with what clients get alone in place of PHY rates."""
+    if not cells:
+        return access
+    rates = np.array([access.up_bytes_per_s, access.down_bytes_per_s])
+    for (client, way), varying in access.traces.items():
+        rates[_WAYS.index(way), client] = varying.trace.peak_bytes_per_s
+    link_traces, joined = dict(access.traces), []
+    for name, technology in cells.items():
+        of_links = [i for i, link in enumerate(links) if link.get("cell") == name]
+        members = np.flatnonzero(np.isin(link_of_client, of_links))
+        if isinstance(technology, Wifi):
+            for i in of_links:
+                _check_rates(technology, rates[0, link_of_client == i], f"clients[{i}].link.rate")
+            weights = technology.weights(rates[0, members])
+            rates[:, members] = technology.alone(rates[0, members])
+            for key in [key for key in link_traces if key[0] in set(members.tolist())]:
+                link_traces[key] = _heard(link_traces[key], technology)
+        else:
+            weights = technology.weights(rates[0, members]), technology.weights(rates[1, members])
+        share = (network.get("cells") or {})[name].get("share", 1.0)
+        joined.append(Cell(name, members.tolist(), *weights, technology.one_air, share))
+    up, down = rates
+    return replace(
+        access, up_bytes_per_s=up, down_bytes_per_s=down, traces=link_traces, cells=joined
+    )
+
+
+def _wifi(spec: Mapping[str, Any]) -> Wifi:
+    return Wifi(
+        spec["standard"],
+        round(spec.get("width", 20e6) / 1e6),
+        spec.get("streams", 1),
+        round(1e9 * spec.get("guard_interval", 800e-9)),
+        spec.get("aggregation", True),
+        spec.get("fair", "packets"),
+    )
+
+
+def _place(link: Spec, technology: Wifi | Cellular, at: Plain, where: str) -> Spec:
+    """A link of a client in a cell, as that of a client with its rates to itself."""
+    rates = {key: link.get(key) for key in ("rate", "mcs", "up", "down")}
+    given = {key for key, rate in rates.items() if rate is not None}
+    if isinstance(technology, Wifi):
+        if len(given & {"rate", "mcs"}) != 1 or len(given) > 1:
+            got = listed(sorted(given)) or "neither"
+            raise InputError("rate or mcs, in a Wi-Fi cell", where=where, got=got)
+        rate = rates["rate"]
+        if rate is None:
+            try:
+                rate = technology.phy_rate(int(link["mcs"]))
+            except InputError as error:
+                raise error.changed(where=f"{where}.mcs") from None
+        ways = {"up": rate, "down": rate}
+    else:
+        if given != {"up", "down"}:
+            allowed = "up and down, in a cellular cell: what each gets alone in it"
+            raise InputError(allowed, where=where, got=listed(sorted(given)) or "neither")
+        ways = {"up": rates["up"], "down": rates["down"]}
+    latency, down_latency = link.get("latency") or 0.0, link.get("down_latency")
+    latencies = {
+        "latency": latency + technology.latency_s,
+        "down_latency": None if down_latency is None else down_latency + technology.latency_s,
+    }
+    return {**link, **ways, **latencies, "at": at}
+
+
+def _check_rates(wifi: Wifi, rates: Floats, where: str) -> None:
+    try:
+        wifi.check_rate(float(rates.max()))
+    except InputError as error:
+        raise error.changed(where=where) from None
+
+
+def _heard(varying: LinkTrace, wifi: Wifi) -> LinkTrace:
+    """What a station gets alone, of a trace of its PHY rate."""
+    trace = varying.trace
+    assert isinstance(trace, Trace)
+    alone = TraceColumn(wifi.alone(np.asarray(trace.rates_bytes_per_s)))
+    return LinkTrace(replace(trace, rates_bytes_per_s=alone), varying.offset_s)

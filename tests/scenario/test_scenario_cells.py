@@ -1,0 +1,238 @@
+"""Radio cells in scenarios: what stands there, what it becomes, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simfed
+from simfed.experiment.assembly import checked
+from simfed.ground.errors import SimfedError
+from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
+from simfed.scenario.load import validated as validated_in
+
+MBPS = 1e6 / 8
+DEVICE = {"training": "10 ms", "compression": "1 ms"}
+
+
+def scenario(links, cells=None, **network):
+    home = {"home": {"wifi": {"standard": "n"}}}
+    return {
+        "name": "cells",
+        "rounds": 2,
+        "dataset": {"name": "mnist-mini", "public": 16},
+        "prototypes": {"small": {"model": "lenet5-half"}},
+        "clients": [
+            {"count": 2, "prototype": "small", "device": DEVICE, "link": link} for link in links
+        ],
+        "compression": {"k": 100, "strategies": ["top-k"]},
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        "network": {"cells": home if cells is None else cells, **network},
+    }
+
+
+def validated(plain):
+    return validated_in(plain, source="s", folder=Path())
+
+
+def topology(*args, **network):
+    return checked(validated(scenario(*args, **network)), "s", time_only=True).topology
+
+
+def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
+    """One access point behind a line, boards of two kinds: rounds, blame, table, invariants."""
+    plain = scenario(
+        [{"cell": "home", "mcs": 7}, {"cell": "home", "rate": "6.5 Mbps"}],
+        {"home": {"wifi": {"standard": "n", "width": "20 MHz"}, "at": "dsl"}},
+        topology="tree",
+        tiers=[{"name": "dsl", "up": "40 Mbps", "down": "100 Mbps", "latency": "10 ms"}],
+        model="tcp",
+    )
+    result = simfed.run(plain, out=tmp_path / "run", time_only=True, progress=False)
+    assert set(result.rounds["critical_client"]) <= {2, 3}
+    assert set(result.rounds["critical_link"]) == {"airtime of cell home"}
+    air = result.links[result.links["link"] == "airtime of cell home"]
+    took_s = air["to_s"] - air["from_s"]
+    assert (air["airtime_s"] <= took_s * (1 + 1e-9)).all()
+    sent = result.participations[["uplink_bytes", "downlink_bytes"]].to_numpy().sum()
+    assert air["bytes"].sum() == pytest.approx(sent * 1502 / 1448)
+    assert result.links[result.links["link"] != "airtime of cell home"]["airtime_s"].isna().all()
+    assert simfed.load_run(tmp_path / "run").fingerprint == result.fingerprint
+
+
+def test_clients_of_a_cell_have_its_airtime_in_place_of_links():
+    built = topology([{"cell": "home", "mcs": 7}, {"up": "5 Mbps", "latency": "3 ms"}])
+    wifi = Wifi("n")
+    path = built.path(0, "down")
+    assert [built.link_name(link) for link in path.links] == ["airtime of cell home"]
+    (cost,) = path.air.costs.values()
+    assert 1 / cost == pytest.approx(float(wifi.alone(65 * MBPS)))
+    assert path.latency_s == WIFI_LATENCY_S
+    assert path.rtt_s == 2 * WIFI_LATENCY_S
+    assert built.path(2, "up").air is None
+
+
+def test_a_cellular_cell_has_an_airtime_for_each_way_and_weights_by_rates():
+    link = {"cell": "street", "up": "10 Mbps", "down": {"choice": {"values": ["9 Mbps"]}}}
+    street = {"street": {"cellular": {"scheduler": "rr"}, "share": 0.5}}
+    built = topology([link, {**link, "up": "30 Mbps"}], street)
+    up, down = built.path(0, "up"), built.path(0, "down")
+    assert [built.link_name(k) for k in (*up.links, *down.links)] == [
+        "airtime of cell street, up",
+        "airtime of cell street, down",
+    ]
+    assert up.air.weight == 0.5
+    assert down.air.weight == 1.0
+    assert built.capacities_bytes_per_s[up.links[0]] == 0.5
+    assert up.latency_s == CELLULAR_LATENCY_S
+
+
+def test_rates_may_be_drawn_or_vary_per_client():
+    drawn = {"uniform": {"low": "10 Mbps", "high": "60 Mbps"}}
+    fades = {
+        "generate": {
+            "kind": "lognormal-ar1",
+            "mean": "20 Mbps",
+            "cv": 0.2,
+            "correlation": 0.5,
+            "step": "1 s",
+            "length": "9 s",
+        },
+        "end": "loop",
+    }
+    built = topology([{"cell": "home", "rate": drawn}, {"cell": "home", "rate": fades}])
+    rates = built.capacities_bytes_per_s[:8].reshape(4, 2)
+    assert (rates[:, 0] == rates[:, 1]).all()
+    assert len(np.unique(rates[:, 0])) == 4
+    assert set(built.traces) == {4, 5, 6, 7}
+    up, down = built.traces[4].trace, built.traces[5].trace
+    assert up == down != built.traces[6].trace
+    assert built.path(2, "up").links == (4, *built.path(0, "up").links)
+
+
+def refused(links, cells=None, **network):
+    with pytest.raises(SimfedError) as error:
+        checked(validated(scenario(links, cells, **network)), "s", time_only=True)
+    return str(error.value)
+
+
+TREE = {"topology": "tree", "tiers": [{"name": "dsl", "count": 2}]}
+MEMBER = {"cell": "home", "mcs": 7}
+
+
+@pytest.mark.parametrize(
+    ("links", "cells", "network", "sentence"),
+    [
+        (
+            [{"cell": "home", "mcs": 9}],
+            None,
+            {},
+            "clients[0].link.mcs: got 9, expected an MCS of 802.11n at 20 MHz, 1 stream: 0 to 7",
+        ),
+        (
+            [{"cell": "home", "rate": "100 Mbps"}],
+            None,
+            {},
+            "clients[0].link.rate: got '100 Mbps', expected at most 65 Mbps, the PHY rate of the",
+        ),
+        (
+            [{"cell": "home", "rate": {"choice": {"values": ["10 Mbps", "1 Gbps"]}}}] * 9,
+            None,
+            {},
+            "link.rate: got '1 Gbps', expected at most 65 Mbps",
+        ),
+        (
+            [{"cell": ["home", "street"], "mcs": 7}],
+            None,
+            {},
+            "expected the name of one cell (a client is in one cell at a time)",
+        ),
+        (
+            [{"up": "5 Mbps"}],
+            None,
+            {},
+            "network.cells.home: nobody is in it, expected clients with link: {cell: home}",
+        ),
+        (
+            [{"cell": "hom", "mcs": 7}],
+            None,
+            {},
+            "clients[0].link.cell: got 'hom', expected one of network.cells: home (did you mean",
+        ),
+        (
+            [{"cell": "home"}],
+            None,
+            {},
+            "clients[0].link: got 'neither', expected rate or mcs, in a Wi-Fi cell",
+        ),
+        ([{"cell": "home", "mcs": 7, "up": "5 Mbps"}], None, {}, "expected rate or mcs, in a"),
+        ([MEMBER], {"home": {"cellular": {}}}, {}, "expected up and down, in a cellular cell"),
+        ([MEMBER], {"home": {}}, {}, "neither or both of wifi and cellular, expected one of them"),
+        ([MEMBER], {"home": {"wifi": {"standard": "g"}}}, {}, "network.cells.home.wifi.standard"),
+        (
+            [MEMBER],
+            {"home": {"wifi": {"standard": "n", "width": "80 MHz"}}},
+            {},
+            "home.wifi.width: got '80 MHz', expected one of 802.11n: 20 MHz or 40 MHz",
+        ),
+        (
+            [MEMBER],
+            {"home": {"wifi": {"standard": "n", "width": 20}}},
+            {},
+            "a frequency with its unit such as 40 MHz",
+        ),
+        ([MEMBER], {"home": {"wifi": {"standard": "n"}, "share": 0}}, {}, "a number above 0"),
+        ([MEMBER], None, TREE, "network.cells.home.at: it is missing, expected a node of tier dsl"),
+        (
+            [MEMBER],
+            {"home": {"wifi": {"standard": "n"}, "at": "dsl-9"}},
+            TREE,
+            "network.cells.home.at: got 'dsl-9', expected a node of tier dsl: dsl-0 to dsl-1",
+        ),
+        (
+            [{**MEMBER, "at": "dsl-1"}],
+            {"home": {"wifi": {"standard": "n"}, "at": "dsl-0"}},
+            TREE,
+            "clients[0].link.at: network.cells.home.at has it, expected no node beside cell home",
+        ),
+        (
+            [MEMBER],
+            None,
+            {"topology": "graph", "edges": [{"between": ["ap", "server"]}]},
+            "network.cells.home.at: it is missing, expected a node of the graph to be attached to",
+        ),
+        ([{"mcs": 7}, MEMBER], None, {}, "clients[0].link: without cell, mcs says nothing"),
+        (
+            [MEMBER],
+            {"home": {"wifi": {"standard": "n"}, "at": "ap"}},
+            {},
+            "network.topology star has no key 'at'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(links, cells, network, sentence):
+    said = refused(links, cells, **network)
+    assert sentence in said
+    assert "\n" not in said
+
+
+def test_a_graph_carries_cells_at_its_nodes():
+    built = topology(
+        [MEMBER, {"at": "ap", "up": "1 Mbps"}],
+        {"home": {"wifi": {"standard": "n"}, "at": "ap"}},
+        topology="graph",
+        edges=[{"between": ["ap", "server"], "up": "10 Mbps", "down": "9 Mbps"}],
+    )
+    names = [built.link_name(link) for link in built.path(1, "up").links]
+    assert names == ["airtime of cell home", "ap>server"]
+
+
+def test_a_resolved_scenario_loads_again(tmp_path):
+    from simfed.scenario import dump_scenario, load_scenario
+
+    first = validated(scenario([MEMBER]))
+    text = dump_scenario(first)
+    (tmp_path / "again.yaml").write_text(text)
+    assert dump_scenario(load_scenario(tmp_path / "again.yaml")) == text

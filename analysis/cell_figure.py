@@ -1,0 +1,159 @@
+"""Ten boards on one access point, simulated three ways: scenarios/README.md.
+
+    python analysis/cell_figure.py [--out studies] [--jobs 2] [--draw-only]
+
+Runs the study scenarios/studies/cell.yaml (or goes on with it: what is done is not done again),
+keeps a row per run in analysis/cell_rows.csv, draws docs/images/cell.png from those rows, and
+prints the table. `--draw-only` draws and prints from the kept rows, without the study.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from simfed.report.pictures import picture_style, save_picture
+from simfed.report.style import SERIES_COLOURS
+from simfed.study import StudyResult, load_study, run_study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[1]
+STUDY = ROOT / "scenarios" / "studies" / "cell.yaml"
+ROWS = Path(__file__).with_name("cell_rows.csv")
+PICTURE = ROOT / "docs" / "images" / "cell.png"
+WORLDS = {"own links": "links of\ntheir own", "one link": "one\nshared link", "cell": "cell"}
+POLICIES = ("top-k", "ascend", "balance")
+STRATEGIES = ("top-k", "random-k", "periodic-k")
+FAR = 8
+"""From this client on, boards are two walls away."""
+_PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s")
+_PHASE_NAMES = ("download", "training", "compression", "upload")
+
+
+def rows_of(study: StudyResult) -> pd.DataFrame:
+    """A row per run: how long rounds took, whom they waited for, what was chosen."""
+    rows = []
+    for entry, run in study.finished:
+        world, _, policy = str(entry["point"]["list"]).partition(", ")
+        rounds, parts = run.rounds, run.participations
+        far = parts["client"] >= FAR
+        # the phases of whom each round waited for
+        last = parts.merge(
+            rounds[["round", "critical_client"]].astype(int),
+            left_on=["round", "client"],
+            right_on=["round", "critical_client"],
+        )
+        row = {
+            "world": world,
+            "policy": policy,
+            "seed": int(entry["seed"]),
+            "round_s": rounds["duration_s"].mean(),
+            **{f"critical_{phase}": last[phase].mean() for phase in _PHASES},
+            "near_downlink_s": parts["downlink_s"][~far].mean(),
+            "far_critical": (rounds["critical_client"] >= FAR).mean(),
+            **{f"share_{name}": (parts["arm"] == name).mean() for name in STRATEGIES},
+            "k_near": parts["k"][~far].mean(),
+            "k_far": parts["k"][far].mean(),
+            "accuracy": run.summary["accuracy"]["mean"]["final"],
+        }
+        rows.append({key: round(x, 5) if isinstance(x, float) else x for key, x in row.items()})
+    return pd.DataFrame(rows).sort_values(["world", "policy", "seed"])
+
+
+def draw(rows: pd.DataFrame) -> Figure:
+    """Rounds, stragglers and choices in the three worlds."""
+    with picture_style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7.2, 2.7), layout="constrained")
+        panels = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
+        _draw_rounds(panels[0], rows[rows["policy"] == "top-k"])
+        _draw_stragglers(panels[1], rows)
+        _draw_choices(panels[2], rows)
+        for panel, letter in zip(panels, "abc", strict=True):
+            panel.set_title(letter, loc="left", fontweight="bold")
+            panel.set_xticks(range(len(WORLDS)), WORLDS.values())
+    return figure
+
+
+def _draw_rounds(axes: Axes, rows: pd.DataFrame) -> None:
+    means = rows.groupby("world").mean(numeric_only=True)
+    bottom = np.zeros(len(WORLDS))
+    for k, (phase, name) in enumerate(zip(_PHASES, _PHASE_NAMES, strict=True)):
+        heights = 1e3 * means.loc[list(WORLDS), f"critical_{phase}"].to_numpy()
+        colour = SERIES_COLOURS[k]
+        axes.bar(range(len(WORLDS)), heights, 0.6, bottom, label=name, color=colour)
+        bottom += heights
+    axes.set_ylabel("a round's last client, ms")
+    axes.legend(frameon=False, loc="upper left")
+
+
+def _draw_stragglers(axes: Axes, rows: pd.DataFrame) -> None:
+    for k, policy in enumerate(POLICIES):
+        of = rows[rows["policy"] == policy].groupby("world")["far_critical"].mean()
+        at = np.arange(len(WORLDS)) + 0.25 * (k - 1)
+        heights = 100 * of.loc[list(WORLDS)].to_numpy()
+        axes.bar(at, heights, 0.22, color=SERIES_COLOURS[k], label=policy)
+    axes.axhline(20, color="#7F7F7F", linewidth=0.8, linestyle=":")
+    axes.set_ylabel("rounds that wait for a far board, %")
+    axes.set_ylim(0, 130)
+    axes.legend(frameon=False, loc="upper center", ncols=3, columnspacing=0.8, handlelength=1)
+
+
+def _draw_choices(axes: Axes, rows: pd.DataFrame) -> None:
+    means = rows[rows["policy"] == "balance"].groupby("world")[["k_near", "k_far"]].mean()
+    for k, (column, name) in enumerate((("k_near", "near"), ("k_far", "far"))):
+        heights = means.loc[list(WORLDS), column].to_numpy()
+        at = np.arange(len(WORLDS)) + 0.3 * (k - 0.5)
+        axes.bar(at, heights, 0.26, color=SERIES_COLOURS[k + 3], label=f"{name} boards")
+    axes.set_ylabel("K that balance chooses")
+    axes.set_ylim(0, 6500)
+    axes.legend(frameon=False, loc="upper center", ncols=2, columnspacing=0.8, handlelength=1)
+
+
+def table(rows: pd.DataFrame) -> str:
+    """Means over seeds, as Markdown."""
+    lines = [
+        "| world | policy | round | a near board's download | waits for a far board "
+        "| top-k, random-k, periodic-k | K near, far | accuracy |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    means = rows.groupby(["world", "policy"]).mean(numeric_only=True)
+    for world in WORLDS:
+        for policy in POLICIES:
+            of = means.loc[(world, policy)]
+            shares = ", ".join(f"{100 * of[f'share_{name}']:.0f}" for name in STRATEGIES)
+            lines.append(
+                f"| {world} | {policy} | {1e3 * of['round_s']:.0f} ms | "
+                f"{1e3 * of['near_downlink_s']:.0f} ms | "
+                f"{100 * of['far_critical']:.0f} % | {shares} % | "
+                f"{of['k_near']:,.0f}, {of['k_far']:,.0f} | {100 * of['accuracy']:.1f} % |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is missing, keep the rows, draw, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", default="studies", help="where studies are kept")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--draw-only", action="store_true", help="from the kept rows")
+    arguments = parser.parse_args()
+    if not arguments.draw_only:
+        out = Path(arguments.out) / "cell"
+        run_study(STUDY, out=out, jobs=arguments.jobs)
+        rows_of(load_study(out)).to_csv(ROWS, index=False)
+    rows = pd.read_csv(ROWS)
+    save_picture(draw(rows), PICTURE, dpi=200)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

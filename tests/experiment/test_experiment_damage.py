@@ -99,7 +99,7 @@ def test_a_run_goes_on_to_the_same_result_or_names_the_changed_file(folder, tmp_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("mode", "every"), [(CLOCK, 200), (FULL, 1994)])
+@pytest.mark.parametrize(("mode", "every"), [(CLOCK, 200), (FULL, 3988)])
 def test_wherever_a_byte_is_changed_a_run_goes_on_or_names_the_file(folder, tmp_path, mode, every):
     going_on_is_refused_or_right(folder, mode, every, tmp_path)
 

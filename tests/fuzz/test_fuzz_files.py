@@ -14,7 +14,7 @@ import readers
 
 from simfed.ground.errors import InputErrors, SimfedError
 
-COUNT = int(os.environ.get("SIMFED_FUZZ_INPUTS", "20000"))
+COUNT = int(os.environ.get("SIMFED_FUZZ_INPUTS", "12000"))
 """Inputs in one process, and a fortieth of it through the command line."""
 LIMIT_S, LIMIT_BYTES = 10, 2 << 30
 

@@ -178,6 +178,11 @@ class Parts:
         split = split_of(self.scenario, self.streams)
         return [len(samples) for samples in split.clients]
 
+    @property
+    def task(self) -> str:
+        """Of the data: classification, regression or next-token."""
+        return dataset_facts(self.scenario.dataset).task
+
     @cached_property
     def owned(self) -> Owned:
         """What every client owns."""

@@ -29,8 +29,10 @@ class RunProgress:
         quiet: bool = False,
         title: str | None = None,
         seconds: str = "simulated",
+        measure: str = "accuracy",
     ) -> None:
         self._rounds = rounds
+        self._measure = measure
         self._seconds = seconds
         self._first: int | None = None
         self._quiet = quiet
@@ -77,7 +79,7 @@ class RunProgress:
             left = (now - self._begun_at_wall_s) / done * (self._rounds - round)
             print(
                 f"round {round}/{self._rounds}  {self._seconds} {format_duration(simulated_s)}"
-                f"  accuracy {shown.strip()}  left {format_duration(left)}",
+                f"  {self._measure} {shown.strip()}  left {format_duration(left)}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -90,7 +92,7 @@ class RunProgress:
             TextColumn("round {task.completed}/{task.total}"),
             BarColumn(bar_width=None),
             TextColumn(f"{self._seconds} {{task.fields[simulated]}}"),
-            TextColumn("accuracy {task.fields[accuracy]}"),
+            TextColumn(f"{self._measure} {{task.fields[accuracy]}}"),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
             console=Console(stderr=True),

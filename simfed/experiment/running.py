@@ -30,6 +30,7 @@ from simfed.record.schema import TABLES
 from simfed.record.summary import summarise
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
+from simfed.scenario.dataset import REGRESSION_MEASURE
 from simfed.scenario.fields import files_in
 from simfed.scenario.load import validated
 from simfed.scenario.plugins import files_below, has_copies, opened_files, with_opened_files
@@ -440,7 +441,7 @@ def restore(simulation: Simulation, checkpoint: Checkpoint) -> None:
 
 def _make_progress(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progress | None:
     if progress is True:
-        return RunProgress(scenario.rounds)
+        return RunProgress(scenario.rounds, measure=scenario.dataset.measure)
     return progress or None
 
 
@@ -517,6 +518,7 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
         "network": scenario.network.model,
         "warnings": [],
         **_facts_of_plugins(scenario),
+        **({"measure": REGRESSION_MEASURE} if parts.task == "regression" else {}),
         **({"owned": parts.owned.plain()} if mode == "full" else {}),
     }
 

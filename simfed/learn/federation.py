@@ -14,7 +14,7 @@ from simfed.compress.vectors import beside
 from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, load_data, split_of
 from simfed.learn.data.looks import drawn_public, with_own_looks
-from simfed.learn.objective import OBJECTIVES, Objective
+from simfed.learn.objective import Objective, objective_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Training
 from simfed.scenario.policy import LocalLoss
@@ -60,7 +60,7 @@ class Federation:
         """For each client, the positions of its samples in the training set."""
         self.classes = dataset.classes
         self.task, self.tokens = dataset.task, dataset.tokens
-        self.objective: Objective = OBJECTIVES[dataset.task]
+        self.objective: Objective = objective_of(dataset)
         self.input_shape = dataset.facts.input_shape
         self._stored = _tensor(dataset.train_images, device)
         self._affine = [None if part is None else _tensor(part, device) for part in dataset.affine]

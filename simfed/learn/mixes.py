@@ -16,12 +16,14 @@ __all__ = ["by_group", "in_mix", "label_counts", "own_mix"]
 def by_group(
     outputs: Tensor, targets: Tensor, objective: Objective, places: Tensor, groups: int
 ) -> Tensor:
-    """Per group of samples, as rows of (3, groups) float64: samples, right answers, sum of losses.
+    """Per group, as rows of (3, groups) float64: samples, sums of measures (right answers)
+    and of losses.
 
     places: (n,) the group of each sample.
 
+    >>> from simfed.learn.objective import Classification
     >>> logits, labels = torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1])
-    >>> by_group(logits, labels, OBJECTIVES["classification"], labels, 2)[:2].tolist()
+    >>> by_group(logits, labels, Classification(), labels, 2)[:2].tolist()
     [[1.0, 1.0], [1.0, 0.0]]
     """
     right, losses = objective.each(outputs, targets)

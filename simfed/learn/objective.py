@@ -5,14 +5,16 @@ Training and evaluation ask an objective; what outputs and targets are is known 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch.nn.functional as F
 from torch import Tensor
 
+from simfed.learn.data import Dataset
 from simfed.learn.losses import cross_entropy
 
-__all__ = ["OBJECTIVES", "Objective"]
+__all__ = ["Classification", "NextToken", "Objective", "Regression", "objective_of"]
 
 
 class Objective(Protocol):
@@ -23,7 +25,9 @@ class Objective(Protocol):
         ...
 
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Per sample (n,), float64: the share of right answers, and the loss."""
+        """Per sample (n,), float64: what the measure is the mean of (right answers), and the loss.
+
+        Every task is measured by what is better the higher it is, and at most 1."""
         ...
 
 
@@ -36,6 +40,23 @@ class Classification:
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         losses = F.cross_entropy(outputs, targets, reduction="none").double()
         return (outputs.argmax(1) == targets).double(), losses
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Mean squared error; the measure is R², the share of the test targets' variance that is
+    explained: 1 at best, 0 for their mean, below 0 for worse. Outputs (n, 1), targets (n,)."""
+
+    variance: float
+    """Of all test targets."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        apart = outputs[:, 0] - targets
+        return (apart * apart).mean(), (2 / len(apart) * apart)[:, None]
+
+    def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        squares = (outputs[:, 0] - targets).double().square()
+        return 1 - squares / self.variance, squares
 
 
 class NextToken:
@@ -52,8 +73,8 @@ class NextToken:
         return right.mean(1), rows.view_as(targets).double().mean(1)
 
 
-OBJECTIVES: dict[str, Objective] = {
-    "classification": Classification(),
-    "next-token": NextToken(),
-}
-"""By the task of a data set."""
+def objective_of(data: Dataset) -> Objective:
+    """By the data set's task."""
+    if data.task == "regression":
+        return Regression(float(data.test_labels.var(dtype="float64")) or 1.0)
+    return NextToken() if data.task == "next-token" else Classification()

@@ -233,4 +233,4 @@ def _shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
 def chance_of(runs: Iterable[Run]) -> float:
     """The accuracy of guessing: one over the number of classes; 0 where the runs do not say it."""
     classes = [run.manifest.get("classes") for run in runs]
-    return max((1 / n for n in classes if isinstance(n, int) and n > 0), default=0.0)
+    return max((1 / n for n in classes if isinstance(n, int) and n > 1), default=0.0)

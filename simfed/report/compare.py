@@ -48,7 +48,7 @@ def headline_facts(run: Run) -> list[tuple[str, str, str]]:
         best = measured.loc[measured["accuracy"].idxmax()]
         final = f"{100 * measured['accuracy'].iloc[-1]:.1f} %"
         about = f"{name}; best {100 * best['accuracy']:.1f} % in round {best['round']:,.0f}"
-        facts.append(("accuracy", final, about))
+        facts.append((frames.measure_of(run), final, about))
     rounds = run.rounds
     if len(rounds):
         middle = format_duration(rounds["duration_s"].median())

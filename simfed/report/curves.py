@@ -44,6 +44,8 @@ def accuracy_figure(
         means = frames.headlines(pd.concat(parts))
         figure = curve_figure(means, x=x, y=y, colour="run", width_in=width_in)
     (axes,) = figure.axes
+    if y == "accuracy":
+        axes.set_ylabel(f"test {' or '.join(sorted({frames.measure_of(run) for run in chosen}))}")
     if all(run.seconds == "measured" for run in chosen):
         axes.set_xlabel(axes.get_xlabel().replace("simulated", "measured"))
     return figure
@@ -121,7 +123,7 @@ def draw_curves(
     ax.set_ylabel(_Y_LABELS.get(y, y))
     ax.set_xlim(left=0)
     if y == "accuracy":
-        ax.set_ylim(0, 1)
+        ax.set_ylim(0, 1)  # an R² below 0 is worse than no model, and left out
         ax.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     ax.grid(color="black", alpha=0.12, lw=0.4)
     legend = ax.legend(frameon=False, handlelength=1.6, loc="best")

@@ -35,6 +35,7 @@ __all__ = [
     "labels",
     "link_table",
     "links_that_matter",
+    "measure_of",
     "phase_label",
     "phase_seconds",
     "run_name",
@@ -140,6 +141,11 @@ def headlines(tidy: pd.DataFrame) -> pd.DataFrame:
 
 
 _STEPS = (*(n / 10 for n in range(1, 10)), 0.95, 0.97, 0.98, 0.99, 0.995)
+
+
+def measure_of(run: Run) -> str:
+    """What `accuracy` is in this run: the accuracy, or the measure of another task."""
+    return str(run.manifest.get("measure", "accuracy"))
 
 
 def thresholds_for(tidy: pd.DataFrame, most: int = 4, chance: float = 0.0) -> list[float]:

@@ -184,7 +184,12 @@ class _Content:
         return {"title": "Overview", "facts": facts, "warnings": warnings, "tables": tables}
 
     def learning(self) -> PageSection:
-        y = {"accuracy": "test accuracy", "loss": "test loss", "kd_loss": "distillation loss"}
+        measures = {frames.measure_of(run) for run in self.runs.values()}
+        y = {
+            "accuracy": f"test {' or '.join(sorted(measures))}",
+            "loss": "test loss",
+            "kd_loss": "distillation loss",
+        }
         y = {name: label for name, label in y.items() if self.tidy[name].notna().any()}
         if not y:
             return {}

@@ -35,7 +35,7 @@ def summary_table(run: Run) -> RenderableType:
     parts: list[RenderableType] = [_facts(run)]
     tidy = frames.curves(run)
     if tidy["accuracy"].notna().any():
-        parts.append(_accuracy(tidy))
+        parts.append(_accuracy(tidy, frames.measure_of(run)))
     if len(run.participations):
         parts += [_time(run), strategies_table(run)]
     if run.rounds["critical_client"].notna().any():
@@ -86,8 +86,8 @@ def _facts(run: Run) -> Table:
     return table
 
 
-def _accuracy(tidy: pd.DataFrame) -> Table:
-    table = _table("Accuracy", "final", "best", "in round", "after")
+def _accuracy(tidy: pd.DataFrame, measure: str) -> Table:
+    table = _table(measure[:1].upper() + measure[1:], "final", "best", "in round", "after")
     for prototype, group in tidy.dropna(subset=["accuracy"]).groupby("prototype", sort=False):
         best = group.loc[group["accuracy"].idxmax()]
         table.add_row(

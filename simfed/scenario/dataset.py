@@ -27,7 +27,10 @@ from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
 from simfed.scenario.section import OnlyWith, Refused, Section
 
-__all__ = ["SOURCES", "DatasetSpec", "Partition"]
+__all__ = ["REGRESSION_MEASURE", "SOURCES", "DatasetSpec", "Partition"]
+
+REGRESSION_MEASURE = "R²"
+"""The share of the test targets' variance that a model explains; higher is better, as accuracy."""
 
 SOURCES = ("name", "file", "table", "folder", "leaf", "torchvision", "huggingface")
 """Keys of which a data set has one."""
@@ -144,7 +147,7 @@ class DatasetSpec(Section):
     pixels: Annotated[PositiveInt | None, Only("folder")] = Field(
         default=None, description="images are scaled to so many rows and columns"
     )
-    task: Literal["classification"] = Field(
+    task: Literal["classification", "regression"] = Field(
         default="classification", description="of your own files: classes, or numbers"
     )
     public: Annotated[Int, _PUBLIC] = Field(
@@ -197,10 +200,22 @@ class DatasetSpec(Section):
         always = ("public", "public_batch", "partition")
         return {key: inner for key, inner in plain.items() if key in always or self._says(key)}
 
+    @model_validator(mode="after")
+    def _numbers_where_there_are_some(self) -> DatasetSpec:
+        if self.task == "regression" and self.kind not in ("file", "table", "huggingface"):
+            problem = f"what {self.kind} names are classes"
+            raise Refused("classification", where="task", problem=problem)
+        return self
+
     @property
     def kind(self) -> str:
         """The one of `SOURCES` that is given."""
         return next(key for key in SOURCES if getattr(self, key) is not None)
+
+    @property
+    def measure(self) -> str:
+        """What people call its models' measure."""
+        return REGRESSION_MEASURE if self.task == "regression" else "accuracy"
 
     @property
     def label(self) -> str:

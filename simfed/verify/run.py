@@ -180,7 +180,10 @@ def _due(facts: Columns, parts: Parts) -> set[int]:
 
 
 def _are_shares(accuracy: Array, parts: Parts) -> Array:
-    """Which accuracies are 0 to 1 and of a whole number of samples."""
+    """Which accuracies are 0 to 1 and of a whole number of samples; of a regression, which are at
+    most 1."""
+    if parts.task == "regression":
+        return accuracy.astype(float) <= 1
     right = accuracy.astype(float) * dataset_facts(parts.scenario.dataset).answers
     whole: Array = (np.abs(right - np.round(right)) <= 1e-6) & (accuracy >= 0) & (accuracy <= 1)
     return whole

@@ -17,7 +17,7 @@ from simfed.learn.data import SOTU, TEXT_MINI, Dataset, load_dataset
 from simfed.learn.data.fetch import get
 from simfed.learn.data.texts import ALPHABET, PublishedTexts, characters, in_ascii
 from simfed.learn.models import CausalTransformer, CharLSTM
-from simfed.learn.objective import OBJECTIVES
+from simfed.learn.objective import NextToken
 from simfed.verify.run import verify
 
 
@@ -158,10 +158,10 @@ def test_the_loss_of_next_characters_and_its_gradient_are_autograds():
     targets = torch.randint(5, (3, 4))
     expected = torch.nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
     expected.backward()
-    value, gradient = OBJECTIVES["next-token"].loss(outputs.detach(), targets)
+    value, gradient = NextToken().loss(outputs.detach(), targets)
     assert value.item() == pytest.approx(expected.item())
     assert torch.allclose(gradient, outputs.grad, atol=1e-7)
-    right, losses = OBJECTIVES["next-token"].each(outputs.detach(), targets)
+    right, losses = NextToken().each(outputs.detach(), targets)
     assert losses.mean().item() == pytest.approx(expected.item(), rel=1e-6)
     assert right.mean().item() == pytest.approx(
         (outputs.argmax(2) == targets).float().mean().item()

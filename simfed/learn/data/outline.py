@@ -97,7 +97,8 @@ class Labels:
 
 
 def labels_of(outline: Outline, task: str) -> Labels:
-    """Classes numbered, owners numbered, and a test set drawn where the files have none.
+    """Classes numbered, numbers standardised by the training rows, owners numbered, and a test set
+    drawn where the files have none.
 
     The test set is the same for every seed: it belongs to the data. Raises: `InputError` that
     names the array or column and its row.
@@ -132,6 +133,9 @@ def labels_of(outline: Outline, task: str) -> Labels:
             where=place,
             got=f"{len(rows)} and {len(tests)}",
         )
+    if task == "regression":
+        mean, sd = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
+        targets, tests = ((part - mean) / (sd or 1.0) for part in (targets, tests))
     return Labels(
         outline.input_shape,
         task,

@@ -112,7 +112,7 @@ class PrototypeResult(NamedTuple):
     round: Annotated[int, "1, 2, …"]
     prototype: Annotated[str, "its name in the scenario"]
     kd_loss: Annotated[float | None, "L_KD before the distillation step (fedkd)"]
-    test_accuracy: Annotated[float | None, "0 to 1; empty where not evaluated"]
+    test_accuracy: Annotated[float | None, "0 to 1, of a regression R²; empty where not evaluated"]
     test_loss: Annotated[float | None, "mean cross-entropy; empty where not evaluated"]
 
 
@@ -122,7 +122,7 @@ class ClientResult(NamedTuple):
 
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
-    accuracy: Annotated[float, "0 to 1, on the test set"]
+    accuracy: Annotated[float, "0 to 1, of a regression R², on the test set"]
     loss: Annotated[float, "mean cross-entropy on the test set"]
     own_accuracy: Annotated[float, "the same, classes weighted as in the client's own data"]
     own_loss: Annotated[float, "the same, classes weighted as in the client's own data"]

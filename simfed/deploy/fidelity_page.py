@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +15,10 @@ import pandas as pd
 from simfed.deploy.fidelity import Fidelity
 from simfed.ground.units import format_duration
 from simfed.report.page import write_text
-from simfed.report.pictures import picture_style
-from simfed.report.style import Phase, looks
 from simfed.report.style import phase as look_of
-from simfed.report.timeline import Timeline, kinds_of, timeline_of
+from simfed.report.timeline import timeline_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from simfed.record.read import Run
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["both_gantts", "shown", "write_fidelity"]
 
 _ROUNDS = 6
-_ROW_IN = 0.17
 _IN_WORDS = "assumption"
 
 _STYLE = """
@@ -49,52 +44,12 @@ tr { border-bottom: 1px solid rgba(128, 128, 128, .3); }
 
 def both_gantts(simulated: Run, real: Run, rounds: tuple[int, int] | None = None) -> Figure:
     """The simulation above, reality below, with one time axis from the first round's start."""
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Patch
+    from simfed.report.gantt import paired_gantt
 
     last = min(len(simulated.rounds), len(real.rounds))
-    first, until = rounds or (1, min(last, _ROUNDS))
-    with picture_style():
-        timelines = [timeline_of(run, (first, until), None) for run in (simulated, real)]
-        rows = [len(timeline.clients) + 1 for timeline in timelines]
-        kinds = list(dict.fromkeys(k for t in timelines for k in kinds_of(t.bars)))
-        phases = looks([*kinds, "server"])
-        figure = plt.figure(figsize=(7.0, 1.0 + _ROW_IN * sum(rows)), layout="constrained")
-        axes = figure.subplots(2, 1, sharex=True, height_ratios=rows)
-        for ax, timeline, name in zip(axes, timelines, ("simulated", "real"), strict=True):
-            _draw(ax, timeline, phases)
-            for at_s in timeline.rounds["finished_at_s"]:
-                ax.axvline(at_s - timeline.from_s, color="black", linewidth=0.5)
-            ax.set_title(name, loc="left")
-        axes[-1].set_xlabel(f"seconds since the start of round {first}")
-        patches = [
-            Patch(facecolor=phase.colour, hatch=phase.hatch, label=phase.label)
-            for phase in phases.values()
-        ]
-        figure.legend(handles=patches, loc="outside lower center", ncols=5, frameon=False)
-    return figure
-
-
-def _draw(ax: Axes, timeline: Timeline, phases: Mapping[str, Phase]) -> None:
-    bars, clients = timeline.bars, timeline.clients["client"].tolist()
-    places = {client: row for row, client in enumerate(clients)}
-    server = len(clients)
-    on_server = bars["client"].isna()
-    rows = bars["client"].map(places).astype(float).where(~on_server, server)
-    lengths_s = bars["finished_at_s"] - bars["started_at_s"]
-    spans_s = pd.DataFrame({"from": bars["started_at_s"] - timeline.from_s, "length": lengths_s})
-    names = bars["kind"].where(~on_server, "server")
-    for kind, phase in phases.items():
-        for row, spans in spans_s[names == kind].groupby(rows):
-            ax.broken_barh(
-                spans.to_numpy().tolist(),
-                (row - 0.41, 0.82),
-                facecolor=phase.colour,
-                hatch=phase.hatch,
-                linewidth=0,
-            )
-    ax.set_yticks([*range(server), server], [*map(str, clients), "server"])
-    ax.set_ylim(server + 0.6, -0.6)
+    shown_rounds = rounds or (1, min(last, _ROUNDS))
+    runs = {"simulated": simulated, "real": real}
+    return paired_gantt({name: timeline_of(run, shown_rounds) for name, run in runs.items()})
 
 
 def write_fidelity(

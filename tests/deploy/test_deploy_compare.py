@@ -113,6 +113,18 @@ def test_compare_prints_the_errors_and_keeps_the_bound(pair, tmp_path):
     assert main(["compare", simulated, real, "--bound", "5"]) == 2
 
 
+def test_both_gantts_have_one_axis_and_the_signs_of_any_gantt(pair):
+    from simfed.deploy.fidelity_page import both_gantts
+
+    figure = both_gantts(*map(simfed.load_run, pair))
+    above, below = figure.axes
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["simulated", "real"]
+    assert above.get_xlim() == below.get_xlim() and above.get_xlim()[0] == 0.0
+    signs = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert {"training", "host time", "sets the round's length"} <= set(signs)
+    assert len(signs) == len(set(signs))
+
+
 def test_real_clients_measure_their_training_and_their_compression(pair):
     participations = simfed.load_run(pair[1]).participations
     assert (participations[["training_s", "compression_s"]] > 0).all(axis=None)

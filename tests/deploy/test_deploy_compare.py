@@ -119,7 +119,8 @@ def test_both_gantts_have_one_axis_and_the_signs_of_any_gantt(pair):
     figure = both_gantts(*map(simfed.load_run, pair))
     above, below = figure.axes
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["simulated", "real"]
-    assert above.get_xlim() == below.get_xlim() and above.get_xlim()[0] == 0.0
+    assert above.get_xlim() == below.get_xlim()
+    assert above.get_xlim()[0] == 0.0
     signs = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert {"training", "host time", "sets the round's length"} <= set(signs)
     assert len(signs) == len(set(signs))

@@ -60,12 +60,16 @@ _OTHER: dict[type[ast.AST], type[ast.AST]] = {
 }
 _ROOM_TESTS = {
     "calibrate": ["tests/device"],
+    "fleet": ["tests/fleet", "tests/sim", "tests/golden"],
+    "ground": ["tests/ground", "tests/scenario", "tests/golden"],
     "native": ["tests/net", "tests/learn"],
+    "net": ["tests/net", "tests/golden"],
+    "sim": ["tests/sim", "tests/golden"],
     "templates": ["tests/cli/test_cli_new.py"],
     "testing": ["tests/contracts"],
     "verify": ["tests/experiment", "tests/contracts"],
 }
-"""Rooms whose tests lie elsewhere than in `tests/ROOM`."""
+"""Rooms whose tests do not all lie in `tests/ROOM`."""
 
 
 _PRELOADED = ("numpy", "pandas", "pydantic", "pytest", "scipy.stats", "simpy", "torch")

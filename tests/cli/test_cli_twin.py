@@ -78,6 +78,8 @@ def test_a_runs_own_log_gives_its_fleet_back(tmp_path, capsys):
     assert "played: 7.496 s a round, +0.00 %" in told
     assert "next 5 rounds: 7.496 s each" in told
     assert "Untold: joules." in told
+    assert "Untold: whether links were shared" in told
+    assert "Untold: bytes" not in told
 
 
 def test_scatter_and_errors_are_found(tmp_path):
@@ -129,6 +131,7 @@ def test_whole_rounds_alone_make_one_client_for_all(tmp_path):
     assert (twin.clients[0].work.value, twin.server.value) == (8.0, 2.0)
     assert any("how many clients" in sentence for sentence in twin.untold)
     assert any("shares of computing and links" in sentence for sentence in twin.untold)
+    assert not any("links were shared" in sentence for sentence in twin.untold)
 
 
 def test_joules_become_watts_of_a_profile(tmp_path):

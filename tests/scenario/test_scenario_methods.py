@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
@@ -48,6 +49,21 @@ def test_a_method_is_a_name_or_a_name_with_options():
     named = scenario(method={"kind": "tuned", "mu": 0.5}).method
     assert (named.kind, named.made) == ("tuned", Tuned(mu=0.5))
     assert scenario().method.kind == "fedkd"
+
+
+def test_an_option_that_may_be_null_keeps_its_explanation():
+    @dataclass(frozen=True)
+    class Bounded(Method):
+        bound: Annotated[int, "merges at most"] | None = None
+
+    register("method", "bounded", Bounded)
+    try:
+        field = type(scenario(method="bounded").method).model_fields["bound"]
+        assert (field.description, field.default) == ("merges at most", None)
+        with pytest.raises(InputErrors, match="got 'x', expected a whole number"):
+            scenario(method={"kind": "bounded", "bound": "x"})
+    finally:
+        registry("method").remove("bounded")
 
 
 def test_options_are_written_out_and_read_again():

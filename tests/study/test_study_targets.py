@@ -3,6 +3,7 @@ up."""
 
 import json
 import math
+import shutil
 
 import pytest
 import study_fakes as fakes
@@ -10,7 +11,7 @@ import study_fakes as fakes
 from simfed.cli import main
 from simfed.ground.errors import InputError
 from simfed.report.pictures import parse_width
-from simfed.study import run_study
+from simfed.study import load_study, run_study
 from simfed.study.page import study_figure
 from simfed.study.target_figure import target_caption, target_figure, target_panels
 from simfed.study.targets import parse_target, places_of, swept_axis
@@ -35,6 +36,18 @@ def test_times_are_those_of_the_arms_table(studied):
     pairs = (("median", "median_s"), ("at_least", "median_at_least_s"), ("low", "median_low_s"))
     for ours, theirs in pairs:
         assert list(rows[ours].fillna(-1)) == list(arms[theirs].fillna(-1)), ours
+
+
+def test_an_arms_row_begins_with_who_and_how_well(studied):
+    accuracy = ["final_accuracy", "final_accuracy_low", "final_accuracy_high"]
+    assert list(studied.arms.columns)[:6] == ["setting", "arm", "seeds", *accuracy]
+
+
+def test_a_study_without_a_finished_run_has_no_picture(studied, tmp_path):
+    shutil.copytree(studied.path, tmp_path / "copy", ignore=lambda *_: {"runs"})
+    (tmp_path / "copy" / "runs").mkdir()
+    with pytest.raises(InputError, match="no run has finished, expected a study with finished"):
+        target_figure(load_study(tmp_path / "copy"))
 
 
 def test_bytes_do_not_depend_on_the_link_and_are_censored_at_the_end(studied):
@@ -153,6 +166,13 @@ def test_the_pages_chart_has_every_quantity_and_target(studied):
     assert ("simulated time to 90 %", "5 Mbps", "periodic-k", "3", "0") in [
         row[:5] for row in panel.table.rows
     ]
+
+
+def test_panels_of_curves_fill_their_rows(studied):
+    places = [ax.get_subplotspec() for ax in study_figure(studied).axes]
+    columns = min(3, len(places))
+    grid = (math.ceil(len(places) / columns), columns)
+    assert {place.get_geometry()[:2] for place in places} == {grid}
 
 
 def test_curves_have_a_line_at_each_target(studied):

@@ -7,7 +7,10 @@ everything else that travels or is kept.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 __all__ = ["Mlp"]
 
@@ -50,7 +53,7 @@ class Mlp(NamedTuple):
         """Its widths in one word: part of the name of its work."""
         return "-".join(map(str, self.widths))
 
-    def initial(self, generator: Any) -> Any:
+    def initial(self, generator: Generator) -> Tensor:
         """Flat first weights as PyTorch initialises linear layers, uniform in ±1/√inputs, drawn
         from a `torch.Generator` on the CPU.
         """
@@ -63,7 +66,7 @@ class Mlp(NamedTuple):
             parts.append(drawn.mul_(2 * bound).sub_(bound))
         return torch.cat(parts)
 
-    def forward(self, weights: Any, x: Any) -> Any:
+    def forward(self, weights: Tensor, x: Tensor) -> Tensor:
         """(n, inputs) → (n, outputs), differentiable in both arguments."""
         import torch.nn.functional as F
 

@@ -10,20 +10,21 @@ error. Source: Tang et al., "DoubleSqueeze", 2019, where what clients hold is th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from simfed.compress import Payload, with_error_feedback
+from simfed.compress.compressors import State as CodecState
 from simfed.fleet.tasks import Tasks
 from simfed.ground.contract import Task
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, State, Values, Who
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.apart import wire_code
-from simfed.learn.tree import from_plain, to_plain
+from simfed.learn.tree import Arrays, from_plain, to_plain
 from simfed.scenario import Scenario
 
 __all__ = ["Changes", "HeldModels"]
@@ -40,13 +41,13 @@ class Changes:
         self._layout = field.layout_of(who)
         self._index_code = tasks.change_code
         self._varies = tasks.change_bytes(who, field) is None
-        self._memory: Any = None
+        self._memory: CodecState = None
         self._last: Payload | None = None
         self.whole_bytes = 4 * field.entries
         """Of the weights themselves, as they travel to real clients."""
         self.sizes: list[float] = []
         """Bytes of each change so far, where they depend on what is learned."""
-        self._before: tuple[Any, int] = None, 0
+        self._before: tuple[CodecState, int] = None, 0
 
     def next(self, model: Tensor, held: Tensor, rng: np.random.Generator) -> Tensor:
         """What up-to-date clients, who hold `held`, add to it. Raises: `RunFailed` for a model that
@@ -76,25 +77,26 @@ class Changes:
         """The last change was sent; it is not undone any more."""
         self._before = self._memory, len(self.sizes)
 
-    def written(self) -> tuple[bytes, Any]:
+    def written(self) -> tuple[bytes, CodecState]:
         """The last change as it travels, and what its receiver must know of the selection."""
         assert self._last is not None
         state = self._last.codec.tell(self._last.state_before)
         return self._last.encoded(wire_code(self._index_code)), state
 
-    def read(self, data: bytes, state: Any) -> Any:
+    def read(self, data: bytes, state: CodecState) -> Tensor:
         """What `next` gave, of what `written` made of it. Raises: `InputError`."""
         payload = self._player.codec.from_bytes(
             data, self._length, self._k, wire_code(self._index_code),
             layout=self._layout, state=state,
         )  # fmt: skip
-        return payload.dense()
+        dense: Tensor = payload.dense()
+        return dense
 
-    def plain(self, name: str, arrays: dict[str, Any]) -> list[Any]:
+    def plain(self, name: str, arrays: Arrays) -> list[Plain]:
         """What a checkpoint keeps; vectors go to `arrays`."""
         return [self.sizes, to_plain(self._memory, f"{name}/memory", arrays)]
 
-    def restore(self, sizes: Sequence[float], memory: Any) -> None:
+    def restore(self, sizes: Sequence[float], memory: CodecState) -> None:
         """Inverse of `plain`, its memory read again."""
         self.sizes, self._memory = list(sizes), memory
         self.keep()
@@ -178,7 +180,7 @@ class HeldModels:
         """Bytes of each change so far, where they depend on what is learned."""
         return {name: changes.sizes for name, changes in self.of_prototype(prototype).items()}
 
-    def plain(self, arrays: dict[str, Any]) -> dict[str, Any]:
+    def plain(self, arrays: Arrays) -> dict[str, Plain]:
         """What a checkpoint keeps."""
         return {
             "changes": [
@@ -191,7 +193,7 @@ class HeldModels:
             ],
         }
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, Plain]) -> None:
         """Inverse of `plain`."""
         device = next((held.device for held in self.held.values()), torch.device("cpu"))
         for prototype, name, sizes, memory in facts.get("changes", ()):

@@ -12,16 +12,17 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from simfed.compress.choice import Choice
+from simfed.compress.compressors import State as CodecState
 from simfed.fleet.tasks import Tasks
 from simfed.ground.contract import Contribution, Outcome, Task
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Arrival, Field, Losses, Method, State, Values, Work
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.accelerator import device_of, kit_on
 from simfed.learn.catalogue import model_facts
@@ -37,7 +38,7 @@ from simfed.learn.processes import Processes, Units
 from simfed.learn.safeguard import Safeguard
 from simfed.learn.shelf import Shelf
 from simfed.learn.training import dealt
-from simfed.learn.tree import from_plain, to_plain
+from simfed.learn.tree import Arrays, Tree, from_plain, to_plain
 from simfed.learn.uploads import Encoder, Received, Residuals, as_received
 from simfed.scenario import Scenario
 
@@ -116,7 +117,7 @@ class HostedWorkload:
             scenario, self.method, self.kit, learns=learns, together=workers == 1
         )
         self._own: dict[int, State] = {}
-        self._memories: dict[tuple[int, str, str], Any] = {}
+        self._memories: dict[tuple[int, str, str], CodecState] = {}
         self._open: dict[tuple[int, int | str], HostedUpload] = {}
         self._server: State = self.method.begin(self.kit)
         self.held_models = HeldModels(scenario, streams, self.tasks, self._server)
@@ -242,10 +243,10 @@ class HostedWorkload:
         """The upload of a task that is under way: what a resumed run goes on with."""
         return self._open[task.client, task.key]
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Plain], Arrays]:
         """All that a resumed run needs. Pending work is done first."""
         self.work_off()
-        arrays: dict[str, Any] = {}
+        arrays: Arrays = {}
         own = {str(client): state for client, state in sorted(self._own.items())}
         rests = {
             f"{client}:{name}": self._residuals.known(self.tasks.who(client), name)
@@ -267,11 +268,11 @@ class HostedWorkload:
         }
         return plain, arrays
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, Plain]) -> None:
         """Inverse of `state`, on a workload of the same scenario; what it did before is
         forgotten."""
 
-        def tree(plain: Any) -> Any:
+        def tree(plain: Plain) -> Tree:
             return from_plain(plain, arrays, self.data.device)
 
         self._open.clear()

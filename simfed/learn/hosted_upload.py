@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from simfed.compress.choice import Choice
+from simfed.compress.compressors import State as CodecState
 from simfed.fleet.tasks import k_of
 from simfed.ground.contract import Task
 from simfed.ground.method import State, Values
-from simfed.learn.tree import to_plain
+from simfed.ground.plain import Plain
+from simfed.learn.tree import Arrays, to_plain
 from simfed.learn.uploads import Received
 
 __all__ = ["HostedUpload"]
@@ -44,7 +46,7 @@ class HostedUpload:
     """What the server gets; None until the work is done."""
     sizes: Mapping[str, float] = field(default_factory=dict)
     """Bytes on the wire of the compressed fields whose size depends on the data."""
-    if_lost: Mapping[str, Any] = field(default_factory=dict)
+    if_lost: Mapping[str, CodecState] = field(default_factory=dict)
     """Compressed field → the memory of its codec if the upload is lost."""
     loss_before: float | None = None
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
@@ -74,7 +76,7 @@ class HostedUpload:
         work."""
         return self.workload.uplink_bytes(self)
 
-    def plain(self, arrays: dict[str, Any]) -> dict[str, Any]:
+    def plain(self, arrays: Arrays) -> dict[str, Plain]:
         """What a checkpoint keeps of it while it is under way; vectors go to `arrays`."""
         name = f"open/{self.task.client}/{self.task.key}"
         assert self.values is not None

@@ -33,7 +33,7 @@ from simfed.learn.models.build import last_linear
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import PARTS, passes_of, stretch
 from simfed.learn.training import Course, Trainer
-from simfed.learn.uploads import Sparse
+from simfed.learn.uploads import Change, Sparse
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
 
@@ -52,7 +52,7 @@ class Changed(NamedTuple):
     prototype: str
     model: Values
     """Its weights before the change; its running statistics."""
-    change: Any = None
+    change: Change | None = None
     """A tensor, or what `Arrival.change` gives; None: there is none."""
     factor: float = 1.0
 
@@ -346,7 +346,7 @@ class Kit:
             return seat.trainer.together
         return max(seat.trainer.together, self._in_one_pass(prototype, self.training.batch_size))
 
-    def add(self, vector: Tensor, changes: Iterable[tuple[Any, float]]) -> Tensor:
+    def add(self, vector: Tensor, changes: Iterable[tuple[Change, float]]) -> Tensor:
         """A vector plus changes times factors, one after another in the order given; a change is a
         tensor, or what `Arrival.change` gives."""
         total = vector.clone()
@@ -689,7 +689,7 @@ def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:
     return total
 
 
-def _plus(total: Tensor | None, change: Any, share: float) -> Tensor:
+def _plus(total: Tensor | None, change: Change, share: float) -> Tensor:
     if not isinstance(change, Sparse):
         dense: Tensor = share * change
         return dense if total is None else total + dense

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["decode", "encode", "most_entries", "svd_flops"]
 
@@ -42,7 +45,7 @@ def svd_flops(shapes: Shapes) -> float:
     return total
 
 
-def encode(flat: Any, shapes: Shapes, energy: float) -> Any:
+def encode(flat: Tensor, shapes: Shapes, energy: float) -> Tensor:
     """The vector that stands for `flat` (d,): of each matrix the fewest singular values whose
     squares sum to at least the share `energy` of all squares.
     """
@@ -70,7 +73,7 @@ def encode(flat: Any, shapes: Shapes, energy: float) -> Any:
     return torch.cat(parts)
 
 
-def decode(vector: Any, shapes: Shapes, start: int = 0) -> tuple[Any, int]:
+def decode(vector: Tensor, shapes: Shapes, start: int = 0) -> tuple[Tensor, int]:
     """The update (d,) that an encoded one from `start` on stands for, and where it ends."""
     import torch
 

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from simfed.compress.compressors import State as CodecState
 from simfed.compress.vectors import beside
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, Method, State, Values, Who
+from simfed.ground.plain import Plain
 from simfed.learn.kit import Kit
 from simfed.learn.shelf import Shelf
-from simfed.learn.uploads import Encoder, Received, as_received, require_finite
+from simfed.learn.uploads import Encoder, Received, Wire, as_received, require_finite
 
 __all__ = ["Participation", "Trained", "Unit", "Worker", "check_fields"]
 
@@ -47,7 +49,7 @@ class Participation(NamedTuple):
     """The client's state; None: it has not taken part before."""
     choice: str
     """Its label."""
-    memories: Mapping[str, Any]
+    memories: Mapping[str, CodecState]
     """Compressed field → what the codec remembers of the client."""
     rests: frozenset[str]
     """Compressed fields of which something was left out before."""
@@ -55,20 +57,20 @@ class Participation(NamedTuple):
     """Whether its fields can be compressed by any process."""
 
 
-_NONE: Mapping[str, Any] = {}
+_NONE: Mapping[str, CodecState] = {}
 
 
 class Trained(NamedTuple):
     """What came of a participation."""
 
-    values: Mapping[str, Any]
-    """Field → a tensor, or once it is `encoded` what `as_received` reads."""
+    values: Mapping[str, Plain]
+    """Field → a tensor, or once it is `encoded` a `Wire`."""
     own: State
     loss: Tensor | None
     """The mean of its batches, where training is local steps."""
     encoded: bool = False
-    memories: Mapping[str, Any] = _NONE
-    if_lost: Mapping[str, Any] = _NONE
+    memories: Mapping[str, CodecState] = _NONE
+    if_lost: Mapping[str, CodecState] = _NONE
     sizes: Mapping[str, float] = _NONE
     k: int | None = None
 
@@ -173,7 +175,7 @@ class Worker:
         begun, round = time.perf_counter(), participation.round
         choice, up = self._encoder.choice(participation.choice), self._up(participation)
         who = self._who(participation)
-        values: dict[str, Any] = {}
+        values: dict[str, Wire] = {}
         memories, if_lost, sizes, k = {}, {}, {}, None
         for name, value in trained.values.items():
             if not up[name].compressed:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from statistics import median
-from typing import Any
 
 from simfed.ground.method import Losses
+from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
 
 __all__ = ["Safeguard"]
@@ -64,7 +64,7 @@ class Safeguard:
             self._accepted = [*(self._accepted or [before]), after][-self._reference.window :]
         self._shared_loss = {**self._shared_loss, **after}
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps."""
         return {
             "shared_loss": self._shared_loss,
@@ -72,7 +72,7 @@ class Safeguard:
             "accepted": self._accepted,
         }
 
-    def restore(self, facts: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain]) -> None:
         """Inverse of `plain`."""
         self._shared_loss = dict(facts["shared_loss"])
         self._rollbacks_in_a_row = int(facts["rollbacks_in_a_row"])

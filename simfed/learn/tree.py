@@ -6,18 +6,26 @@ A tree can be written as JSON and named arrays, for checkpoints.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simfed.compress.codec import Memory
+from simfed.ground.plain import Plain
 
-__all__ = ["from_plain", "to_plain"]
+__all__ = ["Arrays", "Tree", "from_plain", "to_plain"]
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+"""The vectors of a checkpoint, by name."""
+
+Tree: TypeAlias = Any
+"""Mappings and lists of tensors, codecs' memories and plain values; who made it knows its shape."""
 
 
-def to_plain(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
+def to_plain(tree: Tree, name: str, arrays: Arrays) -> Plain:
     """The tree as JSON-able values; its tensors go to `arrays` under names that begin with `name`.
 
     >>> arrays = {}
@@ -43,7 +51,7 @@ def to_plain(tree: Any, name: str, arrays: dict[str, Any]) -> Any:
     raise TypeError(f"{name}: tensors, numbers, text or None in a method's state, got {type(tree)}")
 
 
-def from_plain(plain: Any, arrays: Mapping[str, Any], device: torch.device) -> Any:
+def from_plain(plain: Plain, arrays: Mapping[str, NDArray[Any]], device: torch.device) -> Tree:
     """Inverse of `to_plain`."""
     if isinstance(plain, Mapping):
         if "memory" in plain:

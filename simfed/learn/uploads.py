@@ -5,22 +5,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Chain, Codec, Payload
+from simfed.compress.compressors import State
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for, undo
 from simfed.compress.selection import entries_for
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Field, Who
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
+from simfed.learn.federation import Positions
 from simfed.learn.memory import Arena
 
-__all__ = ["Encoder", "Received", "Residuals", "Sent", "Sparse", "as_received", "require_finite"]
+__all__ = [
+    "Change",
+    "Encoder",
+    "Received",
+    "Residuals",
+    "Sent",
+    "Sparse",
+    "Wire",
+    "as_received",
+    "require_finite",
+]
 
 _LARGE = 1 << 20
 """Entries from which a residual has pages of its own, of the large kind."""
@@ -34,19 +47,25 @@ class Sparse(NamedTuple):
     length: int
 
 
-def _dense(value: Any) -> Tensor:
+Change: TypeAlias = Tensor | Sparse
+"""A vector as the server gets it."""
+
+Wire: TypeAlias = Tensor | list[Plain]
+"""The same as pipes and checkpoints carry it: a tensor, or what a `Sparse` is made of."""
+
+
+def _dense(value: Change) -> Tensor:
     """A tensor, or what a `Sparse` stands for."""
     if isinstance(value, Sparse):
         return value.values.new_zeros(value.length).index_copy_(0, value.indices, value.values)
-    whole: Tensor = value
-    return whole
+    return value
 
 
 class Received(Mapping[str, Tensor]):
     """An upload as the server got it, by the names of its fields; what came as a few entries is
     made dense when it is asked for."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Change]) -> None:
         """values: tensors, or `Sparse` ones."""
         self._values = dict(values)
 
@@ -59,7 +78,7 @@ class Received(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def change(self, name: str) -> Any:
+    def change(self, name: str) -> Change:
         """As it came: see `Arrival.change`."""
         return self._values[name]
 
@@ -67,13 +86,13 @@ class Received(Mapping[str, Tensor]):
 class Sent(NamedTuple):
     """What became of one compressed field."""
 
-    value: Any
+    value: Wire
     """What the server takes it for: a tensor, or [indices, values, length] of a `Sparse`."""
     k: int
     """Entries that the codec was to keep."""
-    memory: Any
+    memory: State
     """What the codec remembers of this client afterwards."""
-    if_lost: Any
+    if_lost: State
     """What it is to remember instead if the upload is lost."""
     wire_bytes: float | None = None
     """Its size where that depends on the data."""
@@ -87,7 +106,7 @@ class Residuals:
     participation on.
     """
 
-    def __init__(self, arena: Arena, tasks: Tasks, clients: Mapping[str, Any] | None) -> None:
+    def __init__(self, arena: Arena, tasks: Tasks, clients: Mapping[str, Positions] | None) -> None:
         """clients: of each prototype, where processes share the work."""
         self._arena = arena
         self._rows: dict[tuple[int, str], Tensor] = {}
@@ -179,7 +198,7 @@ class Encoder:
 
     def encode(
         self, who: Who, round: int, choice: Choice, name: str, field: Field, value: Tensor,
-        memory: Any, *, rested: bool,
+        memory: State, *, rested: bool,
     ) -> Sent:  # fmt: skip
         """What travels of a compressed field; with error feedback, the rest stays.
 
@@ -206,7 +225,7 @@ class Encoder:
 
     def _played(
         self, who: Who, choice: Choice, name: str, field: Field, value: Tensor,
-        whole: Tensor, memory: Any, round: int,
+        whole: Tensor, memory: State, round: int,
     ) -> Sent:  # fmt: skip
         player, draws = self.player(choice), None
         if player.codec.draws:
@@ -231,7 +250,7 @@ class Encoder:
         return Sent(_value(payload, value), k, payload.state, player.codec.undo(payload), size)
 
     def take_back(
-        self, who: Who, choice: Choice, name: str, field: Field, value: Any, share: float = 1.0
+        self, who: Who, choice: Choice, name: str, field: Field, value: Change, share: float = 1.0
     ) -> None:
         """What was sent returns to the residual, or a share of it, where the codec leaves a
         rest."""
@@ -255,14 +274,15 @@ def _entries(whole: Tensor, choice: Choice) -> int:
     return min(entries_for(whole, level), len(whole))
 
 
-def _value(payload: Payload, like: Tensor) -> Any:
+def _value(payload: Payload, like: Tensor) -> Wire:
     """What the server takes the field for."""
     if payload.indices is None or payload.k == payload.length or like.dim() != 1:
-        return payload.dense().view_as(like)
+        dense: Tensor = payload.dense()
+        return dense.view_as(like)
     return [torch.as_tensor(payload.indices), payload.values, payload.length]
 
 
-def as_received(value: Any) -> Any:
+def as_received(value: Wire) -> Change:
     """A value of `Sent`, as the server keeps it, from how pipes and checkpoints carry it."""
     return Sparse(*value) if isinstance(value, list) else value
 

@@ -183,7 +183,7 @@ class FedGen(Method):
         import torch
 
         net = self.generator(kit.setting)
-        server = {
+        server: dict[str, Any] = {
             "models": {name: kit.initial(name) for name in kit.prototypes},
             "generator": net.initial(kit.generator("generator")).to(kit.device),
             "shares": torch.zeros(kit.setting.classes, device=kit.device),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from simfed.ground.method import Arrival, Losses, State
+from simfed.ground.method import Arrival, Losses, State, Values, Who
 from simfed.ground.registry import Only
 from simfed.learn.methods.averaging import Averaging, by_prototype, moved
 from simfed.learn.methods.options import (
@@ -70,10 +70,10 @@ class FedOpt(Averaging):
         moments = {"mean": zeros, "square": zeros + self.tau**2}
         return {**model, **moments}
 
-    def send(self, server: State, who: Any, round: int) -> Any:
+    def send(self, server: State, who: Who, round: int) -> Values:
         return {name: server[who.prototype][name] for name in ("weights", "buffers")}
 
-    def model(self, server: State, own: State, who: Any) -> Any:
+    def model(self, server: State, own: State, who: Who) -> Values:
         return self.send(server, who, 0)
 
     def merge(

@@ -22,7 +22,9 @@ from simfed.ground.method import (
 from simfed.learn.auxiliary import Mlp
 
 if TYPE_CHECKING:
-    from simfed.learn.kit import Kit
+    from torch import Tensor
+
+    from simfed.learn.kit import Kit, Model
 
 __all__ = ["FedProto", "check_embeddings"]
 
@@ -170,7 +172,7 @@ class FedProto(Method):
                 first["adapter"] = self.first_adapter(kit, who, adapter)
         return first
 
-    def first_adapter(self, kit: Kit, who: Who, adapter: Mlp) -> Any:
+    def first_adapter(self, kit: Kit, who: Who, adapter: Mlp) -> Tensor:
         """Flat weights of the fixed projection of the client's prototype."""
         import torch
 
@@ -226,9 +228,7 @@ class FedProto(Method):
             after = {**after, "nearest": self.nearest(kit, who, model, down, projection)}
         return {"means": means, "counts": counts}, after
 
-    def nearest(
-        self, kit: Kit, who: Who, model: Values, down: Values, projection: Any
-    ) -> dict[str, Any]:
+    def nearest(self, kit: Kit, who: Who, model: Values, down: Values, projection: Any) -> Model:
         """The last layer that answers with the nearest class mean, and where it stands in the flat
         weights."""
         import torch
@@ -275,7 +275,7 @@ def check_embeddings(setting: Setting) -> None:
             )
 
 
-def class_means(embeddings: Any, labels: Any, classes: int) -> tuple[Any, Any]:
+def class_means(embeddings: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """(classes,) how many samples, (classes, width) their mean embeddings; zeros where there are
     none.
     """
@@ -284,7 +284,7 @@ def class_means(embeddings: Any, labels: Any, classes: int) -> tuple[Any, Any]:
     return counts, sums / counts.clamp(min=1)[:, None]
 
 
-def distances(means: Any, arrivals: Sequence[Arrival]) -> dict[str, dict[str, float]]:
+def distances(means: Tensor, arrivals: Sequence[Arrival]) -> dict[str, dict[str, float]]:
     """Per prototype, the mean over its arrivals of the mean square difference of their class
     means."""
     found: dict[str, list[float]] = {}

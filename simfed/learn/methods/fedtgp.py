@@ -13,6 +13,8 @@ from simfed.learn.auxiliary import Mlp
 from simfed.learn.methods.fedproto import FedProto, class_means, distances
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from simfed.learn.kit import Kit
 
 __all__ = ["FedTGP"]
@@ -146,8 +148,15 @@ class FedTGP(FedProto):
         return state, {name: {**of, "contrastive_loss": loss} for name, of in found.items()}
 
     def _trained(
-        self, kit: Kit, net: Any, means: Any, labels: Any, weights: Any, margin: float, round: int
-    ) -> tuple[Any, float]:
+        self,
+        kit: Kit,
+        net: Tensor,
+        means: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        margin: float,
+        round: int,
+    ) -> tuple[Tensor, float]:
         """Class vectors and network after the server's steps, and the mean loss of the last
         epoch."""
         import torch
@@ -168,7 +177,13 @@ class FedTGP(FedProto):
         return net, total / len(means)
 
     def contrast(
-        self, setting: Setting, net: Any, means: Any, labels: Any, weights: Any, margin: float
+        self,
+        setting: Setting,
+        net: Tensor,
+        means: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        margin: float,
     ) -> Any:
         """The loss of a server step, differentiable in the flat vector of class vectors and
         network.

@@ -46,7 +46,7 @@ class ChangesDown:
                 spent[name] += len(data) + _SAID_BYTES
 
     def undo(self, version: int) -> None:
-        """It did not."""
+        """Forget the changes that lead to this version: its merge was undone, so none was sent."""
         self._written.pop(version, None)
 
     def parts(

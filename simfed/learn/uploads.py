@@ -155,7 +155,7 @@ class Residuals:
         return self._shared[who.prototype, name][self._place[who.client]]
 
     def clear(self, tasks: Tasks) -> None:
-        """Nobody has left out anything."""
+        """Set every residual to zero, as before the first round."""
         for client, name in self.used:
             prototype = tasks.who(client).prototype
             if (prototype, name) in self._shared:

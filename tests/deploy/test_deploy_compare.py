@@ -1,6 +1,8 @@
 """A simulation held against reality, and reality turned into a profile."""
 
 import shutil
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import deploy_worlds as worlds
@@ -18,6 +20,8 @@ from simfed.cli.app import app
 from simfed.deploy.fidelity import fidelity
 from simfed.device import load_profile
 from simfed.device.table import read_table
+
+sys.path.append(str(Path(__file__).parents[1] / "experiment"))
 
 
 def run(rows, server_s=0.0, mode="full"):
@@ -111,6 +115,33 @@ def test_compare_prints_the_errors_and_keeps_the_bound(pair, tmp_path):
     assert main(["compare", real, real, "--bound", "1%"]) == 0
     assert main(["compare", simulated, real, "--bound", "1%"]) == 3
     assert main(["compare", simulated, real, "--bound", "5"]) == 2
+
+
+NOT_TOLD = {
+    "rounds.critical_phase", "rounds.saved_without_critical_s", "participations.energy_j",
+    "participations.local_loss", "participations.gain", "spans.name",
+}  # fmt: skip
+"""Of what real clients did, nothing tells otherwise."""
+
+
+@pytest.mark.long
+def test_what_is_forged_in_a_run_that_no_clock_plays_again_is_found(pair, tmp_path):
+    from forging import VALUES
+
+    from simfed.verify.run import verify
+
+    assert verify(pair[1]) == []
+    cases = {
+        forgery.name: forgery
+        for forgery in VALUES
+        if forgery.name.partition(".")[0] in ("rounds", "participations", "spans")
+    }
+    passed = {
+        name
+        for name, forgery in cases.items()
+        if not verify(forgery.of(pair[1], tmp_path / "copy"))
+    }
+    assert passed <= NOT_TOLD
 
 
 def test_both_gantts_have_one_axis_and_the_signs_of_any_gantt(pair):

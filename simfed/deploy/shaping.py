@@ -191,6 +191,8 @@ def _star(parts: Parts) -> Topology:
     wrong = None
     if not isinstance(topology, Star):
         wrong = "another topology than a star"
+    elif topology.cells:
+        wrong = "radio cells"
     elif topology.traces:
         wrong = "links whose rates vary"
     elif any(topology.path(client, "up").loss for client in range(topology.clients)):

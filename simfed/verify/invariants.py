@@ -613,6 +613,9 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
     yield Rows(
         "links", carried > most * (1 + RELATIVE), "carry more bytes than the capacity allows"
     )
+    airtime_s = links["airtime_s"].astype(float)  # nan: no cell's
+    longest_s = (ended - begun) * (1 + RELATIVE) + _rounding(ended)
+    yield Rows("links", airtime_s > longest_s, "have more airtime than time")
     yield Rows("links", links["flows"] < 1, "are intervals in which nobody used the link")
     yield Rows("links", _overlap(links["link"], begun, ended), "are overlaps on one track")
     if facts.run.scenario.get("network", {}).get("model", "fluid") != "fluid":

@@ -118,6 +118,11 @@ def test_links_that_vary_cannot_be_shaped(tmp_path):
     )
     with pytest.raises(InputError, match="links that lose packets"):
         deploy(plan, shaped=True, progress=False)
+    member = {"prototype": "small", "device": "x86-2core-vm", "link": {"cell": "home", "mcs": 7}}
+    cells = {"home": {"wifi": {"standard": "n"}}}
+    plan = worlds.scenario(clients=[{"count": 3, **member}], network={"cells": cells})
+    with pytest.raises(InputError, match="radio cells"):
+        deploy(plan, shaped=True, progress=False)
 
 
 def test_a_warden_undoes_the_last_first_when_its_deployment_is_killed(tmp_path):

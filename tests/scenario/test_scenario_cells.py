@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import simfed
@@ -12,6 +14,7 @@ from simfed.experiment.assembly import checked
 from simfed.ground.errors import SimfedError
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
 from simfed.scenario.load import validated as validated_in
+from simfed.verify.invariants import broken_in, verify
 
 MBPS = 1e6 / 8
 DEVICE = {"training": "10 ms", "compression": "1 ms"}
@@ -60,6 +63,13 @@ def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
     assert air["bytes"].sum() == pytest.approx(sent * 1502 / 1448)
     assert result.links[result.links["link"] != "airtime of cell home"]["airtime_s"].isna().all()
     assert simfed.load_run(tmp_path / "run").fingerprint == result.fingerprint
+    assert verify(tmp_path / "run") == []
+    table = pq.read_table(tmp_path / "run" / "links.parquet")
+    twice = pc.multiply(table["airtime_s"], 2.0)
+    at = table.schema.names.index("airtime_s")
+    pq.write_table(table.set_column(at, "airtime_s", twice), tmp_path / "run" / "links.parquet")
+    broken = broken_in(simfed.load_run(tmp_path / "run"))
+    assert any("have more airtime than time" in sentence for sentence in broken)
 
 
 def test_clients_of_a_cell_have_its_airtime_in_place_of_links():

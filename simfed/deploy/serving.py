@@ -19,6 +19,7 @@ from simfed.experiment.assembly import Parts, checked
 from simfed.experiment.running import Progress, RunResult, carry_out, loaded, self_contained
 from simfed.ground.contract import Workload
 from simfed.ground.errors import InputError, Interrupted, RunFailed, listed
+from simfed.ground.method import Plan
 from simfed.ground.plain import Plain
 from simfed.learn.parcel import Parcel, pack
 from simfed.record import Recorder
@@ -80,6 +81,12 @@ def serve(
     listening = listening or Listening()
     scenario, source = loaded(scenario, source)
     parts = checked(scenario, source, time_only=False)
+    if any(plan.steps for plan in _plans(parts)):
+        raise InputError(
+            "a method whose plan is download, work, upload: real clients exchange nothing beside",
+            where="method",
+            got=parts.scenario.method.kind,
+        )
     holder = _Holder(parts, listening, told, say)
     with contextlib.closing(holder):
         return carry_out(
@@ -243,9 +250,14 @@ class _Holder:
         self.say(sentence)
 
 
-def _most_down(parts: Parts) -> Iterator[int]:
+def _plans(parts: Parts) -> Iterator[Plan]:
+    """Of each group's first client in the first round."""
     for i in range(len(parts.scenario.clients)):
-        plan = parts.tasks.task(1, parts.fleet.first(i), 0).plan
+        yield parts.tasks.task(1, parts.fleet.first(i), 0).plan
+
+
+def _most_down(parts: Parts) -> Iterator[int]:
+    for plan in _plans(parts):
         yield sum(field.entries for field in (*plan.down.values(), *plan.up.values()))
 
 

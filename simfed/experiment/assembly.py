@@ -37,6 +37,7 @@ from simfed.ground.levels import energy_of
 from simfed.ground.method import Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
+from simfed.ground.steps import check_steps
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
 from simfed.record.read import Run, open_run
@@ -296,6 +297,7 @@ class Parts:
             gather(partial(self._try_codecs, i))
             if len(errors) > before:
                 continue  # what it would take is no question then
+            gather(partial(self._check_steps, i), "method")
             gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
             gather(partial(self.policy, self.fleet.first(i)), f"clients[{i}].policy")
             if time_only:
@@ -542,6 +544,17 @@ class Parts:
                 workload.known_k(task, arm)
         for choice in self._at_both_ends(index, arms, task.plan):
             workload.size_bytes(task, choice)
+
+    def _check_steps(self, index: int) -> None:
+        """A plan that says its steps can be carried out, and its barriers open."""
+        plan = self._task_of_group(index).plan
+        check_steps(plan, self.tasks.setting.participants)
+        if plan.steps and self.scenario.aggregation.concurrency is not None:
+            raise InputError(
+                "a server that starts its clients together (synchronous, deadline or first), as "
+                "the method's plan has steps of its own",
+                got=self.scenario.aggregation.mode,
+            )
 
     def _task_of_group(self, index: int) -> Task:
         """The task of a group's first client in the first round."""

@@ -20,21 +20,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 __all__ = [
     "Arrival",
+    "Do",
     "Field",
     "Layers",
     "Layout",
     "LocalSteps",
     "Losses",
     "Method",
+    "Node",
     "Plan",
+    "Send",
     "Setting",
     "Size",
     "State",
+    "Step",
     "Values",
+    "Wait",
     "Who",
     "Work",
 ]
@@ -125,16 +130,56 @@ class Work(NamedTuple):
     """Of a codec of several: (strategy, K, share of the entries) of each, in place of the whole."""
 
 
+Node = Literal["client", "server"]
+"""Where a step is: the client that takes part, or the server."""
+
+
+class Send(NamedTuple):
+    """A transfer."""
+
+    source: Node
+    target: Node
+    phase: str
+    """Kind of its span: `download` or `upload`."""
+    size_bytes: float | None = None
+    """None: what the task says travels down, or what the contribution comes to."""
+
+
+class Do(NamedTuple):
+    """Work on the client's device."""
+
+    node: Node
+    work: Work
+    phase: str
+    """Kind of its span."""
+
+
+class Wait(NamedTuple):
+    """A barrier: it opens when everybody who was started for the same round, and whose plan has it,
+    has come or is lost. Those who come at one instant go on in the order of their ids."""
+
+    gate: str
+    least: int = 1
+    """With fewer left, those who have come fail."""
+    phase: str = "barrier"
+
+
+Step = Send | Do | Wait
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One participation: what travels down, what is worked in this order, what travels up.
 
-    The host adds the compression of fields that say so, after the last unit of work.
+    The host adds the compression of fields that say so, before the upload.
     """
 
     down: Mapping[str, Field]
     work: Sequence[Work]
     up: Mapping[str, Field]
+    steps: tuple[Step, ...] = ()
+    """In place of the short form: all that the client goes through in order, with messages beside
+    download and upload, and barriers (`simfed.ground.steps`); `work` is not looked at then."""
     longest: int = field(init=False)
     """Entries of the longest compressed field; 0: there is nothing to choose."""
 

@@ -1,45 +1,102 @@
 """What a participation is made of: steps on nodes, in plain data.
 
-A step is a transfer from one node to another, or work on a node. Steps say nothing of links,
-processors or instants: a world (`simfed.sim.world`) carries them out. They are shared by all
-participations alike, so nothing may be written into one.
+A step is a transfer from one node to another, work on a node, or a wait at a barrier. Steps say
+nothing of links, processors or instants: a world (`simfed.sim.world`) carries them out. They are
+shared by all participations alike, so nothing may be written into one.
+
+The short form, `Plan(down, work, up)`, is download, work, compression, upload. A method with more
+messages says its steps in their order:
+
+    Plan(down, (), up, steps=(
+        DOWNLOAD, Do(CLIENT, setting.training(who), "training"),
+        message_up(64.0), Wait("keys"), message_down(64.0 * setting.participants),
+        UPLOAD,
+    ))
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from math import inf
 
-from simfed.ground.method import Work
+from simfed.ground.errors import InputError
+from simfed.ground.method import Do, Node, Plan, Send, Step, Wait
 
-__all__ = ["CLIENT", "DOWNLOAD", "SERVER", "UPLOAD", "Do", "Node", "Send", "Step"]
-
-Node = Literal["client", "server"]
-"""Where a step is: the client that takes part, or the server."""
+__all__ = [
+    "CLIENT",
+    "DOWNLOAD",
+    "SERVER",
+    "UPLOAD",
+    "Do",
+    "Node",
+    "Send",
+    "Step",
+    "Wait",
+    "bytes_beside",
+    "check_steps",
+    "message_down",
+    "message_up",
+]
 
 CLIENT: Node = "client"
 SERVER: Node = "server"
 
 
-class Send(NamedTuple):
-    """A transfer. Its size stands with the participation: what its task says travels down, or what
-    its contribution comes to."""
-
-    source: Node
-    target: Node
-    phase: str
-    """Kind of its span."""
-
-
-class Do(NamedTuple):
-    """Work on a node."""
-
-    node: Node
-    work: Work
-    phase: str
-    """Kind of its span."""
-
-
-Step = Send | Do
-
 DOWNLOAD = Send(SERVER, CLIENT, "download")
 UPLOAD = Send(CLIENT, SERVER, "upload")
+
+
+def message_up(size_bytes: float) -> Send:
+    """A message to the server beside the upload; charged whatever the scenario charges."""
+    return Send(CLIENT, SERVER, "upload", size_bytes)
+
+
+def message_down(size_bytes: float) -> Send:
+    """A message of the server's beside the download; charged whatever the scenario charges."""
+    return Send(SERVER, CLIENT, "download", size_bytes)
+
+
+def bytes_beside(plan: Plan, phase: str) -> float:
+    """What a plan's messages beside its `download` or `upload` come to."""
+    return sum(
+        step.size_bytes or 0.0
+        for step in plan.steps
+        if isinstance(step, Send) and step.phase == phase
+    )
+
+
+def check_steps(plan: Plan, participants: int) -> None:
+    """Raises: `InputError` for steps that no world can carry out among so many participants.
+
+    >>> check_steps(Plan({}, (), {}, steps=(Wait("keys", least=3),)), participants=2)
+    Traceback (most recent call last):
+    ...
+    simfed.ground.errors.InputError: got 3, expected 1 to 2 clients (all there are) at barrier keys
+    """
+    for step in plan.steps:
+        if isinstance(step, Send):
+            _check_message(step)
+        elif isinstance(step, Do) and step.node != CLIENT:
+            raise InputError("work of a participation on the client", got=step.node)
+        elif isinstance(step, Wait) and not 1 <= step.least <= participants:
+            allowed = f"1 to {participants} clients (all there are) at barrier {step.gate}"
+            raise InputError(allowed, got=step.least)
+    for fields, step, name in ((plan.down, DOWNLOAD, "DOWNLOAD"), (plan.up, UPLOAD, "UPLOAD")):
+        count = plan.steps.count(step)
+        if plan.steps and count != bool(fields):
+            times = "once, as" if fields else "never, as nothing"
+            raise InputError(f"{name} {times} travels so", got=f"{count} times")
+    gates = [step.gate for step in plan.steps if isinstance(step, Wait)]
+    if len(set(gates)) < len(gates):
+        raise InputError("barriers of different names", got=", ".join(gates))
+
+
+def _check_message(step: Send) -> None:
+    ways = {"download": (SERVER, CLIENT), "upload": (CLIENT, SERVER)}
+    nodes = step.source, step.target
+    if ways.get(step.phase) != nodes:
+        raise InputError(
+            "a download from server to client, or an upload from client to server",
+            got=f"{step.phase} from {step.source} to {step.target}",
+        )
+    if step.size_bytes is not None and not 0 <= step.size_bytes < inf:
+        raise InputError("a message of at least 0 bytes", got=step.size_bytes)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADDED_COLUMNS",
+    "BARRIER",
     "CHOICES",
     "CLIENT_KINDS",
     "FORMAT",
@@ -71,6 +72,10 @@ of its work (`decompression`, and whatever the method says), on a link's the kin
 HANDLING = "handling"
 """`spans.kind` in a simulated run whose device profiles know what handling messages takes. On a
 client's track it is local work."""
+
+BARRIER = "barrier"
+"""`spans.kind` on the track of a client that waits for others within its participation; its seconds
+are part of `waiting_s`."""
 
 HELD_UP = ("frozen", "timeout")
 """`spans.kind` with `faults`, named after the phase that it is part of: the device stood still, or

@@ -6,7 +6,8 @@ phase's transfer for the longest time. How much shorter the round would be witho
 found by playing transfers again without it, because on shared links the others would be faster too:
 those that its absence could change, and those that shared links with them.
 
-What is ignored: another order of the devices' background load, heat and noise (computations keep
+What is ignored: what a round whose plans say their own steps would be without a client, another
+order of the devices' background load, heat and noise (computations keep
 the lengths they had), and everything after this round.
 """
 
@@ -66,8 +67,8 @@ def blame(
     phase, spent_s = longest_phase(critical, server_s)
     link = _longest_limit(critical.limited_s(phase), spent_s)
     others = [flight for flight in flights if flight is not critical]
-    if not others:
-        return Blame(critical.client, phase, link, None)
+    if not others or any(flight.task.plan.steps for flight in flights):
+        return Blame(critical.client, phase, link, None)  # barriers are not played again
     if network is None:
         waited_s: float | None = max(flight.elapsed_s for flight in others)
         return Blame(critical.client, phase, link, _saved_s(critical, waited_s, work))

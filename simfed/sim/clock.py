@@ -24,9 +24,10 @@ from simfed.ground.contract import Outcome
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
 from simfed.ground.seeding import Streams
-from simfed.ground.steps import DOWNLOAD, Do
+from simfed.ground.steps import CLIENT, Do, Send, Wait
 from simfed.net import LinkUses, Network, Transfer
 from simfed.net.instants import at, cancel, end_of_instant
+from simfed.record.schema import BARRIER
 from simfed.sim.flight import Flight, Leg, Running
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import CUT, Asking, Instants, Presence
@@ -35,6 +36,9 @@ __all__ = ["Clock", "MakeNetwork"]
 
 MakeNetwork = Callable[[simpy.Environment, LinkUses], Network]
 """`(env, on_use)` → the network."""
+
+_Gate = tuple[int, str]
+"""(round, name) of a barrier."""
 
 
 class Clock:
@@ -71,6 +75,10 @@ class Clock:
         self._numbers = itertools.count()
         """Counts the beginnings of steps."""
         self._under_way = 0
+        self._ahead: dict[_Gate, int] = {}
+        """Barrier → how many of those under way have yet to come to it."""
+        self._waiting: dict[_Gate, list[Flight]] = {}
+        """Those who have come to a barrier that is not open."""
         self._transfers: dict[int, Transfer] = {}
         """Of clients whose participations a checkpoint left in the middle of one."""
 
@@ -100,6 +108,8 @@ class Clock:
         self._under_way += 1
         device = self._device_of(flight)
         flight.lay_steps(device.charges("handling", flight.task.model))
+        if flight.task.plan.steps:
+            self._announce(flight)
         if flight.running is None:
             self._begin(flight)
         else:
@@ -177,13 +187,16 @@ class Clock:
         if flight.done == len(flight.steps):
             self._end(flight)
             return
-        step, now_s, order = flight.steps[flight.done], self.env.now, next(self._numbers)
+        step = flight.steps[flight.done]
+        now_s, order = self.env.now, next(self._numbers)
         flight.order = order
         flight.running = running = Running(now_s, order)
         if isinstance(step, Do):
             running.work = leg = self._leg_of(flight, step, now_s)
             running.ends_at_s = now_s + leg.duration_s
             self._set_timer(flight, running, self.env.timeout(leg.duration_s))
+        elif isinstance(step, Wait):
+            self._come(flight, step)
         else:
             self._transmit(flight, running)
 
@@ -203,11 +216,16 @@ class Clock:
         departure, flight.departure = flight.departure, None
         cancel(self.env, departure)
         self._under_way -= 1
+        if flight.task.plan.steps:
+            self._leave_gates(flight)
         self._asking.land(flight)
 
     def _resume_step(self, flight: Flight, running: Running) -> None:
         """Go on with a step that a checkpoint left in the middle."""
-        if running.ends_at_s is not None:
+        step = flight.steps[flight.done]
+        if isinstance(step, Wait):
+            self._waiting.setdefault((flight.task.round, step.gate), []).append(flight)
+        elif running.ends_at_s is not None:
             self._set_timer(flight, running, at(self.env, running.ends_at_s))
         else:
             running.transfer = transfer = self._transfers.pop(flight.client)
@@ -256,7 +274,7 @@ class Clock:
     def _fails(self, flight: Flight) -> bool:
         """Whether the step that is over has failed; local work is one phase, however many units it
         has."""
-        if flight.lost:
+        if flight.lost or isinstance(flight.steps[flight.done], Wait):
             return False
         assert self.presence is not None
         phase, number = self._phase(flight), flight.done + 1
@@ -270,12 +288,67 @@ class Clock:
         draw = self._streams("failure", flight.client, flight.task.key, phase, number)
         return bool(draw.random() < chance)
 
+    # ---- barriers --------------------------------------------------------------------------------
+
+    def _announce(self, flight: Flight) -> None:
+        """Count a participation at the barriers that are ahead of it."""
+        begun = flight.done + (flight.running is not None)
+        for gate in self._gates(flight, begun):
+            self._ahead[gate] = self._ahead.get(gate, 0) + 1
+
+    @staticmethod
+    def _gates(flight: Flight, first: int) -> list[_Gate]:
+        """The barriers among its steps from `first` on."""
+        round, steps = flight.task.round, flight.steps[first:]
+        return [(round, step.gate) for step in steps if isinstance(step, Wait)]
+
+    def _come(self, flight: Flight, step: Wait) -> None:
+        gate = flight.task.round, step.gate
+        self._waiting.setdefault(gate, []).append(flight)
+        self._pass_by(gate)
+
+    def _leave_gates(self, flight: Flight) -> None:
+        """Nobody waits for it any longer."""
+        for gate in self._gates(flight, flight.done):
+            if flight in self._waiting.get(gate, ()):
+                self._waiting[gate].remove(flight)
+        for gate in self._gates(flight, flight.done + 1):
+            self._pass_by(gate)
+
+    def _pass_by(self, gate: _Gate) -> None:
+        """One less is ahead of a barrier; it opens when all else has happened at this instant."""
+        self._ahead[gate] -= 1
+        if not self._ahead[gate]:
+            opening = end_of_instant(self.env)
+            assert opening.callbacks is not None
+            opening.callbacks.append(partial(self._open, gate))
+
+    def _open(self, gate: _Gate, _: simpy.Event) -> None:
+        if self._ahead.get(gate):
+            return  # somebody was started meanwhile
+        self._ahead.pop(gate, None)
+        flights = sorted(self._waiting.pop(gate, ()), key=lambda flight: flight.client)
+        for flight in flights:
+            step, running = flight.steps[flight.done], flight.running
+            assert isinstance(step, Wait)
+            assert running is not None
+            begun_s = running.started_at_s
+            flight.legs.append(Leg(BARRIER, step.gate, self.env.now - begun_s, begun_s))
+            if len(flights) < step.least:
+                flight.lose("failed")
+            self._finish(flight)
+
     # ---- messages --------------------------------------------------------------------------------
 
     def _transmit(self, flight: Flight, running: Running) -> None:
         """Start a message on its way, once more or for the first time."""
-        down = flight.steps[flight.done] is DOWNLOAD
-        size_bytes = flight.task.downlink_bytes if down else self._asking.size_of(flight)
+        step = flight.steps[flight.done]
+        assert isinstance(step, Send)
+        down = step.target == CLIENT
+        if step.size_bytes is not None:
+            size_bytes = step.size_bytes
+        else:
+            size_bytes = flight.task.downlink_bytes if down else self._asking.size_of(flight)
         weight = 1.0
         if self._messages is not None:
             # copies that leave at once are equal flows over one path: one of their weight and bytes
@@ -314,12 +387,20 @@ class Clock:
 
     def _fate(self, flight: Flight, nth: int) -> Any:
         assert self._faults is not None
-        return self._faults.fate(flight.client, flight.task.key, self._phase(flight), nth)
+        step = flight.steps[flight.done]
+        message = step.phase
+        if isinstance(step, Send) and step.size_bytes is not None:
+            message = f"{message} {flight.done}"
+        return self._faults.fate(flight.client, flight.task.key, message, nth)
 
     def _tries(self, flight: Flight) -> int:
-        """How many transmissions of the present message are over."""
-        phase = self._phase(flight)
-        return sum(leg.phase == phase and not leg.pause for leg in flight.legs)
+        """How many transmissions of the present message are over: the latest legs, all lost."""
+        tries = 0
+        for leg in reversed(flight.legs):
+            if leg.name not in ("lost", "timeout"):
+                break
+            tries += leg.name == "lost"
+        return tries
 
     @staticmethod
     def _phase(flight: Flight) -> str:
@@ -337,7 +418,10 @@ class Clock:
             flight.legs.append(leg)
             return
         cancel(self.env, running.timer)
-        if running.work is None:
+        step = flight.steps[flight.done]
+        if isinstance(step, Wait):
+            flight.legs.append(Leg(BARRIER, step.gate, spent_s, running.started_at_s))
+        elif running.work is None:
             self._note_pause(flight, running, spent_s)
         else:
             flight.legs.append(running.work.cut(spent_s))

@@ -19,7 +19,7 @@ from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Step
 from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
-from simfed.record.schema import HANDLING, HOST
+from simfed.record.schema import BARRIER, HANDLING, HOST
 
 __all__ = ["Flight", "Leg", "Running"]
 
@@ -136,6 +136,8 @@ class Flight:
     """Of all local work but compression."""
     compression_s: float = 0.0
     uplink_s: float = 0.0
+    barrier_s: float = 0.0
+    """Waiting for others before it had ended."""
     elapsed_s: float = 0.0
     """From its start to the arrival (or loss) of its upload, as a sum of durations."""
     downlink_bytes: float = 0.0
@@ -157,7 +159,7 @@ class Flight:
     def end(self, at_s: float) -> None:
         """It is over now: sum up its legs."""
         self.over, self.ended_at_s = True, at_s
-        down_s = work_s = compression_s = up_s = host_s = down_bytes = up_bytes = 0.0
+        down_s = work_s = compression_s = up_s = host_s = barrier_s = down_bytes = up_bytes = 0.0
         for leg in self.legs:
             phase, duration_s = leg.phase, leg.duration_s
             if phase == "download":
@@ -170,33 +172,44 @@ class Flight:
                 compression_s += duration_s
             elif phase == HOST:
                 host_s += duration_s
+            elif phase == BARRIER:
+                barrier_s += duration_s
             else:
                 work_s += duration_s
         self.downlink_s, self.training_s = down_s, work_s
         self.compression_s, self.uplink_s = compression_s, up_s
         self.downlink_bytes, self.uplink_bytes = down_bytes, up_bytes
-        self.elapsed_s = down_s + work_s + compression_s + up_s + host_s
+        self.barrier_s = barrier_s
+        self.elapsed_s = down_s + work_s + compression_s + up_s + host_s + barrier_s
 
     @property
     def received(self) -> bool:
         """Whether all that travels down to it has arrived, as far as anybody knows; asked when it
         is over. Of a real client that was lost, nobody knows."""
-        return self.done > 0 or (self.task.downlink_bytes <= 0 and bool(self.steps))
+        if DOWNLOAD in self.steps:
+            return self.steps.index(DOWNLOAD) < self.done
+        return self.done > 0 or bool(self.steps)
 
     def lay_steps(self, handled: bool) -> None:
         """Lay out its steps; `handled`: its device's profile knows what it takes to handle its
         messages."""
-        task = self.task
+        task, plan = self.task, self.task.plan
         steps: list[Step] = [DOWNLOAD] if task.downlink_bytes > 0 else []
         if handled:
             steps.append(Do(CLIENT, Work("handling", task.model, 1), HANDLING))
-        for work in task.work:
+        for work in task.unpacking if plan.steps else task.work:
             steps.append(Do(CLIENT, work, work.kind or work.quantity))
-        for work in self.codec_work("compression"):
-            steps.append(Do(CLIENT, work, "compression"))
-        if task.plan.up:
-            steps.append(UPLOAD)
-        self.steps = steps
+        packing: list[Step] = [
+            Do(CLIENT, work, "compression") for work in self.codec_work("compression")
+        ]
+        if plan.up:
+            packing.append(UPLOAD)
+        if not plan.steps:
+            self.steps = steps + packing
+            return
+        parts: dict[Step, list[Step]] = {DOWNLOAD: steps, UPLOAD: packing}
+        own = [part for step in plan.steps for part in parts.get(step, [step])]
+        self.steps = own if DOWNLOAD in plan.steps else steps + own
 
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
         """The work on each compressed field of its upload, named as the tables name the choice."""

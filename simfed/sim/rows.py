@@ -126,7 +126,7 @@ def participation_row(
         training_s=flight.training_s,
         compression_s=flight.compression_s,
         uplink_s=flight.uplink_s,
-        waiting_s=0.0 if flight.away else rest_s,
+        waiting_s=flight.barrier_s + (0.0 if flight.away else rest_s),
         offline_s=rest_s if flight.away else 0.0,
         uplink_bytes=flight.uplink_bytes,
         downlink_bytes=flight.downlink_bytes,
@@ -178,7 +178,7 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
 def powered_s(flight: Flight, end: End) -> dict[str, float]:
     """Seconds of a participation under the names that a device profile gives watts for. A device
     that stands still, or waits before it sends again, is idle."""
-    idle_s = 0.0 if flight.away else end.rest_s
+    idle_s = flight.barrier_s + (0.0 if flight.away else end.rest_s)
     spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
     stood_s: dict[str, float] = {}
     for leg in flight.legs:

@@ -16,6 +16,7 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.levels import Level, energy_of
 from simfed.ground.method import Work
 from simfed.ground.registry import registry
+from simfed.ground.steps import bytes_beside
 from simfed.record import Run
 from simfed.record.read import with_turns
 
@@ -116,7 +117,8 @@ class Recorded:
                 + f" for client {task.client}, as sizes that depend on the data are taken from it",
                 where=where, got=listed([str(got[i]) for i in differ]),
             )  # fmt: skip
-        return float(up_bytes), float(down_bytes)
+        up_bytes -= bytes_beside(task.plan, "upload")
+        return float(up_bytes), float(down_bytes) - bytes_beside(task.plan, "download")
 
     def _participation(self, task: Task) -> Any:
         """Prototype, K, and the bytes each way."""

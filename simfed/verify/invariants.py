@@ -26,6 +26,7 @@ from simfed.record.digest import fingerprint, manifest_digest, scenario_digest, 
 from simfed.record.read import Run, open_run
 from simfed.record.schema import (
     ADDED_COLUMNS,
+    BARRIER,
     CHOICES,
     CLIENT_KINDS,
     HELD_UP,
@@ -148,7 +149,21 @@ class Columns:
         """Each participation's time until its upload arrived."""
         parts = self["participations"]
         total: Array = sum(parts[name] for name in PHASES[:4])  # type: ignore[assignment]
+        total = total + self.barrier_s
         return total + self.host_s if self.deployed else total
+
+    @cached_property
+    def barrier_s(self) -> Array:
+        """What of each participation's waiting was at barriers, before its upload."""
+        parts, spans = self["participations"], self["spans"]
+        mine = spans["kind"] == BARRIER
+        if not mine.any():
+            return np.zeros(len(parts["round"]))
+        ids, inverse = np.unique(_keys(parts["round"], parts["client"]), return_inverse=True)
+        at = np.searchsorted(ids, _keys(spans["round"][mine], spans["client"][mine]))
+        spent_s = (spans["finished_at_s"] - spans["started_at_s"])[mine]
+        known = at < len(ids)
+        return np.bincount(at[known], weights=spent_s[known], minlength=len(ids))[inverse]
 
     @cached_property
     def deployed(self) -> bool:
@@ -408,7 +423,7 @@ def _rounds_count_their_participations(facts: Columns) -> Broken:
 def _phases_sum_to_their_participation(facts: Columns) -> Broken:
     parts, rounds = facts["participations"], facts["rounds"]
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
-    total_s = facts.elapsed_s + parts["waiting_s"] + parts["offline_s"]
+    total_s = facts.elapsed_s - facts.barrier_s + parts["waiting_s"] + parts["offline_s"]
     wrong = _span_differs(begun, ended, total_s)
     yield Rows("participations", wrong, "have phases that do not sum to their span")
     if facts.deployed:
@@ -446,19 +461,20 @@ def _merges_follow_starts(facts: Columns) -> Broken:
 def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
     parts, rounds, merge = facts["participations"], facts["rounds"], facts.row_of_merge
     slack_s, length_s = parts["slack_s"], rounds["duration_s"][merge]
+    waiting_s = parts["waiting_s"] - facts.barrier_s
     known, due_s = ~np.isnan(slack_s), slack_s + rounds["server_s"][merge]
     if facts.synchronous:
-        wrong = known & _differ(parts["waiting_s"], due_s, length_s)
+        wrong = known & _differ(waiting_s, due_s, length_s)
         what = "wait for something else than their slack and the server"
         yield Rows("participations", wrong, what)
         wrong = known & _differ(facts.elapsed_s + due_s, length_s, length_s)
         yield Rows("participations", wrong, "have a slack that does not reach their round's end")
     else:
-        ended = parts["finished_at_s"] - parts["waiting_s"]
+        ended = parts["finished_at_s"] - waiting_s
         wrong = known & _span_differs(ended, rounds["finished_at_s"][merge], due_s)
         yield Rows("participations", wrong, "have a slack that does not reach their merge")
         if facts.filled:
-            wrong = parts["waiting_s"] > 0
+            wrong = waiting_s > 0
             yield Rows("participations", wrong, "wait where nobody is waited for")
     critical = rounds["critical_client"][merge] == parts["client"]
     least_s = np.full(facts.rounds, np.inf)  # it may have several uploads in one merge
@@ -508,6 +524,7 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
     ids, inverse = np.unique(_keys(parts["round"], parts["client"]), return_inverse=True)
     on_client = np.char.startswith(spans["track"].astype(str), "client ")
     kinds = spans["kind"].astype(str)
+    kinds = np.where(kinds == BARRIER, "waiting", kinds)
     if facts.faults:  # what held a phase up is part of it, and named after it
         kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
     known = np.isin(kinds, (*CLIENT_KINDS, HOST) if facts.deployed else CLIENT_KINDS)

@@ -1,0 +1,228 @@
+"""Plans that say their steps: messages beside the model, and barriers."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import sim_worlds as sim
+from test_sim_clock import spans
+from test_sim_policies import lose_at
+
+import simfed
+from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.method import Field, Method, Plan, Work
+from simfed.ground.registry import register, registry
+from simfed.ground.steps import (
+    CLIENT,
+    DOWNLOAD,
+    SERVER,
+    UPLOAD,
+    Do,
+    Send,
+    Wait,
+    check_steps,
+    message_down,
+    message_up,
+)
+from simfed.net import Star
+from simfed.record import Checkpoint
+from simfed.record.schema import TABLES
+from simfed.verify.invariants import verify
+
+MODEL = "lenet5-half"
+TRAINING = Do(CLIENT, Work("training", MODEL, 32), "training")
+
+
+@dataclass(frozen=True)
+class Staged(Method):
+    """Three stages as in secure aggregation: keys, shares, then the update."""
+
+    least: int = 1
+
+    def plan(self, setting, who, round):
+        stages = (
+            message_up(1000.0), Wait("keys", self.least), message_down(2000.0), TRAINING,
+            message_up(500.0), Wait("shares", self.least), DOWNLOAD, UPLOAD,
+        )  # fmt: skip
+        down = {"weights": Field("weights", who.parameters)}
+        return Plan(down, (), {"counts": Field("counts", 250)}, steps=stages)
+
+
+@dataclass(frozen=True)
+class Split(Method):
+    """Split learning: activations up and gradients down for each of three batches; the client's
+    half is priced by its share of the work."""
+
+    def plan(self, setting, who, round):
+        half = Do(CLIENT, Work("training", MODEL, 32, 0.5, kind="half"), "half")
+        batch = half, message_up(800.0), message_down(400.0)
+        up = {"counts": Field("counts", 250)}
+        return Plan({}, (), up, steps=(*batch, *batch, *batch, UPLOAD))
+
+
+@pytest.fixture(autouse=True)
+def _registered():
+    register("method", "staged", Staged, replace=True)
+    register("method", "split", Split, replace=True)
+    yield
+    registry("method").remove("staged")
+    registry("method").remove("split")
+
+
+def world(kind="staged", clients=3, rounds=1, recorder=None, least=None, **changes):
+    """What travels up takes size / 1000 s, down size / 2000; client c trains c + 1 s."""
+    method = {"kind": kind, **({} if least is None else {"least": least})}
+    group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h"}
+    plain = sim.scenario(rounds=rounds, clients=[group], method=method, **changes)
+    star = Star(clients, up_bytes_per_s=1000.0, down_bytes_per_s=2000.0)
+    devices = [sim.Fixed(1.0 + c) for c in range(clients)]
+    down_bytes = 4000.0 if kind == "staged" else 0.0
+    return sim.build(
+        plain, star=star, devices=devices, downlink_bytes=down_bytes, recorder=recorder
+    )
+
+
+def test_stages_wait_for_each_other_to_the_hand_worked_instants():
+    played = world().run()
+    assert spans(played, "client 0") == [
+        ("upload", "upload", 0.0, 1.0),
+        ("download", "download", 1.0, 2.0),
+        ("training", "training", 2.0, 3.0),
+        ("upload", "upload", 3.0, 3.5),
+        ("barrier", "shares", 3.5, 5.5),  # for client 2, which trains until 5
+        ("download", "download", 5.5, 7.5),
+        ("upload", "upload", 7.5, 8.5),
+    ]
+    first, _, last = played.rows("participations")
+    assert (first["uplink_s"], first["downlink_s"], first["waiting_s"]) == (2.5, 3.0, 2.0)
+    assert (first["uplink_bytes"], first["downlink_bytes"]) == (2500.0, 6000.0)
+    assert (last["waiting_s"], last["training_s"]) == (0.0, 3.0)
+    assert played.column("rounds", "duration_s") == [8.5]
+
+
+@pytest.mark.parametrize(
+    ("at_s", "opens_at_s"),
+    [
+        (0.5, 4.5),  # on its way to keys: client 1 comes to shares last
+        (4.0, 4.5),  # in training, between barriers
+        (5.25, 5.25),  # on its way to shares: they open at once
+        (6.0, 5.5),  # behind them: nobody waits for it any longer
+    ],
+)
+def test_a_drop_out_in_each_stage_is_told_to_every_barrier_it_would_have_come_to(at_s, opens_at_s):
+    played = lose_at(world(), at_s, 2, "dropped").run()
+    rows = played.rows("participations")
+    assert [row["outcome"] for row in rows] == ["aggregated", "aggregated", "dropped"]
+    (wait,) = [span for span in spans(played, "client 0") if span[0] == "barrier"]
+    assert wait[1:] == ("shares", 3.5, opens_at_s)
+    assert played.column("rounds", "duration_s") == [opens_at_s + 3.0]
+
+
+def test_with_fewer_than_a_barrier_needs_those_who_came_fail():
+    played = lose_at(world(least=3), 4.0, 2, "dropped").run()
+    rows = played.rows("participations")
+    assert [row["outcome"] for row in rows] == ["failed", "failed", "dropped"]
+    assert [row["uplink_bytes"] for row in rows[:2]] == [1500.0, 1500.0]
+
+
+def test_who_waits_at_a_barrier_can_leave():
+    played = lose_at(world(), 4.0, 0, "dropped").run()
+    row, *others = played.rows("participations")
+    assert (row["outcome"], row["waiting_s"], row["offline_s"]) == ("dropped", 0.5, 4.5)
+    assert [other["outcome"] for other in others] == ["aggregated"] * 2
+
+
+def test_split_learning_is_as_long_as_its_batches():
+    played = world("split", clients=2).run()
+    first, second = played.rows("participations")
+    assert (first["training_s"], second["training_s"]) == (1.5, 3.0)
+    assert first["uplink_s"] == pytest.approx(3 * 0.8 + 1.0, rel=1e-12)
+    assert first["downlink_s"] == pytest.approx(3 * 0.2, rel=1e-12)
+    assert first["uplink_bytes"] == 3 * 800.0 + 1000.0
+
+
+def test_a_run_with_barriers_keeps_every_invariant_and_goes_on_from_any_border(tmp_path):
+    late = {"mode": "deadline", "deadline": "7 s", "late": "merge"}
+
+    def made(recorder=None):
+        return world(rounds=5, recorder=recorder, aggregation=late)
+
+    whole = sim.write(tmp_path / "run", made, made().scenario)
+    assert "\n".join(verify(whole.path)) == ""
+    saved = []
+    made().run(save=saved.append, save_every=1)
+    assert any(flight["running"] for flight in saved[0].facts["simulation"]["flights"])
+    for kept in saved[:-1]:
+        again = made()
+        again.simulation.restore(Checkpoint(kept.round, json.loads(json.dumps(kept.facts)), {}))
+        again.run()
+        for table in set(TABLES) - {"policies"}:
+            rows = again.rows(table)
+            assert rows == whole.table(table).to_pylist()[len(whole.table(table)) - len(rows) :]
+
+
+SCENARIO = {
+    "name": "steps", "rounds": 2, "method": {"kind": "staged"},
+    "dataset": {"name": "mnist-mini"}, "prototypes": {"small": {"model": MODEL}},
+    "policy": {"kind": "uniform", "strategy": "top-k"},
+    "clients": [{"count": 4, "prototype": "small", "device": "x86-2core-vm",
+                 "link": {"up": "1 Mbps", "down": "2 Mbps"}}],
+}  # fmt: skip
+
+
+def test_a_method_with_barriers_runs_from_a_file_and_is_verified(tmp_path):
+    away = {"availability": {"markov": {"on": "2 s", "off": "1 s"}}, "failure": {"upload": 0.1}}
+    messages = {"messages": {"lost": 0.2, "doubled": 0.1, "timeout": "0.1 s", "tries": 2}}
+    group = {**SCENARIO["clients"][0], **away}
+    made = {**SCENARIO, "rounds": 8, "clients": [group], "faults": messages}
+    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+    assert {"dropped", "failed"} & set(run.participations["outcome"])
+    assert (run.spans["kind"] == "barrier").any()
+    assert "\n".join(verify(run.path)) == ""
+
+
+def test_what_is_learned_does_not_hang_on_messages_beside_the_model():
+    from simfed.learn.methods.fedavg import FedAvg
+
+    @dataclass(frozen=True)
+    class Talking(FedAvg):
+        def plan(self, setting, who, round):
+            plan = super().plan(setting, who, round)
+            work = (Do(CLIENT, unit, unit.quantity) for unit in plan.work)
+            steps = message_up(1e4), Wait("keys"), DOWNLOAD, *work, UPLOAD
+            return Plan(plan.down, plan.work, plan.up, steps=steps)
+
+    register("method", "talking", Talking, replace=True)
+    try:
+        plain, talking = (
+            simfed.run({**SCENARIO, "method": {"kind": kind}}, progress=False)
+            for kind in ("fedavg", "talking")
+        )
+    finally:
+        registry("method").remove("talking")
+    assert talking.table("prototypes").equals(plain.table("prototypes"))
+    assert talking.rounds["duration_s"].gt(plain.rounds["duration_s"]).all()
+
+
+def test_a_server_that_keeps_clients_in_flight_refuses_barriers():
+    asynchronous = {**SCENARIO, "aggregation": {"mode": "asynchronous", "concurrency": 2}}
+    with pytest.raises(InputErrors, match="a server that starts its clients together"):
+        simfed.run(asynchronous, time_only=True, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "sentence"),
+    [
+        ((DOWNLOAD, UPLOAD, Wait("end", 5)), "1 to 4 clients"),
+        ((DOWNLOAD, Wait("a"), UPLOAD, Wait("a")), "barriers of different names"),
+        ((DOWNLOAD,), "UPLOAD once"),
+        ((UPLOAD,), "DOWNLOAD once"),
+        ((DOWNLOAD, UPLOAD, Send(CLIENT, "edge", "upload", 1.0)), "from client to edge"),
+        ((DOWNLOAD, UPLOAD, message_up(-1.0)), "at least 0 bytes"),
+        ((DOWNLOAD, UPLOAD, Do(SERVER, TRAINING.work, "training")), "on the client"),
+    ],
+)
+def test_steps_that_nobody_can_carry_out_are_refused(steps, sentence):
+    plan = Plan({"a": Field("weights", 1)}, (), {"b": Field("update", 1)}, steps=steps)
+    with pytest.raises(InputError, match=sentence):
+        check_steps(plan, participants=4)

@@ -89,6 +89,7 @@ BAD_ARRAYS = {
     "negative": ({"y_train": np.arange(32) - 1}, "y_train, row 1: got -1"),
     "NaN": ({"x_train": np.full((32, 5), np.nan), "x_test": np.zeros((8, 5))}, "x_train, row 1"),
     "no test owner": ({"owner_test": np.full(8, 9)}, "an owner without training samples"),
+    "NaN owner": ({"owner_train": np.full(32, np.nan)}, "owners, row 1: got 'NaN'"),
     "half a test": ({"y_test": None, "owner_test": None}, "there is x_test alone"),
     "shapes": ({"x_test": np.zeros((8, 2, 6, 6), np.uint8)}, "x_test: got (2, 6, 6)"),
     "objects": ({"y_train": np.array([None] * 32)}, "y_train: got 'objects'"),

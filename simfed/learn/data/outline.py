@@ -221,6 +221,11 @@ def _owners(
 ) -> tuple[tuple[str, ...], NDArray[np.int64] | None, NDArray[np.int64] | None]:
     if outline.owners is None:
         return (), None, None
+    for part, whose in (("owners", outline.owners), ("test owners", outline.test_owners)):
+        if whose is not None and whose.dtype.kind == "f" and np.isnan(whose).any():
+            row = int(np.flatnonzero(np.isnan(whose))[0])
+            where = f"{outline.place}: {part}, row {row + 1}"
+            raise InputError("an owner of every row", where=where, got="NaN")
     values, numbers = np.unique(outline.owners, return_inverse=True)
     names, test = tuple(map(str, values.tolist())), None
     if outline.test_owners is not None:

@@ -57,14 +57,14 @@ class ChangesDown:
         states: dict[str, list[Any]] = {}
         parts: dict[str, Part] = {}
         for name, value in model.items():
-            found = self._since(held, version, name)
-            if found is None and held == version and name in still:
-                found = []
-            if found is None:
+            missed = self._since(held, version, name)
+            if missed is None and held == version and name in still:
+                missed = []
+            if missed is None:
                 parts[name] = value.detach().cpu().numpy()
                 continue
-            states[name] = [state for _, state in found]
-            for number, (data, _) in enumerate(found):
+            states[name] = [state for _, state in missed]
+            for number, (data, _) in enumerate(missed):
                 parts[f"{name}/{number}"] = data
         return {"version": version, "held": held, "changes": states}, parts
 
@@ -75,9 +75,9 @@ class ChangesDown:
         needed = range(held + 1, version + 1)
         if any(number not in self._written for number in needed):
             return None
-        found = [self._written[number][name] for number in needed]
-        size = sum(len(data) + _SAID_BYTES for data, _ in found)
-        return found if size < self._changes[name].whole_bytes else None
+        changes = [self._written[number][name] for number in needed]
+        size = sum(len(data) + _SAID_BYTES for data, _ in changes)
+        return changes if size < self._changes[name].whole_bytes else None
 
 
 class ModelsDown:
@@ -134,17 +134,17 @@ class ChangesHeld:
         if changed and said["held"] != self._version:
             return None
         pieces = {f"{name}/{n}" for name, states in changed.items() for n in range(len(states))}
-        found = {name: tensor_of(parts[name], name) for name in parts.keys() - pieces}
+        fields = {name: tensor_of(parts[name], name) for name in parts.keys() - pieces}
         for name, states in changed.items():
-            if name in found or name not in self._fields:
+            if name in fields or name not in self._fields:
                 raise InputError("a whole field or its changes", where="parts", got=name)
-            found[name] = self._fields[name]
+            fields[name] = self._fields[name]
             for number, state in enumerate(states):
                 data = taken(parts, f"{name}/{number}")
                 if not isinstance(data, bytes) or name not in self._changes:
                     raise InputError("changes of weights, as bytes", where="parts", got=name)
                 change = torch.tensor(self._changes[name].read(data, state))
-                found[name] = found[name] + change.view_as(found[name])
+                fields[name] = fields[name] + change.view_as(fields[name])
         if to_keep:
-            self._version, self._fields = said["version"], found
-        return found
+            self._version, self._fields = said["version"], fields
+        return fields

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simfed.compress import Payload, with_error_feedback
@@ -83,14 +84,14 @@ class Changes:
         state = self._last.codec.tell(self._last.state_before)
         return self._last.encoded(wire_code(self._index_code)), state
 
-    def read(self, data: bytes, state: CodecState) -> Tensor:
+    def read(self, data: bytes, state: CodecState) -> NDArray[np.float32]:
         """What `next` gave, of what `written` made of it. Raises: `InputError`."""
         payload = self._player.codec.from_bytes(
             data, self._length, self._k, wire_code(self._index_code),
             layout=self._layout, state=state,
         )  # fmt: skip
-        dense: Tensor = payload.dense()
-        return dense
+        vector: NDArray[np.float32] = payload.dense()
+        return vector
 
     def plain(self, name: str, arrays: Arrays) -> list[Plain]:
         """What a checkpoint keeps; vectors go to `arrays`."""

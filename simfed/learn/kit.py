@@ -245,7 +245,7 @@ class Kit:
         self, participations: Sequence[tuple[Who, int, LocalSteps]]
     ) -> list[tuple[Model, Tensor]]:
         """The same, without waiting for the losses where an accelerator is at work."""
-        found: dict[int, tuple[Model, Tensor]] = {}
+        after_of: dict[int, tuple[Model, Tensor]] = {}
         alike: dict[tuple[float, float, bool, bool], list[int]] = {}
         for place, (_, round, steps) in enumerate(participations):
             key = self.rate(round), steps.pull, steps.drift is None, steps.gradient
@@ -254,13 +254,13 @@ class Kit:
             mine = [participations[place] for place in places]
             alone = gradient and free and not pull and self._one_step
             after = self._gradients_each(mine) if alone else self._steps_each(mine, rate, pull)
-            found |= zip(places, after, strict=True)
-        return [found[place] for place in range(len(participations))]
+            after_of |= zip(places, after, strict=True)
+        return [after_of[place] for place in range(len(participations))]
 
     def _steps_each(
         self, participations: Sequence[tuple[Who, int, LocalSteps]], rate: float, pull: float
     ) -> list[tuple[Model, Tensor]]:
-        seat, found = self._seats[participations[0][0].prototype], []
+        seat, models = self._seats[participations[0][0].prototype], []
         seat.moved()
         courses = [
             Course(
@@ -277,8 +277,8 @@ class Kit:
             after = {"weights": weights.clone(), "buffers": statistics.clone()}
             if steps.gradient:
                 after["gradient"] = (steps.model["weights"] - weights) / rate
-            found.append((after, loss))
-        return found
+            models.append((after, loss))
+        return models
 
     def _gradients_each(
         self, participations: Sequence[tuple[Who, int, LocalSteps]]
@@ -289,7 +289,7 @@ class Kit:
         What comes of it does not depend on who is in a pass: a share of 16, 32, … samples lies in
         memory as it would alone.
         """
-        found: dict[int, tuple[Model, Tensor]] = {}
+        after_of: dict[int, tuple[Model, Tensor]] = {}
         alike: dict[tuple[int, int], list[int]] = {}
         batches = [self.batches(who, round)[0] for who, round, _ in participations]
         for place, (*_, steps) in enumerate(participations):
@@ -302,8 +302,8 @@ class Kit:
                 after = self._gradients_of_some(
                     [participations[i] for i in some], [batches[i] for i in some]
                 )
-                found |= zip(some, after, strict=True)
-        return [found[place] for place in range(len(participations))]
+                after_of |= zip(some, after, strict=True)
+        return [after_of[place] for place in range(len(participations))]
 
     def _gradients_of_some(
         self,
@@ -376,12 +376,12 @@ class Kit:
         else:
             before = flat.weights.clone()
             flat.weights.add_(changed.factor * change)
-        found = seat.passes.logits(self.public(round), bf16=self._bf16)
+        logits = seat.passes.logits(self.public(round), bf16=self._bf16)
         if isinstance(change, Sparse):
             flat.weights.index_copy_(0, change.indices, before)
         else:
             flat.weights.copy_(before)
-        return found
+        return logits
 
     def distil_each(
         self,
@@ -464,13 +464,13 @@ class Kit:
         cross-entropy over its probe, all of its samples, or its batches."""
         seat = self._seats[prototype]
         seat.load(model)
-        found = []
+        losses = []
         for client, key in participations:
             positions = self._data.places(self.own_samples(client, key))
             logits = seat.passes.logits(positions, self._data.samples)
             labels = self._data.labels.index_select(0, positions)
-            found.append(self._data.objective.loss(logits, labels)[0])
-        return found
+            losses.append(self._data.objective.loss(logits, labels)[0])
+        return losses
 
     def own_samples(self, client: int, key: int | str) -> Positions:
         """Where f_n of a client is computed in a participation."""

@@ -45,6 +45,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.distribution import QUANTITIES as DRAWN
 from simfed.scenario.distribution import Distribution
 from simfed.scenario.load import validated
+from simfed.scenario.presence import OwnPresence
 
 if TYPE_CHECKING:
     from simfed.fleet.columns import FleetColumn
@@ -299,6 +300,7 @@ class Parts:
                 continue  # what it would take is no question then
             gather(partial(self._check_steps, i), "method")
             gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
+            gather(partial(self._check_battery, i), f"clients[{i}].availability")
             gather(partial(self.policy, self.fleet.first(i)), f"clients[{i}].policy")
             if time_only:
                 gather(partial(self._check_time_only, i))
@@ -430,6 +432,17 @@ class Parts:
             except InputError as error:
                 where = "compression.strategies" if arm.strategy in offered else policy_key
                 raise error.within(f"prototype {task.prototype}").within(where) from None
+
+    def _check_battery(self, group: int) -> None:
+        """Whether somebody knows what a group's work takes, where who is there depends on it."""
+        spec = self.scenario.clients[group].availability
+        needs_power = isinstance(spec, OwnPresence) and getattr(spec.made, "needs_power", False)
+        if needs_power and not self.processors[group].profile.power_w:
+            raise InputError(
+                "work_w, or a device profile with power",
+                where="work_w",
+                problem="nobody knows how much energy the devices' work takes",
+            )
 
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]

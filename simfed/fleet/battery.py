@@ -63,6 +63,11 @@ class Battery:
             )
 
     @property
+    def needs_power(self) -> bool:
+        """Whether devices' profiles have to know the joules of work."""
+        return self.work_w is None
+
+    @property
     def hours_s(self) -> tuple[float, float]:
         """When charging begins (seconds after midnight UTC, 0 to 86,400) and how long it lasts."""
         begin_s, end_s = time_of_day_s(self.charges_from), time_of_day_s(self.charges_to)
@@ -100,16 +105,13 @@ class _Batteries:
         """Take a participation's work out of a battery. Raises: `InputError` for work of which
         nobody knows the joules."""
         battery = self._battery
-        if energy_j is None and battery.work_w is None:
-            raise InputError(
-                "work_w, or a profile of the device with power",
-                where="availability.work_w",
-                problem="nobody knows how much energy the devices' work takes",
-            )
-        used_j = worked_s * battery.work_w if energy_j is None else energy_j  # type: ignore[operator]
+        if energy_j is None:
+            if battery.work_w is None:
+                raise InputError("joules of work, or work_w", where="availability", got=None)
+            energy_j = worked_s * battery.work_w
         gained_s = self._charging_s(ended_s) - self._charging_s(float(self._since_s[place]))
         full_j = float(self._level_j[place]) + battery.charge_w * gained_s
-        level_j = max(min(full_j, battery.capacity_j) - used_j, 0.0)
+        level_j = max(min(full_j, battery.capacity_j) - energy_j, 0.0)
         self._level_j[place], self._since_s[place] = level_j, ended_s
         if level_j < battery.low * battery.capacity_j:
             missing_s = (battery.back * battery.capacity_j - level_j) / battery.charge_w

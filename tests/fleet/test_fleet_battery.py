@@ -73,7 +73,17 @@ def test_seconds_count_where_the_profile_knows_no_power():
     assert not phones.there(0, 8 * H)
     with pytest.raises(InputError) as caught:
         batteries().worked(0, 8 * H, 1_800.0, None)
-    assert caught.value.where == "availability.work_w"
+    assert caught.value.where == "availability"
+
+
+def test_work_of_which_nobody_knows_the_joules_is_refused_before_anything_runs(tmp_path):
+    clients = [{**SCENARIO["clients"][0]}]
+    clients[0]["availability"] = {"kind": "battery", **SMALL}
+    scenario = validated({**SCENARIO, "clients": clients}, source="phones.yaml", folder=Path())
+    with pytest.raises(InputErrors) as caught:
+        simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
+    assert caught.value.errors[0].where.endswith("clients[0].availability: work_w")
+    assert not (tmp_path / "run").exists()
 
 
 SCENARIO = {

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from simfed.fleet.faults import Exponential, Messages, Rhythm, Strikes
 from simfed.ground.distributions import Discrete, UniformLaw
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
+from simfed.scenario.faults import FaultsSpec
 
 
 def strikes(between, lasts, *keys, seed=0):
@@ -85,3 +87,13 @@ def test_messages_are_lost_and_doubled_as_often_as_they_should():
     assert lost[~doubled].mean() == pytest.approx(0.2, abs=0.03)
     assert lost[doubled].mean() == pytest.approx(0.04, abs=0.02)  # both copies have to be
     assert fates == [messages.fate(streams, client, 1, "upload", 0) for client in range(4000)]
+
+
+def test_times_of_faults_follow_a_law_and_never_a_column():
+    def faults(between):
+        return FaultsSpec.model_validate({"freezes": {"between": between, "lasts": "1 s"}})
+
+    law = {"lognormal": {"median": "10 s", "cv": 1}}
+    assert faults(law).freezes.between.lognormal.cv == 1
+    with pytest.raises(ValidationError, match="a law, as every time is drawn anew"):
+        faults({"column": "gap", "table": "gaps.csv", "unit": "s"})

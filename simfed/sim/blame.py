@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from simfed.net import Network, Send
 from simfed.net.following import DeadLink
 from simfed.net.playing import durations
-from simfed.sim.flight import Flight
+from simfed.record.schema import BARRIER
+from simfed.sim.flight import Flight, Leg
 from simfed.sim.server_work import PlayedWork
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "any_limited_by",
     "blame",
     "blame_last",
+    "critical_path",
     "links_of",
     "longest_phase",
     "play_again",
@@ -67,8 +69,10 @@ def blame(
     phase, spent_s = longest_phase(critical, server_s)
     link = _longest_limit(critical.limited_s(phase), spent_s)
     others = [flight for flight in flights if flight is not critical]
-    if not others or any(flight.task.plan.steps for flight in flights):
-        return Blame(critical.client, phase, link, None)  # barriers are not played again
+    if any(flight.task.plan.steps for flight in flights):
+        return _blame_path(critical, flights, server_s)
+    if not others:
+        return Blame(critical.client, phase, link, None)
     if network is None:
         waited_s: float | None = max(flight.elapsed_s for flight in others)
         return Blame(critical.client, phase, link, _saved_s(critical, waited_s, work))
@@ -81,6 +85,39 @@ def blame(
     else:
         waited_s = max(flight.elapsed_s for flight in others)
     return Blame(critical.client, phase, link, _saved_s(critical, waited_s, work))
+
+
+def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Blame:
+    """The longest phase on the way to the end of `last`, whoever went through it. Barriers are not
+    played again."""
+    spent_s: dict[tuple[int, str], float] = {}
+    for client, leg in critical_path(last, flights):
+        spent_s[client, leg.phase] = spent_s.get((client, leg.phase), 0.0) + leg.duration_s
+    spent_s[last.client, "server"] = server_s
+    (client, phase), longest_s = max(spent_s.items(), key=lambda item: item[1])
+    limited_s = next(flight for flight in flights if flight.client == client).limited_s(phase)
+    return Blame(client, phase, _longest_limit(limited_s, longest_s), None)
+
+
+def critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Leg]]:
+    """The legs that the end of `last` waited for, latest first, with their clients: before a
+    barrier they are those of whoever came to it last."""
+    path: list[tuple[int, Leg]] = []
+    flight, ahead = last, len(last.legs)
+    while ahead:
+        ahead -= 1
+        leg = flight.legs[ahead]
+        if leg.phase != BARRIER:
+            path.append((flight.client, leg))
+            continue
+        came = [
+            (of.duration_s, other.client, number, other)
+            for other in flights
+            for number, of in enumerate(other.legs)
+            if of.phase == BARRIER and of.name == leg.name
+        ]
+        *_, ahead, flight = min(came, key=lambda one: one[:2])
+    return path
 
 
 def _saved_s(critical: Flight, waited_s: float | None, work: Sequence[PlayedWork]) -> float | None:

@@ -476,6 +476,8 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
         if facts.filled:
             wrong = waiting_s > 0
             yield Rows("participations", wrong, "wait where nobody is waited for")
+    if facts.barrier_s.any():
+        return  # who held a barrier up may have slack at the end
     critical = rounds["critical_client"][merge] == parts["client"]
     least_s = np.full(facts.rounds, np.inf)  # it may have several uploads in one merge
     np.minimum.at(least_s, merge[critical & known], slack_s[critical & known])
@@ -488,7 +490,7 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
 
 def _critical_phases_are_the_longest(facts: Columns) -> Broken:
     """Of the critical client's phases and the server's work."""
-    if not facts.synchronous:
+    if not facts.synchronous or facts.barrier_s.any():
         return
     rounds, parts, of_round = facts["rounds"], facts["participations"], facts.row_of_round
     mine = np.flatnonzero(rounds["critical_client"][of_round] == parts["client"])

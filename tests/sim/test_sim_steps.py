@@ -98,6 +98,9 @@ def test_stages_wait_for_each_other_to_the_hand_worked_instants():
     assert (first["uplink_bytes"], first["downlink_bytes"]) == (2500.0, 6000.0)
     assert (last["waiting_s"], last["training_s"]) == (0.0, 3.0)
     assert played.column("rounds", "duration_s") == [8.5]
+    # all end at 8.5; what they waited for is the training of client 2, which came to shares last
+    assert played.column("rounds", "critical_client") == [2]
+    assert played.column("rounds", "critical_phase") == ["training"]
 
 
 @pytest.mark.parametrize(

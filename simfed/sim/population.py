@@ -50,6 +50,8 @@ class Population:
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._presence = presence
+        # asked once: to look a protocol's methods up takes longer than many a participation's rows
+        self._working = presence if isinstance(presence, KnowsWork) else None
         self._policies: dict[int, Policy] = {}
         self.busy: set[int] = set()
         """Those in flight."""
@@ -84,8 +86,8 @@ class Population:
         self, client: int, ended_s: float, worked_s: float, energy_j: float | None
     ) -> None:
         """What a participation took of a client's device; who is there next may hang on it."""
-        if isinstance(self._presence, KnowsWork):
-            self._presence.worked(client, ended_s, worked_s, energy_j)
+        if self._working is not None:
+            self._working.worked(client, ended_s, worked_s, energy_j)
 
     def _free(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         """Ids of those that are there and idle; None: everybody."""
@@ -124,7 +126,7 @@ class Population:
 
     def state(self) -> dict[str, Any]:
         """What has changed since the run began, JSON-able: the states that are not empty."""
-        presence = self._presence.state() if isinstance(self._presence, KnowsWork) else {}
+        presence = {} if self._working is None else self._working.state()
         return {
             **({"presence": presence} if presence else {}),
             "told": self._selecting.state(),
@@ -134,7 +136,7 @@ class Population:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Inverse of `state`, on a new population of the same scenario."""
         self._selecting.restore(state["told"])
-        if isinstance(self._presence, KnowsWork):
-            self._presence.restore(state.get("presence", {}))
+        if self._working is not None:
+            self._working.restore(state.get("presence", {}))
         for client, of_policy in state["policies"].items():
             self.policy(int(client)).restore(of_policy)

@@ -18,8 +18,10 @@ from simfed.cli.inspect import (
 from simfed.cli.notes import in_short
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from simfed.fleet.columns import FleetColumn
-    from simfed.scenario.network import LinkSpec
+    from simfed.scenario.network import CellSpec, LinkSpec
 
 app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
 
@@ -71,7 +73,7 @@ def fleet(
     there = parts.fleet.shares_there(3600 * hours)
     names = [
         f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile or 'no profile'}"
-        + _place(group.link)
+        + _place(group.link, loaded.network.cells)
         for i, group in enumerate(loaded.clients)
     ]
     for i, name in enumerate(names):
@@ -89,11 +91,15 @@ def fleet(
         typer.echo(f"{scenario}: warning: {warning}", err=True)
 
 
-def _place(link: LinkSpec) -> str:
-    """In which radio cell the clients of a link are, if in any."""
+def _place(link: LinkSpec, cells: Mapping[str, CellSpec]) -> str:
+    """In which radio cell the clients of a link are, if in any, and what it has of the air."""
     if link.cell is None:
         return ""
-    return f", cell {link.cell}" + ("" if link.mcs is None else f" at mcs {link.mcs}")
+    place = f", cell {link.cell}" + ("" if link.mcs is None else f" at mcs {link.mcs}")
+    share = cells[link.cell].share
+    if not isinstance(share, float):
+        return f"{place}, whose share of the air varies"
+    return place if share == 1 else f"{place}, which has {share:.3g} of the air"
 
 
 def _print_table(columns: list[FleetColumn]) -> None:

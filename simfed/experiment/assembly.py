@@ -647,7 +647,8 @@ _MOST_STEPS = 100_000
 
 
 def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], list[float]]]:
-    """Link → (instants, bytes/s from then on), for each link of a run whose capacity varies.
+    """Link → (instants, bytes/s from then on), for each link of a run whose capacity varies; not
+    for airtime, whose bytes/s also depend on who sends.
 
     Computed anew from the scenario in the run's directory `path`, as tables record no capacity
     while a link is idle. Empty where no capacity varies, and where the traces are missing.
@@ -660,7 +661,8 @@ def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], li
         recorded = run.links["link"].unique()
     except (InputError, InputErrors):
         return {}
-    names = {topology.link_name(k): k for k in range(len(topology.capacities_bytes_per_s))}
+    wires = 2 * topology.clients + len(topology.lines)
+    names = {topology.link_name(k): k for k in range(wires)}
     capacities = {}
     for name in recorded:
         link = topology.traces[names[name]] if names.get(name) in topology.traces else None

@@ -75,12 +75,13 @@ def place_in_cells(network: Spec, links: Sequence[Spec], cells: Technologies) ->
 
 def join_cells(
     access: Access,
-    network: Spec,
     links: Sequence[Spec],
     link_of_client: np.ndarray[Any, np.dtype[Any]],
     cells: Technologies,
+    shares: Mapping[str, float | LinkTrace],
 ) -> Access:
-    """`access` with its cells, and with what clients get alone in place of PHY rates."""
+    """`access` with its cells, which have these shares of the air's time, and with what clients get
+    alone in place of PHY rates."""
     if not cells:
         return access
     rates = np.array([access.up_bytes_per_s, access.down_bytes_per_s])
@@ -99,8 +100,7 @@ def join_cells(
                 link_traces[key] = _heard(link_traces[key], technology)
         else:
             weights = technology.weights(rates[0, members]), technology.weights(rates[1, members])
-        share = (network.get("cells") or {})[name].get("share", 1.0)
-        joined.append(Cell(name, members.tolist(), *weights, technology.one_air, share))
+        joined.append(Cell(name, members.tolist(), *weights, technology.one_air, shares[name]))
     up, down = rates
     return replace(
         access, up_bytes_per_s=up, down_bytes_per_s=down, traces=link_traces, cells=joined

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path as FilePath
 from typing import Any
@@ -160,7 +160,26 @@ class _Builder:
             self._column([_or_zero(link.get("loss")) for link in self.links]),
             link_traces,
         )
-        return join_cells(access, self.network, self.links, self.link_of_client, self._cells)
+        shares = {name: self._share(name) for name in self._cells}
+        return join_cells(access, self.links, self.link_of_client, self._cells, shares)
+
+    def _share(self, cell: str) -> float | LinkTrace:
+        """Of the time in which the air is the cell's. Raises: `InputError` for a trace that leaves
+        (0, 1]."""
+        spec, where = self.network["cells"][cell].get("share", 1.0), f"network.cells.{cell}.share"
+        if not isinstance(spec, Mapping):
+            return float(spec)
+        # a number without a unit, as a trace holds it
+        varying = self._trace({"rate_unit": "B/s", **spec}, where, f"cell {cell}", "")
+        trace = varying.trace
+        assert isinstance(trace, Trace)
+        if (spec.get("generate") or {}).get("kind") == "lognormal-ar1":
+            capped = np.minimum(trace.rates_bytes_per_s, 1.0)
+            trace = Trace.of(trace.starts_s, capped, trace.duration_s, trace.end, where=where)
+        for share in (trace.lowest_bytes_per_s, trace.peak_bytes_per_s):
+            if not 0 < share <= 1:
+                raise InputError("shares above 0, at most 1", where=where, got=share)
+        return replace(varying, trace=trace)
 
     def _column(self, values: Sequence[Any]) -> Floats:
         """A number per client: its link's, or its own where the link has an array of them."""

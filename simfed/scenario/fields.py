@@ -49,6 +49,7 @@ __all__ = [
     "Power",
     "Rate",
     "Seed",
+    "Share",
     "Size",
     "Strategy",
     "WholeNumber",
@@ -107,6 +108,9 @@ NonNegative = Annotated[
 ]
 Fraction = Annotated[
     float, BeforeValidator(_check_number("a number from 0 to 1", lambda x: 0 <= x <= 1))
+]
+Share = Annotated[
+    float, BeforeValidator(_check_number("a number above 0, at most 1", lambda x: 0 < x <= 1))
 ]
 Seed = Annotated[
     int, BeforeValidator(_check_integer("a whole number of at least 0", lambda n: n >= 0))

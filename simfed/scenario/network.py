@@ -22,7 +22,6 @@ from simfed.scenario.fields import (
     BelowOne,
     Duration,
     FoundFile,
-    Fraction,
     Frequency,
     Int,
     NonNegative,
@@ -30,6 +29,7 @@ from simfed.scenario.fields import (
     PositiveDuration,
     PositiveInt,
     Rate,
+    Share,
     Size,
     base_units,
 )
@@ -43,6 +43,8 @@ __all__ = [
     "LinkSpec",
     "NetworkSpec",
     "ServerLink",
+    "ShareGenerator",
+    "ShareTrace",
     "TcpOptions",
     "TierSpec",
     "TraceSpec",
@@ -60,12 +62,6 @@ def _check_size(size: float) -> float:
     if size <= 0:
         raise Refused("a size above 0 such as 1448 B", got=f"{size:g} B")
     return size
-
-
-def _check_share(share: float) -> float:
-    if share <= 0:
-        raise Refused("a number above 0, at most 1", got=share)
-    return share
 
 
 SomeRate = Annotated[Rate, AfterValidator(_check_rate)]
@@ -102,7 +98,7 @@ class Generator(Section):
         default=None, description="of neighbours' logs"
     )
     step: Annotated[PositiveDuration | None, _AR1] = Field(
-        default=None, description="how long a rate lasts"
+        default=None, description="how long a value lasts"
     )
 
 
@@ -112,17 +108,25 @@ Offset = Annotated[
 ]
 
 
+class ShareGenerator(Generator):
+    """Shares made up from the run's seed, by the same processes as a link's capacity.
+
+    What `lognormal-ar1` draws above 1 counts as 1, so that the mean of what is played lies below
+    `mean`.
+    """
+
+    high: Annotated[Share | None, _ON_OFF] = Field(default=None, description="the share while on")
+    low: Annotated[Share | None, _ON_OFF] = Field(default=None, description="the share while off")
+    mean: Annotated[Share | None, _AR1] = Field(default=None, description="mean share")
+
+
 _CSV = Only("format", "csv")
 
 
-class TraceSpec(Section):
-    """A capacity that varies: read from a file of the user's, or generated.
+class _Varying(Section):
+    """A trace in a file or a generator's, whatever its numbers are."""
 
-    Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s Mbit/s`, a
-    line's rate holds until its time), `csv` (two columns, a row's rate holds from its time).
-    """
-
-    file: FoundFile | None = Field(default=None, description="of measured capacities")
+    file: FoundFile | None = Field(default=None, description="of what was measured")
     format: Annotated[Literal["mahimahi", "pensieve", "csv"] | None, Only("file", needed=True)] = (
         Field(default=None, description="of the file")
     )
@@ -135,16 +139,12 @@ class TraceSpec(Section):
             "unless end is loop"
         ),
     )
-    scale: Positive = Field(default=1.0, description="factor on every capacity")
-    bin: Annotated[PositiveDuration, Only("format", "mahimahi")] = Field(
-        default=0.1, description="packets are counted per bin"
-    )
+    scale: Positive = Field(default=1.0, description="factor on every value")
     time_column: Annotated[str | int, _CSV] = Field(default=0, description="name or number from 0")
     rate_column: Annotated[str | int, _CSV] = Field(
         default=1, description="name or number from 0; ue{client}: each client its own"
     )
     time_unit: Annotated[str, _CSV] = Field(default="s", description="s, ms, …")
-    rate_unit: Annotated[str, _CSV] = Field(default="Mbps", description="Mbps, kB/s, …")
 
     @model_validator(mode="before")
     @classmethod
@@ -154,13 +154,40 @@ class TraceSpec(Section):
         return value
 
     @model_validator(mode="after")
-    def _check_source(self) -> TraceSpec:
+    def _check_source(self) -> _Varying:
         if (self.file is None) == (self.generate is None):
             raise Refused("one of them", problem="neither or both of file and generate")
         if self.format == "csv" and self.time_column == self.rate_column:
             allowed = "another column than time_column"
             raise Refused(allowed, where="rate_column", got=self.rate_column)
         return self
+
+
+class TraceSpec(_Varying):
+    """A capacity that varies: read from a file of the user's, or generated.
+
+    Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s Mbit/s`, a
+    line's rate holds until its time), `csv` (two columns, a row's rate holds from its time).
+    """
+
+    bin: Annotated[PositiveDuration, Only("format", "mahimahi")] = Field(
+        default=0.1, description="packets are counted per bin"
+    )
+    rate_unit: Annotated[str, _CSV] = Field(default="Mbps", description="Mbps, kB/s, …")
+
+
+class ShareTrace(_Varying):
+    """A share of the airtime that varies: a table of the user's (two columns, a row's share holds
+    from its time), or generated. All shares, times `scale`, are above 0 and at most 1.
+    """
+
+    format: Annotated[Literal["csv"] | None, Only("file", needed=True)] = Field(
+        default=None, description="of the file"
+    )
+    generate: ShareGenerator | None = Field(default=None, description="in place of a file")
+    rate_column: Annotated[str | int, _CSV] = Field(
+        default=1, description="of the shares: name or number from 0"
+    )
 
 
 def _rate_or_trace(value: Any) -> str:
@@ -310,6 +337,12 @@ class CellularSpec(Section):
     )
 
 
+AirShare = Annotated[
+    Annotated[Share, Tag("share[]")] | Annotated[ShareTrace, Tag("trace[]")],
+    Discriminator(lambda x: "trace[]" if isinstance(x, (Mapping, ShareTrace)) else "share[]"),
+]
+
+
 class CellSpec(Section):
     """A radio cell: `wifi` or `cellular`. Its clients name it in `link.cell`."""
 
@@ -318,7 +351,7 @@ class CellSpec(Section):
     at: Annotated[str | None, Only("network.topology", "tree", "graph")] = Field(
         default=None, description="the node that it is attached to; of a star, the server's link"
     )
-    share: Annotated[Fraction, AfterValidator(_check_share)] = Field(
+    share: AirShare = Field(
         default=1.0, description="of the time in which the air is the cell's: others use the rest"
     )
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import simpy
 
 import simfed
-from simfed.experiment.assembly import checked
-from simfed.ground.errors import SimfedError
+from simfed.cli import main
+from simfed.experiment.assembly import capacities_of, checked
+from simfed.ground.errors import Interrupted, SimfedError
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
+from simfed.net.driver import Network
 from simfed.scenario.load import validated as validated_in
 from simfed.verify.invariants import broken_in, verify
+from simfed.verify.run import verify as verify_again
 
 MBPS = 1e6 / 8
 DEVICE = {"training": "10 ms", "compression": "1 ms"}
@@ -120,6 +126,128 @@ def test_rates_may_be_drawn_or_vary_per_client():
     up, down = built.traces[4].trace, built.traces[5].trace
     assert up == down != built.traces[6].trace
     assert built.path(2, "up").links == (4, *built.path(0, "up").links)
+
+
+STREET = {"cell": "street", "up": "8 Mbps", "down": "8 Mbps"}
+ONOFF = {"kind": "markov-on-off", "high": 1, "low": 0.4, "mean_high": "9 s", "mean_low": "3 s"}
+COMES = {"file": "air.csv", "format": "csv", "end": "hold"}
+
+
+def street(share):
+    return {"street": {"cellular": {"scheduler": "pf"}, "share": share}}
+
+
+def ends_of(topology, saved_at_s=None):
+    """When two uploads of 1 MB each and a download of 0.2 MB end that start at 0 s."""
+    env = simpy.Environment()
+    network = Network(env, topology)
+    transfers = [network.send(0, 1e6, "up"), network.send(1, 1e6, "up")]
+    transfers.append(network.send(0, 2e5, "down"))
+    ended = []
+    if saved_at_s is not None:
+        env.run(saved_at_s)
+        ended = [transfer.done.value for transfer in transfers if transfer.done.triggered]
+        state = json.loads(json.dumps(network.state()))
+        env = simpy.Environment(saved_at_s)
+        network = Network(env, topology)
+        network.restore(state)
+        transfers = network.transfers
+    env.run(env.all_of([transfer.done for transfer in transfers]))
+    return sorted(ended + [transfer.done.value for transfer in transfers])
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_a_share_of_the_air_may_vary(tmp_path, scale):
+    """A neighbour comes at 1 s: 1 MB/s until then, 0.5 MB/s from then on. Uploads, 9 ms on their
+    way, have sent 0.991 of 2 MB at 1 s, so that 2.018 s are left; the download, in an airtime of
+    its own, ends before. A checkpoint before, at and after the change goes on to the same bits."""
+    (tmp_path / "air.csv").write_text(f"at,share\n0,{1 / scale}\n1,{0.5 / scale}\n")
+    share = {**COMES, "time_column": "at", "rate_column": "share", "scale": scale}
+    plain = validated_in(scenario([STREET], street(share)), source="s", folder=tmp_path)
+    built = checked(plain, "s", time_only=True).topology
+    assert [built.link_name(link) for link in built.traces] == [
+        "airtime of cell street, up",
+        "airtime of cell street, down",
+    ]
+    ends = ends_of(built)
+    assert ends == pytest.approx([0.209, 3.018, 3.018])
+    assert all(ends_of(built, at_s) == ends for at_s in (0.5, 1.0, 2.0))
+
+
+def test_a_run_keeps_the_table_of_its_shares_and_plays_it_again(tmp_path):
+    table = tmp_path / "air.csv"
+    table.write_text("0,1\n0.05,0.25\n")
+    plain = scenario([STREET], street({**COMES, "file": str(table), "end": "loop"}))
+    plain |= {"rounds": 4, "checkpoint": {"every": 1}}
+    plain["aggregation"] = {"mode": "asynchronous", "concurrency": 2}
+    run = partial(simfed.run, plain, time_only=True)
+    whole = run(out=tmp_path / "whole", progress=False)
+    assert whole.links["airtime_s"].notna().all()
+    assert capacities_of(whole, tmp_path / "whole") == {}  # bytes/s of airtime depend on who sends
+
+    def stop(round, simulated_s, accuracy):
+        if round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        run(out=tmp_path / "run", progress=stop)
+    resumed = run(out=tmp_path / "run", progress=False, resume=True)
+    assert resumed.fingerprint == whole.fingerprint
+    table.unlink()
+    assert verify_again(tmp_path / "run") == []
+    (tmp_path / "run" / "network" / "air.csv").write_text("0,1\n0.05,0.5\n")
+    assert any("network/air.csv" in sentence for sentence in verify_again(tmp_path / "run"))
+
+
+def test_shares_are_generated_from_the_seed_and_stay_shares():
+    drawn = {"kind": "lognormal-ar1", "mean": 0.8, "cv": 0.5, "correlation": 0.5, "step": "1 s"}
+    cells = street({"generate": {**drawn, "length": "99 s"}, "end": "loop"})
+    one, two = topology([STREET], cells), topology([STREET], cells)
+    up, down = one.traces.values()
+    assert up == down
+    assert one.traces == two.traces
+    shares = np.asarray(up.trace.rates_bytes_per_s)
+    assert shares.max() == 1
+    assert 0 < shares.min() < 0.6
+    traces = topology([STREET], street({"generate": ONOFF, "end": "loop"})).traces
+    assert [set(air.trace.rates_bytes_per_s) for air in traces.values()] == [{1.0, 0.4}] * 2
+
+
+@pytest.mark.parametrize(
+    ("share", "sentence"),
+    [
+        ({**COMES, "rate_unit": "Mbps"}, "street.share: there is no key 'rate_unit' here"),
+        ({**COMES, "format": "mahimahi"}, "network.cells.street.share.format: got 'mahimahi'"),
+        ({"end": "loop"}, "neither or both of file and generate, expected one of them"),
+        (COMES, "network.cells.street.share: got 1.5, expected shares above 0, at most 1"),
+        ({**COMES, "rate_column": 2}, "street.share: got 0.0, expected shares above 0, at most 1"),
+        (
+            {"generate": {"kind": "markov-on-off", "high": "8 Mbps"}, "end": "loop"},
+            "share.generate.high: got '8 Mbps', expected a number above 0, at most 1",
+        ),
+        ("half", "network.cells.street.share: got 'half', expected a number above 0, at most 1"),
+    ],
+)
+def test_what_is_no_share_is_refused_in_one_sentence(tmp_path, share, sentence):
+    (tmp_path / "air.csv").write_text("0,0.5,1\n1,1.5,0\n")
+    if "file" in share:
+        share = {**share, "file": str(tmp_path / "air.csv")}
+    said = refused([STREET], street(share))
+    assert sentence in said
+    assert "\n" not in said
+
+
+def test_show_fleet_says_what_a_cell_has_of_the_air(tmp_path, capsys):
+    cells = street({"generate": ONOFF, "end": "loop"})
+    cells["hall"] = {"cellular": {}, "share": 0.5}
+    (tmp_path / "s.json").write_text(
+        json.dumps(scenario([STREET, {**STREET, "cell": "hall"}], cells))
+    )
+    picture = str(tmp_path / "f.svg")
+    assert main(["show", "fleet", str(tmp_path / "s.json"), "--out", picture]) == 0
+    said = capsys.readouterr().out
+    assert "cell street, whose share of the air varies" in said
+    assert "cell hall, which has 0.5 of the air" in said
 
 
 def refused(links, cells=None, **network):

@@ -63,7 +63,8 @@ def sections(of=Section):
     """Every mapping that a scenario, or a fleet, may hold."""
     for inner in of.__subclasses__():
         if not (issubclass(inner, OfKind) and inner.part is not None):
-            yield inner
+            if not inner.__name__.startswith("_"):  # what several have in common
+                yield inner
             yield from sections(inner)
 
 

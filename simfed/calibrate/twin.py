@@ -107,12 +107,12 @@ class Twin:
 
     def predict(self, rounds: int, confidence: float = 0.9) -> Interval:
         """The mean length of so many further rounds, with the interval that the scatter of the
-        logged ones leaves. Raises: `InputError` from a log of fewer than three rounds."""
+        logged ones leaves. Raises: `InputError` where only one round tells of it."""
         from scipy import stats
 
         if self.scatter_rounds < 2:
-            allowed = "three rounds or more"
-            raise InputError(allowed, where="log", got=self.logged_rounds)
+            allowed = "two rounds or more, the log's first left out, to tell their scatter"
+            raise InputError(allowed, where="log", got=self.scatter_rounds)
         quantile = stats.t.ppf((1 + confidence) / 2, self.scatter_rounds - 1)
         half_s = quantile * self.scatter_s * math.sqrt(1 / len(self.rounds_s) + 1 / rounds)
         mean_s = float(self.rounds_s.mean())
@@ -489,11 +489,13 @@ def _estimate(values: Array) -> Estimate:
 
 
 def _rate(size_bytes: float, transfer: Estimate | None, latency_s: float) -> tuple[float, float]:
-    """(bytes per second, standard error) of a link on which the model takes that long."""
+    """(bytes per second, standard error) of a link on which the model takes that long, its latency
+    taken as known."""
     if transfer is None:
         return math.nan, math.nan
-    rate = size_bytes / max(transfer.value - latency_s, 1e-9)
-    return rate, rate * transfer.error / transfer.value
+    moving_s = max(transfer.value - latency_s, 1e-9)
+    rate = size_bytes / moving_s
+    return rate, rate * transfer.error / moving_s
 
 
 def _model_bytes(model: str) -> int:

@@ -1,9 +1,10 @@
 """Where time and learning meet.
 
 The clock side (`simfed.sim`) asks a `Workload` for tasks, sizes and outcomes and never sees a
-tensor; the learning side (`simfed.learn`) answers and never sees a clock. Everything that crosses
-is a frozen record of plain numbers, so that it can be logged, replayed from a cache, or made up by
-the time-only workload.
+tensor; the learning side (`simfed.learn`) answers and never sees a clock. Tasks and outcomes are
+frozen records of plain numbers. A `Contribution` is a handle: the clock asks it for plain numbers
+too, and its size may be known only once pending learning is done. So all that crosses can be
+logged, replayed from a cache, or made up by the time-only workload.
 
 One synchronous round, as the server plays it:
 

@@ -134,8 +134,8 @@ class Wifi:
     points.
 
     >>> wifi = Wifi("n", 20)
-    >>> wifi.phy_rate(7), wifi.alone(wifi.phy_rate(7)).round(-3)
-    (8125000.0, array(6426000.))
+    >>> float(wifi.phy_rate(7)), float(wifi.alone(wifi.phy_rate(7)).round(-3))
+    (8125000.0, 6426000.0)
     """
 
     standard: str

@@ -218,13 +218,13 @@ class CheckpointFolder:
 
     def _names(self) -> list[str]:
         """The files that may hold a state, the newest first."""
-        older = sorted((path.name for path in self.path.glob("older-*.json")), reverse=True)
+        older = [_older_of(round) for round in reversed(self._older_rounds())]
         return [_NEWEST, _EARLIER, *older]
 
     def _older_rounds(self) -> list[int]:
         """Of the checkpoints before the last two, ascending."""
-        digits = [name[len("older-") : -len(".json")] for name in reversed(self._names()[2:])]
-        return [int(number) for number in digits if number.isdecimal()]
+        numbers = (path.stem.removeprefix("older-") for path in self.path.glob("older-*.json"))
+        return sorted(int(number) for number in numbers if number.isdecimal())
 
     def _keep_as_older(self) -> None:
         """The last but one is about to be replaced: give it a name of its own, where it is to

@@ -121,6 +121,8 @@ class RunDirectory:
         if _look_into(path) == "nothing":
             return None
         begun = _read_whole_manifest(path)
+        if begun["status"] != "finished":  # first, as another version writes scenarios otherwise
+            _refuse_other_version(path, begun)
         _refuse_other_scenario(path, scenario_yaml)
         for key, now in (("mode", mode), ("device", device)):
             if begun.get(key, now) != now:  # on another device the last bits would be others
@@ -140,13 +142,6 @@ class RunDirectory:
         run = cls(path, begun)
         if run.finished:
             return run
-        if not is_of_this_version(begun):
-            raise InputError(
-                "the version that began it",
-                where=str(path),
-                problem=f"simfed {begun['versions']['simfed']} began this run, this is {VERSION}",
-                hint="--overwrite begins the run again",
-            )
         run.manifest["status"] = "running"
         run.manifest.pop("reason", None)
         run._beside = dict(beside or {})
@@ -360,6 +355,16 @@ def _read_whole_manifest(path: Path) -> dict[str, Plain]:
     except InputError as error:
         raise error.changed(hint="--overwrite begins the run again") from None
     return manifest
+
+
+def _refuse_other_version(path: Path, begun: Mapping[str, Plain]) -> None:
+    if not is_of_this_version(begun):
+        raise InputError(
+            "the version that began it",
+            where=str(path),
+            problem=f"simfed {begun['versions']['simfed']} began this run, this is {VERSION}",
+            hint="--overwrite begins the run again",
+        )
 
 
 def _refuse_other_scenario(path: Path, scenario_yaml: str) -> None:

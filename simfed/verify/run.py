@@ -76,7 +76,7 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
     again = facts_at_start(parts, manifest["mode"], manifest["device"])
     if same_version and ("opened" in manifest) != ("opened" in again):
         yield "manifest.json: opened is said where no plug-in opens a file, or not where one does"
-    for key in again.keys() - {"versions", "warnings"}:
+    for key in sorted(again.keys() - {"versions", "warnings"}):
         if manifest.get(key, again[key]) != again[key] and (same_version or key != "profiles"):
             yield f"manifest.json: {key} is {manifest[key]}, that of scenario.yaml is {again[key]}"
     missing = sorted(set(parts.warnings()) - set(manifest["warnings"]))

@@ -136,8 +136,8 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
             ["list", "modles"],
             (
                 "list: got 'modles', expected compressors, policies, models, "
-                "datasets, selections, methods, devices, profiles or scenarios (did "
-                "you mean 'models'?)"
+                "datasets, selections, availabilities, methods, devices, profiles "
+                "or scenarios (did you mean 'models'?)"
             ),
         ),
     ],

@@ -213,7 +213,7 @@ def test_a_log_of_one_round_is_fitted_and_predicts_nothing(tmp_path, capsys):
     assert "nan" not in told
     assert read_log(log)[0].duration_s == 5  # the log is as it was
     assert main(["twin", str(log), "--out", str(out), "--predict", "3"]) == 2
-    assert "expected three rounds or more" in capsys.readouterr().err
+    assert "expected two rounds or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

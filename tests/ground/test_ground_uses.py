@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simfed.ground.uses import LinkUses
+from simfed.ground.uses import NO_AIR, LinkUses
 from simfed.ground.vocabulary import LinkUse
 
 NAMES = ["up", "down"].__getitem__
@@ -10,12 +10,12 @@ NAMES = ["up", "down"].__getitem__
 
 def test_uses_stand_at_instants_whatever_clock_they_were_told_by():
     uses = LinkUses(NAMES)
-    uses.add((0, 0.0, 2.0, 30.0, 15.0, 1), 0.0)
-    uses.add((1, 0.5, 1.0, 8.0, 16.0, 2, 0, 1.0, 4.0, 3.0, 1.0, 1), 10.0)
+    uses.add((0, 0.0, 2.0, 30.0, 15.0, 1, 0.5), 0.0)
+    uses.add((1, 0.5, 1.0, 8.0, 16.0, 2, NO_AIR, 0, 1.0, 4.0, 3.0, 1.0, 1, 2.5), 10.0)
     assert list(uses) == [
-        LinkUse("up", 0.0, 2.0, 30.0, 15.0, 1),
+        LinkUse("up", 0.0, 2.0, 30.0, 15.0, 1, 0.5),
         LinkUse("down", 10.5, 11.0, 8.0, 16.0, 2),
-        LinkUse("up", 11.0, 14.0, 3.0, 1.0, 1),
+        LinkUse("up", 11.0, 14.0, 3.0, 1.0, 1, 2.5),
     ]
     assert list(uses.intervals()) == [(0, 0.0, 2.0), (1, 10.5, 11.0), (0, 11.0, 14.0)]
     assert len(uses) == 3
@@ -23,8 +23,8 @@ def test_uses_stand_at_instants_whatever_clock_they_were_told_by():
 
 def test_lists_are_joined_and_emptied():
     uses, more = LinkUses(NAMES), LinkUses(NAMES)
-    uses.add((0, 0.0, 1.0, 1.0, 1.0, 1), 0.0)
-    more.add((1, 0.0, 1.0, 2.0, 2.0, 1), 5.0)
+    uses.add((0, 0.0, 1.0, 1.0, 1.0, 1, NO_AIR), 0.0)
+    more.add((1, 0.0, 1.0, 2.0, 2.0, 1, NO_AIR), 5.0)
     uses.extend(more)
     assert [use.from_s for use in uses] == [0.0, 5.0]
     uses.append(LinkUse("by name", 7.0, 8.0, 3.0, 3.0, 1))

@@ -84,7 +84,8 @@ def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
 
 def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:
     """A model minus the mean of the arrivals' updates, with the mean of their running statistics,
-    weighted by samples and by what the server mode makes of staleness."""
+    weighted by samples and by what the server mode makes of staleness. Shares add up to 1: an
+    update that is merged alone counts in full, however stale (`averaged` damps it instead)."""
     from simfed.learn.kit import mean_of
 
     weights = [arrival.who.samples * arrival.weight for arrival in arrivals]

@@ -1,6 +1,7 @@
 """Fields that travel by codecs of their own, and layers that do: in whole runs."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from textbook import played, scenario
@@ -8,12 +9,23 @@ from textbook import played, scenario
 from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts
 from simfed.experiment.running import run
+from simfed.ground.method import Field
+from simfed.learn.methods.scaffold import Scaffold
 from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.verify.run import verify
 
 APART = {"fields": {"update": "top-k@10%", "control": "qsgd(4)"}}
 BY_LAYER = {"layers": {"*.weight": "random-k@20", "*.bias": "fp16"}}
+
+
+class FlatControl(Scaffold):
+    """A field that says no layers."""
+
+    def plan(self, setting, who, round):
+        plan = super().plan(setting, who, round)
+        control = Field("control", who.parameters, compressed=True, feedback=False)
+        return replace(plan, up={**plan.up, "control": control})
 
 
 class EachField(Policy):
@@ -132,10 +144,16 @@ def test_runs_hold_and_are_the_same_without_learning_and_replayed(tmp_path, meth
             r" the method: update or control \(did you mean 'control'\?\)",
         ),
         ("fedprox", {"layers": {"linear.wieght": "qsgd"}}, "did you mean 'linear.weight'"),
-        ("scaffold", {"layers": {"*": "qsgd"}}, "a field whose layers have names"),
     ],
 )
 def test_names_that_do_not_exist_are_one_sentence(method, strategy, sentence):
     made = world(method, policy={"kind": "uniform", "strategy": strategy})
     [error] = {str(error) for error in Parts(made).errors()}
     assert re.search(sentence, error)
+
+
+def test_a_field_without_layers_has_no_codec_for_each(add_part):
+    add_part("method", "flat", FlatControl)
+    made = world("flat", policy={"kind": "uniform", "strategy": {"layers": {"*": "qsgd"}}})
+    [error] = {str(error) for error in Parts(made).errors()}
+    assert "a field whose layers have names" in error

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfed.cli.inspect import Imports
-from simfed.compress.choice import split_list
 from simfed.ground.errors import BrokenInvariant, InputError
 from simfed.ground.writing import writing
 
@@ -300,6 +299,8 @@ class _Measured:
 
 
 def _split_names(text: str, where: str) -> list[str]:
+    from simfed.compress.choice import split_list
+
     names = split_list(text)
     if not names:
         raise InputError("names separated by commas", where=where, got=text)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-
-import numpy as np
+from numbers import Real
 
 from simfed.ground.errors import InputError
 
@@ -100,7 +99,7 @@ def plain_number(value: object) -> float:
     >>> plain_number(3), plain_number(True), plain_number("3"), plain_number(10**400)
     (3.0, nan, nan, nan)
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         return math.nan
     try:
         number = float(value)

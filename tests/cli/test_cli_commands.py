@@ -220,6 +220,12 @@ def test_light_commands_import_nothing_heavy(tiny, arguments):
     assert done.returncode == 0, done.stderr
 
 
+def test_help_does_not_wait_for_numpy(tiny):
+    script = LIGHT.format(arguments=["--help"]).replace('"torch"', '"numpy", "torch"')
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_time_only_never_imports_torch(tiny):
     arguments = ["run", "tiny.yaml", "--time-only", "--quiet", "--no-figures"]
     script = LIGHT.format(arguments=arguments).replace(

@@ -165,6 +165,7 @@ class Wait(NamedTuple):
 
 
 Step = Send | Do | Wait
+"""What a participation goes through, one after another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,14 +59,18 @@ def _short(name: str) -> str:
 
 
 def owned_table(label: str, owned: Mapping[str, Any]) -> PanelTable:
-    """The same on a page."""
+    """The same on a page; without bars where there are no classes."""
+    classes = _classes(owned)
+    header: tuple[str, ...] = ("client", "owner", "samples")
+    note = f"{'; '.join(_sizes(owned))}."
+    if classes:
+        header = (*header, classes)
+        note = f"{note} Bars are classes beside the client's largest one."
     rows = [
-        (str(client), str(owner), f"{samples:,}", bars(counts))
+        (str(client), str(owner), f"{samples:,}", bars(counts))[: len(header)]
         for client, owner, samples, counts in owned["rows"]
     ]
-    header = ("client", "owner", "samples", _classes(owned) or "–")
-    note = f"{'; '.join(_sizes(owned))}. Bars are classes beside the client's largest one."
-    return PanelTable(f"Who owns what, {label}", header, rows, frozenset({0, 2}), note)
+    return PanelTable(f"Who owns what, {label}", header, rows, frozenset({2}), note)
 
 
 @picture_style()

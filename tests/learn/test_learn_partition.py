@@ -21,13 +21,14 @@ def all_parts(split: Split) -> np.ndarray:
 @settings(max_examples=150, deadline=None)
 @given(
     labels=st.lists(st.integers(0, 5), min_size=2, max_size=80),
-    kind=st.sampled_from(["dirichlet", "iid", "shards"]),
+    kind=st.sampled_from(["dirichlet", "iid", "shards", "quantity", "feature"]),
     alpha=st.floats(1e-320, 1e6),
+    sigma=st.floats(0, allow_infinity=False),
     seed=st.integers(0, 2**63),
     data=st.data(),
 )
 def test_every_sample_has_exactly_one_owner_and_every_client_a_sample(
-    labels, kind, alpha, seed, data
+    labels, kind, alpha, sigma, seed, data
 ):
     public = data.draw(st.integers(0, len(labels) - 1), "public")
     clients = data.draw(st.integers(1, len(labels) - public), "clients")
@@ -39,6 +40,7 @@ def test_every_sample_has_exactly_one_owner_and_every_client_a_sample(
         kind=kind,
         alpha=alpha,
         shards_per_client=1,
+        sigma=sigma,
     )
     assert sorted(all_parts(split)) == list(range(len(labels)))
     assert len(split.public) == public
@@ -54,6 +56,14 @@ def test_a_very_skewed_split_over_100_clients_ends():
         split = deal(TEN_EACH, Streams(seed), clients=100, public=0, alpha=0.05)
         assert min(map(len, split.clients)) == 1
         assert sum(map(len, split.clients)) == 1000
+
+
+@pytest.mark.parametrize("sigma", [300.0, 1e308])
+def test_log_normal_sizes_of_any_sigma_leave_everyone_a_sample(sigma):
+    labels = np.zeros(5000, int)
+    split = deal(labels, Streams(0), clients=1000, public=0, kind="quantity", sigma=sigma)
+    sizes = [len(part) for part in split.clients]
+    assert (min(sizes), max(sizes), sum(sizes)) == (1, 4001, 5000)
 
 
 def test_as_many_clients_as_samples_own_one_each():

@@ -138,7 +138,8 @@ def _natural(
 
 def _quantity(count: int, clients: int, sigma: float, rng: np.random.Generator) -> list[Indices]:
     """Parts of log-normal sizes: one sample each, the rest in these proportions."""
-    sizes = rng.lognormal(0.0, min(sigma, 300.0), clients)
+    exponents = rng.normal(0.0, min(sigma, 1e300), clients)  # finite for any sigma
+    sizes = np.exp(exponents - exponents.max())  # at most 1: nothing overflows
     rest = count - clients
     cuts = np.rint(np.cumsum(sizes / sizes.sum())[:-1] * rest).astype(np.int64)
     cuts += np.arange(1, clients)

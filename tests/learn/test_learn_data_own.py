@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -85,7 +86,24 @@ def test_a_fifth_of_each_owners_rows_is_the_test_set_where_there_is_none(tmp_pat
 
 BAD_ARRAYS = {
     "lengths": ({"y_train": np.zeros(31, int)}, "y_train: got 31, expected 32 rows"),
-    "class": ({"y_test": np.full(8, 7)}, "y_test, row 1: got 7, expected a class from 0 to 1"),
+    "class": (
+        {"y_train": np.arange(32) * 200_000},
+        "y_train, row 2: got 200000, expected a class from 0 to 99999",
+    ),
+    "half a test class": ({"y_test": np.full(8, 0.9)}, "y_test, row 1: got '0.9'"),
+    "no test class": ({"y_test": np.array([0, 1.0, np.nan] * 2 + [0, 1])}, "y_test, row 3"),
+    "test text": ({"y_test": np.full(8, "one")}, "y_test: got 'texts'"),
+    "half a class": ({"y_train": np.arange(32) / 2}, "y_train, row 2: got '0.5'"),
+    "half a test class among floats": (
+        {"y_train": np.arange(32) % 2.0, "y_test": np.array([1, 1.2, 0.5, 0] * 2)},
+        "y_test, row 2: got '1.2', expected whole numbers or texts",
+    ),
+    "endless class": ({"y_train": np.full(32, np.inf)}, "y_train, row 1: got 'inf'"),
+    "text and numbers": (
+        {"y_train": np.array(["a", "b"] * 16)},
+        "y_test, row 1: got '0', expected texts as classes",
+    ),
+    "no row": ({"x_test": np.zeros((0, 1, 6, 6)), "y_test": np.zeros(0, int)}, "x_test: got"),
     "negative": ({"y_train": np.arange(32) - 1}, "y_train, row 1: got -1"),
     "NaN": ({"x_train": np.full((32, 5), np.nan), "x_test": np.zeros((8, 5))}, "x_train, row 1"),
     "no test owner": ({"owner_test": np.full(8, 9)}, "an owner without training samples"),
@@ -106,6 +124,20 @@ def test_what_is_wrong_with_arrays_is_said_with_array_and_row(tmp_path, case):
     assert sentence in str(error.value)
     assert "mine.npz" in error.value.where
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "table"])
+def test_a_class_that_only_test_rows_have_counts(tmp_path, kind):
+    if kind == "arrays":
+        write_npz(tmp_path / "mine.npz", y_test=np.arange(8) % 3)
+        one = spec(tmp_path, file="mine.npz")
+    else:
+        write_table(tmp_path)
+        (tmp_path / "test.csv").write_text(CSV.replace("60,green,4.5,no", "60,green,4.5,zero"))
+        one = spec(tmp_path, table="rows.csv", test="test.csv", target="ill")
+    data = load_data(one)
+    assert (data.classes, set(data.train_labels), set(data.test_labels)) == (3, {0, 1}, {0, 1, 2})
+    assert data.facts == dataset_facts(one)
 
 
 def test_archives_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
@@ -229,6 +261,45 @@ def test_a_second_table_is_the_test_set(tmp_path):
     assert data.owners[data.test_owners[0]] == "A"
 
 
+BAD_TEST_TABLES = {
+    "text in place of a number": (
+        CSV.replace("40,", "unknown,"),
+        {"target": "ill"},
+        "column age, row 2: got 'unknown', expected numbers",
+    ),
+    "text in place of a target": (
+        CSV.replace("1.5", "high"),
+        {"target": "score", "task": "regression"},
+        "column score, row 1: got 'high', expected numbers",
+    ),
+    "not UTF-8": (CSV.replace("40,", "4\xe9,"), {"target": "ill"}, "column age, row 2"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TEST_TABLES)
+def test_what_is_wrong_with_a_test_table_is_said_with_column_and_row(tmp_path, case):
+    text, keys, sentence = BAD_TEST_TABLES[case]
+    write_table(tmp_path)
+    (tmp_path / "test.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError) as error:
+        labels_in(spec(tmp_path, table="rows.csv", test="test.csv", **keys))
+    assert sentence in str(error.value)
+    assert "test.csv" in error.value.where
+
+
+def test_texts_of_a_test_table_may_all_look_like_numbers(tmp_path):
+    (tmp_path / "rows.csv").write_text("code,ill\n007,yes\nA1,no\n007,yes\nA1,no\n")
+    (tmp_path / "test.csv").write_text("code,ill\n007,yes\n")
+    data = load_data(spec(tmp_path, table="rows.csv", test="test.csv", target="ill"))
+    assert data.test_images.tolist() == [[1, 0]]
+
+
+def test_numbers_beyond_a_floats_digits_are_rounded(tmp_path):
+    write_table(tmp_path, CSV.replace("30,red", "9007199254740993,red"))
+    data = load_data(spec(tmp_path, table="rows.csv", target="ill"))
+    assert max(data.train_images[:, 0].max(), data.test_images[:, 0].max()) == 2.0**53
+
+
 def test_a_parquet_table_is_read_by_columns(tmp_path, monkeypatch):
     from simfed.learn.data.tables import ParquetTable
 
@@ -331,18 +402,18 @@ def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):
         load_data(spec(tmp_path, torchvision="CIFAR10", root="."))
 
 
-def write_saved(folder: Path, names=("no", "yes")) -> None:
+def write_saved(folder: Path, names=("no", "yes"), first=0.0) -> None:
     """As `save_to_disk` does it."""
     info = {"info": {"features": {"label": {"names": list(names), "_type": "ClassLabel"}}}}
     schema = pa.schema(
         [("pixels", pa.list_(pa.list_(pa.float32()))), ("label", pa.int64()), ("who", pa.string())],
         metadata={"huggingface": json.dumps(info)},
     )
-    rows = [[[float(i)] * 3] * 3 for i in range(10)]
+    rows = [[[float(i) or first] * 3] * 3 for i in range(10)]
     who = ["ann", "bob"] * 5
     table = pa.table([rows, [i % 2 for i in range(10)], who], schema=schema)
     for part in ("train", "test"):
-        (folder / part).mkdir(parents=True)
+        (folder / part).mkdir(parents=True, exist_ok=True)
         place = folder / part / "data-00000-of-00001.arrow"
         with pa.OSFile(str(place), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
             stream.write_table(table)
@@ -368,6 +439,51 @@ def test_a_name_of_the_hub_needs_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match="simfed\\[huggingface\\]"):
         load_data(spec(tmp_path, huggingface="ylecun/mnist"))
+
+
+def write_grey(folder: Path, value: int) -> None:
+    """Pictures of one grey, of two classes."""
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(exist_ok=True)
+        for i in range(5):
+            Image.new("L", (3, 3), value).save(folder / label / f"{i}.png")
+
+
+def write_raw(folder: Path, value: int) -> None:
+    """MNIST's files with another first training label."""
+    raw = folder / "MNIST/raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    for name, content in TINY_FILES.items():
+        labels = name.startswith("train-labels")
+        (raw / name).write_bytes(content[:8] + bytes([value]) + content[9:] if labels else content)
+
+
+WRITERS = {
+    "folder": ({"folder": "data"}, write_grey),
+    "leaf": (
+        {"leaf": "data"},
+        lambda at, value: write_leaf(at, {"ann": ([[value], [1], [1]] * 5, [0, 1, 1] * 5)}),
+    ),
+    "huggingface": (
+        {"huggingface": "data", "features": ["pixels"]},
+        lambda at, value: write_saved(at, first=float(value)),
+    ),
+    "torchvision": ({"torchvision": "MNIST", "root": "data"}, write_raw),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_files_in_a_folder_that_are_written_anew_are_read_anew(tmp_path, kind):
+    keys, write = WRITERS[kind]
+    (tmp_path / "data").mkdir()
+    one, digests, contents = spec(tmp_path, **keys), set(), set()
+    for value in (3, 7):
+        write(tmp_path / "data", value)
+        for file in (tmp_path / "data").rglob("*"):
+            os.utime(file, (value, value))  # the clock of a file system may be coarse
+        digests.add(files_digest(one))
+        contents.add(load_data(one).digest)
+    assert len(digests) == len(contents) == 2
 
 
 # ---- who owns what -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.reading import missing_file
-from simfed.learn.data.outline import Outline
+from simfed.learn.data.outline import MOST_CLASSES, Outline, checked_targets
 
 __all__ = ["MOST_UNPACKED_BYTES", "Arrays", "NpzReader"]
 
@@ -115,9 +115,9 @@ class NpzReader:
         path = self.arrays.path
         for part in ("train", "test") if self._has_test else ("train",):
             shape, dtype = self.arrays.header(f"x_{part}")
-            if dtype.kind not in "uif" or len(shape) < 2:
+            if dtype.kind not in "uif" or len(shape) < 2 or not shape[0]:
                 raise InputError(
-                    "numbers of shape (n, …)",
+                    "numbers of shape (n, …), n at least 1",
                     where=f"{path}: x_{part}",
                     got=f"{dtype} of shape {shape}",
                 )
@@ -144,10 +144,15 @@ class NpzReader:
         owners = self._whose("train")
         targets = self._targets("train")
         tests = self._targets("test") if self._has_test else None
+        places = tuple(f"{self.arrays.path}: y_{part}" for part in ("train", "test"))
         classes: tuple[str, ...] = ()
         if self._task == "classification" and targets.dtype.kind in "iub":
-            count = int(targets.max(initial=0)) + 1
-            classes = tuple(map(str, range(count)))
+            targets = checked_targets(targets, MOST_CLASSES, places[0])
+            largest = targets.max(initial=0)
+            if tests is not None:
+                tests = checked_targets(tests, MOST_CLASSES, places[1])
+                largest = max(largest, tests.max(initial=0))
+            classes = tuple(map(str, range(int(largest) + 1)))
         return Outline(
             self.arrays.path,
             shape,
@@ -156,7 +161,7 @@ class NpzReader:
             tests,
             self._whose("test") if self._has_test and owners is not None else None,
             classes,
-            names=("y_train", "y_test"),
+            target_places=places,
         )
 
     def _targets(self, part: str) -> NDArray[Any]:

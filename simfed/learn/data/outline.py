@@ -16,7 +16,15 @@ from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.facts import DatasetFacts
 
-__all__ = ["TEST_SHARE", "Labels", "Outline", "Reader", "checked_targets", "labels_of"]
+__all__ = [
+    "MOST_CLASSES",
+    "TEST_SHARE",
+    "Labels",
+    "Outline",
+    "Reader",
+    "checked_targets",
+    "labels_of",
+]
 
 TEST_SHARE = 0.2
 """Of each owner's rows, where there are no test data."""
@@ -41,8 +49,8 @@ class Outline:
     """Names of the classes, whose numbers the targets then are; empty: the targets are names."""
     tokens: bool = False
     """Samples are whole numbers that stand for characters."""
-    names: tuple[str, str] = ("target", "test target")
-    """What the files call training and test targets, for errors."""
+    target_places: tuple[str, ...] = ()
+    """File and array or column of training and test targets, for errors; empty: `place`'s."""
 
 
 class Reader(Protocol):
@@ -98,24 +106,24 @@ class Labels:
 
 def labels_of(outline: Outline, task: str) -> Labels:
     """Classes numbered, numbers standardised by the training rows, owners numbered, and a test set
-    drawn where the files have none.
+    drawn where the files have none. A class that only test rows have counts like any other.
 
     The test set is the same for every seed: it belongs to the data. Raises: `InputError` that
     names the array or column and its row.
     """
     place, targets, tests = outline.place, outline.targets, outline.test_targets
     task = "next-token" if outline.tokens else task
+    where, where_test, *_ = (*outline.target_places, f"{place}: target", f"{place}: test target")
     if task == "regression":
         names: tuple[str, ...] = ()
-        targets = _numbers(targets, f"{place}: {outline.names[0]}")
-        tests = None if tests is None else _numbers(tests, f"{place}: {outline.names[1]}")
+        targets = _numbers(targets, where)
+        tests = None if tests is None else _numbers(tests, where_test)
     elif outline.classes:
         names = outline.classes
-        targets = checked_targets(targets, len(names), f"{place}: {outline.names[0]}")
-        if tests is not None:
-            tests = checked_targets(tests, len(names), f"{place}: {outline.names[1]}")
+        targets = checked_targets(targets, len(names), where)
+        tests = None if tests is None else checked_targets(tests, len(names), where_test)
     else:
-        names, targets, tests = _numbered(targets, tests, place)
+        names, targets, tests = _numbered(targets, tests, place, where, where_test)
     if task == "classification" and len(names) < 2:
         raise InputError("at least 2 classes", where=place, got=len(names))
     owners, own, test_own = _owners(outline)
@@ -154,15 +162,15 @@ def labels_of(outline: Outline, task: str) -> Labels:
 def checked_targets(targets: NDArray[Any], classes: int, where: str) -> NDArray[np.int64]:
     """Whole numbers from 0 to classes − 1. Raises: `InputError` that names the first row of
     another one."""
-    beyond = ((targets < 0) | (targets >= classes)).reshape(len(targets), -1)
-    wrong = np.flatnonzero(beyond.any(axis=1))
-    if wrong.size:
-        row = int(wrong[0])
-        raise InputError(
-            f"a class from 0 to {classes - 1}",
-            where=f"{where}, row {row + 1}",
-            got=int(targets.reshape(len(targets), -1)[row][beyond[row]][0]),
-        )
+    allowed = f"a class from 0 to {classes - 1}"
+    targets = _whole(targets, where)
+    if targets.dtype.kind not in "iub":
+        got = "texts" if targets.dtype.kind in "US" else str(targets.dtype)
+        raise InputError(allowed, where=where, got=got)
+    beyond = (targets < 0) | (targets >= classes)
+    if (row := _first_row(beyond)) is not None:
+        wrong = np.atleast_1d(targets[row])[np.atleast_1d(beyond[row])]
+        raise InputError(allowed, where=f"{where}, row {row + 1}", got=int(wrong[0]))
     return targets.astype(np.int64)
 
 
@@ -176,33 +184,29 @@ def _numbers(targets: NDArray[Any], where: str) -> NDArray[np.float32]:
             got=str(targets[0])[:40],
             hint="task: classification",
         ) from None
-    wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
-    if wrong.size:
-        raise InputError(
-            "a finite number",
-            where=f"{where}, row {int(wrong[0]) + 1}",
-            got=str(targets[int(wrong[0])]),
-        )
+    if (row := _first_row(~np.isfinite(values))) is not None:
+        raise InputError("a finite number", where=f"{where}, row {row + 1}", got=str(targets[row]))
     return values
 
 
+def _first_row(wrong: NDArray[np.bool_]) -> int | None:
+    """The first row with a true value; None: there is none."""
+    rows = np.flatnonzero(wrong.any(axis=tuple(range(1, wrong.ndim))))
+    return int(rows[0]) if rows.size else None
+
+
 def _numbered(
-    targets: NDArray[Any], tests: NDArray[Any] | None, place: str
+    targets: NDArray[Any], tests: NDArray[Any] | None, place: str, where: str, where_test: str
 ) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64] | None]:
     """Names of the classes in order, and the targets as their numbers."""
-    if np.issubdtype(targets.dtype, np.floating):
-        wrong = np.flatnonzero(targets != np.floor(targets))
-        if wrong.size:
-            row = int(wrong[0])
-            raise InputError(
-                "whole numbers or texts as classes",
-                where=f"{place}: row {row + 1}",
-                got=float(targets[row]),
-                hint="task: regression",
-            )
-        targets = targets.astype(np.int64)
-        tests = None if tests is None else tests.astype(np.int64)
-    everything = targets if tests is None else np.concatenate([targets, tests])
+    everything = targets = _whole(targets, where)
+    if tests is not None:
+        tests = _whole(tests, where_test)
+        are_texts = [part.dtype.kind in "US" for part in (targets, tests)]
+        if len(tests) and are_texts[0] is not are_texts[1]:
+            allowed = f"{'texts' if are_texts[0] else 'numbers'} as classes, as {where} has"
+            raise InputError(allowed, where=f"{where_test}, row 1", got=str(tests[0])[:40])
+        everything = np.concatenate([targets, tests])
     values, numbers = np.unique(everything, return_inverse=True)
     if len(values) > min(MOST_CLASSES, max(2, len(targets) // 2)):
         raise InputError(
@@ -214,6 +218,23 @@ def _numbered(
     numbers = numbers.reshape(-1).astype(np.int64)
     test = None if tests is None else numbers[len(targets) :]
     return tuple(map(str, values.tolist())), numbers[: len(targets)], test
+
+
+def _whole(targets: NDArray[Any], where: str) -> NDArray[Any]:
+    """Whole numbers in place of floats; anything else as it is. Raises: `InputError` that names
+    the first row of a float that is not whole."""
+    if targets.dtype.kind != "f":
+        return targets
+    with np.errstate(invalid="ignore"):  # NaN, infinity and what is too large differ below
+        whole = targets.astype(np.int64)
+    if (row := _first_row(whole != targets)) is not None:
+        raise InputError(
+            "whole numbers or texts as classes",
+            where=f"{where}, row {row + 1}",
+            got=str(targets[row]),
+            hint="task: regression",
+        )
+    return whole
 
 
 def _owners(

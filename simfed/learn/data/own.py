@@ -6,7 +6,6 @@ Sizes, labels and owners are read without the samples, digests without understan
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -132,22 +131,34 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def _stamp(data: DatasetSpec) -> Stamp:
-    """Paths, sizes and times of change: while they stay, what was read is not read again."""
+    """Names, times of change and sizes of all files, those in folders too: while they stay, what
+    was read is not read again. Files that are missing are left out."""
     return tuple(
-        (path, (facts := os.stat(path)).st_mtime_ns, facts.st_size)
-        for path in map(found_path, data.source.paths.values())
-        if Path(path).exists()
+        (str(file), (facts := file.stat()).st_mtime_ns, facts.st_size)
+        for place in _places(data.source).values()
+        for file in _files_of(place)
     )
 
 
-@lru_cache(maxsize=1)
-def _reader(data: DatasetSpec, stamp: Stamp) -> Reader:
-    moved = {
+def _places(data: DatasetSpec) -> dict[str, Path]:
+    """Key → file or folder that is read for it; a name of the hub has none."""
+    if data.torchvision is not None:
+        return {"root": TorchvisionReader(data.torchvision, data.root).place}
+    return {key: Path(path) for key, path in _found_paths(data).items()}
+
+
+def _found_paths(data: DatasetSpec) -> dict[str, str]:
+    """Key → where the file or folder of the scenario is now."""
+    return {
         key: found_path(path)
         for key, path in data.paths.items()
         if key != "huggingface" or Path(path).is_absolute()
     }
-    data = data.model_copy(update=moved)
+
+
+@lru_cache(maxsize=1)
+def _reader(data: DatasetSpec, stamp: Stamp) -> Reader:
+    data = data.model_copy(update=_found_paths(data))
     ways: dict[str, Callable[[], Reader]] = {
         "file": lambda: NpzReader(str(data.file), data.task),
         "table": lambda: _table_reader(data),
@@ -161,7 +172,8 @@ def _reader(data: DatasetSpec, stamp: Stamp) -> Reader:
 
 def _table_reader(data: DatasetSpec) -> TableReader:
     if data.table is not None:
-        train, test = opened_table(data.table), opened_table(data.test) if data.test else None
+        train = opened_table(data.table)
+        test = opened_table(data.test, train) if data.test else None
     else:
         train, test = huggingface_tables(str(data.huggingface))
     return TableReader(
@@ -208,15 +220,12 @@ def _dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
 @lru_cache(maxsize=16)
 def _digest(data: DatasetSpec, stamp: Stamp) -> str:
     sha = hashlib.sha256()
-    paths = dict(data.paths)
-    if data.torchvision is not None:
-        paths = {"root": str(TorchvisionReader(data.torchvision, data.root).place)}
-    for key, path in paths.items():
-        place = Path(found_path(path))
+    places = _places(data)
+    if not places:
+        return load_data(data).digest  # of the hub: by content
+    for key, place in places.items():
         if not place.exists():
-            if key == "huggingface" and not Path(path).is_absolute():
-                return load_data(data).digest  # of the hub: by content
-            raise missing_file(path)
+            raise missing_file(str(place))
         for file in _files_of(place):
             name = file.relative_to(place).as_posix() if place.is_dir() else ""
             sha.update(f"{key}/{name}\0{file.stat().st_size}\0".encode())

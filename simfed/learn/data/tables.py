@@ -59,10 +59,13 @@ def _readable(path: str, kind: str) -> Iterator[None]:
 
 
 class CsvTable:
-    """A CSV file with a header line, read once as a whole."""
+    """A CSV file with a header line, read once as a whole.
 
-    def __init__(self, path: str) -> None:
-        self.place = path
+    texts: columns that are texts whatever they look like.
+    """
+
+    def __init__(self, path: str, texts: Sequence[str] = ()) -> None:
+        self.place, self._of_text = path, texts
         if Path(path).is_file() and os.path.getsize(path) > MOST_UNPACKED_BYTES:
             raise InputError(
                 f"a table of at most {MOST_UNPACKED_BYTES:,} bytes",
@@ -73,12 +76,13 @@ class CsvTable:
 
     @cached_property
     def _table(self) -> pa.Table:
+        import pyarrow as pa
         from pyarrow import csv
 
+        types = {name: pa.string() for name in self._of_text}
+        options = csv.ConvertOptions(strings_can_be_null=True, column_types=types)
         with _readable(self.place, "a table in CSV with a header line"):
-            return csv.read_csv(
-                self.place, convert_options=csv.ConvertOptions(strings_can_be_null=True)
-            )
+            return csv.read_csv(self.place, convert_options=options)
 
     @property
     def schema(self) -> pa.Schema:
@@ -157,15 +161,20 @@ class ArrowFiles:
         return self._table.select(list(columns))
 
 
-def opened_table(path: str) -> Table:
-    """A CSV or Parquet file, told apart by its name."""
+def opened_table(path: str, train: Table | None = None) -> Table:
+    """A CSV or Parquet file, told apart by its name.
+
+    train: the table of training rows, where this one has test rows. A CSV's types are guessed of
+    its rows; columns that are texts in `train` are texts here, even if all look like numbers.
+    """
     if not Path(path).exists():
         raise missing_file(path)
     if Path(path).suffix.lower() in (".parquet", ".pq"):
         return ParquetTable([path])
     if Path(path).suffix.lower() != ".csv":
         raise InputError("a table, .csv or .parquet", where=path, got=Path(path).suffix or path)
-    return CsvTable(path)
+    schema = train.schema if train is not None else ()
+    return CsvTable(path, [field.name for field in schema if _kind_of(field.type) == "text"])
 
 
 class TableReader:
@@ -230,6 +239,9 @@ class TableReader:
                     got=str(train.schema.field(name).type),
                     hint="leave it out: features",
                 )
+        for name in (*kinds, target, *([owner] if owner else ())):
+            for table in self._tables[1:]:
+                _refuse_other_kind(train, table, name)
         self._kinds = kinds
         self._single = next((n for n, kind in kinds.items() if kind in ("list", "picture")), None)
         if self._single and len(kinds) > 1:
@@ -252,6 +264,7 @@ class TableReader:
             targets[1] if len(targets) > 1 else None,
             owners[1] if len(owners) > 1 else None,
             self._class_names(),
+            target_places=tuple(f"{table.place}: column {self._target}" for table in self._tables),
         )
 
     def _class_names(self) -> tuple[str, ...]:
@@ -375,7 +388,7 @@ class TableReader:
     ) -> tuple[NDArray[np.float64], float]:
         import pyarrow as pa
 
-        values = np.array(column.cast(pa.float64()).to_numpy(), np.float64)
+        values = np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
         endless = np.flatnonzero(np.isinf(values))
         if endless.size:
             row = int(endless[0])
@@ -390,7 +403,8 @@ class TableReader:
             fill = 0.0
             if present.size:
                 fill = float(np.median(present) if self._missing == "median" else present.mean())
-        values[missing] = fill if missing.size else 0
+        if missing.size:
+            values[missing] = fill
         return values, fill
 
     def _refuse(self, where: str, row: int, allowed: str) -> None:
@@ -458,6 +472,33 @@ def _refuse_other_text(table: Table, name: str) -> None:
                     where=f"{table.place}: column {name}, row {row + 1}",
                     got=value[:40],
                 ) from None
+
+
+def _refuse_other_kind(train: Table, test: Table, name: str) -> None:
+    """Raises an `InputError` for a column of another kind in the test table than in the training
+    table; where texts stand in place of numbers, it names the row of the first. A column without
+    a value fits any kind."""
+    import pyarrow.types as types
+
+    wanted, kind = (_kind_of(table.schema.field(name).type) for table in (train, test))
+    if wanted in (kind, "other") or types.is_null(test.schema.field(name).type):
+        return
+    _refuse_other_text(test, name)
+    where, got = f"{test.place}: column {name}", str(test.schema.field(name).type)
+    if (wanted, kind) == ("number", "text"):
+        for row, value in enumerate(test.read([name])[name].to_pylist()):
+            if value is not None and not _is_number(value):
+                where, got = f"{where}, row {row + 1}", value[:40]
+                break
+    raise InputError(f"{wanted}s, as {train.place} has", where=where, got=got)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _kind_of(kind: pa.DataType) -> str:

@@ -574,6 +574,17 @@ struct Engine {
     }
   }
 
+  void set_weight(Flow* flow, double weight) {
+    if (flow->joined) {
+      release(flow);
+      flow->weight = weight;
+      find_limit(flow);
+      enter(flow);
+    } else {
+      flow->weight = weight;
+    }
+  }
+
   void settle() {
     int64_t left = patience + patience_per_link * static_cast<int64_t>(shared_links);
     while (!dirty.empty()) {
@@ -1321,7 +1332,7 @@ struct Engine {
 #endif
 
 // Of simfed/native/__init__.py.
-OPEN int simfed_interface() { return 2; }
+OPEN int simfed_interface() { return 3; }
 
 OPEN Engine* net_new(const double* capacities, int metered, Solve solve) {
   Engine* engine = new (std::nothrow) Engine();
@@ -1451,6 +1462,9 @@ OPEN double net_left(Engine* engine, int64_t handle) {
 // For traces, from within `net_ask`'s functions.
 OPEN void net_set_capacity(Engine* engine, int64_t id, double rate) {
   engine->set_capacity(id, rate);
+}
+OPEN void net_set_weight(Engine* engine, int64_t handle, double weight) {
+  engine->set_weight(engine->at(handle), weight);
 }
 OPEN void net_change_at(Engine* engine, int64_t id, double at) {
   engine->push_event(at, CAPACITY_CHANGES, nullptr, nullptr, id);

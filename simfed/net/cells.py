@@ -215,16 +215,21 @@ class Wifi:
             alone: Floats = 1 / cost_s
         return alone
 
-    def weights(self, rates_bytes_per_s: Floats) -> tuple[Floats, Floats]:
-        """How the uploads and the downloads of stations of these PHY rates weigh, uploads 1 on
-        average."""
+    def shares(self, rates_bytes_per_s: Floats) -> Floats:
+        """What uploads of stations of these PHY rates get against each other, in any unit."""
         if self.fair == "airtime":
-            weights = self.alone(rates_bytes_per_s)
-            weights = weights / weights.mean()
-            return weights, weights
-        weights = self._frames(np.asarray(rates_bytes_per_s, dtype=np.float64)) ** UPLOAD_POWER
-        weights = weights / weights.mean()
-        return weights, np.full_like(weights, DOWNLOAD_WEIGHT)
+            return self.alone(rates_bytes_per_s)
+        shares: Floats = self._frames(np.asarray(rates_bytes_per_s, np.float64)) ** UPLOAD_POWER
+        return shares
+
+    def weights(
+        self, rates_bytes_per_s: Floats, mean_share: float | None = None
+    ) -> tuple[Floats, Floats]:
+        """How the uploads and the downloads of stations of these PHY rates weigh, an upload with
+        the share `mean_share` (default: their mean) 1. A share of 0 weighs 1: it takes no air."""
+        weights = _weights(self.shares(rates_bytes_per_s), mean_share)
+        downloads = np.full_like(weights, DOWNLOAD_WEIGHT)
+        return weights, weights if self.fair == "airtime" else downloads
 
     # ---- inside --------------------------------------------------------------------------------
 
@@ -271,6 +276,13 @@ class Wifi:
         return turn_s
 
 
+def _weights(shares: Floats, mean_share: float | None) -> Floats:
+    """Shares over `mean_share` (default: their mean); 1 for a share of 0."""
+    mean_share = float(np.mean(shares)) if mean_share is None else mean_share
+    weights: Floats = np.ones_like(shares)
+    return np.divide(shares, mean_share, out=weights, where=shares > 0)
+
+
 def _control_s(size_bytes: int, rate_bits: float) -> float:
     """How long a control frame takes, at a rate of 802.11a."""
     symbols = ceil((_SERVICE_BITS + 8 * size_bytes) / (rate_bits * _LEGACY_SYMBOL_S))
@@ -312,7 +324,7 @@ class Cellular:
         if self.scheduler not in ("pf", "rr"):
             raise InputError("pf or rr", where="scheduler", got=self.scheduler)
 
-    def weights(self, alone_bytes_per_s: Floats) -> Floats:
-        """How flows of clients with these rates weigh, 1 on average."""
-        weights: Floats = alone_bytes_per_s / np.mean(alone_bytes_per_s)
-        return weights
+    def weights(self, alone_bytes_per_s: Floats, mean_share: float | None = None) -> Floats:
+        """How flows of clients with these rates weigh, one with the rate `mean_share` (default:
+        their mean) 1. A rate of 0 weighs 1: it takes no air."""
+        return _weights(alone_bytes_per_s, mean_share)

@@ -85,8 +85,11 @@ def join_cells(
     if not cells:
         return access
     rates = np.array([access.up_bytes_per_s, access.down_bytes_per_s])
+    means = rates.copy()
     for (client, way), varying in access.traces.items():
+        assert isinstance(varying.trace, Trace)
         rates[_WAYS.index(way), client] = varying.trace.peak_bytes_per_s
+        means[_WAYS.index(way), client] = varying.trace.mean_bytes_per_s
     link_traces, joined = dict(access.traces), []
     for name, technology in cells.items():
         of_links = [i for i, link in enumerate(links) if link.get("cell") == name]
@@ -94,12 +97,17 @@ def join_cells(
         if isinstance(technology, Wifi):
             for i in of_links:
                 _check_rates(technology, rates[0, link_of_client == i], f"clients[{i}].link.rate")
-            weights = technology.weights(rates[0, members])
             rates[:, members] = technology.alone(rates[0, members])
-            for key in [key for key in link_traces if key[0] in set(members.tolist())]:
-                link_traces[key] = _heard(link_traces[key], technology)
+            weights = technology.weights(means[0, members])
+            mean_shares = [float(technology.shares(means[0, members]).mean())] * 2
         else:
-            weights = technology.weights(rates[0, members]), technology.weights(rates[1, members])
+            weights = technology.weights(means[0, members]), technology.weights(means[1, members])
+            mean_shares = means[:, members].mean(axis=1).tolist()
+        for client in members.tolist():
+            for k, way in enumerate(_WAYS):
+                if (client, way) in link_traces:
+                    varying = link_traces[client, way]
+                    link_traces[client, way] = _heard(varying, technology, k, mean_shares[k])
         joined.append(Cell(name, members.tolist(), *weights, technology.one_air, shares[name]))
     up, down = rates
     return replace(
@@ -153,9 +161,16 @@ def _check_rates(wifi: Wifi, rates: Floats, where: str) -> None:
         raise error.changed(where=where) from None
 
 
-def _heard(varying: LinkTrace, wifi: Wifi) -> LinkTrace:
-    """What a station gets alone, of a trace of its PHY rate."""
+def _heard(
+    varying: LinkTrace, technology: Wifi | Cellular, way: int, mean_share: float
+) -> LinkTrace:
+    """What a client gets alone and how it weighs, of a trace of its rate; `way`: of `_WAYS`."""
     trace = varying.trace
     assert isinstance(trace, Trace)
-    alone = TraceColumn(wifi.alone(np.asarray(trace.rates_bytes_per_s)))
-    return LinkTrace(replace(trace, rates_bytes_per_s=alone), varying.offset_s)
+    rates = np.asarray(trace.rates_bytes_per_s)
+    if isinstance(technology, Wifi):
+        alone, weights = technology.alone(rates), technology.weights(rates, mean_share)[way]
+    else:
+        alone, weights = rates, technology.weights(rates, mean_share)
+    heard = replace(trace, rates_bytes_per_s=TraceColumn(alone), radio_weights=TraceColumn(weights))
+    return LinkTrace(heard, varying.offset_s)

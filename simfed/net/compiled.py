@@ -251,6 +251,10 @@ class CompiledEngine(AnyEngine):
     def _set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
         self._calls.net_set_capacity(self._core, id, capacity_bytes_per_s)
 
+    def _set_weight(self, flow: Flow, weight: float) -> None:
+        flow.weight = weight  # a checkpoint reads it here
+        self._calls.net_set_weight(self._core, self._handles[flow], weight)
+
     def _users(self, id: int) -> list[Flow]:
         count = self._calls.net_users(self._core, id, 0, None)
         handles = (c_int64 * count)()
@@ -382,6 +386,7 @@ def _library() -> ctypes.PyDLL:
         ("trouble", POINTER(_Stop), (core,)),
         ("left", number, (core, whole)),
         ("set_capacity", None, (core, whole, number)),
+        ("set_weight", None, (core, whole, number)),
         ("change_at", None, (core, whole, number)),
         ("in_use", c_int, (core, whole)),
         ("users", whole, (core, whole, whole, _NUMBERS)),

@@ -222,6 +222,9 @@ class Engine(AnyEngine):
     def _set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
         self.sharing.change_capacity(id, capacity_bytes_per_s)
 
+    def _set_weight(self, flow: Flow, weight: float) -> None:
+        self.sharing.change_weight(flow, weight)
+
     def _users(self, id: int) -> list[Flow]:
         sharing = self.sharing
         return list(sharing.shared[id].flows) if id in sharing.shared else [sharing.alone[id]]

@@ -47,6 +47,8 @@ class Flow:
     radios: dict[int, int] | None = None
     """Links whose capacity is what a radio gives the flow while it has its cell to itself, and that
     cell: the cost there is one over the capacity, and follows it."""
+    sender_weight: float = field(default=1.0, init=False)
+    """`weight` without what it weighs in its cell; of a flow with radios."""
     limit_bytes_per_s: float = field(default=inf, init=False)
     """Its rate while capped: the least of its cap and the links it has to itself."""
     cap_link: int = field(default=OWN_CAP, init=False)

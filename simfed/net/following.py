@@ -120,6 +120,10 @@ class AnyEngine(ABC):
         """From now on a link has this capacity, bytes/s."""
 
     @abstractmethod
+    def _set_weight(self, flow: Flow, weight: float) -> None:
+        """From now on a flow that was started weighs this."""
+
+    @abstractmethod
     def _users(self, id: int) -> list[Flow]:
         """The flows across a link."""
 
@@ -144,6 +148,8 @@ class AnyEngine(ABC):
         for id in flow.links:
             if id in self._traces and id not in self._varying:
                 self._follow(id)
+        for id in flow.radios or ():
+            self._follow_weight(flow, self._varying.get(id))
 
     def _check_path(self, flow: Flow) -> None:
         """After a flow has joined. Raises: `DeadLink` where a link of its path stays at 0."""
@@ -169,8 +175,19 @@ class AnyEngine(ABC):
         varying.moment, _ = trace.next_moment(moment)
         if varying.moment is not None:
             self._set_capacity(id, trace.rate_bytes_per_s(varying.moment))
+            if trace.radio_weight(varying.moment) is not None:
+                for flow in self._users(id):
+                    self._follow_weight(flow, varying)
             self._follow_on(varying)
         self._check_alive(varying)
+
+    def _follow_weight(self, flow: Flow, varying: Varying | None) -> None:
+        """Have a flow weigh what its radio has it weigh now; None: that one does not vary."""
+        if varying is None or varying.moment is None:
+            return
+        radio_weight = varying.trace.trace.radio_weight(varying.moment)
+        if radio_weight is not None and flow.weight != flow.sender_weight * radio_weight:
+            self._set_weight(flow, flow.sender_weight * radio_weight)
 
     def _follow_on(self, varying: Varying) -> None:
         assert varying.moment is not None

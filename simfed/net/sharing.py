@@ -56,8 +56,8 @@ class Sharing:
 
     Capacities are in bytes/s by link id (of airtime: in seconds per second), finite and at least 0.
     The caller moves `now_s` forward,
-    makes any number of changes (`join`, `leave`, `change_capacity`), then calls `settle`, and finds
-    in `changed_flows` and `changed_links` whose ends have moved.
+    makes any number of changes (`join`, `leave`, `change_capacity`, `change_weight`), then calls
+    `settle`, and finds in `changed_flows` and `changed_links` whose ends have moved.
     """
 
     def __init__(
@@ -159,6 +159,16 @@ class Sharing:
         elif flow is not None:
             self._refresh(flow)
             self._retune(flow, id)
+
+    def change_weight(self, flow: Flow, weight: float) -> None:
+        """Have `flow` weigh this from now on; it may be in progress or not."""
+        if flow.joined:
+            self._release(flow)
+            flow.weight = weight
+            self._find_limit(flow)
+            self._enter(flow)
+        else:
+            flow.weight = weight
 
     def settle(self) -> None:
         """Solve what the changes since the last call have made dirty."""

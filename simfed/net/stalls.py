@@ -57,6 +57,10 @@ class StalledLink:
         piece, borders = self._split_moment(moment)
         return 0.0 if borders % 2 else self._trace.rate_bytes_per_s(piece)
 
+    def radio_weight(self, moment: Moment) -> float | None:
+        """How a client weighs in its cell during a piece; a stall leaves it as it is."""
+        return self._trace.radio_weight(self._split_moment(moment)[0])
+
     def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
         """What follows a piece, and when; `(None, inf)` where the capacity stays 0 for ever."""
         piece, borders = self._split_moment(moment)

@@ -40,7 +40,8 @@ class Air(NamedTuple):
     radios: dict[int, int] | None = None
     """`Flow.radios`."""
     weight: float = 1.0
-    """Against those of the cell's other clients, whose uploads weigh 1 on average."""
+    """Against those of the cell's other clients, whose uploads weigh 1 on average; a trace that has
+    weights of its own (`Trace.radio_weights`) takes its place."""
 
 
 class Path(NamedTuple):
@@ -64,6 +65,7 @@ class Path(NamedTuple):
         """`flow`, with what it costs and weighs in the cell that it crosses."""
         if self.air is not None:
             flow.costs, flow.radios = self.air.costs, self.air.radios
+            flow.sender_weight = flow.weight
             flow.weight *= self.air.weight
         return flow
 

@@ -106,6 +106,8 @@ class Trace:
     starts_s: when each piece begins, increasing from 0; rates_bytes_per_s: its capacity, at least
     0;
     duration_s: when the last piece ends. Neighbouring pieces of the same capacity are one piece.
+    radio_weights: of what a client gets alone in its cell, how the client weighs there, piece by
+    piece; None: always the same, which the cell knows.
 
     >>> trace = Trace.of([0.0, 2.0], [10.0, 0.0], 3.0, "loop")
     >>> trace.bytes_until(7.5)
@@ -116,10 +118,11 @@ class Trace:
     rates_bytes_per_s: Sequence[float]
     duration_s: float
     end: EndPolicy
+    radio_weights: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("starts_s", "rates_bytes_per_s"):
-            if not isinstance(getattr(self, name), TraceColumn):
+        for name in ("starts_s", "rates_bytes_per_s", "radio_weights"):
+            if not isinstance(getattr(self, name), TraceColumn | None):
                 object.__setattr__(self, name, TraceColumn(getattr(self, name)))
 
     @classmethod
@@ -196,6 +199,10 @@ class Trace:
         """The capacity of a piece."""
         return self.rates_bytes_per_s[moment.piece]
 
+    def radio_weight(self, moment: Moment) -> float | None:
+        """How a client with this radio weighs in its cell during a piece."""
+        return None if self.radio_weights is None else self.radio_weights[moment.piece]
+
     def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
         """What follows a piece, and when; `(None, duration)` where an `error` trace ends, `(None,
         inf)` for ever."""
@@ -250,6 +257,7 @@ class Varies(Protocol):
     def lowest_bytes_per_s(self) -> float: ...
     def moment(self, at_s: float) -> Moment: ...
     def rate_bytes_per_s(self, moment: Moment) -> float: ...
+    def radio_weight(self, moment: Moment) -> float | None: ...
     def next_moment(self, moment: Moment) -> tuple[Moment | None, float]: ...
 
 

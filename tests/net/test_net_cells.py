@@ -10,9 +10,13 @@ import pytest
 import simpy
 
 from simfed import net
+from simfed.ground.distributions import Discrete
 from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+from simfed.ground.strikes import Rhythm, Strikes
 from simfed.net import LinkTrace, Network, Send, Star, Trace, play
 from simfed.net.cells import Cellular, Wifi
+from simfed.net.stalls import stall
 from simfed.net.topology import Cell
 
 MBPS = 1e6 / 8
@@ -100,6 +104,14 @@ def test_weights_are_one_on_average_and_equal_without_aggregation():
     assert (up == down).all()
 
 
+def test_who_has_no_rate_weighs_one():
+    none, one = np.zeros(2), np.array([0.0, 1e6])
+    for fair in ("airtime", "packets"):
+        assert list(Wifi("n", fair=fair).weights(none)[0]) == [1, 1]
+    assert list(Cellular().weights(none)) == [1, 1]
+    assert list(Cellular().weights(one)) == [1, 2]
+
+
 # ---- sharing -------------------------------------------------------------------------------------
 
 
@@ -144,6 +156,36 @@ def test_what_a_trace_gives_a_client_is_what_its_bytes_cost():
     assert [end.duration_s for end in ends] == pytest.approx([7.0, 7.0])
     alone = play(home, [Send(0, 1, 10.0)])[0]
     assert alone.duration_s == pytest.approx(4.0)
+
+
+def fading(**more):
+    """Two clients who have half of the time each; one falls from 4 to 1 byte/s at 2 s, and its
+    weight with it."""
+    fades = Trace((0.0, 2.0), (4.0, 1.0), 100.0, "hold", (1.0, 0.25))
+    return star([4.0, 4.0], cells=[cell()], traces={(1, "up"): LinkTrace(fades)}, **more)
+
+
+def test_a_weight_may_follow_a_radio():
+    """2 bytes/s each until 2 s; from then on still 2 for the one, 0.5 for the other, and 1 when it
+    is alone. Twice as much for who sends with weight 2."""
+    ends = play(fading(), [Send(0, 0, 8.0), Send(0, 1, 6.0)])
+    assert [end.duration_s for end in ends] == [4.0, 5.0]
+    ends = play(fading(), [Send(0, 0, 4.0), Send(0, 1, 8.0, weight=2.0)])
+    assert [end.duration_s for end in ends] == pytest.approx([3.0, 5.0])
+
+
+def test_a_weight_that_follows_a_radio_is_kept_through_a_stall():
+    """A stall of the radio from 3 s to 4 s, during which the other one has all of the air."""
+    home, never = fading(), Rhythm(Discrete((1e6,)), Discrete((1.0,)))
+    rhythms = {"client-1/up": Rhythm(Discrete((3.0,)), Discrete((1.0,)))}
+    stall(
+        home,
+        lambda name: Strikes(rhythms.get(name, never), Streams(0), "stall", name),
+        access=True,
+        lines=False,
+    )
+    ends = play(home, [Send(0, 0, 12.0), Send(0, 1, 6.0)])
+    assert [end.duration_s for end in ends] == pytest.approx([5.0, 6.0])
 
 
 def test_a_radio_that_stands_still_leaves_the_air_to_the_others():
@@ -211,7 +253,7 @@ def test_airtime_is_metered_where_something_else_limits():
 
 @pytest.mark.parametrize("at_s", [0.3, 1.0, 2.5])
 def test_a_state_in_the_middle_goes_on_to_the_same_bits(at_s):
-    fades = LinkTrace(Trace.of([0.0, 2.0], [4e6, 1e6], 3.0, "loop"))
+    fades = LinkTrace(Trace((0.0, 2.0), (4e6, 1e6), 3.0, "loop", (1.2, 0.3)))
     rates = np.array([4e6, 4e6, 1e6])
     topology = star(rates, cells=[cell((1.2, 0.9, 0.9))], traces={(1, "up"): fades})
     sends = [(0, 3e6, "up"), (1, 4e6, "up"), (2, 1e6, "down"), (1, 5e5, "down")]

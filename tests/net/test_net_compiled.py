@@ -160,6 +160,14 @@ class Twins(RuleBasedStateMachine):
         for side in self.sides:
             side.engine.change_capacity(link, capacity)
 
+    @rule(data=st.data(), weight=st.floats(1e-3, 1e3))
+    def weigh(self, data, weight) -> None:  # type: ignore[no-untyped-def]
+        if self.sides[0].flows:
+            number = data.draw(st.sampled_from(list(self.sides[0].flows)))
+            for side in self.sides:
+                side.engine._set_weight(side.flows[number], weight)
+                side.engine.change_capacity(0, 1.0)  # solves
+
     @rule(swapped=st.booleans())
     def resume(self, swapped: bool) -> None:
         """From a checkpoint of its own, or of the other one's."""

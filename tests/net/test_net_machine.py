@@ -92,6 +92,16 @@ class NetworkMachine(RuleBasedStateMachine):
         self.oracle.capacities[link] = capacity
         self.engine.change_capacity(link, float(capacity))
 
+    @rule(data=st.data(), weight=st.sampled_from([Fraction(1), Fraction(3), Fraction(1, 4)]))
+    def change_weight(self, data, weight) -> None:  # type: ignore[no-untyped-def]
+        """Of one that has begun, or not yet; as a trace of its radio does."""
+        under_way = [k for k, f in enumerate(self.oracle.flows) if f.ended_at is None]
+        if under_way:
+            number = data.draw(st.sampled_from(under_way))
+            self.oracle.flows[number].weight = weight
+            self.engine._set_weight(self.flows[number], float(weight))
+            self.engine._finish()
+
     @rule(wait=EIGHTHS)
     def wait(self, wait: Fraction) -> None:
         self._advance(self.oracle.now + wait)

@@ -13,9 +13,11 @@ import pytest
 import simpy
 
 import simfed
+from simfed import native
 from simfed.cli import main
 from simfed.experiment.assembly import capacities_of, checked
 from simfed.ground.errors import Interrupted, SimfedError
+from simfed.net import Send, play
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
 from simfed.net.driver import Network
 from simfed.scenario.load import validated as validated_in
@@ -124,8 +126,62 @@ def test_rates_may_be_drawn_or_vary_per_client():
     assert len(np.unique(rates[:, 0])) == 4
     assert set(built.traces) == {4, 5, 6, 7}
     up, down = built.traces[4].trace, built.traces[5].trace
-    assert up == down != built.traces[6].trace
+    assert up.rates_bytes_per_s == down.rates_bytes_per_s
+    assert up.rates_bytes_per_s != built.traces[6].trace.rates_bytes_per_s
     assert built.path(2, "up").links == (4, *built.path(0, "up").links)
+
+
+CELLS = {
+    "airtime": {"home": {"wifi": {"standard": "n", "fair": "airtime"}}},
+    "packets": {"home": {"wifi": {"standard": "n", "fair": "packets"}}},
+    "cellular": {"home": {"cellular": {}}},
+}
+
+
+def uploads(folder, cells, slow, falls_at_s=None):
+    """When uploads of a client at 65 Mbps and one at `slow` end, in both engines; of the latter's
+    own 65 Mbps until it falls."""
+    (folder / "rate.csv").write_text(f"0,{65 * MBPS}\n{falls_at_s},{slow * MBPS}\n")
+    table = {"file": "rate.csv", "format": "csv", "end": "hold", "rate_unit": "B/s"}
+    links = []
+    for rate in ("65 Mbps", f"{slow} Mbps" if falls_at_s is None else table):
+        rates = {"up": rate, "down": rate} if "cellular" in cells["home"] else {"rate": rate}
+        links.append({"cell": "home", **rates})
+    plain = validated_in(scenario(links, cells), source="s", folder=folder)
+    built = checked(plain, "s", time_only=True).topology
+    sends = [Send(0, 0, 250_000), Send(0, 2, 250_000)]
+    ends = [end.duration_s for end in play(built, sends)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "sharing", lambda: None)
+        assert [end.duration_s for end in play(built, sends)] == ends
+    return ends
+
+
+@pytest.mark.parametrize("fair", CELLS)
+def test_a_rate_that_falls_before_it_matters_is_the_rate_that_it_falls_to(tmp_path, fair):
+    fixed = uploads(tmp_path, CELLS[fair], 6.5)
+    assert uploads(tmp_path, CELLS[fair], 6.5, 1e-4) == pytest.approx(fixed)
+
+
+@pytest.mark.parametrize("fair", CELLS)
+def test_weights_follow_a_rate_that_falls_in_the_middle(tmp_path, fair):
+    """Half of the time each, whatever the slow one's rate, where airtime is shared evenly; as many
+    turns each where packets are. Until the fall both get the same, then by weight; who is left has
+    the air alone."""
+    falls_at_s, latency_s = 0.03, CELLULAR_LATENCY_S if fair == "cellular" else WIFI_LATENCY_S
+    rates = np.array([65.0, 6.5]) * MBPS
+    if fair == "cellular":
+        alone = weights = rates
+    else:
+        wifi = Wifi("n", fair=fair)
+        alone, weights = wifi.alone(rates), wifi.weights(rates)[0]
+    left = np.full(2, 250_000 - (falls_at_s - latency_s) * alone[0] / 2)
+    together = weights / (weights / alone).sum()
+    first_s = falls_at_s + left[0] / together[0]
+    last_s = first_s + (left[1] - together[1] * (first_s - falls_at_s)) / alone[1]
+    assert uploads(tmp_path, CELLS[fair], 6.5, falls_at_s) == pytest.approx([first_s, last_s])
+    if fair != "packets":
+        assert first_s == pytest.approx(uploads(tmp_path, CELLS[fair], 65)[0])
 
 
 STREET = {"cell": "street", "up": "8 Mbps", "down": "8 Mbps"}

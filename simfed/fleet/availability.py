@@ -71,9 +71,9 @@ class Working(Protocol):
     """A `Presence` that hangs on what its clients have worked, such as one of batteries."""
 
     def worked(self, place: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
-        """A participation of this client ended at an instant: seconds of it, from the server's
-        first byte to its upload's last, and joules where its device's profile knows its power.
-        Told in the order of merges, before the server chooses anew."""
+        """A participation of this client has ended at an instant: seconds of it, from the server's
+        first byte to its upload's last, and joules of them where its device's profile knows its
+        power. Told when it ends, lost or not, before the server chooses anew."""
         ...
 
     def state(self) -> dict[str, Plain]:
@@ -449,6 +449,8 @@ class Availability:
         self._count = sum(len(ids) for ids, _ in groups)
         self.always = all(isinstance(presence, Always) for _, presence in groups)
         """Nobody ever comes or goes."""
+        self.follows_work = any(isinstance(presence, Working) for _, presence in groups)
+        """Somebody's presence hangs on what was worked."""
         if not self.always:
             self._group = np.empty(self._count, dtype=np.int32)
             self._place = np.empty(self._count, dtype=np.int32)

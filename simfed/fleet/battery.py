@@ -7,7 +7,7 @@ ends: its joules, where the device's profile knows its power, else `work_w` for 
 client is away from the end of a participation that leaves less than `low` of the capacity until
 `back` of it is charged again; it does not leave in the midst of its work.
 
-Ignored: what a device uses beside its work, ageing, charging curves.
+Ignored: what a device uses beside its participations, ageing, charging curves.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Batteries:
 
     def __init__(self, battery: Battery, count: int) -> None:
         self._battery = battery
-        self._level_j: Floats = np.full(count, battery.capacity_j)
+        self._level_j: Floats = np.full(count, battery.capacity_j, dtype=np.float64)
         """After the last participation; what was charged since is worked out."""
         self._since_s: Floats = np.zeros(count)
         self._back_s: Floats = np.zeros(count)

@@ -409,6 +409,11 @@ class FleetPresence:
         """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
         return self._availability.arrival_after(at_s)
 
+    @property
+    def follows_work(self) -> bool:
+        """Whether somebody's presence hangs on what devices have worked."""
+        return self._availability.follows_work
+
     def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
         """What a participation took of a device, see `simfed.fleet.availability.Working`."""
         self._availability.worked(client, ended_s, worked_s, energy_j)

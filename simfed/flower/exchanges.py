@@ -68,11 +68,8 @@ class Exchanges:
         clients: int,
         energy_j: Callable[[int, Callable[[], Mapping[str, float]]], float | None],
         progress: Callable[[int, float, float | None], None] | None = None,
-        tell_work: Callable[[int, float, float, float | None], None] = lambda *done: None,
     ) -> None:
-        """`energy_j(client, phases_s)`: see `World`. `tell_work`: told of each participation's
-        client, end, seconds and joules."""
-        self._tell_work = tell_work
+        """`energy_j(client, phases_s)`: see `World`."""
         self._recorder = recorder
         self._metrics = metrics
         self._energy_j = energy_j
@@ -270,8 +267,8 @@ class Exchanges:
         recorder.rounds.append(rows.round_row(played, taken, outcome, self._blame(played, taken)))
         for flight in taken:
             end = self._end_of(flight, played)
-            energy_j = self._energy_j(flight.client, partial(rows.powered_s, flight, end))
-            self._tell_work(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
+            powered_s = partial(rows.powered_s, flight, end.rest_s)
+            energy_j = self._energy_j(flight.client, powered_s)
             recorder.participations.append(
                 rows.participation_row(flight, end, played, Verdict(), energy_j)
             )

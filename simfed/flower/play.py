@@ -39,7 +39,7 @@ from simfed.net.instants import at, cancel, end_of_instant
 from simfed.scenario.fleet_file import Computing, FleetFile
 from simfed.sim.clock import Clock
 from simfed.sim.flight import Flight
-from simfed.sim.world import CUT, KnowsWork
+from simfed.sim.world import CUT
 
 __all__ = ["AWAY_S", "Play"]
 
@@ -389,13 +389,6 @@ class Play:
         """When a node goes away that is there, or comes that is not; inf: never."""
         assert self._presence is not None
         return self._presence.leaves_at_s(client, self.env.now)
-
-    def tell_work(
-        self, client: int, ended_s: float, worked_s: float, energy_j: float | None
-    ) -> None:
-        """What a participation took of a node's device; who is there next may hang on it."""
-        if isinstance(self._presence, KnowsWork):
-            self._presence.worked(client, ended_s, worked_s, energy_j)
 
     def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
         """Joules of a participation, see `World`."""

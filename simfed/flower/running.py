@@ -262,7 +262,6 @@ def _play(
             fleet.client_count,
             lambda *asked: play.energy_j(*asked),
             progress,
-            lambda *done: play.tell_work(*done),
         )
         ctrl_c = stack.enter_context(CtrlC().heard())
         play = Play(

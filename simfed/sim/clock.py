@@ -4,8 +4,9 @@ What is modelled: the time of each step, one after another, and what interrupts 
 end of a phase, clients that go away, devices that stand still, messages that are lost or doubled.
 What is ignored: overlap of steps within a client, reading of data, and the memory of the device.
 
-A client in flight is a `Flight` and one event on the clock, that of the step under way; what comes
-after what stands in `_begin` and `_finish` alone.
+A client in flight is a `Flight` with two events on the clock at most: the end of the step under way
+and the client's departure. What comes after a step stands in `_finish`; a message that is lost is
+sent again in `_ring`, a barrier opens in `_open`, and whoever leaves or is cut off ends in `cut`.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from simfed.net import LinkUses, Network, Transfer
 from simfed.net.instants import at, cancel, end_of_instant
 from simfed.record.schema import BARRIER
 from simfed.sim.flight import Flight, Leg, Running
+from simfed.sim.rows import powered_s
 from simfed.sim.server_work import PlayedWork, play_work
-from simfed.sim.world import CUT, Asking, Instants, Presence
+from simfed.sim.world import CUT, Asking, Instants, KnowsWork, Presence
 
 __all__ = ["Clock", "MakeNetwork"]
 
@@ -63,6 +65,9 @@ class Clock:
         nothing fails; `faults`: what freezes devices and becomes of messages (links stall in
         `make_network`'s). `device_of(flight)`: what works in its place, asked for each unit."""
         self.presence = presence
+        self._working: KnowsWork | None = None
+        if isinstance(presence, KnowsWork) and presence.follows_work:
+            self._working = presence
         self.uses = LinkUses()
         self._make_network = make_network
         self._make_device = make_device
@@ -105,22 +110,21 @@ class Clock:
 
     def carry(self, flight: Flight) -> None:
         """See `World`. What arrives at the very instant at which its client leaves has arrived."""
-        self._under_way += 1
-        device = self._device_of(flight)
-        flight.lay_steps(device.charges("handling", flight.task.model))
-        if flight.task.plan.steps:
-            self._announce(flight)
-        if flight.running is None:
-            self._begin(flight)
-        else:
-            self._resume_step(flight, flight.running)
+        self._lay_out(flight)
+        self._begin(flight)
         if self.presence is not None and not flight.over:
             leaves_at_s = self.presence.leaves_at_s(flight.client, self.env.now)
             if leaves_at_s < math.inf:
-                flight.departure = departure = at(self.env, leaves_at_s)
-                departure.callbacks.append(partial(self._depart, flight))
+                self._await_departure(flight, leaves_at_s)
 
-    resume = carry
+    def resume(self, flight: Flight) -> None:
+        """See `World`. When its client leaves was settled at its start: work that others have done
+        since may have changed what presence says now."""
+        self._lay_out(flight)
+        assert flight.running is not None
+        self._resume_step(flight, flight.running)
+        if flight.departs_at_s is not None:
+            self._await_departure(flight, flight.departs_at_s)
 
     def cut(self, flight: Flight, cause: str) -> None:
         """See `World`."""
@@ -182,6 +186,13 @@ class Clock:
 
     # ---- what comes after what -------------------------------------------------------------------
 
+    def _lay_out(self, flight: Flight) -> None:
+        self._under_way += 1
+        device = self._device_of(flight)
+        flight.lay_steps(device.charges("handling", flight.task.model))
+        if flight.task.plan.steps:
+            self._announce(flight)
+
     def _begin(self, flight: Flight) -> None:
         """The next step of a flight; after the last one it is over."""
         if flight.done == len(flight.steps):
@@ -218,13 +229,18 @@ class Clock:
         self._under_way -= 1
         if flight.task.plan.steps:
             self._leave_gates(flight)
+        if self._working is not None:  # whoever lands may be chosen again at this instant
+            energy_j = self.energy_j(flight.client, partial(powered_s, flight))
+            self._working.worked(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
         self._asking.land(flight)
 
     def _resume_step(self, flight: Flight, running: Running) -> None:
         """Go on with a step that a checkpoint left in the middle."""
         step = flight.steps[flight.done]
         if isinstance(step, Wait):
-            self._waiting.setdefault((flight.task.round, step.gate), []).append(flight)
+            gate = flight.task.round, step.gate
+            self._waiting.setdefault(gate, []).append(flight)
+            self._open_later(gate)  # if all had come; `_open` sees whether somebody is ahead
         elif running.ends_at_s is not None:
             self._set_timer(flight, running, at(self.env, running.ends_at_s))
         else:
@@ -252,6 +268,11 @@ class Clock:
         else:
             flight.lose("failed")
             self._finish(flight)
+
+    def _await_departure(self, flight: Flight, leaves_at_s: float) -> None:
+        flight.departs_at_s = leaves_at_s
+        flight.departure = departure = at(self.env, leaves_at_s)
+        departure.callbacks.append(partial(self._depart, flight))
 
     def _depart(self, flight: Flight, _: simpy.Event) -> None:
         flight.departure = departure = end_of_instant(self.env)
@@ -319,13 +340,16 @@ class Clock:
         """One less is ahead of a barrier; it opens when all else has happened at this instant."""
         self._ahead[gate] -= 1
         if not self._ahead[gate]:
-            opening = end_of_instant(self.env)
-            assert opening.callbacks is not None
-            opening.callbacks.append(partial(self._open, gate))
+            self._open_later(gate)
+
+    def _open_later(self, gate: _Gate) -> None:
+        opening = end_of_instant(self.env)
+        assert opening.callbacks is not None
+        opening.callbacks.append(partial(self._open, gate))
 
     def _open(self, gate: _Gate, _: simpy.Event) -> None:
         if self._ahead.get(gate):
-            return  # somebody was started meanwhile
+            return  # somebody has yet to come
         self._ahead.pop(gate, None)
         flights = sorted(self._waiting.pop(gate, ()), key=lambda flight: flight.client)
         for flight in flights:

@@ -117,8 +117,10 @@ class Flight:
     """How many of `steps` are."""
     running: Running | None = None
     """What it is doing."""
+    departs_at_s: float | None = None
+    """When its client goes away, as was known at its start; None: never."""
     departure: Any = None
-    """The clock's handle of the instant at which it goes away, if it ever does."""
+    """The clock's handle of that instant."""
     order: int = 0
     """That of its latest step."""
     outcome: str = "aggregated"
@@ -284,4 +286,13 @@ class Flight:
         return flight
 
 
-_PLAIN = ("started_at_s", "done", "order", "outcome", "away", "over", "ended_at_s")
+_PLAIN = (
+    "started_at_s",
+    "departs_at_s",
+    "done",
+    "order",
+    "outcome",
+    "away",
+    "over",
+    "ended_at_s",
+)

@@ -50,7 +50,6 @@ class Population:
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._presence = presence
-        # asked once: to look a protocol's methods up takes longer than many a participation's rows
         self._working = presence if isinstance(presence, KnowsWork) else None
         self._policies: dict[int, Policy] = {}
         self.busy: set[int] = set()
@@ -81,13 +80,6 @@ class Population:
     def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
         """What a participation told the server, see `Selecting.tell`."""
         self._selecting.tell(client, duration_s, loss)
-
-    def tell_work(
-        self, client: int, ended_s: float, worked_s: float, energy_j: float | None
-    ) -> None:
-        """What a participation took of a client's device; who is there next may hang on it."""
-        if self._working is not None:
-            self._working.worked(client, ended_s, worked_s, energy_j)
 
     def _free(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         """Ids of those that are there and idle; None: everybody."""

@@ -175,10 +175,11 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
     return spans
 
 
-def powered_s(flight: Flight, end: End) -> dict[str, float]:
-    """Seconds of a participation under the names that a device profile gives watts for. A device
-    that stands still, or waits before it sends again, is idle."""
-    idle_s = flight.barrier_s + (0.0 if flight.away else end.rest_s)
+def powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
+    """Seconds of a participation, and of a rest after it, under the names that a device profile
+    gives watts for. A device that rests, stands still, or waits before it sends again, is idle; of
+    one that is away nothing is known."""
+    idle_s = flight.barrier_s + (0.0 if flight.away else rest_s)
     spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
     stood_s: dict[str, float] = {}
     for leg in flight.legs:

@@ -543,9 +543,8 @@ class Simulation:
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)
                 end = rows.end_of(flight, played)
-                energy_j = self._world.energy_j(flight.client, partial(rows.powered_s, flight, end))
-                done = flight.ended_at_s, flight.elapsed_s, energy_j
-                self._population.tell_work(flight.client, *done)
+                powered_s = partial(rows.powered_s, flight, end.rest_s)
+                energy_j = self._world.energy_j(flight.client, powered_s)
                 into.participations.append(
                     rows.participation_row(flight, end, played, verdict, energy_j)
                 )

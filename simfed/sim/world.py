@@ -55,7 +55,12 @@ class Presence(Protocol):
 
 @runtime_checkable
 class KnowsWork(Presence, Protocol):
-    """Who is there, where that hangs on what devices have worked."""
+    """Who is there, where that may hang on what devices have worked."""
+
+    @property
+    def follows_work(self) -> bool:
+        """Whether it does for any client; else nobody needs to tell."""
+        ...
 
     def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
         """What a participation took, see `simfed.fleet.availability.Working`."""
@@ -74,7 +79,7 @@ class Asking(Protocol):
         ...
 
     def land(self, flight: Flight) -> None:
-        """A participation is over, this very moment."""
+        """A participation is over, this very moment, and the world's presence knows its work."""
         ...
 
     def forget_model_of(self, client: int | None) -> None:

@@ -142,3 +142,42 @@ def test_what_is_no_battery_is_refused(options, where):
     clients[0]["availability"] = {"kind": "battery", **SMALL, **options}
     with pytest.raises((InputError, InputErrors), match=where):
         validated({**SCENARIO, "clients": clients}, source="phones.yaml", folder=Path())
+
+
+IN_FLIGHT = {
+    **SCENARIO,
+    "rounds": 3,
+    "clients": [
+        {
+            "count": 6,
+            "prototype": "small",
+            "device": {"training": "100 s", "speed": {"lognormal": {"median": 1, "cv": 0.3}}},
+            "link": {},
+            "availability": {
+                "kind": "battery", "capacity_j": 1000.0, "charge_w": 1.0, "work_w": 6.0,
+                "charges_from": "00:00", "charges_to": "23:59",
+            },
+        }
+    ],
+    "policy": {"kind": "uniform", "strategy": "dense"},
+}  # fmt: skip
+del IN_FLIGHT["participation"], IN_FLIGHT["checkpoint"]
+
+
+def test_nobody_with_a_flat_battery_is_kept_in_flight():
+    """The server chooses anew with each arrival, long before it merges what arrived."""
+    mode = {"mode": "buffered", "buffer": 12, "concurrency": 3}
+    plain = {**IN_FLIGHT, "aggregation": mode}
+    scenario = validated(plain, source="phones.yaml", folder=Path())
+    rows = simfed.run(scenario, time_only=True, progress=False).participations
+    phones = scenario.clients[0].availability.made.presence(np.arange(6), Streams(0))
+    events = [(row.finished_at_s, "ends", row) for row in rows.itertuples()]
+    events += [(row.started_at_s, "starts", row) for row in rows.itertuples()]
+    flat = 0
+    for at_s, event, row in sorted(events, key=lambda event: event[:2]):
+        if event == "starts":
+            assert phones.there(row.client, at_s), (row.client, at_s)
+        else:
+            phones.worked(row.client, at_s, row.training_s, None)
+            flat += not phones.there(row.client, at_s)
+    assert flat > 6

@@ -2,12 +2,19 @@
 
 import math
 
+import numpy as np
 import pytest
+import sim_worlds as sim
 
 import simfed
 from simfed.cli import main
+from simfed.fleet.availability import Availability
+from simfed.fleet.battery import Battery
+from simfed.fleet.columns import FleetPresence
 from simfed.ground.errors import InputErrors, RunFailed
+from simfed.ground.seeding import Streams
 from simfed.scenario import Scenario
+from simfed.scenario.presence import Failure
 
 
 def scenario(**changes):
@@ -163,3 +170,25 @@ def test_phases_fail_independently_as_often_as_said():
     more_training, other_upload = failed_in(training=0.2, upload=0.5)
     assert training < more_training
     assert other_upload == upload - more_training
+
+
+class Hungry(sim.Fixed):
+    """A device that needs 1 W for work and 5 W to wait."""
+
+    def energy_j(self, phases_s):
+        return sum((5.0 if name == "idle" else 1.0) * s for name, s in phases_s.items())
+
+
+def test_waiting_for_the_others_empties_no_battery():
+    """Client 0 works 1 s and waits 9 s: its row has 46 J, its battery gives 1 J."""
+    clients = [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
+    plain = sim.scenario(rounds=4, clients=clients)
+    ids = np.arange(2)
+    phones = Battery(100.0, 1e-6).presence(ids, Streams(0))
+    presence = FleetPresence(Availability([(ids, phones)]), np.zeros(2, np.int32), [Failure()])
+    devices = [Hungry(1.0, 0.0), Hungry(10.0, 0.0)]
+    played = sim.build(plain, devices=devices, presence=presence).run()
+    assert played.column("rounds", "participants") == [2] * 4
+    assert played.column("participations", "energy_j") == [46.0, 10.0] * 4
+    levels_j = [phones.state()[str(client)][0] for client in (0, 1)]
+    assert levels_j == pytest.approx([96.0, 60.0], abs=1e-3)

@@ -1,6 +1,7 @@
 """Every server mode stops after any round, with clients in flight, and goes on to the same run."""
 
 import json
+import math
 
 import mode_worlds as modes
 import numpy as np
@@ -8,9 +9,14 @@ import pytest
 import sim_worlds as sim
 from test_sim_resume import stop_after
 
+from simfed.fleet.availability import Always, Availability, Markov
+from simfed.fleet.battery import Battery
+from simfed.fleet.columns import FleetPresence
 from simfed.ground.errors import Interrupted
+from simfed.ground.seeding import Streams
 from simfed.record import Checkpoint
 from simfed.record.schema import TABLES
+from simfed.scenario.presence import Failure
 from simfed.verify.invariants import verify
 
 
@@ -32,6 +38,94 @@ def test_a_run_goes_on_to_the_same_rows_wherever_it_stopped(tmp_path, mode, serv
         for table in TABLES:
             assert resumed.table(table).equals(whole.table(table)), (stop, table)
         assert resumed.fingerprint == whole.fingerprint
+
+
+# ---- with clients that come and go ---------------------------------------------------------------
+
+
+class Wearing:
+    """All grow tired together: how long a client stays hangs on when it is asked, and on all that
+    anybody has worked until then. A `KnowsWork`."""
+
+    follows_work = True
+
+    def __init__(self):
+        self.told_s = 0.0
+
+    def available(self, at_s):
+        return np.arange(6)
+
+    def is_available(self, client, at_s):
+        return True
+
+    def leaves_at_s(self, client, at_s):
+        return at_s + 3.0 - self.told_s % 2.0
+
+    def next_return_s(self, at_s):
+        return math.inf
+
+    def failure(self, client, phase):
+        return 0.0
+
+    def worked(self, client, ended_s, worked_s, energy_j):
+        self.told_s += worked_s
+
+    def state(self):
+        return {"told_s": self.told_s}
+
+    def restore(self, state):
+        self.told_s = state["told_s"]
+
+
+def of_fleet(presence, **failures):
+    group = np.zeros(6, dtype=np.int32)
+    everybody = [(np.arange(6), presence)]
+    return FleetPresence(Availability(everybody), group, [Failure(**failures)])
+
+
+EVERYBODY = np.arange(6)
+BATTERY = Battery(10.0, 1.0, "00:00", "23:59", work_w=4.0)
+PRESENCES = {
+    "always, failing": lambda seed: of_fleet(Always(6), download=0.05, training=0.1, upload=0.1),
+    "markov": lambda seed: of_fleet(Markov(Streams(seed), EVERYBODY, 3.0, 1.0), upload=0.1),
+    "battery": lambda seed: of_fleet(BATTERY.presence(EVERYBODY, Streams(seed))),
+    "wearing": lambda seed: Wearing(),
+}
+
+
+def check_every_resumption(mode, presence, seed=0, rounds=6):
+    """From every border of a run, through JSON, the rest of the run comes to the same rows."""
+    plain = modes.scenario(mode, rounds=rounds)
+
+    def make():
+        return modes.world(plain, presence=PRESENCES[presence](seed), seed=seed)
+
+    whole, saved = make(), []
+    whole.run(save=lambda checkpoint: saved.append(json.dumps(checkpoint.facts)), save_every=1)
+    for number, facts in enumerate(saved[:-1], start=1):
+        resumed = make()
+        resumed.simulation.restore(Checkpoint(number, json.loads(facts), {}))
+        resumed.run()
+        for table, of in (("participations", "merge"), ("rounds", "round")):
+            later = [row for row in whole.rows(table) if row[of] > number]
+            assert resumed.rows(table) == later, (number, table)
+    return whole
+
+
+@pytest.mark.parametrize("presence", PRESENCES)
+@pytest.mark.parametrize("mode", modes.MODES)
+def test_a_resumed_run_is_the_whole_run_whoever_comes_and_goes(mode, presence):
+    whole = check_every_resumption(mode, presence)
+    if presence == "wearing":
+        assert "dropped" in whole.column("participations", "outcome")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("presence", PRESENCES)
+@pytest.mark.parametrize("mode", modes.MODES)
+def test_so_it_is_for_many_seeds(mode, presence):
+    for seed in range(1, 5):
+        check_every_resumption(mode, presence, seed, rounds=12)
 
 
 # ---- with learning -------------------------------------------------------------------------------

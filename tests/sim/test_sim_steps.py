@@ -164,6 +164,34 @@ def test_a_run_with_barriers_keeps_every_invariant_and_goes_on_from_any_border(t
             assert rows == whole.table(table).to_pylist()[len(whole.table(table)) - len(rows) :]
 
 
+def test_a_barrier_whose_last_one_comes_at_a_checkpoints_instant_opens_in_the_resumed_run():
+    """Everybody is at `keys` at 1 s and so at `shares` at once, while the server, whose deadline
+    that is, saves its state before `shares` opens."""
+
+    @dataclass(frozen=True)
+    class Twice(Method):
+        def plan(self, setting, who, round):
+            steps = message_up(1000.0), Wait("keys"), Wait("shares"), TRAINING, UPLOAD
+            return Plan({}, (), {"counts": Field("counts", 250)}, steps=steps)
+
+    late = {"mode": "deadline", "deadline": "1 s", "late": "merge"}
+    register("method", "twice", Twice, replace=True)
+    try:
+        whole, saved = world("twice", rounds=6, aggregation=late), []
+        whole.run(save=lambda kept: saved.append(json.dumps(kept.facts)), save_every=1)
+        waits = [flight["legs"][-1] for flight in json.loads(saved[0])["simulation"]["flights"]]
+        assert [wait[1] for wait in waits] == ["keys"] * 3  # all wait at `shares`
+        for number, facts in enumerate(saved[:-1], start=1):
+            resumed = world("twice", rounds=6, aggregation=late)
+            resumed.simulation.restore(Checkpoint(number, json.loads(facts), {}))
+            resumed.run()
+            later = [row for row in whole.rows("participations") if row["merge"] > number]
+            assert resumed.rows("participations") == later
+    finally:
+        registry("method").remove("twice")
+    assert "late" in whole.column("participations", "outcome")
+
+
 SCENARIO = {
     "name": "steps", "rounds": 2, "method": {"kind": "staged"},
     "dataset": {"name": "mnist-mini"}, "prototypes": {"small": {"model": MODEL}},

@@ -670,3 +670,18 @@ def test_a_forgotten_reply_may_arrive_in_a_later_exchange_and_be_looked_for_afte
     run = play(main, fleet(*groups), tmp_path)
     (row,) = run.participations[run.participations["client"] == 1].itertuples()
     assert (row.outcome, row.round, row.merge) == ("late", 1, 2)
+
+
+def test_a_node_with_a_flat_battery_charges_before_its_next_message(tmp_path):
+    """Three messages at once, 60 J each, to a battery of 100 J: the third waits until 50 J are
+    charged at 1 W."""
+    battery = {"kind": "battery", "capacity_j": 100.0, "charge_w": 1.0, "work_w": 60.0}
+    always = {"charges_from": "00:00", "charges_to": "23:59"}
+
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        list(grid.send_and_receive([to(node) for _ in range(3)]))
+
+    run = play(main, fleet({"count": 1, "availability": {**battery, **always}}), tmp_path)
+    starts_s = run.participations["started_at_s"].tolist()
+    assert starts_s == pytest.approx([0.0, 1.0, 52.0])

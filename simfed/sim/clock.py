@@ -29,7 +29,7 @@ from simfed.ground.steps import CLIENT, Do, Send, Wait
 from simfed.net import LinkUses, Network, Transfer
 from simfed.net.instants import at, cancel, end_of_instant
 from simfed.record.schema import BARRIER
-from simfed.sim.flight import Flight, Leg, Running
+from simfed.sim.flight import Flight, LaidSteps, Leg, Running
 from simfed.sim.rows import powered_s
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import CUT, Asking, Instants, KnowsWork, Presence
@@ -80,6 +80,7 @@ class Clock:
         self._numbers = itertools.count()
         """Counts the beginnings of steps."""
         self._under_way = 0
+        self._laid: LaidSteps = {}
         self._ahead: dict[_Gate, int] = {}
         """Barrier → how many of those under way have yet to come to it."""
         self._waiting: dict[_Gate, list[Flight]] = {}
@@ -189,7 +190,7 @@ class Clock:
     def _lay_out(self, flight: Flight) -> None:
         self._under_way += 1
         device = self._device_of(flight)
-        flight.lay_steps(device.charges("handling", flight.task.model))
+        flight.lay_steps(device.charges("handling", flight.task.model), self._laid)
         if flight.task.plan.steps:
             self._announce(flight)
 

@@ -14,16 +14,22 @@ from typing import Any, NamedTuple
 
 from simfed.fleet.tasks import codec_work
 from simfed.ground.contract import Contribution, Task
-from simfed.ground.method import Work
+from simfed.ground.method import Plan, Work
 from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Step
 from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HANDLING, HOST
 
-__all__ = ["Flight", "Leg", "Running"]
+__all__ = ["Flight", "LaidSteps", "Leg", "Running"]
 
 _NOWHERE: Mapping[str | None, float] = {}
+
+LaidSteps = dict[tuple[object, ...], tuple[Plan | None, Sequence[Step]]]
+"""What steps hang on → the plan itself, which keeps its id its own, and the steps."""
+
+_NONE_LAID: tuple[Plan | None, Sequence[Step]] = (None, ())
+_MOST_LAID = 256
 
 
 class Leg(NamedTuple):
@@ -192,9 +198,31 @@ class Flight:
             return self.steps.index(DOWNLOAD) < self.done
         return self.done > 0 or bool(self.steps)
 
-    def lay_steps(self, handled: bool) -> None:
+    def lay_steps(self, handled: bool, laid: LaidSteps) -> None:
         """Lay out its steps; `handled`: its device's profile knows what it takes to handle its
-        messages."""
+        messages; `laid`: those of participations before it, as most are alike."""
+        task, choice = self.task, self.contribution.choice
+        if task.unpacking or choice.fields:
+            self.steps = self._laid_out(handled)
+            return
+        alike = (
+            id(task.plan),
+            task.who.prototype,
+            task.downlink_bytes > 0,
+            handled,
+            choice.strategy,
+            self.contribution.k,
+            self.pull.arm.label,
+        )
+        plan, steps = laid.get(alike, _NONE_LAID)
+        if plan is not task.plan:
+            steps = self._laid_out(handled)
+            if len(laid) >= _MOST_LAID:  # a method may make a plan for each round
+                laid.clear()
+            laid[alike] = task.plan, steps
+        self.steps = steps
+
+    def _laid_out(self, handled: bool) -> Sequence[Step]:
         task, plan = self.task, self.task.plan
         steps: list[Step] = [DOWNLOAD] if task.downlink_bytes > 0 else []
         if handled:
@@ -207,11 +235,10 @@ class Flight:
         if plan.up:
             packing.append(UPLOAD)
         if not plan.steps:
-            self.steps = steps + packing
-            return
+            return steps + packing
         parts: dict[Step, list[Step]] = {DOWNLOAD: steps, UPLOAD: packing}
         own = [part for step in plan.steps for part in parts.get(step, [step])]
-        self.steps = own if DOWNLOAD in plan.steps else steps + own
+        return own if DOWNLOAD in plan.steps else steps + own
 
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
         """The work on each compressed field of its upload, named as the tables name the choice."""

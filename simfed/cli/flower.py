@@ -13,6 +13,7 @@ from simfed.cli.inspect import (
     Overrides,
     Overwrite,
     Quiet,
+    Resume,
     RunFolder,
     at_most,
     read_overrides,
@@ -49,6 +50,7 @@ def run(
         ),
     ] = None,
     set_: Overrides = None,
+    resume: Resume = False,
     overwrite: Overwrite = False,
     allow_outside: AllowOutside = False,
     workers: Annotated[
@@ -62,9 +64,18 @@ def run(
 ) -> None:
     """Run a Flower app on a simulated fleet and write its run directory."""
     from simfed import flower
+    from simfed.flower.running import check_some_worked
     from simfed.flower.versions import flower_version
     from simfed.scenario.fleet_file import load_fleet
 
+    if resume:
+        raise InputError(
+            "a run from its beginning",
+            where="--resume",
+            problem="a Flower app cannot go on where it stopped: what its server app keeps in its "
+            "variables cannot be saved",
+            hint="--overwrite, or a study, whose finished runs are kept",
+        )
     flower_version()
     if not host_timeout > 0:
         raise InputError("seconds above 0", where="--host-timeout", got=host_timeout)
@@ -88,3 +99,4 @@ def run(
     drawn = draw(result, folder) if figures else []
     if not quiet:
         summarise(result, drawn)
+    check_some_worked(result)

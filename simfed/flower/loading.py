@@ -19,7 +19,7 @@ from simfed.flower.asides import describe_error
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 
-__all__ = ["load"]
+__all__ = ["load", "stated_nodes"]
 
 App = TypeVar("App", ServerApp, ClientApp)
 
@@ -60,14 +60,28 @@ def load(
         sys.path[:] = before
 
 
+def stated_nodes(folder: Path) -> list[int]:
+    """The numbers of nodes for which the app's `pyproject.toml` is written: `num-supernodes` of its
+    simulations; none where it names no simulation, as newer apps."""
+    federations = get_project_config(folder)["tool"]["flwr"].get("federations", {})
+    options = [f.get("options", {}) for f in federations.values() if isinstance(f, dict)]
+    counts = [option.get("num-supernodes") for option in options]
+    return [count for count in counts if isinstance(count, int)]
+
+
 def _load_app(reference: str, kind: type[App], failure: type[Exception], folder: Path) -> App:
     where = f"{folder}: {reference}"
     try:
         app = load_app(reference, failure, folder)
     except Exception as error:
         why: BaseException = error.__cause__ or error.__context__ or error
+        missing = getattr(why, "name", None) if isinstance(why, ModuleNotFoundError) else None
         raise InputError(
-            f"a {kind.__name__} that can be imported", where=where, got=describe_error(why)
+            f"a {kind.__name__} that can be imported",
+            where=where,
+            got=describe_error(why),
+            hint=missing
+            and f"what the app needs is in {folder}/pyproject.toml: pip install {folder}",
         ) from None
     if not isinstance(app, kind):
         raise InputError(f"a {kind.__name__}", where=where, got=type(app).__name__)

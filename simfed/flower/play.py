@@ -104,6 +104,9 @@ class Play:
         self._turns: dict[int, int] = {}
         """Client → how many messages it has begun with."""
         self._left_at_s: dict[int, float] = {}
+        self._exited: set[int] = set()
+        """Clients whose app has ended its process."""
+        self._node_config = _node_configs(fleet, parts)
         self._mails: dict[str, Mail] = {}
         """By id, as long as the server app has not been told what became of them."""
         self._sent = 0
@@ -287,6 +290,8 @@ class Play:
             there: Sequence[int] = range(len(self.ids))
         else:
             there = self._presence.available(self.env.now).tolist()
+        if self._exited:
+            there = [client for client in there if client not in self._exited]
         self._count_poll(everybody=len(there) == len(self.ids))
         return [self.ids[client] for client in there]
 
@@ -351,13 +356,25 @@ class Play:
         """The bytes of a reply; asked when the computing is over."""
         answer = self._nodes_at_work[flight].answer
         assert answer is not None
+        if answer.exited:  # before a byte of an answer leaves
+            gone = end_of_instant(self.env)
+            gone.callbacks.append(lambda _: self._exit(flight))
         self._states[flight.client] = answer.state
         return float(answer.size_bytes)
+
+    def _exit(self, flight: Flight) -> None:
+        """A node's process is gone, unless its answer, which is nobody's, has taken no time."""
+        if not flight.over:
+            self._clock.cut(flight, "dropped")
 
     def land(self, flight: Flight) -> None:
         """A message has been worked on, or never will be."""
         node = self._nodes_at_work.pop(flight)
         mail, answer = node.mail, node.answer
+        if answer is not None and answer.exited:
+            self._exited.add(flight.client)
+            flight.away = True
+            flight.lose("dropped")
         if not flight.lost:
             assert answer is not None
             mail.reply, mail.replied_at_s = answer.reply, self.env.now
@@ -383,11 +400,14 @@ class Play:
             self._wake = None
 
     def _is_there(self, client: int) -> bool:
+        if client in self._exited:
+            return False
         return self._presence is None or self._presence.is_available(client, self.env.now)
 
     def _changes_at_s(self, client: int) -> float:
         """When a node goes away that is there, or comes that is not; inf: never."""
-        assert self._presence is not None
+        if self._presence is None or client in self._exited:
+            return math.inf
         return self._presence.leaves_at_s(client, self.env.now)
 
     def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
@@ -398,12 +418,15 @@ class Play:
         client, nodes, config = mail.client, len(self.ids), self._run_config
         state, reply_id = self._states.get(client), f"{mail.number:063x}f"
         seed = self._parts.streams.integer("flower-call", client, turn)
-        return Call(mail.message, client, nodes, state, config, seed, reply_id)
+        own = self._node_config(client)
+        return Call(mail.message, client, nodes, state, config, seed, reply_id, own)
 
     def compute(self, ticket: Ticket) -> Answer:
         """Have the app on a node work on a message now."""
         answer = self._crew.fetch(ticket, self.env.now)
-        if answer.error is not None:
+        if answer.exited:
+            self.warn(f"the app on a node ended its process, and so its node ({answer.error})")
+        elif answer.error is not None:
             self.warn(f"the app on a node raised {answer.error}")
         return answer
 
@@ -478,6 +501,19 @@ def _no_time(computing: Computing, kind: str, why: str) -> InputError | RunFaile
         f"{computing.kind} computing cannot tell how long it takes; "
         "`computing: {kind: declared, seconds: …}` or `computing: measured` can"
     )
+
+
+def _node_configs(fleet: FleetFile, parts: Parts) -> Callable[[int], Mapping[str, Plain]]:
+    """A node's number → what the fleet says of its settings."""
+    if not any(group.node_config for group in fleet.clients):
+        return lambda client: {}
+    groups = parts.scenario.group_of_client()
+    seen = [0] * len(fleet.clients)
+    nth = []
+    for group in groups.tolist():
+        nth.append(seen[group])
+        seen[group] += 1
+    return lambda client: fleet.clients[groups[client]].config_of(client, nth[client])
 
 
 class _Node:

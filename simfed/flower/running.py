@@ -36,7 +36,15 @@ if TYPE_CHECKING:
 
     from simfed.flower.play import Play
 
-__all__ = ["HOST_TIMEOUT_S", "Progress", "read_config", "run", "run_folder", "run_studied"]
+__all__ = [
+    "HOST_TIMEOUT_S",
+    "Progress",
+    "check_some_worked",
+    "read_config",
+    "run",
+    "run_folder",
+    "run_studied",
+]
 
 HOST_TIMEOUT_S = 600.0
 """An app that gives no sign for so long is given up."""
@@ -61,6 +69,7 @@ def run(
     progress: bool | Progress = True,
     workers: int = 1,
     app: Mapping[str, Plain] | None = None,
+    notes: Sequence[str] = (),
 ) -> RunResult:
     """Run a Flower app on a simulated fleet; its run directory goes to `out` (None: nothing is
     written).
@@ -81,6 +90,7 @@ def run(
         workers: processes for the nodes' work, at most one per node and
             `simfed.ground.cores.most_processes`; the results do not depend on it.
         app: what the manifest says of where the apps came from.
+        notes: sentences that the run's warnings begin with.
 
     Raises:
         InputError, InputErrors: the fleet, the app or `out` is wrong.
@@ -111,6 +121,7 @@ def run(
             apps, config = (server_app, client_app), dict(run_config or {})
             played = _play(apps, fleet, parts, recorder, config, host_timeout_s, tell, workers)
             manifest |= _at_end(fleet, parts, played, time.perf_counter() - began)
+            manifest["warnings"] = [*notes, *manifest["warnings"]]
             summary = summarise(recorder.table, {APP: fleet.client_count})
             if directory is not None:
                 directory.finish(recorder, manifest=manifest, summary=summary)
@@ -136,14 +147,36 @@ def run_folder(
     own configuration. Further options are those of `run`.
     """
     flower_version()
-    from simfed.flower.loading import load
+    from simfed.flower.loading import load, stated_nodes
 
     fleet, source = _load_fleet(fleet, source)
     overrides = {**(fleet.app.run_config if fleet.app else {}), **(run_config or {})}
     origin = {"folder": Path(app).resolve().name, "digest": folder_digest(Path(app))}
     with load(app, overrides) as (server_app, client_app, config):
-        options |= {"source": source, "run_config": config, "app": origin}
+        notes = _compare_sizes(Path(app), stated_nodes(Path(app)), fleet.client_count)
+        options |= {"source": source, "run_config": config, "app": origin, "notes": notes}
         return run(server_app, client_app, fleet, out, **options)
+
+
+def _compare_sizes(folder: Path, stated: Sequence[int], nodes: int) -> list[str]:
+    """A sentence where the app was written for another number of nodes than the fleet has."""
+    if not stated or nodes in stated:
+        return []
+    counts = " or ".join(f"{count:,}" for count in stated)
+    return [
+        f"{folder / 'pyproject.toml'} has num-supernodes = {counts}, the fleet {nodes:,} nodes: an "
+        "app that deals its data by `num-partitions` gives each node another share than there"
+    ]
+
+
+def check_some_worked(result: RunResult) -> None:
+    """Raises: `RunFailed` where no message of a run came to anything."""
+    outcomes = result.participations["outcome"]
+    if len(outcomes) and (outcomes == "failed").all():
+        raised = [w for w in result.manifest["warnings"] if w.startswith("the app on a node")]
+        why = f": {raised[0]}" if raised else ""
+        where = "" if result.path is None else f"; {result.path} has what happened"
+        raise RunFailed(f"all {len(outcomes):,} messages failed{why}{where}")
 
 
 class StudiedJob(Protocol):

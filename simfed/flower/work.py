@@ -38,6 +38,8 @@ class Call:
     seed: int
     """Of the global generators during the call."""
     reply_id: str
+    node_config: Mapping[str, Plain] = field(default_factory=dict)
+    """What the fleet says of the node, beside its partition and their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Answer:
     metrics: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     """What the app raised, in one line."""
+    exited: bool = False
+    """The app ended its process, and with it the node: nobody will see the reply."""
 
 
 class NodeClock(Foreign):
@@ -75,10 +79,11 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     message = call.message.message()
     state = RecordDict() if call.state is None else pickle.loads(call.state)
     metadata = message.metadata
-    node_config = {PARTITION_ID_KEY: call.client, NUM_PARTITIONS_KEY: call.nodes}
+    partition = {PARTITION_ID_KEY: call.client, NUM_PARTITIONS_KEY: call.nodes}
+    node_config = {**partition, **call.node_config}
     run_config = dict(call.run_config)
     context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
-    charge, error = Charge(computing), None
+    charge, error, exited = Charge(computing), None, False
     clock.slept_s = 0.0
     with foreign_randomness(call.seed):
         try:
@@ -88,8 +93,8 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
                 raise TypeError(f"a client app answers with a Message, got {type(reply).__name__}")
         except SimfedError:
             raise
-        except Exception as raised:  # Flower as well reports them as messages
-            error = describe_error(raised)
+        except (Exception, SystemExit) as raised:  # Flower as well reports them as messages
+            error, exited = describe_error(raised), isinstance(raised, SystemExit)
             reason = f"<class 'flwr.clientapp.client_app.ClientAppException'>:<'{error}'>"
             reply = error_reply(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
     spent = replace(charge.collect(), slept_s=clock.slept_s)
@@ -97,4 +102,5 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     after = call.state
     if error is None:
         after = pack(context.state) if context.state else None
-    return Answer(Packed.of(reply), message_bytes(reply), after, spent, metrics_of(reply), error)
+    size_bytes, metrics = message_bytes(reply), metrics_of(reply)
+    return Answer(Packed.of(reply), size_bytes, after, spent, metrics, error, exited)

@@ -87,6 +87,17 @@ class Computing(Section):
 AnyComputing = Annotated[Computing, short_for("kind", Computing | str)]
 
 
+def _check_setting(value: Any) -> Any:
+    if not isinstance(value, (str, bool, int, float)):
+        raise Refused("a text, a number, true or false", got=value)
+    return value
+
+
+Setting = Annotated[
+    Plain, BeforeValidator(_check_setting, json_schema_input_type=str | bool | float)
+]
+
+
 class FleetGroup(ClientGroup):
     """`count` nodes that are alike."""
 
@@ -97,6 +108,21 @@ class FleetGroup(ClientGroup):
     devices: Devices | None = Field(default=None, description="a table whose rows are devices")
     availability: AvailabilityOf = Field(default="always", description="when nodes are there")
     failure: Failure = Field(default=Failure(), description="of participations, per phase")
+    node_config: dict[str, Setting] = Field(
+        default={},
+        description="what the app finds in `context.node_config`; in texts `{node}` is the node's "
+        "number in the fleet and `{nth}` that in its group, both from 0",
+        examples=[{"data-path": "shards/{node}.csv"}],
+    )
+
+    def config_of(self, node: int, nth: int) -> dict[str, Plain]:
+        """The settings of node number `node` of the fleet, the `nth` of this group."""
+        return {
+            key: value.replace("{node}", str(node)).replace("{nth}", str(nth))
+            if isinstance(value, str)
+            else value
+            for key, value in self.node_config.items()
+        }
 
     @model_validator(mode="after")
     def _refuse_learning(self) -> FleetGroup:
@@ -144,22 +170,13 @@ class AppMetrics(Section):
     weight: str = Field(default="num-examples", description="what means over nodes are weighted by")
 
 
-def _check_setting(value: Any) -> Any:
-    if not isinstance(value, (str, bool, int, float)):
-        raise Refused("a text, a number, true or false", got=value)
-    return value
-
-
 class App(Section):
     """The app itself, for files that say all of a run: the base of a study."""
 
     folder: FoundFile = Field(description="of the Flower app, with its `pyproject.toml`")
-    run_config: dict[
-        str,
-        Annotated[
-            Plain, BeforeValidator(_check_setting, json_schema_input_type=str | bool | float)
-        ],
-    ] = Field(default={}, description="in place of the app's own configuration, key by key")
+    run_config: dict[str, Setting] = Field(
+        default={}, description="in place of the app's own configuration, key by key"
+    )
 
 
 class FleetFile(Section):

@@ -196,3 +196,40 @@ def test_a_run_of_a_study_that_fails_is_told_and_tried_again(app, capsys):
     assert "the server app raised OSError: no more" in said
     code.write_text(right)
     assert main(arguments) == 0
+
+
+def test_a_run_whose_messages_all_failed_ends_with_status_1(app, capsys):
+    code = next(app.rglob("apps.py"))
+    missing = code.read_text().replace(
+        "    assert context", "    import no_such_module\n    assert context"
+    )
+    code.write_text(missing)
+    assert command(app) == 1
+    said = capsys.readouterr().err
+    assert "all 4 messages failed: the app on a node raised ModuleNotFoundError: No module" in said
+    assert open_run(app.parent / "run").participations["outcome"].eq("failed").all()
+
+
+def test_an_app_that_needs_what_is_not_installed_is_said_with_its_cure(app, capsys):
+    code = next(app.rglob("apps.py"))
+    code.write_text("import no_such_module\n" + code.read_text())
+    assert command(app) == 2
+    said = capsys.readouterr().err
+    assert "No module named 'no_such_module'" in said
+    assert f"pip install {app}" in said
+
+
+def test_a_fleet_of_another_size_than_the_app_names_is_said(app):
+    project = app / "pyproject.toml"
+    federations = "[tool.flwr.federations]\ndefault = 'local'\n[tool.flwr.federations.local]\n"
+    project.write_text(project.read_text() + federations + "options.num-supernodes = 10\n")
+    assert command(app) == 0
+    first = open_run(app.parent / "run").manifest["warnings"][0]
+    assert first.startswith(f"{project} has num-supernodes = 10, the fleet 2 nodes")
+    assert command(app, "--overwrite", "--set", "clients[0].count=10") == 0
+    assert not [w for w in open_run(app.parent / "run").manifest["warnings"] if "num-super" in w]
+
+
+def test_a_run_of_an_app_does_not_resume_and_says_why(app, capsys):
+    assert command(app, "--resume") == 2
+    assert "--resume: a Flower app cannot go on where it stopped" in capsys.readouterr().err

@@ -685,3 +685,71 @@ def test_a_node_with_a_flat_battery_charges_before_its_next_message(tmp_path):
     run = play(main, fleet({"count": 1, "availability": {**battery, **always}}), tmp_path)
     starts_s = run.participations["started_at_s"].tolist()
     assert starts_s == pytest.approx([0.0, 1.0, 52.0])
+
+
+# ---- what a fleet says of a node, and nodes that end --------------------------------------------
+
+
+def test_nodes_have_settings_of_their_group_and_of_their_own(tmp_path):
+    seen = {}
+
+    def note(message, context):
+        config = dict(context.node_config)
+        seen[config["partition-id"]] = config
+        return message.content
+
+    groups = [
+        {"count": 2, "node_config": {"data-path": "shards/{node}-{nth}.csv", "gpu": False}},
+        {"node_config": {"data-path": "other.csv", "partition-id": 7}},
+        {},
+    ]
+    play(ask_all, fleet(*groups), tmp_path, client(note))
+    assert seen == {
+        0: {"partition-id": 0, "num-partitions": 4, "data-path": "shards/0-0.csv", "gpu": False},
+        1: {"partition-id": 1, "num-partitions": 4, "data-path": "shards/1-1.csv", "gpu": False},
+        7: {"partition-id": 7, "num-partitions": 4, "data-path": "other.csv"},
+        3: {"partition-id": 3, "num-partitions": 4},
+    }
+
+
+def test_a_nodes_number_in_its_group_follows_the_order_of_clients(tmp_path):
+    def tell(message, context):
+        return payload(float(context.node_config["nth"]))
+
+    got = []
+
+    def main(grid, context):
+        replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
+        got.extend(reply.content["metrics"]["v"] for reply in replies)
+
+    groups = [{"count": 3, "node_config": {"nth": "{nth}"}}, {"node_config": {"nth": "1{nth}"}}]
+    play(main, fleet(*groups, client_order="round-robin"), tmp_path, client(tell))
+    assert got == [0, 10, 1, 2]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_app_that_ends_its_process_ends_its_node(tmp_path, workers):
+    def end(message, context):
+        if context.node_config["partition-id"] == 1:
+            raise SystemExit("no data here")
+        return message.content
+
+    seen = []
+
+    def main(grid, context):
+        nodes = list(grid.get_node_ids())
+        for _ in range(2):
+            replies = list(grid.send_and_receive([to(node) for node in nodes]))
+            codes = [reply.error.code if reply.has_error() else 0 for reply in replies]
+            seen.append((codes, time.monotonic(), len(list(grid.get_node_ids()))))
+
+    run = play(main, fleet(), tmp_path, client(end), workers=workers)
+    gone = ErrorCode.NODE_UNAVAILABLE
+    # charged nothing as it is an error, then two heartbeats; the next message is refused at once
+    assert seen == [([0, gone], 60.0, 1), ([0, gone], 61.0, 1)]
+    outcomes = run.participations.groupby("client")["outcome"].apply(list).to_dict()
+    assert outcomes == {0: ["aggregated"] * 2, 1: ["dropped"]}
+    assert (
+        "the app on a node ended its process, and so its node (SystemExit: no data here)"
+        in run.manifest["warnings"]
+    )

@@ -26,6 +26,7 @@ __all__ = [
     "Facts",
     "Fastest",
     "Oort",
+    "Poisson",
     "Selecting",
     "UniformSelection",
     "cohort",
@@ -58,7 +59,9 @@ class Facts:
 
 class ClientSelection(Protocol):
     """Chooses among clients. One with `needs_losses = True` is told their own losses; to measure
-    these costs a forward pass over every participant's samples twice a round."""
+    these costs a forward pass over every participant's samples twice a round. One with `varies =
+    True` draws how many it chooses, maybe nobody. One with `blind = True` looks at nothing that
+    hangs on clients' data, so that it goes with privacy."""
 
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
@@ -73,6 +76,8 @@ class ClientSelection(Protocol):
 class All:
     """Everybody who is there, however many are wanted."""
 
+    blind: ClassVar[bool] = True
+
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
     ) -> Ints:
@@ -82,10 +87,30 @@ class All:
 class UniformSelection:
     """A uniformly random subset; the cost is that of its size."""
 
+    blind: ClassVar[bool] = True
+
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
     ) -> Ints:
         return ids if count >= len(ids) else ids[_draw(rng, len(ids), count)]
+
+
+class Poisson:
+    """Each client by a coin of its own, with probability `clients_per_round` / clients: the cohorts
+    of amplified privacy.
+
+    A cohort is as large as its coins fall, in the mean `clients_per_round` where everybody is
+    there. An empty one is a round without participants, which takes no time but the server's own.
+    """
+
+    varies: ClassVar[bool] = True
+    blind: ClassVar[bool] = True
+
+    def choose(
+        self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
+    ) -> Ints:
+        clients = len(facts.samples)
+        return ids[rng.random(clients)[ids] * clients < count]
 
 
 class BySamples:
@@ -114,6 +139,7 @@ class Fastest:
     bound: Annotated[int | None, "participations that a client may be ahead of the least asked"] = (
         10
     )
+    blind: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.bound is not None and self.bound < 1:
@@ -217,6 +243,8 @@ class Selecting:
         self._clients = clients
         self._samples_of = samples_of
         self._uniform = isinstance(selection, UniformSelection)
+        self.varies = bool(getattr(selection, "varies", False))
+        """Whether nobody may be chosen though somebody is there."""
 
     def cohort(
         self, streams: Streams, round: int, count: int | None, free: Ints | None = None

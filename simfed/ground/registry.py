@@ -430,6 +430,7 @@ REGISTRIES: dict[str, Registry] = {
                 "by-samples": "simfed.fleet.selection:BySamples",
                 "fastest": "simfed.fleet.selection:Fastest",
                 "oort": "simfed.fleet.selection:Oort",
+                "poisson": "simfed.fleet.selection:Poisson",
             },
         ),
         Registry("availability", {"battery": "simfed.fleet.battery:Battery"}),

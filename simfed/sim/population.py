@@ -77,6 +77,13 @@ class Population:
             chosen.add(client)
         return sorted(chosen)
 
+    def may_pass(self, at_s: float) -> bool:
+        """Whether nobody may be chosen though somebody is there and idle now."""
+        if not self._selecting.varies:
+            return False
+        free = self._free(at_s)
+        return free is None or len(free) > 0
+
     def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
         """What a participation told the server, see `Selecting.tell`."""
         self._selecting.tell(client, duration_s, loss)

@@ -239,7 +239,7 @@ class Simulation:
             if waits_for_all:
                 # all started at once, so the longest sum of durations is exact where a difference
                 # of instants would not be
-                waited_s = delay_s + max(flight.elapsed_s for flight in taken)
+                waited_s = delay_s + max((flight.elapsed_s for flight in taken), default=0.0)
             else:
                 waited_s = merge_at_s - started_at_s
             merge: Callable[[], Outcome] = partial(self._merge, taken, self._round + 1)
@@ -257,7 +257,8 @@ class Simulation:
                 waits_for_all, self._mode.filled,
             )  # fmt: skip
             outcome = merge()
-            self._record(played, taken, work, outcome, last, "restart" if struck else "deadline")
+            otherwise = "restart" if struck else "deadline" if taken else "server"
+            self._record(played, taken, work, outcome, last, otherwise)
             self._border(outcome)
 
     def _start(self) -> Generator[simpy.Event, Any, float]:
@@ -269,6 +270,8 @@ class Simulation:
             )
             if len(ids) or self._in_flight or self._ended:
                 break
+            if self._population.may_pass(self._env.now):
+                break  # a round without participants
             yield self._world.somebody_back(self._round + 1, patient=False)
         delay_s: float = self._env.now - begun_s
         flights = self._flights(ids)
@@ -320,7 +323,8 @@ class Simulation:
             return True
         if self._cohort:
             return self._cohort_ended == self._cohort
-        return bool(self._ended)  # nobody was free to be started
+        # nobody was free to be started, or chosen
+        return bool(self._ended) or not self._in_flight
 
     def _next_restart_s(self) -> float:
         """When the server goes down next; one that was due while it merged comes now."""
@@ -530,7 +534,7 @@ class Simulation:
         otherwise: str,
     ) -> None:
         verdicts = [self._reward(flight, outcome, played) for flight in taken]
-        if played.waits_for_all:
+        if played.waits_for_all and taken:
             who = blame(taken, work, self._world.network, resent=self._may_resend)
         else:
             who = blame_last(last, work, otherwise)

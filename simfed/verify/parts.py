@@ -412,7 +412,8 @@ def check_selection(cls: Callable[..., ClientSelection], **options: Any) -> None
     """Check a selection class, made as `cls(**options)`.
 
     - `choose` gives sorted, distinct int64 ids of those it was offered: as many as wanted, all of
-      them where there are not more, or always all of them;
+      them where there are not more, or always all of them; where it says `varies`, as many as it
+      draws;
     - it is a function of ids, count, facts, round and rng: no global randomness, no memory;
     - facts of clients that it was not offered make no difference, and no column is written to;
     - it copes with clients of which nothing is known yet, and with equal ones.
@@ -445,7 +446,8 @@ def _check_choice(cls: Callable[..., ClientSelection], options: Any, streams: St
         _require(shaped, f"a flat int64 array of ids; {where}")
         _require(bool((np.diff(chosen) > 0).all()), f"sorted, distinct ids; {where}")
         _require(bool(np.isin(chosen, offered).all()), f"ids of those it was offered; {where}")
-        enough = len(chosen) in (min(count, len(offered)), len(offered))
+        varies = getattr(selection, "varies", False)
+        enough = varies or len(chosen) in (min(count, len(offered)), len(offered))
         _require(enough, f"as many as wanted, or all, got {len(chosen)}; {where}")
         again = choose(cls(**options), facts)
         _require(np.array_equal(again, chosen), f"the same choice from the same facts; {where}")

@@ -8,7 +8,16 @@ import math
 import numpy as np
 import pytest
 
-from simfed.fleet.selection import All, BySamples, Facts, Fastest, Oort, UniformSelection, cohort
+from simfed.fleet.selection import (
+    All,
+    BySamples,
+    Facts,
+    Fastest,
+    Oort,
+    Poisson,
+    UniformSelection,
+    cohort,
+)
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 
@@ -31,6 +40,21 @@ def test_all_and_uniform():
         everybody = choose(UniformSelection(), range(10), 4, nothing, round)
         assert everybody == cohort(Streams(0), round, 10, 4).tolist()
         assert set(choose(UniformSelection(), [2, 5, 7], 2, nothing, round)) < {2, 5, 7}
+
+
+def test_poisson_tosses_a_coin_per_client():
+    """Rate 3 of 10: the mean and the variance of so many coins, and nobody's hangs on who is
+    there."""
+    of, draws = facts(10), 4000
+    sizes = [len(choose(Poisson(), range(10), 3, of, seed=seed)) for seed in range(draws)]
+    assert abs(np.mean(sizes) - 3) < 4 * math.sqrt(2.1 / draws)
+    assert abs(np.var(sizes) - 2.1) < 0.25
+    assert min(sizes) == 0
+    for seed in range(20):
+        everybody = choose(Poisson(), range(10), 3, of, seed=seed)
+        few = choose(Poisson(), [2, 5, 7], 3, of, seed=seed)
+        assert few == [client for client in everybody if client in (2, 5, 7)]
+    assert choose(Poisson(), range(10), 10, of) == list(range(10))
 
 
 def test_by_samples_asks_in_proportion():

@@ -37,7 +37,7 @@ from simfed.ground.levels import energy_of
 from simfed.ground.method import Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.ground.steps import check_steps
+from simfed.ground.steps import check_steps, nodes_of
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
 from simfed.record.read import Run, open_run
@@ -562,6 +562,11 @@ class Parts:
         """A plan that says its steps can be carried out, and its barriers open."""
         plan = self._task_of_group(index).plan
         check_steps(plan, self.tasks.setting.participants)
+        for node in sorted(nodes_of(plan)):
+            from simfed.net import Nodes
+
+            nodes = Nodes(self.topology)
+            nodes.path(nodes.node_of(self.fleet.first(index), node), "server")
         if plan.steps and self.scenario.aggregation.concurrency is not None:
             raise InputError(
                 "a server that starts its clients together (synchronous, deadline or first), as "

@@ -520,6 +520,7 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
         **_facts_of_plugins(scenario),
         **({"measure": REGRESSION_MEASURE} if parts.task == "regression" else {}),
         **({"owned": parts.owned.plain()} if mode == "full" else {}),
+        **({"between_nodes": True} if parts.topology.between_nodes else {}),
     }
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 __all__ = [
     "Arrival",
@@ -130,8 +130,9 @@ class Work(NamedTuple):
     """Of a codec of several: (strategy, K, share of the entries) of each, in place of the whole."""
 
 
-Node = Literal["client", "server"]
-"""Where a step is: the client that takes part, or the server."""
+Node = str
+"""Where a step is: `client` (the one that takes part), `server`, a tier of the network (the
+client's own node of it: `edge`), or a node or another client by name (`edge-2`, `client-7`)."""
 
 
 class Send(NamedTuple):
@@ -140,7 +141,7 @@ class Send(NamedTuple):
     source: Node
     target: Node
     phase: str
-    """Kind of its span: `download` or `upload`."""
+    """Kind of its span: `download` or `upload`, whose bytes and seconds tables have."""
     size_bytes: float | None = None
     """None: what the task says travels down, or what the contribution comes to."""
 

@@ -35,6 +35,7 @@ __all__ = [
     "check_steps",
     "message_down",
     "message_up",
+    "nodes_of",
 ]
 
 CLIENT: Node = "client"
@@ -53,6 +54,17 @@ def message_up(size_bytes: float) -> Send:
 def message_down(size_bytes: float) -> Send:
     """A message of the server's beside the download; charged whatever the scenario charges."""
     return Send(SERVER, CLIENT, "download", size_bytes)
+
+
+def nodes_of(plan: Plan) -> set[Node]:
+    """The nodes of its steps beside the client and the server."""
+    nodes: set[Node] = set()
+    for step in plan.steps:
+        if isinstance(step, Send):
+            nodes |= {step.source, step.target}
+        elif isinstance(step, Do):
+            nodes.add(step.node)
+    return nodes - {CLIENT, SERVER}
 
 
 def bytes_beside(plan: Plan, phase: str) -> float:
@@ -91,12 +103,13 @@ def check_steps(plan: Plan, participants: int) -> None:
 
 
 def _check_message(step: Send) -> None:
-    ways = {"download": (SERVER, CLIENT), "upload": (CLIENT, SERVER)}
-    nodes = step.source, step.target
-    if ways.get(step.phase) != nodes:
-        raise InputError(
-            "a download from server to client, or an upload from client to server",
-            got=f"{step.phase} from {step.source} to {step.target}",
-        )
+    ways = f"{step.phase} from {step.source} to {step.target}"
+    if step.phase not in ("download", "upload") or step.source == step.target:
+        raise InputError("a download or an upload from one node to another", got=ways)
+    wrong = (CLIENT, SERVER) if step.phase == "download" else (SERVER, CLIENT)
+    if (step.source, step.target) == wrong:
+        raise InputError(f"a {step.phase} from {wrong[1]} to {wrong[0]}", got=ways)
+    if step.size_bytes is None and step not in (DOWNLOAD, UPLOAD):
+        raise InputError("the size in bytes of a message beside DOWNLOAD and UPLOAD", got=ways)
     if step.size_bytes is not None and not 0 <= step.size_bytes < inf:
         raise InputError("a message of at least 0 bytes", got=step.size_bytes)

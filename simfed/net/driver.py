@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, isfinite
 from typing import NoReturn
 
@@ -25,8 +26,9 @@ from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
 from simfed.net.models import ModelSpec, make_model
+from simfed.net.nodes import Nodes
 from simfed.net.snapshot import read_graph, write_graph
-from simfed.net.topology import Direction, Topology
+from simfed.net.topology import Direction, Path, Topology
 
 __all__ = ["Network", "Transfer"]
 
@@ -36,13 +38,23 @@ class Transfer:
     """One payload on its way."""
 
     network: Network
-    client: int
-    direction: Direction
+    client: int | str
+    """A node's name where it is no client's traffic with the server."""
+    direction: str
+    """`up` or `down`, or of a node's `to` whom."""
     size_bytes: float
     flow: Flow
     started_at_s: float
     done: Event
     """Its value is the exact duration in seconds."""
+    key: tuple[int, ...] = ()
+    """Whose it is, in the sender's words; a checkpoint keeps it."""
+
+    @property
+    def name(self) -> str:
+        """Who sends which way, for people."""
+        whose = f"client {self.client}" if isinstance(self.client, int) else self.client
+        return f"{whose} {self.direction}"
 
     @property
     def in_flight(self) -> bool:
@@ -139,12 +151,47 @@ class Network:
         *,
         weight: float = 1.0,
         cap_bytes_per_s: float | None = None,
+        key: tuple[int, ...] = (),
     ) -> Transfer:
         """Start a transfer between `client` and the server now.
 
-        `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit of its own.
+        `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit of its own;
+        `key`: see `Transfer`.
         Raises `InputError` for a size, weight or cap that is not a number in range.
         """
+        path = self.topology.path(client, direction)
+        return self._start(path, client, direction, size_bytes, weight, cap_bytes_per_s, key)
+
+    def send_between(
+        self,
+        source: str,
+        target: str,
+        size_bytes: float,
+        *,
+        weight: float = 1.0,
+        key: tuple[int, ...] = (),
+    ) -> Transfer:
+        """Start a transfer between two nodes now, see `Nodes`: clients (`client-3`), nodes of the
+        network, `server`. Raises: as `send`; `InputError` for a node that there is not."""
+        path = self.nodes.path(source, target)
+        return self._start(path, source, f"to {target}", size_bytes, weight, None, key)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """The network's nodes by name. Ask for them before the first transfer of a run that sends
+        between nodes, as `Topology.open_between` says."""
+        return Nodes(self.topology)
+
+    def _start(
+        self,
+        path: Path,
+        client: int | str,
+        direction: str,
+        size_bytes: float,
+        weight: float,
+        cap_bytes_per_s: float | None,
+        key: tuple[int, ...],
+    ) -> Transfer:
         cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
         if not (isfinite(size_bytes) and size_bytes >= 0):
             raise InputError("a size of at least 0 bytes", where="size_bytes", got=size_bytes)
@@ -153,7 +200,6 @@ class Network:
             raise InputError(allowed, where="weight", got=weight)
         if not cap > 0:
             raise InputError("a cap above 0 bytes/s", where="cap_bytes_per_s", got=cap)
-        path = self.topology.path(client, direction)
         if not self._transfers:
             self._epoch_at_s = self.env.now
             self._engine.restart_clock(self._epoch_at_s)
@@ -169,7 +215,7 @@ class Network:
         engine.start(flow, now_s)
         start = self.env.now, self.env.event()
         transfer = self._transfers[flow] = Transfer(
-            self, client, direction, size_bytes, flow, *start
+            self, client, direction, size_bytes, flow, *start, key
         )
         self._wake_in_time(now_s)
         return transfer
@@ -187,7 +233,7 @@ class Network:
         link carries in the interval that is not over yet is.
         """
         transfers = [
-            (flow, t.client, t.direction, t.size_bytes, t.started_at_s)
+            (flow, t.client, t.direction, t.size_bytes, t.started_at_s, t.key)
             for flow, t in self._transfers.items()
         ]
         timer = None if self._timer is None else (self._timer_at_s, self._timer_due_s)
@@ -204,9 +250,9 @@ class Network:
         roots = read_graph(state)
         self._epoch_at_s, self._sent = roots["epoch_at_s"], roots["sent"]
         self._engine.restore(roots)
-        for flow, client, direction, size_bytes, started_at_s in roots["transfers"]:
+        for flow, client, direction, size_bytes, started_at_s, key in roots["transfers"]:
             start = started_at_s, self.env.event()
-            self._transfers[flow] = Transfer(self, client, direction, size_bytes, flow, *start)
+            self._transfers[flow] = Transfer(self, client, direction, size_bytes, flow, *start, key)
         if roots["timer"] is not None:
             self._set_timer(*roots["timer"])
 
@@ -248,7 +294,7 @@ class Network:
 
     def _give_up(self, dead: DeadLink) -> NoReturn:
         waiting = [self._transfers[flow] for flow in dead.flows]
-        names = [f"client {t.client} {t.direction}" for t in waiting[:5]]
+        names = [t.name for t in waiting[:5]]
         if len(waiting) > 5:
             names.append(f"{len(waiting) - 5} more")
         why = "its trace has ended" if dead.trace_ended else "its capacity is 0 for ever"

@@ -24,7 +24,7 @@ from simfed.net.traces import LinkTrace
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["Access", "Cell", "Direction", "Line", "Path", "Routes", "Star", "Topology"]
+__all__ = ["Access", "Cell", "Direction", "Line", "Path", "Routes", "Star", "Topology", "Way"]
 
 Direction = Literal["up", "down"]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -180,7 +180,7 @@ MOST_STEPS_IN_MEMORY = 1_000_000
 """Steps of worked-out ways that a topology holds, about 40 MB; beyond them it begins anew."""
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """A route in one direction: its links as in `Path`, and the share of packets that arrive."""
 
     links: tuple[int, ...]
@@ -239,8 +239,10 @@ class Topology:
             [line.latency_s for line in self.lines],
         )
         self._lossy = any(line.loss for line in self.lines)
-        self._ways: dict[int, tuple[_Way, _Way]] = {}
+        self._ways: dict[int, tuple[Way, Way]] = {}
         self._steps_in_memory = 0
+        self.between_nodes = False
+        """Whether nodes send and get what is no client's traffic with the server."""
         # views, whose items are Python's own numbers in a third of the time of an array's
         up_s, down_s = self._latencies_s
         self._of_clients = (self._nodes.data, up_s.data, down_s.data, self._losses.data)
@@ -252,6 +254,16 @@ class Topology:
         """Have these links vary, in place of `traces`; none exceeds the capacity it has now."""
         self.traces = traces
         self._of_lines = (self._lines_that_can_bind(), *self._of_lines[1:])
+        self._ways.clear()
+        if self.between_nodes:
+            self.open_between()
+
+    def open_between(self) -> None:
+        """Let nodes send to each other (`simfed.net.nodes`): from now on every line of finite rate
+        can limit, as what flows into it is no longer what the clients behind it can send. Call it
+        before any transfer."""
+        self.between_nodes = True
+        self._of_lines = (list(self._of_lines[1]), *self._of_lines[1:])
         self._ways.clear()
 
     def _fill_columns(self, access: Access) -> None:
@@ -380,13 +392,21 @@ class Topology:
             seen.append(lines)
         return seen[0].isdisjoint(seen[1])
 
+    def route_of(self, client: int) -> int:
+        """The index of its route."""
+        return int(self._nodes[client])
+
     def path(self, client: int, direction: Direction) -> Path:
         """The path of a client's transfers in one direction."""
         if not 0 <= client < self.clients:
             raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
-        nodes, up_latencies_s, down_latencies_s, losses = self._of_clients
-        route = nodes[client]
+        route = self._of_clients[0][client]
         up, down = self._ways.get(route) or self._walk_ways(route)
+        return self.path_by(client, direction, up, down)
+
+    def path_by(self, client: int, direction: Direction, up: Way, down: Way) -> Path:
+        """The path over a client's own link and the way `up`, or by the way `down` and over it."""
+        _, up_latencies_s, down_latencies_s, losses = self._of_clients
         up_s = up_latencies_s[client] + up.latency_s
         down_s = down_latencies_s[client] + down.latency_s
         if direction == "up":
@@ -416,7 +436,7 @@ class Topology:
         loss = losses[client] + (1 - losses[client]) * (1 - way.success)
         return Path(links, crossed, here_s, up_s + down_s, loss, air)
 
-    def _walk_ways(self, route: int) -> tuple[_Way, _Way]:
+    def _walk_ways(self, route: int) -> tuple[Way, Way]:
         """Both ways of a route, which stay in memory for its next transfer."""
         up = self.routes.lines_from(self.routes.up[route])
         down = self.routes.lines_from(self.routes.down[route])[::-1]
@@ -424,15 +444,16 @@ class Topology:
         if self._steps_in_memory > MOST_STEPS_IN_MEMORY:
             self._ways.clear()
             self._steps_in_memory = len(up) + len(down)
-        ways = self._ways[route] = (self._way(up), self._way(down))
+        ways = self._ways[route] = (self.way(up), self.way(down))
         return ways
 
-    def _way(self, indices: Sequence[int]) -> _Way:
+    def way(self, indices: Sequence[int]) -> Way:
+        """What crossing these lines is like."""
         first, binds, finite, latencies_s = 2 * self.clients, *self._of_lines
         success = 1.0
         if self._lossy:
             success = float(np.prod([1 - self.lines[k].loss for k in indices]))
-        return _Way(
+        return Way(
             tuple([first + k for k in indices if binds[k]]),
             tuple([first + k for k in indices if finite[k]]),
             float(sum([latencies_s[k] for k in indices])),

@@ -25,9 +25,10 @@ from simfed.ground.contract import Outcome
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
 from simfed.ground.seeding import Streams
-from simfed.ground.steps import CLIENT, Do, Send, Wait
+from simfed.ground.steps import CLIENT, SERVER, Do, Node, Send, Wait
 from simfed.net import LinkUses, Network, Transfer
 from simfed.net.instants import at, cancel, end_of_instant
+from simfed.net.topology import Direction
 from simfed.record.schema import BARRIER
 from simfed.sim.flight import Flight, LaidSteps, Leg, Running
 from simfed.sim.rows import powered_s
@@ -38,6 +39,8 @@ __all__ = ["Clock", "MakeNetwork"]
 
 MakeNetwork = Callable[[simpy.Environment, LinkUses], Network]
 """`(env, on_use)` → the network."""
+
+_ENDS = (CLIENT, SERVER)
 
 _Gate = tuple[int, str]
 """(round, name) of a barrier."""
@@ -85,8 +88,8 @@ class Clock:
         """Barrier → how many of those under way have yet to come to it."""
         self._waiting: dict[_Gate, list[Flight]] = {}
         """Those who have come to a barrier that is not open."""
-        self._transfers: dict[int, Transfer] = {}
-        """Of clients whose participations a checkpoint left in the middle of one."""
+        self._transfers: dict[tuple[int, ...], Transfer] = {}
+        """By (client, step): those that a checkpoint left in the middle."""
 
     # ---- from outside ----------------------------------------------------------------------------
 
@@ -183,7 +186,7 @@ class Clock:
         self._numbers = itertools.count(facts["steps"] + 1)
         if facts["network"] is not None:
             self.network.restore(facts["network"])
-        self._transfers = {transfer.client: transfer for transfer in self.network.transfers}
+        self._transfers = {transfer.key: transfer for transfer in self.network.transfers}
 
     # ---- what comes after what -------------------------------------------------------------------
 
@@ -245,7 +248,7 @@ class Clock:
         elif running.ends_at_s is not None:
             self._set_timer(flight, running, at(self.env, running.ends_at_s))
         else:
-            running.transfer = transfer = self._transfers.pop(flight.client)
+            running.transfer = transfer = self._transfers.pop((flight.client, flight.done))
             transfer.done.callbacks.append(partial(self._arrive, flight, running))
 
     def _set_timer(self, flight: Flight, running: Running, timer: simpy.Event) -> None:
@@ -379,10 +382,22 @@ class Clock:
             # copies that leave at once are equal flows over one path: one of their weight and bytes
             weight = float(self._fate(flight, self._tries(flight)).copies)
             size_bytes *= weight
-        running.transfer = transfer = self.network.send(
-            flight.client, size_bytes, "down" if down else "up", weight=weight
-        )
+        key = flight.client, flight.done
+        if step.source in _ENDS and step.target in _ENDS and not flight.places:
+            way: Direction = "down" if down else "up"
+            transfer = self.network.send(flight.client, size_bytes, way, weight=weight, key=key)
+        else:
+            ends = self._place(flight, step.source), self._place(flight, step.target)
+            transfer = self.network.send_between(*ends, size_bytes, weight=weight, key=key)
+        running.transfer = transfer
         transfer.done.callbacks.append(partial(self._arrive, flight, running))
+
+    def _place(self, flight: Flight, node: Node) -> str:
+        """What a node of a plan is called in the network."""
+        name = flight.places.get(node, node)
+        if name == CLIENT:
+            return f"client-{flight.client}"
+        return self.network.nodes.node_of(flight.client, name)
 
     def _arrive(self, flight: Flight, running: Running, done: simpy.Event) -> None:
         """The last byte of a transmission is there."""

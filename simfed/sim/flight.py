@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from simfed.fleet.tasks import codec_work
 from simfed.ground.contract import Contribution, Task
-from simfed.ground.method import Plan, Work
+from simfed.ground.method import Node, Plan, Work
 from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Step
 from simfed.net import Transfer
 from simfed.net.topology import Direction
@@ -117,6 +117,9 @@ class Flight:
     started_at_s: float
     shared_loss: Mapping[str, float] = field(default_factory=dict)
     """Of each prototype, as far as known, at the version that it trains on."""
+    places: Mapping[Node, str] = field(default_factory=dict)
+    """What `client` and `server` of its steps are called in the network, where they are not the
+    task's client and the server: an edge server's participation, or one in its name."""
     steps: Sequence[Step] = ()
     """What it goes through, one after another."""
     done: int = 0
@@ -288,6 +291,7 @@ class Flight:
             **{name: getattr(self, name) for name in _PLAIN},
             "task": self.task.name,
             "pull": self.pull.plain(),
+            "places": dict(self.places),
             "shared_loss": dict(self.shared_loss),
             "legs": [leg.plain() for leg in self.legs],
             "running": None if self.running is None else self.running.plain(),
@@ -301,6 +305,7 @@ class Flight:
             contribution,
             Pull.of_plain(plain["pull"]),
             shared_loss=plain["shared_loss"],
+            places=plain["places"],
             legs=[Leg.of_plain(leg) for leg in plain["legs"]],
             **{name: plain[name] for name in _PLAIN},
         )

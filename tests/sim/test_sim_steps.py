@@ -144,6 +144,39 @@ def test_split_learning_is_as_long_as_its_batches():
     assert first["uplink_bytes"] == 3 * 800.0 + 1000.0
 
 
+@dataclass(frozen=True)
+class Ring(Method):
+    """Everybody hands 600 bytes to the next client and its edge, then waits for all."""
+
+    def plan(self, setting, who, round):
+        neighbour = f"client-{(who.client + 1) % setting.clients}"
+        to_next = Send(CLIENT, neighbour, "upload", 600.0)
+        to_edge = Send(CLIENT, "edge", "upload", 600.0)
+        return Plan({}, (), {}, steps=(to_next, Wait("handed on"), to_edge, TRAINING))
+
+
+def test_steps_lead_between_any_nodes(tmp_path):
+    """Up 1 kbps, down 2 kbps: 600 bytes take 4.8 s over the slower of two own links."""
+    register("method", "ring", Ring, replace=True)
+    try:
+        group = {**SCENARIO["clients"][0], "count": 4, "link": {"up": "1 kbps", "down": "2 kbps"}}
+        tiers = [{"name": "edge", "count": 2, "latency": "1 s"}]
+        made = {**SCENARIO, "clients": [group], "method": "ring"}
+        made["network"] = {"topology": "tree", "tiers": tiers}
+        run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+        assert "\n".join(verify(run.path)) == ""
+    finally:
+        registry("method").remove("ring")
+    first = run.spans[(run.spans["round"] == 1) & (run.spans["kind"] == "upload")]
+    lasted_s = dict.fromkeys(range(4), ())
+    for span in first.itertuples():
+        lasted_s[span.client] += (round(span.finished_at_s - span.started_at_s, 9),)
+    # clients 1 and 3 hand on to the other edge, there and back over no latency but the tiers'
+    assert lasted_s == {0: (4.8, 4.8), 1: (6.8, 4.8), 2: (4.8, 4.8), 3: (6.8, 4.8)}
+    links = set(run.links["link"])
+    assert {"client-0/up", "client-1/down"} & links
+
+
 def test_a_run_with_barriers_keeps_every_invariant_and_goes_on_from_any_border(tmp_path):
     late = {"mode": "deadline", "deadline": "7 s", "late": "merge"}
 
@@ -248,7 +281,9 @@ def test_a_server_that_keeps_clients_in_flight_refuses_barriers():
         ((DOWNLOAD, Wait("a"), UPLOAD, Wait("a")), "barriers of different names"),
         ((DOWNLOAD,), "UPLOAD once"),
         ((UPLOAD,), "DOWNLOAD once"),
-        ((DOWNLOAD, UPLOAD, Send(CLIENT, "edge", "upload", 1.0)), "from client to edge"),
+        ((DOWNLOAD, UPLOAD, Send("edge", "edge", "upload", 1.0)), "from edge to edge"),
+        ((DOWNLOAD, UPLOAD, Send(SERVER, CLIENT, "upload", 1.0)), "from client to server"),
+        ((DOWNLOAD, UPLOAD, Send(CLIENT, "edge", "upload")), "the size in bytes"),
         ((DOWNLOAD, UPLOAD, message_up(-1.0)), "at least 0 bytes"),
         ((DOWNLOAD, UPLOAD, Do(SERVER, TRAINING.work, "training")), "on the client"),
     ],

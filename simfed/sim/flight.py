@@ -132,6 +132,10 @@ class Flight:
     """The clock's handle of that instant."""
     order: int = 0
     """That of its latest step."""
+    merges: int = 0
+    """How many its server had made when it began."""
+    staleness: int = 0
+    """How many more until the one that settled it."""
     outcome: str = "aggregated"
     lost: bool = field(init=False)
     """Nothing of it will be merged."""
@@ -323,6 +327,7 @@ _PLAIN = (
     "departs_at_s",
     "done",
     "order",
+    "merges",
     "outcome",
     "away",
     "over",

@@ -19,7 +19,7 @@ from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
-from simfed.sim.modes import Mode
+from simfed.sim.level import Level
 from simfed.sim.world import KnowsWork, Presence
 
 __all__ = ["Population"]
@@ -52,61 +52,57 @@ class Population:
         self._presence = presence
         self._working = presence if isinstance(presence, KnowsWork) else None
         self._policies: dict[int, Policy] = {}
-        self.busy: set[int] = set()
-        """Those in flight."""
 
     def __len__(self) -> int:
         return len(self._fleet)
 
-    def choose(
-        self, mode: Mode, streams: Streams, round: int, starts: int, at_s: float
-    ) -> list[int]:
-        """Whom the server starts now, of those that are there and idle; ids ascending.
+    def choose(self, level: Level, streams: Streams, round: int, at_s: float) -> list[int]:
+        """Whom the server starts now, of those that are there and idle, who are busy from now on;
+        ids ascending.
 
         A cohort is drawn for its round; where clients are kept in flight, each start is drawn by
         how many there were before, one client after another.
         """
+        mode, busy = level.mode, level.busy
         if mode.concurrency is None:
-            return self._selecting.cohort(streams, round, mode.cohort, self._free(at_s))
-        chosen: set[int] = set()
-        while len(self.busy) + len(chosen) < mode.concurrency:
-            rng = streams("start", starts + len(chosen))
-            client = self._draw(rng, chosen, at_s)
+            return self._selecting.cohort(streams, round, mode.cohort, self._free(busy, at_s))
+        chosen: list[int] = []
+        while len(busy) < mode.concurrency:
+            client = self._draw(streams("start", level.starts + len(chosen)), busy, at_s)
             if client is None:
                 break
-            chosen.add(client)
+            chosen.append(client)
+            busy.add(client)
         return sorted(chosen)
 
-    def may_pass(self, at_s: float) -> bool:
+    def may_pass(self, level: Level, at_s: float) -> bool:
         """Whether nobody may be chosen though somebody is there and idle now."""
         if not self._selecting.varies:
             return False
-        free = self._free(at_s)
+        free = self._free(level.busy, at_s)
         return free is None or len(free) > 0
 
     def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
         """What a participation told the server, see `Selecting.tell`."""
         self._selecting.tell(client, duration_s, loss)
 
-    def _free(self, at_s: float) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+    def _free(self, busy: set[int], at_s: float) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         """Ids of those that are there and idle; None: everybody."""
-        if self._presence is None and not self.busy:
+        if self._presence is None and not busy:
             return None
         there = np.arange(len(self)) if self._presence is None else self._presence.available(at_s)
-        busy = np.fromiter(self.busy, np.int64, len(self.busy))
-        return there[~np.isin(there, busy)] if len(busy) else there
+        return there[~np.isin(there, np.fromiter(busy, np.int64, len(busy)))] if busy else there
 
-    def _draw(self, rng: np.random.Generator, chosen: set[int], at_s: float) -> int | None:
+    def _draw(self, rng: np.random.Generator, busy: set[int], at_s: float) -> int | None:
         """One that is there and idle, uniformly; None: there is none."""
         for _ in range(_TRIES):
             client = int(rng.integers(len(self)))
-            if client in self.busy or client in chosen:
+            if client in busy:
                 continue
             if self._presence is None or self._presence.is_available(client, at_s):
                 return client
-        free = self._free(at_s)
-        assert free is not None or not chosen
-        left = [c for c in (range(len(self)) if free is None else free.tolist()) if c not in chosen]
+        free = self._free(busy, at_s)
+        left = range(len(self)) if free is None else free.tolist()
         return int(rng.choice(left)) if left else None
 
     def compression(self, client: int, pull: Pull, plan: Plan) -> Choice:

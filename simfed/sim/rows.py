@@ -12,6 +12,7 @@ from simfed.policy import Spent
 from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
+from simfed.sim.level import Closing
 from simfed.sim.server_work import PlayedWork
 
 __all__ = [
@@ -49,6 +50,14 @@ class Played:
     """Everybody started with the round and has ended when the server merges."""
     filled: bool
     """A client is free again as soon as its upload has arrived or is lost."""
+
+    @classmethod
+    def of(cls, closing: Closing, finished_at_s: float, *, filled: bool) -> Played:
+        """Of a merge that is done."""
+        return cls(
+            closing.round, closing.started_at_s, finished_at_s, closing.waited_s,
+            closing.server_s, closing.at_s, closing.delay_s, closing.waits_for_all, filled,
+        )  # fmt: skip
 
     @property
     def duration_s(self) -> float:
@@ -136,7 +145,7 @@ def participation_row(
         reward_raw=verdict.reward_raw,
         reward=verdict.reward,
         slack_s=slack_of(flight, played),
-        staleness=played.round - task.round,
+        staleness=flight.staleness,
         merge=played.round,
     )
 

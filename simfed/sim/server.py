@@ -1,10 +1,9 @@
-"""The server: rounds as a story of yields, between one workload and one world.
+"""The server: rounds, between one workload and one world.
 
-Start clients, wait as the mode says, do the server's own work, merge, reward, record; at the
-round's border show progress, save, or stop. A round is what lies between two merges. Events of one
-instant come in this order: participations that end, the merge, starts. While the server works at a
-merge, arrivals wait for the next one and nobody is started. The run ends when the server's story
-ends, never when the clock runs dry: a cancelled wait may leave something on it.
+When clients are started, waited for and merged is its `Level`'s. Here stands what comes of it:
+tasks, merges, rewards, records; at the round's border show progress, save, or stop. A round is what
+lies between two merges. The run ends with its last round, never when the clock runs dry: a
+cancelled wait may leave something on it.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
-
-import simpy
 
 from simfed.compress.choice import Choice
 from simfed.fleet.faults import Faults
@@ -25,7 +22,6 @@ from simfed.fleet.tasks import pull_for
 from simfed.ground.contract import Outcome, Workload, mean_over_clients
 from simfed.ground.errors import Interrupted, RunFailed, as_raised
 from simfed.ground.seeding import Streams
-from simfed.net.instants import cancel, end_of_instant
 from simfed.policy import Policy, gain, reward, watches
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
@@ -33,18 +29,14 @@ from simfed.scenario import Scenario
 from simfed.sim import rows
 from simfed.sim.blame import blame, blame_last
 from simfed.sim.flight import Flight
+from simfed.sim.level import Closing, Level
 from simfed.sim.modes import mode_of
 from simfed.sim.population import Population
 from simfed.sim.rows import Played, Verdict
 from simfed.sim.server_work import PlayedWork
-from simfed.sim.world import CUT, Instants, World
+from simfed.sim.world import World
 
 __all__ = ["Progress", "Simulation"]
-
-_HOPELESS = 10_000
-"""So many losses in a row, and ten per client, before a server that waits for arrivals gives up."""
-
-Story = Generator[simpy.Event, Any, None]
 
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
@@ -79,30 +71,18 @@ class Simulation:
         self._world = world
         self._recorder = recorder
         self._streams = streams
-        self._faults = faults
         self._may_resend = faults is not None and faults.messages is not None
-        self._restarts = 0
-        """How many there have been."""
-        self._mode = mode_of(scenario)
+        restarts = None if faults is None else faults.restarts
+        mode = mode_of(scenario)
+        self._level = Level(mode, self, world, scenario.client_count, restarts)
         self._population = Population(scenario, make_policy, streams, world.presence, samples_of)
         self._losses = scenario.method.made.losses
         self._held: dict[int, int] | None = {} if scenario.downlink.compression else None
-        self._round = 0
         self._now_s = 0.0
         self._forced_arm: str | None = None
         self._version = 0
         self._shared_loss: dict[str, float] = {}
-        self._starts = 0
-        self._lost_in_a_row = 0
-        self._in_flight: dict[int, Flight] = {}
-        self._ended: list[Flight] = []
         self._turns: dict[int, int] = {}
-        self._cohort = 0
-        self._cohort_ended = 0
-        self._arrived = 0
-        self._deadline_at_s = math.inf
-        self._deadline: simpy.Event | None = None
-        self._wake: simpy.Event | None = None
         self._has_set_out = False
         self._total, self._learning, self._recording = HostSeconds(), HostSeconds(), HostSeconds()
         world.connect(self)
@@ -129,17 +109,19 @@ class Simulation:
         self._save, self._save_every = save, save_every
         if self._round < self._scenario.rounds:
             self._world.gather(stop_requested)
-        at_once = self._mode.at_once(len(self._population))
+        self._done = self._env.event()
+        at_once = self._level.mode.at_once(len(self._population))
         try:
             with self._total, _fewer_collections(at_once):
-                self._env.run(until=self._env.process(self._serve()))
+                self._go_on()
+                self._env.run(until=self._done)
         except Exception as error:
             raise as_raised(error) from None
 
     def lose(self, client: int, outcome: str = "dropped") -> None:
         """This client's participation ends now and nothing of it is merged: `dropped` (the
         client is away for the rest of the round) or `failed` (it stays, and waits)."""
-        self._world.cut(self._in_flight[client], outcome)
+        self._world.cut(self._level.in_flight[client], outcome)
 
     def wall_s(self) -> dict[str, float]:
         """Host seconds of `run`, split: learning (inside the workload), recording, and the rest."""
@@ -154,16 +136,17 @@ class Simulation:
         """Everything a resumed run needs, at a round's border: clients may be in flight."""
         facts, arrays = self._workload.state()
         world, world_arrays = self._world.state()
-        flying = [*self._in_flight.values(), *self._ended]
+        level = self._level
+        flying = [*level.in_flight.values(), *level.ended]
         own = {
             "now_s": self._now_s,
             "forced_arm": self._forced_arm,
             "version": [self._version, self._shared_loss],
             "population": self._population.state(),
-            "starts": self._starts,
+            "starts": level.starts,
             "flights": [flight.plain() for flight in flying],
             "held": sorted(self._held.items()) if self._held is not None else None,
-            "restarts": self._restarts,
+            "restarts": level.restarts,
         }
         every = {"simulation": own, "world": world, "workload": facts}
         return Checkpoint(self._round, every, {**arrays, **world_arrays})
@@ -171,7 +154,8 @@ class Simulation:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Inverse of `checkpoint`, on a new simulation of the same scenario, before `run`."""
         own = checkpoint.facts["simulation"]
-        self._round = checkpoint.round
+        level = self._level
+        level.merges = checkpoint.round
         self._now_s = own["now_s"]
         self._forced_arm = own["forced_arm"]
         self._version, self._shared_loss = own["version"]
@@ -179,25 +163,17 @@ class Simulation:
             self._held.update(own["held"])
         self._population.restore(own["population"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
-        self._starts, self._restarts = own["starts"], own["restarts"]
+        level.starts, level.restarts = own["starts"], own["restarts"]
         self._set_out()
         self._world.restore(checkpoint.facts["world"], checkpoint.arrays)
         for flight in self._recorded(own["flights"]):
-            if flight.over:
-                self._await_merge(flight)
-                continue
-            self._in_flight[flight.client] = flight
-            self._population.busy.add(flight.client)
-            self._world.resume(flight)
-            if flight.over:
-                del self._in_flight[flight.client]
-                self._await_merge(flight)
+            level.resume(flight)
 
     def _set_out(self) -> None:
         self._has_set_out = True
         self._world.set_out(self._now_s)
         self._env = self._world.env
-        self._instants = Instants(self._env)
+        self._level.set_out()
 
     def _recorded(self, plain: Sequence[Mapping[str, Any]]) -> Iterator[Flight]:
         """A checkpoint's flights, in the order in which they began what they do."""
@@ -208,180 +184,6 @@ class Simulation:
             if flight.task.model_version == self._version:
                 flight.shared_loss = self._shared_loss
             yield flight
-
-    def _await_merge(self, flight: Flight) -> None:
-        """It had ended before the checkpoint, and nobody has merged it yet."""
-        self._ended.append(flight)
-        if self._mode.filled:
-            self._arrived += not flight.lost
-        else:
-            self._population.busy.add(flight.client)
-
-    # ---- the story -------------------------------------------------------------------------------
-
-    def _serve(self) -> Story:
-        mode, rounds = self._mode, self._scenario.rounds
-        while self._round < rounds:
-            started_at_s = self._now_s
-            delay_s = yield from self._start()
-            yield from self._wait()
-            struck = not self._due()
-            last = None if struck else self._last_awaited()
-            if struck or not mode.keeps_late or self._round + 1 == rounds:
-                yield from self._cut_off()
-            merge_at_s = self._env.now
-            taken = self._take()
-            if struck:
-                for flight in taken:
-                    if not flight.lost:  # it had arrived, and nobody knows of it any longer
-                        flight.lose("dropped")
-            waits_for_all = mode.waits_for_all and not struck
-            if waits_for_all:
-                # all started at once, so the longest sum of durations is exact where a difference
-                # of instants would not be
-                waited_s = delay_s + max((flight.elapsed_s for flight in taken), default=0.0)
-            else:
-                waited_s = merge_at_s - started_at_s
-            merge: Callable[[], Outcome] = partial(self._merge, taken, self._round + 1)
-            if struck:
-                work = [self._restart()]
-            else:
-                work, merge = self._work_at_merge(taken, merge)
-            server_s = sum(piece.duration_s for piece in work)
-            yield self._env.timeout(server_s)
-            yield end_of_instant(self._env)
-            self._round += 1
-            self._now_s = self._env.now
-            played = Played(
-                self._round, started_at_s, self._now_s, waited_s, server_s, merge_at_s, delay_s,
-                waits_for_all, self._mode.filled,
-            )  # fmt: skip
-            outcome = merge()
-            otherwise = "restart" if struck else "deadline" if taken else "server"
-            self._record(played, taken, work, outcome, last, otherwise)
-            self._border(outcome)
-
-    def _start(self) -> Generator[simpy.Event, Any, float]:
-        """Start clients; where none is there, wait until one is. How long that took."""
-        begun_s = self._env.now
-        while True:
-            ids = self._population.choose(
-                self._mode, self._streams, self._round + 1, self._starts, self._env.now
-            )
-            if len(ids) or self._in_flight or self._ended:
-                break
-            if self._population.may_pass(self._env.now):
-                break  # a round without participants
-            yield self._world.somebody_back(self._round + 1, patient=False)
-        delay_s: float = self._env.now - begun_s
-        flights = self._flights(ids)
-        self._cohort, self._cohort_ended = len(flights), 0
-        if not self._mode.filled:
-            self._arrived = 0
-        self._deadline_at_s = self._env.now + self._mode.deadline_s
-        if self._deadline_at_s < math.inf:
-            cancel(self._env, self._deadline)
-            self._deadline = self._env.timeout(self._mode.deadline_s)
-            self._alarm(self._deadline)
-        for flight in flights:
-            self._send_off(flight)
-        return delay_s
-
-    def _wait(self) -> Story:
-        """Until the mode says: merge, or a restart strikes."""
-        strikes_at_s = self._next_restart_s()
-        if strikes_at_s < math.inf:
-            self._alarm(self._instants.at(strikes_at_s))
-        while not self._due() and self._env.now < strikes_at_s:
-            self._wake = self._env.event()
-            if self._mode.filled and len(self._in_flight) < (self._mode.concurrency or 0):
-                patient = bool(self._in_flight)
-                self._alarm(self._world.somebody_back(self._round + 1, patient=patient))
-            yield self._wake
-            self._wake = None
-            yield end_of_instant(self._env)
-            if self._lost_in_a_row > _HOPELESS + 10 * len(self._population):
-                raise RunFailed(
-                    f"round {self._round + 1}: {self._lost_in_a_row:,} participations in a row "
-                    f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as "
-                    "it takes"
-                )
-            if self._mode.filled and not self._due() and self._env.now < strikes_at_s:
-                ids = self._population.choose(
-                    self._mode, self._streams, self._round + 1, self._starts, self._env.now
-                )
-                for flight in self._flights(ids):
-                    self._send_off(flight)
-
-    def _due(self) -> bool:
-        mode = self._mode
-        if mode.filled:
-            return self._arrived >= (mode.wanted or 1)
-        if self._env.now >= self._deadline_at_s:
-            return True
-        if mode.wanted is not None and self._arrived >= mode.wanted:
-            return True
-        if self._cohort:
-            return self._cohort_ended == self._cohort
-        # nobody was free to be started, or chosen
-        return bool(self._ended) or not self._in_flight
-
-    def _next_restart_s(self) -> float:
-        """When the server goes down next; one that was due while it merged comes now."""
-        restarts = None if self._faults is None else self._faults.restarts
-        if restarts is None:
-            return math.inf
-        return max(restarts.border_s(2 * self._restarts), self._env.now)
-
-    def _restart(self) -> PlayedWork:
-        """The server is down and comes back with what it had after its last merge."""
-        assert self._faults is not None
-        assert self._faults.restarts is not None
-        begins_s, ends_s = (self._faults.restarts.border_s(2 * self._restarts + k) for k in (0, 1))
-        self._restarts += 1
-        return PlayedWork("restart", "restart", None, ends_s - begins_s)
-
-    def _cut_off(self) -> Story:
-        """Nobody is waited for any longer."""
-        late = list(self._in_flight.values())
-        for flight in late:
-            self._world.cut(flight, CUT)
-        if late:
-            yield end_of_instant(self._env)
-
-    def _take(self) -> list[Flight]:
-        """The flights that have ended since the last merge, in client order, lost ones included."""
-        taken = sorted(self._ended, key=lambda flight: flight.task.order)
-        self._ended = []
-        self._arrived = 0
-        self._turns.clear()
-        merge, bound = self._round + 1, self._mode.bound
-        for flight in taken:
-            if not self._mode.filled:  # an upload that waits for its merge keeps its client
-                self._population.busy.discard(flight.client)
-            staleness = merge - flight.task.round
-            if flight.lost:
-                continue
-            if bound is not None and staleness > bound:
-                flight.lose("dropped")
-            elif staleness and not self._mode.filled:
-                flight.outcome = "late"
-        return taken
-
-    def _last_awaited(self) -> Flight | None:
-        """The flight whose end the merge waited for; None: it waited for a deadline, or for
-        nobody."""
-        mode, now_s = self._mode, self._env.now
-        if now_s >= self._deadline_at_s and self._cohort_ended < self._cohort:
-            return None
-        enough = mode.wanted is not None and self._arrived >= mode.wanted
-        awaited = [f for f in self._ended if f.ended_at_s == now_s and not (enough and f.lost)]
-        return min(awaited, key=lambda f: f.client, default=None)
-
-    def _send_off(self, flight: Flight) -> None:
-        self._in_flight[flight.client] = flight
-        self._population.busy.add(flight.client)
-        self._world.carry(flight)
 
     # ---- what the world asks and tells -----------------------------------------------------------
 
@@ -400,40 +202,40 @@ class Simulation:
             self._held.pop(client, None)
 
     def land(self, flight: Flight) -> None:
-        """A participation is over, this very moment."""
-        del self._in_flight[flight.client]
-        if self._mode.filled:
-            self._population.busy.discard(flight.client)
-        self._ended.append(flight)
+        """See `Asking`."""
         if self._held is not None and flight.received:
             self._held[flight.client] = flight.task.model_version
-        ours = flight.task.round == self._round + 1
-        self._cohort_ended += ours
-        self._arrived += not flight.lost and (ours or self._mode.filled)
-        self._lost_in_a_row = self._lost_in_a_row + 1 if flight.lost else 0
-        # who keeps clients in flight has another one to start; others need not look before
-        if self._mode.filled or self._due():
-            self._ring()
-
-    # ---- waiting ---------------------------------------------------------------------------------
-
-    def _ring(self, _: simpy.Event | None = None) -> None:
-        """Wake the server, where it waits."""
-        if self._wake is not None and not self._wake.triggered:
-            self._wake.succeed()
-
-    def _alarm(self, event: simpy.Event) -> None:
-        """Wake the server when this event comes."""
-        assert event.callbacks is not None
-        if self._ring not in event.callbacks:
-            event.callbacks.append(self._ring)
+        self._level.land(flight)
 
     # ---- participations and merges ---------------------------------------------------------------
 
-    def _flights(self, ids: Sequence[int]) -> list[Flight]:
-        """The flights of these clients, in the order given, before anything moves."""
+    @property
+    def round(self) -> int:
+        """See `Node`."""
+        return self._round + 1
+
+    @property
+    def last(self) -> bool:
+        """See `Node`."""
+        return self.round == self._scenario.rounds
+
+    @property
+    def _round(self) -> int:
+        """How many are done."""
+        return self._level.merges
+
+    def choose(self) -> list[int]:
+        """See `Node`."""
+        return self._population.choose(self._level, self._streams, self.round, self._env.now)
+
+    def may_pass(self) -> bool:
+        """See `Node`."""
+        return self._population.may_pass(self._level, self._env.now)
+
+    def make_flights(self, ids: Sequence[int]) -> list[Flight]:
+        """See `Node`."""
         people, held = self._population, self._held
-        round, filled = self._round + 1, self._mode.filled
+        round, filled = self.round, self._level.mode.filled
         policies = [people.policy(client) for client in ids]
         tasks = []
         with self._learning:
@@ -457,26 +259,27 @@ class Simulation:
                 flights.append(
                     Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
                 )
-        self._starts += len(flights)
         return flights
 
-    def _work_at_merge(
-        self, taken: Sequence[Flight], merge: Callable[[], Outcome]
+    def work(
+        self, closing: Closing, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        arrived = [flight for flight in taken if not flight.lost]
-        round, contributions = self._round + 1, [flight.contribution for flight in arrived]
-        work = partial(self._workload.server_work, round, contributions)
-        return self._world.merge(round, arrived, work, merge)
+        """See `Node`."""
+        arrived = closing.arrived
+        contributions = [flight.contribution for flight in arrived]
+        work = partial(self._workload.server_work, closing.round, contributions)
+        return self._world.merge(closing.round, arrived, work, merge)
 
-    def _merge(self, taken: Sequence[Flight], round: int) -> Outcome:
-        arrived = [flight for flight in taken if not flight.lost]
-        weights = [self._mode.weight(round - flight.task.round) for flight in arrived]
+    def merge(self, closing: Closing) -> Outcome:
+        """See `Node`."""
+        arrived = closing.arrived
+        weights = [self._level.mode.weight(flight.staleness) for flight in arrived]
         with self._learning:
-            for flight in taken:
+            for flight in closing.taken:
                 if flight.lost:
                     self._workload.discard(flight.contribution)
             contributions = [flight.contribution for flight in arrived]
-            outcome = self._workload.merge(round, contributions, weights)
+            outcome = self._workload.merge(closing.round, contributions, weights)
         self._forced_arm = outcome.forced_arm
         # the first models' loss is told by the first merge: flights that hold them get to know it
         self._shared_loss |= outcome.shared_loss_before
@@ -484,6 +287,22 @@ class Simulation:
             self._version = outcome.model_version
             self._shared_loss = {**self._shared_loss, **outcome.shared_loss}
         return outcome
+
+    def finish(self, closing: Closing, outcome: Outcome) -> None:
+        """See `Node`."""
+        self._now_s = self._env.now
+        self._turns.clear()
+        played = Played.of(closing, self._now_s, filled=self._level.mode.filled)
+        self._record(closing, played, outcome)
+        self._border(outcome)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin the next round, or the run is over."""
+        if self._round < self._scenario.rounds:
+            self._level.begin()
+        else:
+            self._done.succeed()
 
     def _reward(self, flight: Flight, outcome: Outcome, played: Played) -> Verdict:
         """Tell the client's policy what its pull was worth."""
@@ -524,20 +343,14 @@ class Simulation:
 
     # ---- facts -----------------------------------------------------------------------------------
 
-    def _record(
-        self,
-        played: Played,
-        taken: Sequence[Flight],
-        work: Sequence[PlayedWork],
-        outcome: Outcome,
-        last: Flight | None,
-        otherwise: str,
-    ) -> None:
+    def _record(self, closing: Closing, played: Played, outcome: Outcome) -> None:
+        taken, work = closing.taken, closing.work
         verdicts = [self._reward(flight, outcome, played) for flight in taken]
         if played.waits_for_all and taken:
             who = blame(taken, work, self._world.network, resent=self._may_resend)
         else:
-            who = blame_last(last, work, otherwise)
+            otherwise = "restart" if closing.struck else "deadline" if taken else "server"
+            who = blame_last(closing.last, work, otherwise)
         with self._recording:
             into = self._recorder
             into.rounds.append(rows.round_row(played, taken, outcome, who))

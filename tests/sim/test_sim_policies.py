@@ -243,17 +243,18 @@ def test_accuracy_is_recorded_per_prototype_and_shown_as_their_mean_over_clients
 
 def lose_at(world, at_s, client, outcome):
     """Have this client lose its participation at an instant of the first round."""
-    simulation, serve = world.simulation, world.simulation._serve
+    simulation, go_on = world.simulation, world.simulation._go_on
 
     def story():
         yield simulation._env.timeout(at_s)
         simulation.lose(client, outcome)
 
-    def serve_and_lose():
+    def go_on_and_lose():
+        simulation._go_on = go_on
         simulation._env.process(story())
-        yield from serve()
+        go_on()
 
-    simulation._serve = serve_and_lose
+    simulation._go_on = go_on_and_lose
     return world
 
 

@@ -28,9 +28,10 @@ SCENARIO = Scenario.model_validate(
 class Losing(Simulation):
     """Loses the upload of client 1 in round 1, half-way."""
 
-    def _serve(self):
-        self._env.process(self._half_way())
-        yield from super()._serve()
+    def _go_on(self):
+        if not self._round:
+            self._env.process(self._half_way())
+        super()._go_on()
 
     def _half_way(self):
         yield self._env.timeout(0.5)

@@ -1,0 +1,346 @@
+"""Merging at one node: whom it starts, what it waits for, and when it merges.
+
+Plain state that events move on: a merge begins, participations land, it is due, the node works, the
+merge is done. Who may take part and what a merge does, the level's `Node` says. Events of one
+instant come in this order: participations that end, the merge, starts. While the node works at a
+merge, arrivals wait for the next one and nobody is started.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import simpy
+
+from simfed.ground.contract import Outcome
+from simfed.ground.errors import RunFailed
+from simfed.ground.strikes import Strikes
+from simfed.net.instants import cancel, end_of_instant
+from simfed.sim.flight import Flight
+from simfed.sim.modes import Mode
+from simfed.sim.server_work import PlayedWork
+from simfed.sim.world import CUT, Instants, World
+
+__all__ = ["Closing", "Level", "Node"]
+
+_HOPELESS = 10_000
+"""So many losses in a row, and ten per participant, before a node that waits for arrivals gives
+up."""
+
+
+@dataclass(slots=True, eq=False)
+class Closing:
+    """A merge from the moment at which its node stops waiting."""
+
+    round: int
+    taken: Sequence[Flight]
+    """Those that have ended since the one before, in the order in which they are merged, lost ones
+    included."""
+    last: Flight | None
+    """The one whose end it waited for; None: it waited for a deadline, or for nobody."""
+    struck: bool
+    """The node went down, and all that had arrived is lost."""
+    waits_for_all: bool
+    """Everybody started with the merge and has ended."""
+    started_at_s: float
+    delay_s: float
+    """Until somebody was there to be started."""
+    waited_s: float
+    """Until the last awaited upload."""
+    at_s: float
+    """When the node stopped waiting."""
+    work: Sequence[PlayedWork] = field(default_factory=list)
+    server_s: float = 0.0
+    """Seconds of that work."""
+
+    @property
+    def arrived(self) -> list[Flight]:
+        """Those that are merged."""
+        return [flight for flight in self.taken if not flight.lost]
+
+
+class Node(Protocol):
+    """Where a level merges."""
+
+    @property
+    def round(self) -> int:
+        """The round of the run to which the merge under way belongs."""
+        ...
+
+    @property
+    def last(self) -> bool:
+        """Whether nobody is waited for after the merge under way."""
+        ...
+
+    def choose(self) -> Sequence[int]:
+        """Whom it starts now."""
+        ...
+
+    def may_pass(self) -> bool:
+        """Whether nobody may be chosen though somebody is there: a merge of nobody."""
+        ...
+
+    def make_flights(self, ids: Sequence[int]) -> list[Flight]:
+        """The flights of these, in the order given, before anything moves."""
+        ...
+
+    def work(
+        self, closing: Closing, merge: Callable[[], Outcome]
+    ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
+        """Its work at a merge, which begins now, and what gives its outcome once that is over."""
+        ...
+
+    def merge(self, closing: Closing) -> Outcome:
+        """Merge what has arrived."""
+        ...
+
+    def finish(self, closing: Closing, outcome: Outcome) -> None:
+        """A merge is done, this very moment; the next one may begin."""
+        ...
+
+
+class Level:
+    """The state of merging at one node under one mode."""
+
+    def __init__(
+        self, mode: Mode, node: Node, world: World, size: int, strikes: Strikes | None = None
+    ) -> None:
+        """`size`: how many may take part. `strikes`: when the node goes down; it comes back with
+        what it had after its last merge."""
+        self.mode = mode
+        self._node, self._world, self._size, self._strikes = node, world, size, strikes
+        self.merges = 0
+        """How many are done."""
+        self.starts = 0
+        """Of participations, so far."""
+        self.restarts = 0
+        """How many there have been."""
+        self.in_flight: dict[int, Flight] = {}
+        self.ended: list[Flight] = []
+        """Landed since the last merge."""
+        self.busy: set[int] = set()
+        """Those that cannot be started."""
+        self._lost_in_a_row = 0
+        self._started_at_s = self._delay_s = 0.0
+        self._cohort = self._cohort_ended = self._arrived = 0
+        self._deadline_at_s = self._strikes_at_s = math.inf
+        self._deadline: simpy.Event | None = None
+        self._wake: simpy.Event | None = None
+
+    def set_out(self) -> None:
+        """Its world's clock stands."""
+        self._env = self._world.env
+        self._instants = Instants(self._env)
+
+    # ---- one merge after another -----------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin the next merge now."""
+        self._started_at_s = self._env.now
+        self._start()
+
+    def _start(self, _: simpy.Event | None = None) -> None:
+        """Start participants; where none is there, wait until one is."""
+        ids = self._node.choose()
+        if not (len(ids) or self.in_flight or self.ended or self._node.may_pass()):
+            self._then(self._world.somebody_back(self._node.round, patient=False), self._start)
+            return
+        self._delay_s = self._env.now - self._started_at_s
+        flights = self._node.make_flights(ids)
+        self._cohort, self._cohort_ended = len(flights), 0
+        if not self.mode.filled:
+            self._arrived = 0
+        self._deadline_at_s = self._env.now + self.mode.deadline_s
+        if self._deadline_at_s < math.inf:
+            cancel(self._env, self._deadline)
+            self._deadline = self._env.timeout(self.mode.deadline_s)
+            self._alarm(self._deadline)
+        self._send_off(flights)
+        self._strikes_at_s = self._next_restart_s()
+        if self._strikes_at_s < math.inf:
+            self._alarm(self._instants.at(self._strikes_at_s))
+        self._wait()
+
+    def _wait(self) -> None:
+        """Until the mode says: merge, or the node goes down."""
+        if self._due() or self._env.now >= self._strikes_at_s:
+            self._close()
+            return
+        self._wake = self._env.event()
+        self._then(self._wake, self._woken)
+        if self.mode.filled and len(self.in_flight) < (self.mode.concurrency or 0):
+            patient = bool(self.in_flight)
+            self._alarm(self._world.somebody_back(self._node.round, patient=patient))
+
+    def _woken(self, _: simpy.Event) -> None:
+        self._wake = None
+        self._then(end_of_instant(self._env), self._look)
+
+    def _look(self, _: simpy.Event) -> None:
+        """All that happens at this instant has happened."""
+        if self._lost_in_a_row > _HOPELESS + 10 * self._size:
+            raise RunFailed(
+                f"round {self._node.round}: {self._lost_in_a_row:,} participations in a row "
+                f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as "
+                "it takes"
+            )
+        if self.mode.filled and not self._due() and self._env.now < self._strikes_at_s:
+            self._send_off(self._node.make_flights(self._node.choose()))
+        self._wait()
+
+    def _close(self) -> None:
+        """Nobody is waited for any longer."""
+        struck = not self._due()
+        last = None if struck else self._last_awaited()
+        work = partial(self._work, last, struck)
+        if (struck or not self.mode.keeps_late or self._node.last) and self._cut_off():
+            self._then(end_of_instant(self._env), work)
+        else:
+            work()
+
+    def _cut_off(self) -> bool:
+        """End whatever is in flight; whether anything was."""
+        late = list(self.in_flight.values())
+        for flight in late:
+            self._world.cut(flight, CUT)
+        return bool(late)
+
+    def _work(self, last: Flight | None, struck: bool, _: simpy.Event | None = None) -> None:
+        now_s, taken = self._env.now, self._take()
+        if struck:
+            for flight in taken:
+                if not flight.lost:  # it had arrived, and nobody knows of it any longer
+                    flight.lose("dropped")
+        for_all = self.mode.waits_for_all and not struck
+        if for_all:
+            # all started at once, so the longest sum of durations is exact where a difference
+            # of instants would not be
+            waited_s = self._delay_s + max((flight.elapsed_s for flight in taken), default=0.0)
+        else:
+            waited_s = now_s - self._started_at_s
+        began = self._started_at_s, self._delay_s
+        closing = Closing(self._node.round, taken, last, struck, for_all, *began, waited_s, now_s)
+        merge: Callable[[], Outcome] = partial(self._node.merge, closing)
+        if struck:
+            closing.work = [self._restart()]
+        else:
+            closing.work, merge = self._node.work(closing, merge)
+        closing.server_s = sum(piece.duration_s for piece in closing.work)
+        self._then(self._env.timeout(closing.server_s), partial(self._worked, closing, merge))
+
+    def _worked(self, closing: Closing, merge: Callable[[], Outcome], _: simpy.Event) -> None:
+        self._then(end_of_instant(self._env), partial(self._finish, closing, merge))
+
+    def _finish(self, closing: Closing, merge: Callable[[], Outcome], _: simpy.Event) -> None:
+        self.merges += 1
+        self._node.finish(closing, merge())
+
+    # ---- what it knows of its participants -------------------------------------------------------
+
+    def _due(self) -> bool:
+        mode = self.mode
+        if mode.filled:
+            return self._arrived >= (mode.wanted or 1)
+        if self._env.now >= self._deadline_at_s:
+            return True
+        if mode.wanted is not None and self._arrived >= mode.wanted:
+            return True
+        if self._cohort:
+            return self._cohort_ended == self._cohort
+        # nobody was free to be started, or chosen
+        return bool(self.ended) or not self.in_flight
+
+    def _next_restart_s(self) -> float:
+        """When the node goes down next; a restart that was due while it merged comes now."""
+        if self._strikes is None:
+            return math.inf
+        return max(self._strikes.border_s(2 * self.restarts), self._env.now)
+
+    def _restart(self) -> PlayedWork:
+        assert self._strikes is not None
+        begins_s, ends_s = (self._strikes.border_s(2 * self.restarts + k) for k in (0, 1))
+        self.restarts += 1
+        return PlayedWork("restart", "restart", None, ends_s - begins_s)
+
+    def _take(self) -> list[Flight]:
+        """What has ended since the last merge, in the order in which it is merged."""
+        taken = sorted(self.ended, key=lambda flight: flight.task.order)
+        self.ended = []
+        self._arrived = 0
+        bound = self.mode.bound
+        for flight in taken:
+            if not self.mode.filled:  # an upload that waits for its merge keeps its client
+                self.busy.discard(flight.client)
+            flight.staleness = self.merges - flight.merges
+            if flight.lost:
+                continue
+            if bound is not None and flight.staleness > bound:
+                flight.lose("dropped")
+            elif flight.staleness and not self.mode.filled:
+                flight.outcome = "late"
+        return taken
+
+    def _last_awaited(self) -> Flight | None:
+        """The flight whose end the merge waited for; None: a deadline, or nobody."""
+        mode, now_s = self.mode, self._env.now
+        if now_s >= self._deadline_at_s and self._cohort_ended < self._cohort:
+            return None
+        enough = mode.wanted is not None and self._arrived >= mode.wanted
+        awaited = [f for f in self.ended if f.ended_at_s == now_s and not (enough and f.lost)]
+        return min(awaited, key=lambda f: f.client, default=None)
+
+    def _send_off(self, flights: Sequence[Flight]) -> None:
+        self.starts += len(flights)
+        for flight in flights:
+            flight.merges = self.merges
+            self.in_flight[flight.client] = flight
+            self.busy.add(flight.client)
+            self._world.carry(flight)
+
+    def land(self, flight: Flight) -> None:
+        """A participation is over, this very moment."""
+        del self.in_flight[flight.client]
+        if self.mode.filled:
+            self.busy.discard(flight.client)
+        self.ended.append(flight)
+        ours = flight.merges == self.merges
+        self._cohort_ended += ours
+        self._arrived += not flight.lost and (ours or self.mode.filled)
+        self._lost_in_a_row = self._lost_in_a_row + 1 if flight.lost else 0
+        # who keeps participants in flight has another one to start; others need not look before
+        if self.mode.filled or self._due():
+            self._ring()
+
+    def resume(self, flight: Flight) -> None:
+        """Take up one that a checkpoint left under way, or that waits for its merge."""
+        if not flight.over:
+            self._world.resume(flight)
+        if not flight.over:
+            self.in_flight[flight.client] = flight
+        else:
+            self.ended.append(flight)
+            self._arrived += self.mode.filled and not flight.lost
+        if not (flight.over and self.mode.filled):
+            self.busy.add(flight.client)
+
+    # ---- waiting ---------------------------------------------------------------------------------
+
+    def _then(self, event: simpy.Event, story: Callable[[simpy.Event], None]) -> None:
+        """Go on when this event comes."""
+        assert event.callbacks is not None
+        event.callbacks.append(story)
+
+    def _ring(self, _: simpy.Event | None = None) -> None:
+        """Look whether the merge is due, where the level waits."""
+        if self._wake is not None and not self._wake.triggered:
+            self._wake.succeed()
+
+    def _alarm(self, event: simpy.Event) -> None:
+        """Ring when this event comes."""
+        assert event.callbacks is not None
+        if self._ring not in event.callbacks:
+            event.callbacks.append(self._ring)

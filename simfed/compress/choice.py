@@ -16,7 +16,7 @@ from typing import Any
 from simfed.compress.codec import Codec, check_level, codec_from_spec
 from simfed.compress.labels import label_of, names_in, read_label, split
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.levels import LEVEL, Level, checked_level, energy_of
+from simfed.ground.levels import LEVEL, Level, WrittenLevel
 from simfed.ground.registry import registry
 
 __all__ = [
@@ -40,11 +40,12 @@ class Choice:
     """A codec and, where that belongs to the choice, a level; or such a pair for each field.
 
     Equal where the labels are. The codec may be given by its label, and is then made when it is
-    asked for. `fields`: patterns of names of compressed fields and their own choices, of which the
-    first that matches counts; with it, a field that none matches is not compressed.
+    asked for; the level as files have it. `fields`: patterns of names of compressed fields and
+    their own choices, of which the first that matches counts; with it, a field that none matches is
+    not compressed.
 
     >>> Choice("top-k", 500), Choice.of("top-k+qsgd(4)@1%").level
-    (Choice('top-k@500'), '1%')
+    (Choice('top-k@500'), Level('1%'))
     >>> Choice.per_field({"update": Choice("top-k", "1%"), "*": Choice("qsgd")}).of_field("control")
     Choice('qsgd')
     """
@@ -54,26 +55,25 @@ class Choice:
     def __init__(
         self,
         codec: Codec | str,
-        level: Level | None = None,
+        level: Level | WrittenLevel | None = None,
         fields: tuple[tuple[str, Choice], ...] = (),
     ) -> None:
         text = isinstance(codec, str)
         self.strategy: str = codec if text else codec.label  # type: ignore[assignment, union-attr]
         """The codec's label, under which profiles know its times; of a choice per field, its
         own."""
-        self.level = level
-        """A number of entries of each field, a share of them or of their energy; None: the
-        scenario's K."""
+        self.level = None if level is None else Level.of(level)
+        """How many entries of each field; None: the scenario's K."""
         self.fields = fields
         self._codec: Codec | None = None if text else codec  # type: ignore[assignment]
         self._label: str | None = None
-        self._at: dict[Level | None, Choice] = {}
+        self._at: dict[Level | WrittenLevel | None, Choice] = {}
 
     @classmethod
     def per_field(cls, fields: Mapping[str, Choice]) -> Choice:
         """A choice of its own for each field; keys are names, or patterns such as `*`."""
         for name, choice in fields.items():
-            if energy_of(choice.level) is not None:
+            if choice.follows_update:
                 raise InputError(
                     "a level that is known before the update is",
                     where=f"{_FIELDS}: {name}",
@@ -109,10 +109,10 @@ class Choice:
             return cls._read_fields(value[_FIELDS])
         spec, level = _split_label(value) if isinstance(value, str) else (value, None)
         codec = codec_from_spec(spec)
-        if level is not None:
-            level = checked_level(level)
-            check_level(codec, level)
-        return cls(codec, level)
+        if level is None:
+            return cls(codec)
+        check_level(codec, checked := Level.read(level))
+        return cls(codec, checked)
 
     @classmethod
     def _read_fields(cls, fields: Any) -> Choice:
@@ -142,6 +142,11 @@ class Choice:
             bare = self.level is None
             self._label = self.strategy if bare else f"{self.strategy}@{self.level}"
         return self._label
+
+    @property
+    def follows_update(self) -> bool:
+        """Whether K is known once the update is: its level is a share of the energy."""
+        return self.level is not None and self.level.kind == "energy"
 
     @property
     def pairs(self) -> tuple[Choice, ...]:
@@ -185,7 +190,7 @@ class Choice:
                     hint=did_you_mean(pattern, names),
                 )
 
-    def at(self, level: Level | None) -> Choice:
+    def at(self, level: Level | WrittenLevel | None) -> Choice:
         """The same codec at this level; one object for each, as every participation asks."""
         found = self._at.get(level)
         if found is None:
@@ -195,8 +200,11 @@ class Choice:
 
     def entries(self, length: int) -> int:
         """K of a field of so many entries, where the level is a number: all without one."""
-        assert not isinstance(self.level, str)
-        return length if self.level is None else min(self.level, length)
+        if self.level is None:
+            return length
+        k = self.level.entries
+        assert k is not None
+        return min(k, length)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Choice) and self.label == other.label)
@@ -219,7 +227,7 @@ NO_COMPRESSION = Choice("dense")
 
 
 @lru_cache(maxsize=4096)
-def _split_label(label: str) -> tuple[str, Level | None]:
+def _split_label(label: str) -> tuple[str, WrittenLevel | None]:
     """(codec's label, level) of a choice's label; no level where the choice is of the codec alone.
 
     >>> _split_label("top-k+qsgd(4)@1%"), _split_label("top-k@500"), _split_label("top-k")
@@ -232,7 +240,9 @@ def _split_label(label: str) -> tuple[str, Level | None]:
     return codec, int(level) if level.isdigit() else level
 
 
-def choices_of(strategies: Iterable[str], levels: Sequence[Level] = ()) -> tuple[Choice, ...]:
+def choices_of(
+    strategies: Iterable[str], levels: Sequence[WrittenLevel] = ()
+) -> tuple[Choice, ...]:
     """What policies choose from: each strategy that goes by K and names no level, with each of
     `levels`.
 

@@ -41,7 +41,7 @@ from simfed.compress.vectors import (
     taken,
 )
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.levels import Level, energy_of
+from simfed.ground.levels import Level
 from simfed.ground.method import Layout
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
@@ -575,10 +575,10 @@ def check_level(codec: Codec, level: Level) -> None:
     if not codec.takes_k:
         raise InputError(
             f"no level behind {codec.label}, which does not go by a number of entries",
-            got=level,
+            got=level.plain,
             hint="its own options say how much it sends",
         )
-    if energy_of(level) is not None and not codec.takes_largest:
+    if level.kind == "energy" and not codec.takes_largest:
         raise InputError(
             "a level of energy behind top-k alone, whose entries are the largest",
             got=f"{codec.label}@{level}",

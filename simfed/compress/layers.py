@@ -24,7 +24,6 @@ from simfed.compress.compressors import State
 from simfed.compress.labels import label_of
 from simfed.compress.vectors import Block, Floats, device_of, flat, pieces
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.levels import energy_of, entries
 from simfed.ground.method import Layers
 from simfed.ground.plain import Plain
 
@@ -255,7 +254,7 @@ class PerLayer(Codec):
                 ("", NO_COMPRESSION),
             )
             size = stretch.stop - stretch.start
-            k = size if choice.level is None else entries(choice.level, size)
+            k = size if choice.level is None else choice.level.k(size)
             layers.append(_Layer(stretch, choice, pattern, k, Layers([shape], (name,))))
         return layers
 
@@ -277,7 +276,7 @@ def _read_strategy(value: Plain) -> Choice:
         raise InputError("a codec that error feedback can be put around", got=value)
     if choice.codec.takes_k and choice.level is None:
         raise InputError(f"a level behind it, such as {choice.label}@1%", got=value)
-    if energy_of(choice.level) is not None:
+    if choice.follows_update:
         raise InputError("a level that is known before the update is", got=value)
     return choice
 

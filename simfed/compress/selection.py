@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simfed.compress.vectors import Floats, Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
-from simfed.ground.levels import Level, energy_of
+from simfed.ground.levels import Level
 
 if TYPE_CHECKING:
     import torch
@@ -153,11 +153,11 @@ def _classes(values: Floats) -> Iterator[tuple[Floats, NDArray[np.uint32]]]:
 
 def entries_for(update: Vector, level: Level) -> int:
     """K of an update: `level` itself, or what its share of the energy comes to."""
-    if isinstance(level, int):
-        return level
-    share = energy_of(level)
+    k, share = level.entries, level.energy
+    if k is not None:
+        return k
     if share is None:
-        raise InputError("a number of entries, or a level of energy", got=level)
+        raise InputError("a number of entries, or a level of energy", got=str(level))
     values = update.detach().cpu().numpy() if is_tensor(update) else update
     return energy_entries(np.ascontiguousarray(values, np.float32), share)
 

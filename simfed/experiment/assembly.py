@@ -33,7 +33,6 @@ from simfed.fleet.tasks import Tasks, codec_work, policies_of
 from simfed.ground.contract import Task
 from simfed.ground.distributions import Discrete, Law
 from simfed.ground.errors import InputError, InputErrors, listed
-from simfed.ground.levels import energy_of
 from simfed.ground.method import Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -553,7 +552,7 @@ class Parts:
         task, workload = self._task_of_group(index), TimeOnlyWorkload(self.tasks)
         arms = self._arms(index)
         for arm in arms:
-            if energy_of(arm.level) is not None:
+            if arm.follows_update:
                 workload.known_k(task, arm)
         for choice in self._at_both_ends(index, arms, task.plan):
             workload.size_bytes(task, choice)

@@ -33,7 +33,7 @@ from simfed.fleet.availability import (
 from simfed.ground.arrays import Floats, Ints
 from simfed.ground.distributions import positions
 from simfed.ground.errors import InputError
-from simfed.ground.levels import Level, energy_of, entries
+from simfed.ground.levels import Level, bounded_entries
 from simfed.ground.method import Plan
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -166,13 +166,11 @@ class Fleet:
 
     def k(self, client: int, parameters: int, level: Level | None = None) -> int:
         """Entries this client keeps of an update of `parameters` entries: its own K, or `level`."""
-        if level is not None:
-            return entries(level, parameters)
-        written = self._k_of_group[self.group[client]]
-        if isinstance(written, Distribution):
-            assert self._ks is not None
-            written = int(self._ks[client])
-        return entries(written, parameters)
+        k = self._k_of_group[self.group[client]] if level is None else level
+        if isinstance(k, Level):
+            return k.k(parameters)
+        assert self._ks is not None
+        return bounded_entries(int(self._ks[client]), parameters)
 
     def compression(self, client: int, pull: Pull, plan: Plan) -> Choice:
         """The choice of a client's pull with its level as a number of entries (a level of energy
@@ -188,8 +186,8 @@ class Fleet:
                 for name, field in plan.compressed.items()
             }
             return Choice.per_field({name: choice.of_field(name).at(k) for name, k in ks.items()})
-        level = choice.level if pull.k is None else pull.k
-        if energy_of(level) is not None:
+        level = choice.level if pull.k is None else Level.read(pull.k)
+        if level is not None and level.kind == "energy":
             return choice.at(level if longest else 0)
         return choice.at(self.k(client, longest, level))
 
@@ -197,14 +195,15 @@ class Fleet:
         self, group: int, parameters: int, level: Level | None = None
     ) -> tuple[int, int]:
         """The smallest and the largest K of a group's clients, at their own K or at `level`."""
-        if level is not None and energy_of(level) is not None:
+        if level is not None and level.kind == "energy":
             return min(1, parameters), parameters
         k = self._k_of_group[group] if level is None else level
         if isinstance(k, Distribution):
             ks = self.drawn(group, "k")
             assert ks is not None
-            return entries(float(ks.min()), parameters), entries(float(ks.max()), parameters)
-        return entries(k, parameters), entries(k, parameters)
+            ends = bounded_entries(float(ks.min()), parameters)
+            return ends, bounded_entries(float(ks.max()), parameters)
+        return k.k(parameters), k.k(parameters)
 
     def links(self) -> list[dict[str, Plain]]:
         """The argument `links` of `simfed.net.build`: one per group, drawn quantities as arrays."""
@@ -272,8 +271,8 @@ class Fleet:
             return FleetColumn(group, field, how, values, of_group.count)
         if isinstance(spec, LinkTrace):
             return FleetColumn(group, field, "trace", np.empty(0), of_group.count)
-        if field == "k":
-            spec = entries(spec, parameters)
+        if isinstance(spec, Level):
+            spec = spec.k(parameters)
         elif spec is None and field in ("link.up", "link.down") and of_group.link.cell is None:
             spec = np.inf
         elif spec is None or (field == "link.loss" and spec == 0):
@@ -333,8 +332,9 @@ class Fleet:
         return self._join_column("k")
 
     @cached_property
-    def _k_of_group(self) -> list[int | str | Distribution]:
-        return [self._scenario.k_of_group(group) for group in self._scenario.clients]
+    def _k_of_group(self) -> list[Level | Distribution]:
+        written = map(self._scenario.k_of_group, self._scenario.clients)
+        return [k if isinstance(k, Distribution) else Level.of(k) for k in written]
 
     def _join_column(self, field: str) -> Floats | None:
         """For all clients, 1 for those whose group does not draw it; None where no group does."""

@@ -17,7 +17,6 @@ from simfed.compress.selection import checked_k
 from simfed.ground.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
-from simfed.ground.levels import entries as entries_of
 from simfed.ground.method import Field, Layers, Layout, Method, Plan, Setting, Size, Who, Work
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, policy_maker
@@ -224,7 +223,7 @@ class Tasks:
     def change_entries(self, field: Field) -> int:
         """K of a change of the model, where models travel down compressed."""
         assert self._changes is not None
-        return entries_of(self._changes.k, field.entries)
+        return Level.of(self._changes.k).k(field.entries)
 
     @property
     def change_code(self) -> str:
@@ -260,16 +259,17 @@ class Tasks:
         if not field.compressed:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0
-        if isinstance(choice.level, str):
+        if choice.follows_update:
             return None
         return self.compressed_bytes(task.who, field, choice)
 
     def compressed_bytes(self, who: Who, field: Field, choice: Choice) -> float | None:
         """Bytes of a compressed field at a number of entries; None where they depend on the
         data."""
-        key = choice.strategy, choice.level, who.model, _make_key(field)
+        k = choice.entries(field.entries)
+        key = choice.strategy, k, who.model, _make_key(field)
         if key not in self._bytes:
-            k, layout = choice.entries(field.entries), field.layout_of(who)
+            layout = field.layout_of(who)
             self._bytes[key] = _count_bytes(choice.codec, field.entries, k, self.index_code, layout)
         return self._bytes[key]
 
@@ -310,13 +310,13 @@ class Tasks:
                     )
 
 
-def k_of(plan: Plan, choice: Choice) -> Level:
+def k_of(plan: Plan, choice: Choice) -> int | None:
     """The K of an upload as tables have it: that of all its compressed fields, or of the longest
-    where each has a choice of its own."""
+    where each has a choice of its own; None where it is known once the update is."""
     if choice.fields:
         choice = choice.of_field(max(plan.compressed, key=lambda name: plan.up[name].entries))
     assert choice.level is not None
-    return choice.level
+    return choice.level.entries
 
 
 def codec_work(

@@ -1,30 +1,25 @@
 """How much of an update travels.
 
-A *level* is K as scenarios write it: a number of entries (`1000`), a share of all of them (`1%`),
-or as many as hold a share of the update's energy (`energy:90%`), which is known once the update is.
+A *level* is K: a number of entries, a share of all of them, or as many as hold a share of the
+update's energy, which is known once the update is. Scenarios and tables write it `1000`, `1%` and
+`energy:90%`; this module alone reads that and writes it.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from simfed.ground.errors import InputError
 
-__all__ = [
-    "LEVEL",
-    "LEVELS",
-    "Level",
-    "checked_level",
-    "energy_level",
-    "energy_of",
-    "entries",
-    "level_order",
-]
+__all__ = ["LEVEL", "LEVELS", "Level", "WrittenLevel", "bounded_entries"]
 
-Level = int | str
-"""A number of entries, or as text a share of all of them or of the energy."""
+WrittenLevel: TypeAlias = int | str
+"""A level as files have it: `1000`, `1%`, `energy:90%`."""
 
 LEVELS = "a whole number of at least 1, or a share of the parameters such as 1%"
 
@@ -33,68 +28,115 @@ _ENERGY = "energy:"
 LEVEL = rf"(\d+|(?:{_ENERGY}\s*)?{_SHARE})"
 """The pattern of a level's text."""
 
+_KINDS = ("entries", "share", "energy")
 
-def entries(level: Level | float, parameters: int) -> int:
-    """K of an update of so many entries: at least 1, at most all of them; 0 where there are none.
 
-    A share is rounded to the nearest whole number.
+@dataclass(frozen=True, slots=True)
+class Level:
+    """K of a choice: so many entries, or a share of the entries or of the energy.
 
-    >>> [entries(k, 61_706) for k in (1000, "1%", "0.0001%", 100_000)]
-    [1000, 617, 1, 61706]
-    >>> entries(1000, 0)
-    0
+    >>> Level.of("1%"), str(Level.of("energy: 90 %")), Level.of(500).entries
+    (Level('1%'), 'energy:90%', 500)
     """
-    if isinstance(level, str):
-        level = float(level.rstrip("% ")) / 100 * parameters
-    return min(max(1, round(level)), parameters)
+
+    kind: Literal["entries", "share", "energy"]
+    amount: float
+    """A whole number of entries, or per cent."""
+
+    @classmethod
+    def of(cls, written: Level | WrittenLevel) -> Level:
+        """As files have it, which nobody checks; a level itself as it is."""
+        return written if isinstance(written, Level) else _parse(written)
+
+    @classmethod
+    def read(cls, written: object) -> Level:
+        """As people write it. Raises: `InputError` for what is none.
+
+        >>> Level.read(500), Level.read(" 1 %"), Level.read("energy: 90%")
+        (Level(500), Level('1%'), Level('energy:90%'))
+        """
+        if isinstance(written, Level):
+            return written
+        if isinstance(written, str) and re.fullmatch(rf"\s*(?:{_ENERGY})?\s*{_SHARE}\s*", written):
+            level = _parse(written)
+            if 0 < level.amount <= 100:
+                return level
+            if level.kind == "energy":
+                raise InputError("a share of the energy above 0%, at most 100%", got=written)
+        elif isinstance(written, int) and not isinstance(written, bool) and written >= 1:
+            return cls("entries", written)
+        raise InputError(LEVELS, got=written)
+
+    @classmethod
+    def of_energy(cls, share: float) -> Level:
+        """The level that keeps a share of the energy, given as a number up to 1."""
+        return cls("energy", float(f"{100 * share:.12g}"))
+
+    @property
+    def entries(self) -> int | None:
+        """K, where it is a number of entries."""
+        return int(self.amount) if self.kind == "entries" else None
+
+    @property
+    def energy(self) -> float | None:
+        """The share of the update's energy that it keeps, up to 1, where it is one.
+
+        >>> Level.of("energy:90%").energy, Level.of("90%").energy
+        (0.9, None)
+        """
+        return self.amount / 100 if self.kind == "energy" else None
+
+    def k(self, parameters: int) -> int:
+        """K of an update of so many entries: at least 1, at most all of them; 0 where there are
+        none. A share is rounded to the nearest whole number.
+
+        >>> [Level.of(k).k(61_706) for k in (1000, "1%", "0.0001%", 100_000)]
+        [1000, 617, 1, 61706]
+        >>> Level.of(1000).k(0)
+        0
+        """
+        if self.kind == "energy":
+            raise InputError("a level that is known before the update is", got=str(self))
+        whole = self.kind == "entries"
+        return bounded_entries(self.amount if whole else self.amount / 100 * parameters, parameters)
+
+    @property
+    def plain(self) -> WrittenLevel:
+        """As files have it; `of` reads it."""
+        if self.kind == "entries":
+            return int(self.amount)
+        number = np.format_float_positional(self.amount, trim="-")
+        return f"{_ENERGY if self.kind == 'energy' else ''}{number}%"
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """Sorts levels: numbers, shares and energies, each by how much they keep.
+
+        >>> levels = map(Level.of, ["2%", 1000, "energy:50%", "10%", 50])
+        >>> [level.plain for level in sorted(levels, key=lambda level: level.order)]
+        [50, 1000, '2%', '10%', 'energy:50%']
+        """
+        return _KINDS.index(self.kind), self.amount
+
+    def __str__(self) -> str:
+        return str(self.plain)
+
+    def __repr__(self) -> str:
+        return f"Level({self.plain!r})"
 
 
-def checked_level(level: object) -> Level:
-    """`level` as arms and files have it. Raises: `InputError` for what is none.
-
-    >>> checked_level(500), checked_level(" 1 %"), checked_level("energy: 90%")
-    (500, '1%', 'energy:90%')
-    """
-    if isinstance(level, str) and re.fullmatch(rf"\s*(?:{_ENERGY})?\s*{_SHARE}\s*", level):
-        plain = level.replace(" ", "")
-        share = plain.removeprefix(_ENERGY)
-        if 0 < float(share[:-1]) <= 100:
-            number = np.format_float_positional(float(share[:-1]), trim="-")
-            return f"{plain.removesuffix(share)}{number}%"
-        if plain != share:
-            raise InputError("a share of the energy above 0%, at most 100%", got=level)
-    elif isinstance(level, int) and not isinstance(level, bool) and level >= 1:
-        return level
-    raise InputError(LEVELS, got=level)
+def bounded_entries(count: float, parameters: int) -> int:
+    """A number of entries, drawn or computed, as an update of `parameters` entries has them: a
+    whole one, at least 1, at most all."""
+    return min(max(1, round(count)), parameters)
 
 
-def energy_level(share: float) -> str:
-    """The level that keeps a share of the energy, given as a number up to 1.
-
-    >>> energy_level(0.9)
-    'energy:90%'
-    """
-    return f"{_ENERGY}{100 * share:.12g}%"
-
-
-def energy_of(level: Level | None) -> float | None:
-    """The share of an update's energy that a level keeps; None where it is of another kind.
-
-    >>> energy_of("energy:90%"), energy_of("90%")
-    (0.9, None)
-    """
-    if not isinstance(level, str) or not level.startswith(_ENERGY):
-        return None
-    return float(level[len(_ENERGY) :].rstrip("% ")) / 100
-
-
-def level_order(level: Level) -> tuple[int, float]:
-    """Sorts levels: numbers, shares and energies, each by how much they keep.
-
-    >>> sorted(["2%", 1000, "energy:50%", "10%", 50], key=level_order)
-    [50, 1000, '2%', '10%', 'energy:50%']
-    """
-    if isinstance(level, int):
-        return 0, level
-    energy = energy_of(level)
-    return (1, float(level.rstrip("% "))) if energy is None else (2, energy)
+@lru_cache(maxsize=4096)
+def _parse(written: WrittenLevel) -> Level:
+    if isinstance(written, int):
+        return Level("entries", written)
+    plain = written.replace(" ", "")
+    share = plain.removeprefix(_ENERGY)
+    if not share.endswith("%"):
+        return Level("entries", int(share))
+    return Level("energy" if share != plain else "share", float(share[:-1]))

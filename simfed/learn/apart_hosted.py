@@ -13,7 +13,6 @@ from simfed.compress.choice import Choice
 from simfed.compress.codec import Payload
 from simfed.ground.contract import Contribution, Outcome, Task
 from simfed.ground.errors import InputError
-from simfed.ground.levels import Level
 from simfed.ground.method import State, Values
 from simfed.ground.seeding import Streams
 from simfed.learn.apart import (
@@ -83,7 +82,7 @@ class HostedServer(HostedWorkload):
         upload = self._own_upload(contribution)
         task = upload.task
         facts, parts = unpack(parcel)
-        if isinstance(upload.choice.level, str):
+        if upload.choice.follows_update:
             upload.kept = _count(facts.get("k"), task.plan.longest)
         values: dict[str, Any] = {}
         for name, of_plan in task.plan.up.items():
@@ -334,7 +333,7 @@ def _others(model: Values, down: Values) -> dict[str, Any]:
     }
 
 
-def _count(k: Level | None, most: int) -> int:
+def _count(k: object, most: int) -> int:
     if not isinstance(k, int) or not 0 <= k <= most:
         raise InputError(f"a number of entries up to {most}", where="k", got=k)
     return k

@@ -148,8 +148,8 @@ class HostedWorkload:
             sent = {name: value.numel() for name, value in down.items()}
             task = self.tasks.as_sent(task, sent, self.held_models.sizes(task.prototype))
         down = self.held_models.arrived(task, down)
-        if isinstance(choice.level, int):
-            choice = choice.at(min(choice.level, task.plan.longest))
+        if choice.level is not None and not choice.follows_update:
+            choice = choice.at(choice.entries(task.plan.longest))
         upload = HostedUpload(self, task, choice, down, self._own.get(client))
         self._open[client, task.key] = upload
         return upload

@@ -59,7 +59,7 @@ class HostedUpload:
     def k(self) -> int:
         """Entries kept; of a level of energy, runs pending work."""
         asked = k_of(self.task.plan, self.choice)
-        if isinstance(asked, int):
+        if asked is not None:
             return asked
         if self.kept is None:
             self.workload.work_off()
@@ -69,7 +69,7 @@ class HostedUpload:
     @property
     def sent(self) -> Choice:
         """With the K that a level of energy came to; for that, runs pending work."""
-        return self.choice.at(self.k) if isinstance(self.choice.level, str) else self.choice
+        return self.choice.at(self.k) if self.choice.follows_update else self.choice
 
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending

@@ -189,7 +189,7 @@ class Worker:
             values[name], memories[name], if_lost[name] = sent.value, sent.memory, sent.if_lost
             if sent.wire_bytes is not None:
                 sizes[name] = sent.wire_bytes
-            if isinstance(choice.level, str):  # the other fields have the K of the first
+            if choice.follows_update:  # the other fields have the K of the first
                 k = sent.k
                 choice = choice.at(k)
         own = trained.own

@@ -268,10 +268,9 @@ class Encoder:
 
 def _entries(whole: Tensor, choice: Choice) -> int:
     """K of a field."""
-    level = choice.level
-    if level is None or isinstance(level, int):
+    if choice.level is None or not choice.follows_update:
         return choice.entries(len(whole))
-    return min(entries_for(whole, level), len(whole))
+    return min(entries_for(whole, choice.level), len(whole))
 
 
 def _value(payload: Payload, like: Tensor) -> Wire:

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.ground.levels import Level
+from simfed.ground.levels import WrittenLevel
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Bandit, Pull, check_option
@@ -82,7 +82,10 @@ class AdaptiveK(Bandit):
 
     @staticmethod
     def ends(
-        strategy: str = "top-k", least: Level = "0.2%", most: Level = "100%", **rest: object
+        strategy: str = "top-k",
+        least: WrittenLevel = "0.2%",
+        most: WrittenLevel = "100%",
+        **rest: object,
     ) -> tuple[Choice, Choice]:
         """The arms at the ends of what it plays."""
         return Choice(strategy, least), Choice(strategy, most)

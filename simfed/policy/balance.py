@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.ground.levels import Level
+from simfed.ground.levels import Level, WrittenLevel
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Pull, Spent, Unpaid, check_option
@@ -68,7 +68,10 @@ class Balance(Unpaid):
 
     @staticmethod
     def ends(
-        strategy: str = "top-k", least: Level = "0.2%", most: Level = "30%", **rest: object
+        strategy: str = "top-k",
+        least: WrittenLevel = "0.2%",
+        most: WrittenLevel = "30%",
+        **rest: object,
     ) -> tuple[Choice, Choice]:
         """The arms at the ends of what it plays."""
         return Choice(strategy, least), Choice(strategy, most)
@@ -82,7 +85,7 @@ class Balance(Unpaid):
             return
         may_s = self.share * (spent.downlink_s + spent.work_s + spent.slack_s)
         times = may_s / spent.uplink_s if spent.uplink_s > 0 else math.inf
-        self._k = self._within.clamp(self._within.amount(pull.k) * times)
+        self._k = self._within.clamp(Level.of(pull.k).amount * times)
 
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)

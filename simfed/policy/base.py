@@ -52,7 +52,7 @@ class Pull:
             "arm": str(self.arm),
             "choice": self.choice,
             "probability": self.probability,
-            "k": self.k,
+            "k": None if self.k is None else Level.of(self.k).plain,
             "parts": [part.plain() for part in self.parts],
         }
 
@@ -60,10 +60,11 @@ class Pull:
     def of_plain(cls, plain: Mapping[str, Plain]) -> Pull:
         """Inverse of `plain`."""
         parts = tuple(map(cls.of_plain, plain.get("parts", ())))
-        return cls(**{**plain, "arm": Choice.of(plain["arm"]), "parts": parts})
+        k = None if plain.get("k") is None else Level.of(plain["k"])
+        return cls(**{**plain, "arm": Choice.of(plain["arm"]), "k": k, "parts": parts})
 
     def __repr__(self) -> str:
-        level = f", k={self.k!r}" if self.k is not None else ""
+        level = f", k={Level.of(self.k).plain!r}" if self.k is not None else ""
         why = f"choice={self.choice!r}, probability={self.probability!r}"
         return f"Pull(arm={str(self.arm)!r}, {why}{level})"
 

@@ -10,7 +10,7 @@ import numpy as np
 from simfed.compress.choice import Choice
 from simfed.compress.codec import check_level
 from simfed.ground.errors import InputError
-from simfed.ground.levels import Level, energy_level
+from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Pull, Unpaid, check_arms, check_option
@@ -81,7 +81,7 @@ class EnergyShare(Uniform):
         bare = Choice.of(strategy).level is None
         check_option("strategy", strategy, bare, "a strategy without a level")
         try:
-            check_level(Choice(strategy).codec, energy_level(share))
+            check_level(Choice(strategy).codec, Level.of_energy(share))
         except InputError as error:
             raise error.within("strategy") from None
         [played] = self.ends(share, strategy)
@@ -90,7 +90,7 @@ class EnergyShare(Uniform):
     @staticmethod
     def ends(share: float = 0.9, strategy: str = "top-k", **rest: object) -> tuple[Choice, ...]:
         """The arm that it plays."""
-        return (Choice(strategy, energy_level(share)),)
+        return (Choice(strategy, Level.of_energy(share)),)
 
 
 class Replay(Unpaid):
@@ -113,7 +113,7 @@ class Replay(Unpaid):
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         recorded: Sequence[Choice],
-        levels: Sequence[Level | None] = (),
+        levels: Sequence[int | None] = (),
     ) -> None:
         self.arms = check_arms(arms, *dict.fromkeys(recorded))
         self._recorded = tuple(recorded)
@@ -128,7 +128,7 @@ class Replay(Unpaid):
             )
         arm, level = self._recorded[self._next], self._levels[self._next]
         self._next += 1
-        return Pull(arm, "fixed", k=level)
+        return Pull(arm, "fixed", k=None if level is None else Level.of(level))
 
     def values(self) -> tuple[float, ...]:
         upcoming = self._recorded[self._next] if self._next < len(self._recorded) else None

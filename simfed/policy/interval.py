@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
-from simfed.ground.levels import Level, checked_level, energy_of
+from simfed.ground.levels import Level, WrittenLevel
 from simfed.policy.base import check_option
 
 __all__ = ["Interval"]
@@ -21,7 +21,7 @@ class Interval(NamedTuple):
     in_shares: bool
 
     @classmethod
-    def of(cls, strategy: str, least: Level, most: Level) -> Interval:
+    def of(cls, strategy: str, least: WrittenLevel, most: WrittenLevel) -> Interval:
         """As a policy's options give it. Raises: `InputError` that names the option.
 
         >>> Interval.of("top-k", 100, 900)
@@ -31,10 +31,11 @@ class Interval(NamedTuple):
         check_option("strategy", strategy, choice.level is None, "a strategy without a level")
         check_option("strategy", strategy, choice.codec.takes_k, "a strategy that goes by K")
         low, high = _checked("least", least), _checked("most", most)
-        in_shares = isinstance(low, str)
-        alike = isinstance(high, str) == in_shares
-        check_option("most", most, alike, "a share like `least`, or both as numbers")
-        interval = cls(cls.amount(low), cls.amount(high), in_shares)
+        in_shares = low.kind == "share"
+        check_option(
+            "most", most, high.kind == low.kind, "a share like `least`, or both as numbers"
+        )
+        interval = cls(float(low.amount), float(high.amount), in_shares)
         wider = interval.least < interval.most
         check_option("most", most, wider, f"more than `least`, {least}")
         return interval
@@ -44,25 +45,20 @@ class Interval(NamedTuple):
         """The geometric middle."""
         return math.sqrt(self.least * self.most)
 
-    @staticmethod
-    def amount(level: Level) -> float:
-        """A level as a number: of entries, or per cent."""
-        return float(level.rstrip("%")) if isinstance(level, str) else float(level)
-
     def clamp(self, amount: float) -> float:
         """`amount`, or the end of the interval beyond which it lies."""
         return min(max(amount, self.least), self.most)
 
     def level(self, amount: float) -> Level:
         """`amount` as a level."""
-        return checked_level(f"{amount!r}%" if self.in_shares else round(amount))
+        return Level.read(f"{amount!r}%" if self.in_shares else round(amount))
 
 
 def _checked(option: str, level: object) -> Level:
     try:
-        checked = checked_level(level)
+        checked = Level.read(level)
     except InputError as error:
         raise error.within(option) from None
-    if energy_of(checked) is not None:
+    if checked.kind == "energy":
         raise InputError("a number of entries or a share of the model", where=option, got=level)
     return checked

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from simfed.compress.choice import Choice
+from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, Spent, watches
 
@@ -17,8 +18,8 @@ __all__ = ["TextPolicy"]
 class TextPolicy(Policy):
     """A policy that knows its arms by their labels, as one that knows them as choices.
 
-    All that it says and is told goes through; `Pull`s come back to it as it made them, with the
-    text that it gave.
+    All that it says and is told goes through; `Pull`s come back to it with arm and K as it gave
+    them, as text or a number.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -30,7 +31,8 @@ class TextPolicy(Policy):
 
     def pull(self, rng: np.random.Generator) -> Pull:
         pull = self._policy.pull(rng)
-        return replace(pull, arm=Choice.of(pull.arm))
+        k = None if pull.k is None else Level.read(pull.k)
+        return replace(pull, arm=Choice.of(pull.arm), k=k)
 
     def update(self, pull: Pull, reward: float) -> None:
         self._policy.update(_in_text(pull), reward)
@@ -52,4 +54,5 @@ class TextPolicy(Policy):
 
 
 def _in_text(pull: Pull) -> Pull:
-    return replace(pull, arm=pull.arm.label)  # type: ignore[arg-type]
+    k = None if pull.k is None else pull.k.plain
+    return replace(pull, arm=pull.arm.label, k=k)  # type: ignore[arg-type]

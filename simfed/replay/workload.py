@@ -45,8 +45,7 @@ class ReplayedContribution:
     ) -> None:
         self.task = task
         self.choice = choice
-        k = k_of(task.plan, choice)
-        self._k = k if isinstance(k, int) else None
+        self._k = k_of(task.plan, choice)
         self.node = node
         self.real: Contribution | None = None
         self._bytes = size
@@ -234,7 +233,7 @@ class ReplayingWorkload:
         if contribution.real is None:
             recorded = self._trajectory.known(contribution.node)
             if recorded is not None:
-                if isinstance(asked, int):
+                if asked is not None:
                     return float(recorded), asked
                 k = int(recorded[1])
                 # with buffers as this scenario charges them
@@ -244,7 +243,7 @@ class ReplayingWorkload:
             self._leave()
         assert contribution.real is not None
         size = contribution.real.uplink_bytes()
-        if isinstance(asked, int):
+        if asked is not None:
             self._trajectory.add(contribution.node, size)
             return size, asked
         k = contribution.real.k

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from simfed.compress.choice import Choice
-from simfed.ground.levels import level_order
 
 __all__ = [
     "ARM_COLOURS",
@@ -195,7 +194,7 @@ def level_ranks(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
     {'top-k@5%': (1, 1), 'top-k@1%': (0, 1), 'random-k@5%': (1, 1)}
     """
     levels = {arm: level for arm in arms if (level := Choice.of(arm).level) is not None}
-    ordered = sorted(set(levels.values()), key=level_order)
+    ordered = sorted(set(levels.values()), key=lambda level: level.order)
     return {arm: (ordered.index(level), len(ordered) - 1) for arm, level in levels.items()}
 
 

@@ -25,7 +25,7 @@ from pydantic import (
 
 from simfed.compress.choice import Choice
 from simfed.ground import units
-from simfed.ground.levels import LEVELS, checked_level, energy_of
+from simfed.ground.levels import LEVELS, Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.scenario.section import Refused, refusing
@@ -127,7 +127,7 @@ def _read_level(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     with refusing():
-        return checked_level(value)
+        return Level.read(value).plain
 
 
 def _by_type(value: Any) -> str:
@@ -136,7 +136,7 @@ def _by_type(value: Any) -> str:
 
 # The brackets keep a tag out of the key paths in error messages.
 def _refuse_energy(level: Any) -> Any:
-    if energy_of(level) is not None:
+    if Level.of(level).kind == "energy":
         allowed = f"{LEVELS}; energy is a level for k_choices or behind top-k@"
         raise Refused(allowed, got=level)
     return level

@@ -28,7 +28,7 @@ from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
 from simfed.ground.arrays import Ints
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.levels import Level, energy_of
+from simfed.ground.levels import WrittenLevel
 from simfed.ground.method import Method
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
@@ -197,7 +197,7 @@ class Compression(Section):
 
     @field_validator("k_choices")
     @classmethod
-    def _check_levels(cls, value: tuple[Level, ...]) -> tuple[Level, ...]:
+    def _check_levels(cls, value: tuple[WrittenLevel, ...]) -> tuple[WrittenLevel, ...]:
         if len(set(value)) != len(value):
             raise Refused("levels of K, each once", got=list(value))
         return value
@@ -650,8 +650,7 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
         yield InputError("either local_steps or local_epochs", where="training", got=got)
     code = scenario.compression.index_code
     for i, group in enumerate(scenario.clients):
-        levels = [arm.level for arm in scenario.arms_of_group(group)]
-        if code == "rice" and any(energy_of(level) is not None for level in levels):
+        if code == "rice" and any(arm.follows_update for arm in scenario.arms_of_group(group)):
             allowed = "an index code whose length tells K, beside a level of energy"
             yield InputError(allowed, where="compression.index_code", got=code)
         for arm in () if method.moves_point else scenario.arms_of_group(group):

@@ -253,8 +253,7 @@ class Flight:
         for name, of_plan in task.plan.up.items():
             if of_plan.compressed:
                 of_field = choice.of_field(name)
-                k = of_field.level if choice.fields else self.contribution.k
-                assert isinstance(k, int)
+                k = of_field.entries(of_plan.entries) if choice.fields else self.contribution.k
                 size = min(k, of_plan.entries)
                 yield codec_work(quantity, task.who, of_plan, of_field, size, label, client)
 

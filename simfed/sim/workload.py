@@ -13,7 +13,6 @@ from simfed.compress.choice import Choice
 from simfed.fleet.tasks import Tasks, k_of
 from simfed.ground.contract import Contribution, Outcome, Task
 from simfed.ground.errors import InputError, listed
-from simfed.ground.levels import Level, energy_of
 from simfed.ground.method import Work
 from simfed.ground.registry import registry
 from simfed.ground.steps import bytes_beside
@@ -50,7 +49,7 @@ class Recorded:
         self._sent: dict[tuple[int, int, int], Any] = {}
         self._arms: dict[int, list[Choice]] = {}
         choices: dict[str, Choice] = {}
-        self._levels: dict[int, list[Level | None]] = {}
+        self._levels: dict[int, list[int | None]] = {}
         self._changes = _downlink_of(scenario)
         self._changes_are_same = False  # until compared with a scenario's
         columns = run.table("rounds").select(["round", "rolled_back"]).to_pydict()
@@ -65,14 +64,14 @@ class Recorded:
             self._sent[round, client, turn] = sent
             choice = choices.setdefault(arm, Choice.of(arm))
             self._arms.setdefault(client, []).append(choice)
-            of_data = energy_of(choice.level) is not None
+            of_data = choice.follows_update
             self._levels.setdefault(client, []).append(sent[1] if sets_k or of_data else None)
 
     def arms(self, client: int) -> list[Choice]:
         """What this client played, round after round in which it took part."""
         return self._arms.get(client, [])
 
-    def levels(self, client: int) -> list[Level | None]:
+    def levels(self, client: int) -> list[int | None]:
         """K of each of them, where policies set it; else None."""
         return self._levels.get(client, [])
 
@@ -252,7 +251,7 @@ class TimeOnlyWorkload:
     def known_k(task: Task, choice: Choice) -> int:
         """K, where it is a number. Raises: `InputError` for a level that depends on the data."""
         k = k_of(task.plan, choice)
-        if isinstance(k, str):
+        if k is None:
             raise InputError(
                 "a number of entries that does not depend on the data",
                 where="compression",

@@ -145,8 +145,8 @@ class _Remembered(TimeOnlyWorkload):
 
     def execute(self, task: Task, choice: Choice) -> Contribution:
         """As recorded, where K depends on what was learned."""
-        of_data = isinstance(choice.level, str)
-        return super().execute(task, choice.at(self._record.k(task)) if of_data else choice)
+        known = choice.at(self._record.k(task)) if choice.follows_update else choice
+        return super().execute(task, known)
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
@@ -310,7 +310,7 @@ def _pull_again(
     k = k_of(task.plan, parts.fleet.compression(row["client"], pull, task.plan))
     if row["outcome"] in ("aggregated", "late"):  # of others nobody knows
         most = task.plan.longest
-        wrong[_OTHER_K][at] = row["k"] != k if isinstance(k, int) else not 1 <= row["k"] <= most
+        wrong[_OTHER_K][at] = not 1 <= row["k"] <= most if k is None else row["k"] != k
     return pull
 
 

@@ -8,8 +8,16 @@ from simfed.compress.choice import Choice
 
 ROOT = Path(simfed.__file__).parent
 READERS = {"compress/choice.py", "compress/codec.py", "compress/layers.py", "compress/labels.py"}
-SPLITS = {"split", "rsplit", "partition", "rpartition", "startswith"}
-OF_LABELS = {"@", "+", "fields(", "layers("}
+SPLITS = {
+    "removeprefix",
+    "removesuffix",
+    "split",
+    "rsplit",
+    "partition",
+    "rpartition",
+    "startswith",
+}
+OF_LABELS = {"@", "+", "fields(", "layers(", "energy:"}
 MODEL_AT_SIZE = ("cli/calibrate.py", "@")
 """`lenet5@mnist`, which is no label."""
 
@@ -45,7 +53,7 @@ def test_nobody_else_takes_a_label_apart():
 
 def test_what_others_ask_of_a_label_a_choice_answers():
     choice = Choice.of("top-k+qsgd(4,code=elias)@1%")
-    assert (choice.strategy, choice.level) == ("top-k+qsgd(4,code=elias)", "1%")
+    assert (choice.strategy, str(choice.level)) == ("top-k+qsgd(4,code=elias)", "1%")
     assert choice.links == ("top-k", "qsgd(4,code=elias)")
     assert choice.bare == "top-k+qsgd"
     assert choice.names[:2] == ("top-k", "qsgd")

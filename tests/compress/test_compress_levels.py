@@ -9,13 +9,13 @@ from simfed.compress.choice import Choice, choices_of
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.selection import energy_entries, entries_for
 from simfed.ground.errors import InputError
-from simfed.ground.levels import checked_level, energy_level, energy_of, level_order
+from simfed.ground.levels import Level
 from simfed.ground.registry import registry
 
 LEVELS = st.one_of(
-    st.integers(1, 10**9),
-    st.floats(1e-6, 100).map(lambda share: checked_level(f"{share!r}%")),
-    st.floats(1e-6, 1).map(energy_level),
+    st.integers(1, 10**9).map(Level.read),
+    st.floats(1e-6, 100).map(lambda share: Level.read(f"{share!r}%")),
+    st.floats(1e-6, 1).map(Level.of_energy),
 )
 
 
@@ -85,10 +85,10 @@ def test_entries_for_a_tensor_are_those_of_its_array():
     torch = pytest.importorskip("torch")
     values = np.random.default_rng(1).standard_normal(1000).astype(np.float32)
     expected = energy_entries(values, 0.8)
-    assert entries_for(torch.from_numpy(values), "energy:80%") == expected
-    assert entries_for(values, 7) == 7
+    assert entries_for(torch.from_numpy(values), Level.of("energy:80%")) == expected
+    assert entries_for(values, Level.of(7)) == 7
     with pytest.raises(InputError):
-        entries_for(values, "80%")
+        entries_for(values, Level.of("80%"))
 
 
 @given(LEVELS)
@@ -100,15 +100,16 @@ def test_an_arms_name_reads_back(level):
 
 
 def test_levels_sort_by_how_much_they_keep():
-    levels = ["energy:99%", "10%", 1000, "2%", 50, "energy:5%"]
-    assert sorted(levels, key=level_order) == [50, 1000, "2%", "10%", "energy:5%", "energy:99%"]
-    assert energy_of("energy:12.5%") == 0.125
+    levels = map(Level.of, ["energy:99%", "10%", 1000, "2%", 50, "energy:5%"])
+    ordered = [50, 1000, "2%", "10%", "energy:5%", "energy:99%"]
+    assert [level.plain for level in sorted(levels, key=lambda level: level.order)] == ordered
+    assert Level.of("energy:12.5%").energy == 0.125
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "0%", "101%", "x", "energy:0%", "energy:101%"])
 def test_what_is_no_level_is_refused(wrong):
     with pytest.raises(InputError):
-        checked_level(wrong)
+        Level.read(wrong)
 
 
 TAKES_NO_K = {"dense", "qsgd", "terngrad", "ef-sign", "fp16", "bf16", "adacomp", "powersgd", "svd"}
@@ -145,6 +146,6 @@ def test_arms_are_strategies_times_levels_where_k_has_a_say():
 
 def test_a_level_that_does_not_suit_is_refused():
     with pytest.raises(InputError, match="does not go by a number of entries"):
-        check_level(codec_from_spec("qsgd"), 5)
+        check_level(codec_from_spec("qsgd"), Level.of(5))
     with pytest.raises(InputError, match="top-k alone"):
-        check_level(codec_from_spec("random-k"), "energy:90%")
+        check_level(codec_from_spec("random-k"), Level.of("energy:90%"))

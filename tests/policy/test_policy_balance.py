@@ -17,9 +17,9 @@ def play(policy, seconds_of, rest_s, rounds=60):
     """(K, seconds of the upload) after so many rounds on a link that takes `seconds_of(K)`."""
     for _ in range(rounds):
         pull = policy.pull(RNG)
-        policy.watch(pull, Spent(0.0, rest_s, seconds_of(pull.k), 0.0))
+        policy.watch(pull, Spent(0.0, rest_s, seconds_of(pull.k.amount), 0.0))
         policy.update(pull, 1.0)
-    k = policy.pull(RNG).k
+    k = policy.pull(RNG).k.amount
     return k, seconds_of(k)
 
 
@@ -47,7 +47,7 @@ def test_download_work_and_waiting_are_the_rest():
     policy = Balance(("top-k",), share=0.5, least=1, most=10**6)
     pull = policy.pull(RNG)
     policy.watch(pull, Spent(downlink_s=0.2, work_s=0.3, uplink_s=0.25, slack_s=1.5))
-    assert policy.pull(RNG).k == pytest.approx(4 * pull.k, abs=2)
+    assert policy.pull(RNG).k.amount == pytest.approx(4 * pull.k.amount, abs=2)
 
 
 @given(
@@ -60,8 +60,7 @@ def test_a_cohort_settles_where_uploads_take_a_share_of_the_longest_rest(needs, 
     for _ in range(200):
         pulls = [policy.pull(RNG) for policy in cohort]
         uploads_s = [
-            per_cent_s * Interval.amount(pull.k)
-            for pull, (_, per_cent_s) in zip(pulls, needs, strict=True)
+            per_cent_s * pull.k.amount for pull, (_, per_cent_s) in zip(pulls, needs, strict=True)
         ]
         ends_s = [work_s + u for (work_s, _), u in zip(needs, uploads_s, strict=True)]
         for policy, pull, (work_s, _), u, end_s in zip(
@@ -83,7 +82,7 @@ def test_an_upload_without_any_duration_may_be_whole():
 
 def test_shares_are_shares_of_each_model():
     pull = Balance(("top-k", "random-k"), strategy="random-k", least="1%", most="4%").pull(RNG)
-    assert (str(pull.arm), pull.k, pull.choice) == ("random-k", "2%", "fixed")
+    assert (str(pull.arm), pull.k.plain, pull.choice) == ("random-k", "2%", "fixed")
 
 
 def test_forced_and_foreign_pulls_change_nothing():
@@ -114,6 +113,6 @@ def test_options_are_checked(options, where):
 
 def test_an_interval_keeps_its_unit():
     share, number = Interval.of("top-k", "0.5%", "50%"), Interval.of("top-k", 5, 500)
-    assert share.level(share.middle) == "5%"
-    assert number.level(number.middle) == 50
+    assert share.level(share.middle).plain == "5%"
+    assert number.level(number.middle).plain == 50
     assert (number.clamp(3), number.clamp(70), number.clamp(800)) == (5, 70, 500)

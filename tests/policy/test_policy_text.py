@@ -8,6 +8,7 @@ import pytest
 from simfed.compress.choice import Choice
 from simfed.fleet.tasks import pull_for
 from simfed.ground.errors import InputError
+from simfed.ground.levels import Level
 from simfed.ground.seeding import Streams
 from simfed.policy import Ascend, Policy, Pull, build_policy
 from simfed.verify.parts import check_policy
@@ -71,6 +72,25 @@ def test_it_is_one_of_two_bandits():
     arms = [Choice(codec, k) for codec in ("top-k", "random-k") for k in (5, 9)]
     policy = build_policy("top-k-first", arms, factored=True)
     assert policy.pull(np.random.default_rng(0)).arm == Choice("top-k", 5)
+
+
+class Twice(TopKFirst):
+    """It sets K itself, and looks at what comes back."""
+
+    def pull(self, rng):
+        return Pull(self.arms[0], "exploit", k=7)
+
+    def update(self, pull, reward):
+        super().update(pull, reward * (pull.k == 7))
+
+
+def test_k_goes_in_as_a_number_and_comes_back_as_one(add_part):
+    add_part("policy", "twice", Twice)
+    policy = build_policy("twice", [Choice("top-k", 5)])
+    pull = policy.pull(np.random.default_rng(0))
+    assert pull.k == Level("entries", 7)
+    policy.update(Pull.of_plain(pull.plain()), 0.5)
+    assert policy.values() == (0.5,)
 
 
 class Answers(Ascend):

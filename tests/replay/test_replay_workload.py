@@ -31,7 +31,7 @@ def size_of(arm, k, index_code):
 class Upload:
     def __init__(self, learner, task, choice):
         self.learner, self.task, self.choice = learner, task, choice
-        self.arm, self.k = choice.strategy, choice.level
+        self.arm, self.k = choice.strategy, choice.level.entries
 
     def uplink_bytes(self):
         known = size_of(self.arm, self.k, self.learner.index_code)
@@ -57,7 +57,7 @@ class Learner:
         assert task == self.task(task.round, task.client)
         self.executed += 1
         mixed = self.residuals[task.client] * 31 + self.weight * 7 + ARMS.index(choice.strategy)
-        mixed += choice.level
+        mixed += choice.level.entries
         self.residuals[task.client] = mixed % 1_000_003
         self.open[task.client] = Upload(self, task, choice)
         return self.open[task.client]
@@ -123,7 +123,7 @@ class StandIn:
         return Task(round, client, WHO[client], PLAN, version, 400.0)
 
     def uplink_bytes(self, task, choice):
-        return size_of(choice.strategy, choice.level, self.index_code)
+        return size_of(choice.strategy, choice.level.entries, self.index_code)
 
 
 class Built(list):

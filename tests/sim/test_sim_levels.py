@@ -9,7 +9,6 @@ import pytest
 import simfed
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError, Interrupted, RunFailed
-from simfed.ground.levels import entries
 from simfed.ground.seeding import Streams
 from simfed.learn.kit import Kit
 from simfed.learn.plain import plain_rounds
@@ -93,7 +92,7 @@ def test_k_is_that_of_the_arm_and_of_the_clients_model(runs, name):
     assert parts["arm"].nunique() > 2
     for row in parts.itertuples():
         choice = Choice.of(row.arm)
-        assert row.k == entries(choice.level, D[row.prototype])
+        assert row.k == choice.level.k(D[row.prototype])
         assert row.uplink_bytes == simfed.compress.wire.uplink_bytes(
             choice.strategy, D[row.prototype], row.k, "fixed"
         )

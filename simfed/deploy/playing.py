@@ -19,7 +19,7 @@ from simfed.deploy.frames import Frame, Refused, sentence_of
 from simfed.deploy.measured import Instants, lay_out
 from simfed.deploy.peers import ArrivedUpload, Peers
 from simfed.deploy.world import RealTime
-from simfed.ground.contract import Outcome
+from simfed.fleet.contract import Outcome
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
 from simfed.learn.apart import ServerHalf

@@ -17,7 +17,7 @@ from simfed.deploy.peers import Patience, Peers
 from simfed.deploy.playing import Remote
 from simfed.experiment.assembly import Parts, checked
 from simfed.experiment.running import Progress, RunResult, carry_out, loaded, self_contained
-from simfed.ground.contract import Workload
+from simfed.fleet.contract import Workload
 from simfed.ground.errors import InputError, Interrupted, RunFailed, listed
 from simfed.ground.method import Plan
 from simfed.ground.plain import Plain

@@ -28,9 +28,9 @@ from simfed.device import (
     shipped_name,
 )
 from simfed.fleet.columns import Fleet, forgotten_links
+from simfed.fleet.contract import Task
 from simfed.fleet.faults import Exponential, Faults, Messages, Rhythm
 from simfed.fleet.tasks import Tasks, codec_work, policies_of
-from simfed.ground.contract import Task
 from simfed.ground.distributions import Discrete, Law
 from simfed.ground.errors import InputError, InputErrors, listed
 from simfed.ground.method import Plan, Work

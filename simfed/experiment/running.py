@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from simfed.experiment.assembly import Parts, checked
 from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.progress import RunProgress
-from simfed.ground.contract import Workload
+from simfed.fleet.contract import Workload
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.plain import Plain

@@ -14,7 +14,7 @@ import numpy as np
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.codec import Codec
 from simfed.compress.selection import checked_k
-from simfed.ground.contract import Task
+from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.method import Field, Layers, Layout, Method, Plan, Setting, Size, Who, Work

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from flwr.app import Message
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
+from simfed.fleet.contract import Outcome, Task
 from simfed.flower.messages import Mail, metrics_of
-from simfed.ground.contract import Outcome, Task
 from simfed.ground.method import Field, Plan, Size, Who, Work
 from simfed.net import LinkUses, Network
 from simfed.policy import Pull

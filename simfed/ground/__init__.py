@@ -1,2 +1,2 @@
 """What every other room may use: errors, units, seeds, parts by name, files read with care, laws
-and tables of numbers, and the contract between time and learning. Standard library and NumPy."""
+and tables of numbers, what a method and a level are. Standard library and NumPy."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Memory, Payload
-from simfed.ground.contract import Contribution, Task, Workload
+from simfed.fleet.contract import Contribution, Task, Workload
 from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Method
 from simfed.ground.registry import import_part

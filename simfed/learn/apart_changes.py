@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simfed.ground.contract import Task
+from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.learn.apart import taken, tensor_of
 from simfed.learn.changes import Changes

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Payload
-from simfed.ground.contract import Contribution, Outcome, Task
+from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.ground.errors import InputError
 from simfed.ground.method import State, Values
 from simfed.ground.seeding import Streams

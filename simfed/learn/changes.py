@@ -18,8 +18,8 @@ from torch import Tensor
 
 from simfed.compress import Payload, with_error_feedback
 from simfed.compress.compressors import State as CodecState
+from simfed.fleet.contract import Task
 from simfed.fleet.tasks import Tasks
-from simfed.ground.contract import Task
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, State, Values, Who
 from simfed.ground.plain import Plain

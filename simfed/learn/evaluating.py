@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from simfed.fleet.contract import Evaluation, PersonalEvaluation
 from simfed.fleet.tasks import Tasks
-from simfed.ground.contract import Evaluation, PersonalEvaluation
 from simfed.ground.method import Method, State
 from simfed.learn.federation import Federation
 from simfed.learn.kit import Kit

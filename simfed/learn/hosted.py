@@ -18,8 +18,8 @@ from torch import Tensor
 
 from simfed.compress.choice import Choice
 from simfed.compress.compressors import State as CodecState
+from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.fleet.tasks import Tasks
-from simfed.ground.contract import Contribution, Outcome, Task
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Arrival, Field, Losses, Method, State, Values, Work
 from simfed.ground.plain import Plain

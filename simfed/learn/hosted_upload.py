@@ -8,8 +8,8 @@ from typing import Protocol
 
 from simfed.compress.choice import Choice
 from simfed.compress.compressors import State as CodecState
+from simfed.fleet.contract import Task
 from simfed.fleet.tasks import k_of
-from simfed.ground.contract import Task
 from simfed.ground.method import State, Values
 from simfed.ground.plain import Plain
 from simfed.learn.tree import Arrays, to_plain

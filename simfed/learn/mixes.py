@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from simfed.ground.contract import PersonalEvaluation
+from simfed.fleet.contract import PersonalEvaluation
 from simfed.learn.federation import Federation
 from simfed.learn.objective import Objective
 

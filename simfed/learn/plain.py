@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
+from simfed.fleet.contract import Outcome, Task, Workload
 from simfed.fleet.selection import Selecting
 from simfed.fleet.tasks import policies_of, pull_for
-from simfed.ground.contract import Outcome, Task, Workload
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, gain, reward

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.ground.contract import mean_over_clients
 from simfed.ground.plain import Plain
 from simfed.record.schema import OUTCOMES, PHASES
 
@@ -20,7 +19,14 @@ if TYPE_CHECKING:
 
     from simfed.record.read import Run
 
-__all__ = ["THRESHOLDS", "chance_of", "critical_sentences", "straggler_table", "summarise"]
+__all__ = [
+    "THRESHOLDS",
+    "chance_of",
+    "critical_sentences",
+    "mean_over_clients",
+    "straggler_table",
+    "summarise",
+]
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 """Accuracies whose first time is in the summary; null where a run never gets there."""
@@ -234,3 +240,16 @@ def chance_of(runs: Iterable[Run]) -> float:
     """The accuracy of guessing: one over the number of classes; 0 where the runs do not say it."""
     classes = [run.manifest.get("classes") for run in runs]
     return max((1 / n for n in classes if isinstance(n, int) and n > 1), default=0.0)
+
+
+def mean_over_clients(values: Mapping[str, float], clients: Mapping[str, int]) -> float | None:
+    """The mean of a value per prototype over all clients; None where a prototype has no value.
+
+    >>> mean_over_clients({"small": 0.25, "large": 0.75}, {"small": 1, "large": 1})
+    0.5
+    >>> mean_over_clients({"small": 0.5}, {"small": 2, "large": 1}) is None
+    True
+    """
+    if set(values) != set(clients):
+        return None
+    return sum(clients[name] * values[name] for name in clients) / sum(clients.values())

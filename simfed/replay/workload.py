@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pydantic import TypeAdapter
 
 from simfed.compress.choice import Choice
+from simfed.fleet.contract import Contribution, Outcome, Task, Workload
 from simfed.fleet.tasks import Tasks, k_of
-from simfed.ground.contract import Contribution, Outcome, Task, Workload
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain

@@ -20,8 +20,8 @@ from typing import Any
 import simpy
 
 from simfed.device import Device
+from simfed.fleet.contract import Outcome
 from simfed.fleet.faults import Faults
-from simfed.ground.contract import Outcome
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
 from simfed.ground.seeding import Streams

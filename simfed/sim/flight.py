@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from simfed.fleet.contract import Contribution, Task
 from simfed.fleet.tasks import codec_work
-from simfed.ground.contract import Contribution, Task
 from simfed.ground.method import Node, Plan, Work
 from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Step
 from simfed.net import Transfer

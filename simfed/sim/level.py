@@ -16,7 +16,7 @@ from typing import Protocol
 
 import simpy
 
-from simfed.ground.contract import Outcome
+from simfed.fleet.contract import Outcome
 from simfed.ground.errors import RunFailed
 from simfed.ground.strikes import Strikes
 from simfed.net.instants import cancel, end_of_instant

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simfed.ground.contract import Outcome
+from simfed.fleet.contract import Outcome
 from simfed.net import LinkUses
 from simfed.policy import Spent
 from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span

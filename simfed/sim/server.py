@@ -17,14 +17,15 @@ from functools import partial
 from typing import Any
 
 from simfed.compress.choice import Choice
+from simfed.fleet.contract import Outcome, Workload
 from simfed.fleet.faults import Faults
 from simfed.fleet.tasks import pull_for
-from simfed.ground.contract import Outcome, Workload, mean_over_clients
 from simfed.ground.errors import Interrupted, RunFailed, as_raised
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, gain, reward, watches
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
+from simfed.record.summary import mean_over_clients
 from simfed.scenario import Scenario
 from simfed.sim import rows
 from simfed.sim.blame import blame, blame_last

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simfed.compress.choice import Choice
+from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.fleet.tasks import Tasks, k_of
-from simfed.ground.contract import Contribution, Outcome, Task
 from simfed.ground.errors import InputError, listed
 from simfed.ground.method import Work
 from simfed.ground.registry import registry

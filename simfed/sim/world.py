@@ -17,7 +17,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simfed.ground.contract import Outcome
+from simfed.fleet.contract import Outcome
 from simfed.ground.method import Work
 from simfed.net import LinkUses, Network
 from simfed.net.instants import at

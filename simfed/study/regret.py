@@ -32,7 +32,7 @@ from simfed.scenario import Scenario
 from simfed.study.statistics import half_width
 
 if TYPE_CHECKING:
-    from simfed.ground.contract import Workload
+    from simfed.fleet.contract import Workload
     from simfed.record.checkpoint import Checkpoint
     from simfed.sim import Simulation
 

@@ -32,8 +32,8 @@ from simfed.experiment.running import (
     simulation_of,
     workers_of,
 )
+from simfed.fleet.contract import Contribution, Outcome, Task, Workload
 from simfed.fleet.tasks import k_of, pull_for
-from simfed.ground.contract import Contribution, Outcome, Task, Workload
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, Spent, watches

@@ -20,8 +20,8 @@ from changes_worlds import D
 from simfed.compress.choice import Choice
 from simfed.compress.wire import uplink_bytes
 from simfed.experiment.running import run
+from simfed.fleet.contract import Workload
 from simfed.fleet.tasks import Tasks
-from simfed.ground.contract import Workload
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload

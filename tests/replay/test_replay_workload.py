@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simfed.compress.choice import Choice
-from simfed.ground.contract import Evaluation, Outcome, Task
+from simfed.fleet.contract import Evaluation, Outcome, Task
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Plan, Size, Who
 from simfed.replay import ReplayingWorkload, TrajectoryStore

@@ -6,7 +6,7 @@ import math
 import pytest
 import sim_worlds as sim
 
-from simfed.ground.contract import Evaluation, Outcome
+from simfed.fleet.contract import Evaluation, Outcome
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 from simfed.net import Star

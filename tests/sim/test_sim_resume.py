@@ -27,7 +27,7 @@ class Rewarding:
         return getattr(self._sizes, name)
 
     def merge(self, round, contributions, weights=()):
-        from simfed.ground.contract import Outcome
+        from simfed.fleet.contract import Outcome
 
         done = self._sizes.merge(round, contributions)
         local = {

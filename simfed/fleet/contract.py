@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from simfed.compress.choice import Choice
 from simfed.ground.method import Plan, Who, Work
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
     "PersonalEvaluation",
     "Task",
     "Workload",
-    "mean_over_clients",
 ]
 
 
@@ -108,9 +108,9 @@ class Contribution(Protocol):
         ...
 
     @property
-    def choice(self) -> Any:
-        """By what its compressed fields travel, a `simfed.compress.choice.Choice`; each level is a
-        number of entries, or one of energy."""
+    def choice(self) -> Choice:
+        """By what its compressed fields travel; each level is a number of entries, or one of
+        energy."""
         ...
 
     @property
@@ -179,12 +179,10 @@ class Workload(Protocol):
         """The work of `client` in `round`; cheap and without side effects. `held`: see `Task`."""
         ...
 
-    def execute(self, task: Task, choice: Any) -> Contribution:
-        """Local gradient, residual, compression. The levels of `choice`, a
-        `simfed.compress.choice.Choice`, are entries to keep of each
-        compressed field, or one of energy (`simfed.ground.levels`). Called once per started
-        participation, at its start; implementations batch the work until a size or a merge needs
-        it."""
+    def execute(self, task: Task, choice: Choice) -> Contribution:
+        """Local gradient, residual, compression. The levels of `choice` are entries to keep of each
+        compressed field, or one of energy. Called once per started participation, at its start;
+        implementations batch the work until a size or a merge needs it."""
         ...
 
     def merge(
@@ -222,16 +220,3 @@ class Workload(Protocol):
     def close(self) -> None:
         """End worker processes and free shared memory; safe to call twice."""
         ...
-
-
-def mean_over_clients(values: Mapping[str, float], clients: Mapping[str, int]) -> float | None:
-    """The mean of a value per prototype over all clients; None where a prototype has no value.
-
-    >>> mean_over_clients({"small": 0.25, "large": 0.75}, {"small": 1, "large": 1})
-    0.5
-    >>> mean_over_clients({"small": 0.5}, {"small": 2, "large": 1}) is None
-    True
-    """
-    if set(values) != set(clients):
-        return None
-    return sum(clients[name] * values[name] for name in clients) / sum(clients.values())

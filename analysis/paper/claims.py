@@ -1,7 +1,7 @@
 """The source's claims, each as checks with an interval, and what they come to.
 
-A check compares runs seed by seed and *holds* if its whole interval is on the claimed side, is
-*contradicted* if all of it is on the other side, and is *undecided* between; with fewer seeds
+A check compares runs seed by seed and *holds* if its whole interval is on the claimed side,
+*fails* if all of it is on the other side, and *cannot be told* between; with fewer seeds
 than asked for it is *short of seeds*. `verdict_of` makes the verdict of these, the same way for every claim.
 """
 
@@ -41,10 +41,12 @@ from simfed.study.statistics import Estimate, holm, paired_times
 
 __all__ = [
     "CLAIMS",
-    "CONTRADICTED",
+    "FAILS",
     "GIVEN",
     "HOLDS",
+    "IN_PART",
     "MISSING",
+    "NOT_RUN",
     "SETTINGS",
     "UNDECIDED",
     "VERDICTS",
@@ -57,11 +59,12 @@ __all__ = [
     "verdict_of",
 ]
 
-HOLDS, CONTRADICTED, UNDECIDED, MISSING = "holds", "contradicted", "undecided", "short of seeds"
+HOLDS, FAILS, UNDECIDED, MISSING = "holds", "fails", "cannot be told", "short of seeds"
+IN_PART = "holds in part"
 GIVEN = "given by the set-up"
 """The source's own tables and charges fix what is compared, whatever the runs do."""
-VERDICTS = ("reproduced", "partly", "undecided", "not reproduced", "follows from the set-up",
-            "not run", "not comparable")  # fmt: skip
+BY_SET_UP, NOT_RUN, NOT_COMPARABLE = "follows from the set-up", "not run", "not comparable"
+VERDICTS = (HOLDS, IN_PART, UNDECIDED, FAILS, BY_SET_UP, NOT_RUN, NOT_COMPARABLE)
 AT_LEAST_POINTS, COMPETITIVE_POINTS = 0.005, 0.01
 """Final accuracy that `at least as good` and `competitive` may lack."""
 AT_LEAST_TIME, COMPETITIVE_TIME = 1.05, 1.1
@@ -148,7 +151,7 @@ def judge(results: Results) -> list[Judged]:
     found = []
     for claim in CLAIMS:
         checks = tuple(claim.checks(results))
-        verdict = verdict_of(checks, claim.in_parts) if claim.comparable else "not comparable"
+        verdict = verdict_of(checks, claim.in_parts) if claim.comparable else NOT_COMPARABLE
         found.append(Judged(claim, verdict, checks))
     return found
 
@@ -157,18 +160,18 @@ def verdict_of(checks: Sequence[Check], in_parts: bool = False) -> str:
     """See the rules in RESULTS.md: one contradiction refutes, unless the claim is made of parts."""
     states = {check.state for check in checks}
     if MISSING in states or not states:
-        return "not run"
+        return NOT_RUN
     if GIVEN in states:
         states.remove(GIVEN)
         if not states:
-            return "follows from the set-up"
+            return BY_SET_UP
     if states == {HOLDS}:
-        return "reproduced"
+        return HOLDS
     if states == {UNDECIDED}:
-        return "undecided"
-    if CONTRADICTED in states and not (in_parts and HOLDS in states):
-        return "not reproduced"
-    return "partly"
+        return UNDECIDED
+    if FAILS in states and not (in_parts and HOLDS in states):
+        return FAILS
+    return IN_PART
 
 
 def headline(judged: Judged) -> Check | None:
@@ -176,11 +179,11 @@ def headline(judged: Judged) -> Check | None:
 
     Of a claim that is not run: of those with the most seeds.
     """
-    order = (CONTRADICTED, UNDECIDED, HOLDS, GIVEN, MISSING)
+    order = (FAILS, UNDECIDED, HOLDS, GIVEN, MISSING)
     known = [check for check in judged.checks if check.seeds]
     if not known:
         return None
-    if judged.verdict == "not run":
+    if judged.verdict == NOT_RUN:
         most = max(check.seeds for check in known)
         known = [check for check in known if check.seeds == most]
     state = min((check.state for check in known), key=order.index)
@@ -201,7 +204,7 @@ def state_of(estimate: Estimate, bound: float, seeds: int, needed: int) -> str:
         return UNDECIDED
     if estimate.low > bound:
         return HOLDS
-    return CONTRADICTED if estimate.high <= bound else UNDECIDED
+    return FAILS if estimate.high <= bound else UNDECIDED
 
 
 def higher(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from choices import losses_around, shares_over_time
-from claims import CONTRADICTED, HOLDS, SETTINGS, UNDECIDED
+from claims import FAILS, HOLDS, SETTINGS, UNDECIDED
 from figures import COLOURS, axes_in
 from multiverse import FACTORS, SAFEGUARDS, Specification, cells, readings, settings
 from results import FIXED, LARGE, NAMES, SMALL, Results, time_ratio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PICTURES", "Picture"]
 
-STATES = {HOLDS: "#009E73", UNDECIDED: "#C4C4C4", CONTRADICTED: "#D55E00"}
+STATES = {HOLDS: "#009E73", UNDECIDED: "#C4C4C4", FAILS: "#D55E00"}
 _RIVALS = ("top-k", "exp3", "random-k", "periodic-k")
 _TICKS = (0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6)
 _STRETCHES = 20
@@ -86,7 +86,7 @@ def _sooner(results: Results, ax: Axes) -> None:
 
 
 def _bars_of_states(found: Sequence[Specification], ax: Axes) -> None:
-    """Per claim and axis, the shares of its readings that hold, are undecided, are contradicted."""
+    """Per claim and axis, the shares of its readings that hold, cannot be told, fail."""
     ticks, names = [], []
     claims = list(dict.fromkeys(one.claim for one in found))
     for row, claim in enumerate(claims):

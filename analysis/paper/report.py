@@ -1,4 +1,4 @@
-"""RESULTS.md and its figures, from compact results alone: the same files for the same results."""
+"""RESULTS.md, its appendix and figures, from compact results alone: the same files for the same results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import numpy as np
 from campaign import Planned, campaign
 from choices import losses_around
 from claims import (
-    CONTRADICTED,
+    FAILS,
     HOLDS,
+    IN_PART,
     MISSING,
+    NOT_RUN,
     UNDECIDED,
     VERDICTS,
     Check,
@@ -71,7 +73,7 @@ _DPI = 160
 
 
 def write_report(folder: Path, into: Path) -> str:
-    """Write RESULTS.md and `figures/` into a folder; a line about it."""
+    """Write RESULTS.md, its appendix and `figures/` into a folder; a line about it."""
     began_s = time.perf_counter()
     results = campaign_results(folder)
     drawn = []
@@ -84,7 +86,8 @@ def write_report(folder: Path, into: Path) -> str:
         if (figure := picture.draw(results)) is not None:
             save_picture(figure, into / "figures" / f"{picture.name}.png", dpi=_DPI)
             drawn.append(picture.name)
-    (into / "RESULTS.md").write_text(results_text(results, drawn), encoding="utf-8")
+    for name, text in (("RESULTS.md", results_text), ("RESULTS-appendix.md", appendix_text)):
+        (into / name).write_text(text(results, drawn), encoding="utf-8")
     took_s = time.perf_counter() - began_s
     return f"{len(results.all)} runs, {len(drawn)} figures, {into / 'RESULTS.md'} in {took_s:.1f} s"
 
@@ -97,48 +100,59 @@ def campaign_results(folder: Path) -> Results:
 def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
     """The page; `drawn`: the pictures that there are."""
     judged, read = judge(results), list(readings(results))
-    parts = [
+    return _joined(
         _HEAD,
         _picture("at-a-glance", drawn),
         _hurried(results, judged, read),
         _standing(results, judged),
+        "## The claims\n\n" + _ONE_NUMBER,
         _claims_table(judged),
-        _ONE_NUMBER,
+        "## In other universes\n\n" + _UNIVERSE_RULES,
+        _readings_table(read),
+        f"{_SETTING_RULES} {_aliases()}.",
+        _settings_table(results, 1000),
+        _picture("open-points", drawn),
+        _picture("safeguard", drawn),
+        _safeguards_table(results),
+        _AGAIN,
+    )
+
+
+def appendix_text(results: Results, drawn: Sequence[str] = ()) -> str:
+    """The appendix: how claims were read, every comparison, figure, number, cost and run."""
+    judged = judge(results)
+    return _joined(
+        _APPENDIX_HEAD,
         "## What was chosen\n\n" + _CHOSEN,
         _open_points(),
         "## How to read it\n\n" + _CLAIM_RULES,
         _reading_table(judged, results),
         "### By other measures of accuracy\n\n" + _MEASURE_RULES,
         _measures_table(results, judged),
-        "## In other universes\n\n" + _UNIVERSE_RULES,
-        _readings_table(read),
-        f"{_SETTING_RULES} {_aliases()}.",
-        *(
-            part
-            for k, name in ((1000, "open-points"), (5000, "open-points-5000"))
-            for part in (_settings_table(results, k), _picture(name, drawn))
-        ),
+        "## Open points at K = 5,000 and other set-ups",
+        _settings_table(results, 5000),
+        _picture("open-points-5000", drawn),
         _setups(results),
         _beside_dense(results),
-        "### Every comparison\n\n" + _COMPARISON_RULES,
+        "## Every comparison\n\n" + _COMPARISON_RULES,
         _comparisons(judged),
         _reasons(results),
         "## Figures\n\n" + _FIGURE_RULES,
         _picture("mnist-selection-over-time", drawn),
         _oracle(results.folder.with_name(FOLDER)),
-        _picture("safeguard", drawn),
-        _safeguards_table(results),
         *(_figure(spec, results) for spec in FIGURES),
         "## Numbers\n\n" + _NUMBER_RULES,
         _numbers_table(results),
-        "## Run it again\n\n" + _AGAIN,
         "## Cost",
         _cost(results),
         "## What is left\n\n" + _LEFT_RULES,
         _left_table(results),
         "## Runs\n\n" + _RUN_RULES,
         _runs_table(results),
-    ]
+    )
+
+
+def _joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -152,8 +166,12 @@ Judged are accuracy, simulated time and choices: on MNIST with the source's mode
 processor can train. Not judged are the source's theory (see [docs/theory.md](../docs/theory.md)), its measurements on
 devices ([our own](REAL.md)), and CIFAR-10 with its ResNets, for which the runs are planned and need a GPU."""
 
+_APPENDIX_HEAD = """# Appendix: how the claims were read, every comparison and every run
+
+Generated, like [the results](RESULTS.md) that rest on it, from [runs](paper/runs)."""
+
 _CHOSEN = """The source leaves points open. Taken here is the first value of each line; the others are keys of a scenario.
-What five of them change stands [below](#in-other-universes), and so do the [safeguard's](#the-safeguards-second-attempts);
+What five of them change stands [in the results](RESULTS.md#in-other-universes), and so do the [safeguard's](RESULTS.md#the-safeguards-second-attempts);
 the others were not tried in this campaign."""
 
 _UNIVERSE_RULES = """How much hangs on what was chosen? First, on how the same runs are *read*: per round or per simulated
@@ -197,7 +215,10 @@ seeds, where it is not run), with its 95 % interval over seeds: differences in p
 the share of choices), × how many times sooner. Claims about who chooses what are judged under `causal` credit, as every
 claim is; what the credit as printed makes of them stands in [other universes](#in-other-universes)."""
 
-_AGAIN = """This page is generated from [runs](paper/runs).
+_AGAIN = """## Run it again
+
+This page is generated from [runs](paper/runs). How each claim was read, every comparison, all figures and numbers,
+costs and runs stand in [the appendix](RESULTS-appendix.md).
 
 ```bash
 simfed data get mnist                          # and cifar10
@@ -213,15 +234,15 @@ Ryzen 7 4800H); uploads alone are charged."""
 
 _CLAIM_RULES = """A claim is read as comparisons of runs under the same seed, which share data split, initial weights and
 mini-batches (across α the split differs by construction, and only the rest is shared). A comparison *holds* where its
-whole 95 % interval is on the claimed side, is *contradicted* where all of it is on the other, is *undecided* between
-(and where its interval covers less than 93 %), *given by the set-up* where no run could tell otherwise, and
+whole 95 % interval is on the claimed side, *fails* where all of it is on the other, *cannot be told* between
+(and where its interval covers less than 93 %), is *given by the set-up* where no run could tell otherwise, and
 *short of seeds* where it lacks some.
 
-- **Reproduced**: all comparisons hold.
-- **Partly**: some hold and the others are undecided.
-- **Undecided**: none holds and none is contradicted.
-- **Not reproduced**: one is contradicted. What is claimed to be best, or of every policy or setting, is refuted by one
-  that is not. Only a claim made of several statements (*in parts*) is reproduced **partly** as long as any holds.
+- **Holds**: all comparisons hold.
+- **Holds in part**: some hold and the others cannot be told.
+- **Cannot be told**: none holds and none fails.
+- **Fails**: one fails. What is claimed to be best, or of every policy or setting, is refuted by one
+  that is not. Only a claim made of several statements (*in parts*) **holds in part** as long as any holds.
 - **Follows from the set-up**: the source's own tables and charges fix what is compared. The runs neither support nor
   refute such a claim; the number says what the tables come to, here that the claim is inconsistent with them.
 - **Not run**: a comparison is short of seeds (5 are asked for on MNIST, 3 on CIFAR-10 and the grids).
@@ -232,12 +253,12 @@ anything is good: that the parameter or strategy hardly matters is then all that
 With 3 seeds, the (ρ, β) and c grids take one variance for all their settings (of final accuracy, without each setting's
 and each seed's own level; Student's t with (settings − 1) × (seeds − 1) degrees of freedom). At equal K, a fixed
 strategy reaches the same accuracies at every bandwidth by construction, so that "Top-K is ahead at 5 Mbps" has those of
-K = 1,000 at 50 Mbps once more, and is new in its times alone. A reason is given where a comparison is contradicted and
+K = 1,000 at 50 Mbps once more, and is new in its times alone. A reason is given where a comparison fails and
 the runs themselves support one. Accuracy is evaluated every ten rounds; times between two evaluations are interpolated
 in a straight line, so they are known to a few rounds. "The best fixed strategy" of a setting is the one that ends
 highest in these runs (and, of times, the one that is first there), which is known in hindsight alone.
 
-Verdicts rest on plain intervals: where two arms do not differ at all, one comparison in forty is contradicted by
+Verdicts rest on plain intervals: where two arms do not differ at all, one comparison in forty fails by
 chance. Beside them stands what is left if all comparisons of one claim are to be right together (Holm 1979, at 5 %,
 from Student's t; of comparisons whose interval is not Student's nothing is said)."""
 
@@ -263,7 +284,7 @@ def _standing(results: Results, judged: Sequence[Judged]) -> str:
     counts: dict[str, int] = {}
     for one in judged:
         counts[one.verdict] = counts.get(one.verdict, 0) + 1
-    words = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v in counts)
+    words = ", ".join(f"{v} {counts[v]}" for v in VERDICTS if v in counts)
     planned = campaign()
     on_gpu = sum(one.phase.needs_gpu for one in planned)
     text = (
@@ -302,7 +323,7 @@ def _verdict_text(judged: Judged) -> str:
     """The verdict; of what is not run, how much is there."""
     text = f"**{judged.verdict}**"
     whole = sum(check.seeds >= check.needed for check in judged.checks)
-    if judged.verdict != "not run" or not whole:
+    if judged.verdict != NOT_RUN or not whole:
         return text
     return f"{text}: {whole} of {len(judged.checks)} comparisons are there"
 
@@ -322,8 +343,8 @@ def _reading_table(judged: Sequence[Judged], results: Results) -> str:
     """How each claim was read, what its comparisons came to, and what else there is to know."""
     rows = []
     for one in judged:
-        judged_so = one.verdict in ("partly", "not reproduced")
-        failed = judged_so and any(check.state == CONTRADICTED for check in one.checks)
+        judged_so = one.verdict in (IN_PART, FAILS)
+        failed = judged_so and any(check.state == FAILS for check in one.checks)
         known = any(check.seeds for check in one.checks)
         rule = f"{one.claim.rule} *(in parts)*" if one.claim.in_parts else one.claim.rule
         reason = one.claim.reason(results) if failed else ""
@@ -371,7 +392,7 @@ def _readings_table(read: Sequence[Specification]) -> str:
         name, of_value = next(iter(shares_by_choice(of_claim).items()))
         most = ", ".join(f"{value} {100 * share:.0f} %" for value, share in of_value.items())
         rows.append((claim, len(of_claim), *_percentages(of_claim), f"{name}: holds {most}"))
-    header = ("claim", "readings", "holds", "undecided", "contradicted", "hangs most on")
+    header = ("claim", "readings", HOLDS, UNDECIDED, FAILS, "hangs most on")
     return _table(header, rows) if rows else ""
 
 
@@ -390,9 +411,9 @@ def _settings_table(results: Results, k: int) -> str:
     header = (
         "claim",
         "settings",
-        "holds",
-        "undecided",
-        "contradicted",
+        HOLDS,
+        UNDECIDED,
+        FAILS,
         "points (or their aliases) that change it",
     )
     return f"K = {k:,}:\n\n{_table(header, rows)}" if rows else ""
@@ -403,9 +424,7 @@ def _percentages(found: Sequence[Specification]) -> list[str]:
     if MISSING in states:
         least = min(one.seeds for one in found)
         return [f"short of seeds: {least} of 3", "", ""]
-    return [
-        f"{100 * states.count(s) / len(states):.0f} %" for s in (HOLDS, UNDECIDED, CONTRADICTED)
-    ]
+    return [f"{100 * states.count(s) / len(states):.0f} %" for s in (HOLDS, UNDECIDED, FAILS)]
 
 
 def _change_text(estimate: Estimate, unit: str) -> str:
@@ -588,7 +607,7 @@ def _after_holm(checks: Sequence[Check]) -> list[str]:
     """Of comparisons that decide: whether they still do beside all others of the claim."""
     words = {True: "stays", False: "falls", None: ""}
     return [
-        words[left] if check.state in ("holds", CONTRADICTED) else ""
+        words[left] if check.state in (HOLDS, FAILS) else ""
         for check, left in zip(checks, survives_holm(checks), strict=True)
     ]
 

@@ -12,8 +12,9 @@ import numpy as np
 from choices import losses_around
 from claims import (
     AT_LEAST_POINTS,
-    CONTRADICTED,
+    FAILS,
     HOLDS,
+    NOT_RUN,
     SETTINGS,
     Check,
     Judged,
@@ -123,7 +124,7 @@ def _exp3(results: Results, judged: Sequence[Judged], __: Unused) -> str:
     if not checks or not all(set(a) & set(b) for a, b in pairs):
         return ""
     ends, seeds = over_settings(lambda a, b: a.final() - b.final(), pairs)
-    held, lost = (sum(c.state == state for c in checks) for state in (HOLDS, CONTRADICTED))
+    held, lost = (sum(c.state == state for c in checks) for state in (HOLDS, FAILS))
     sides, soon = {_side(ends)}, ""
     if all(run.first_at_s(0.9)[1] for pair in pairs for runs in pair for run in runs.values()):
         logs, _ = over_settings(
@@ -158,8 +159,8 @@ def _larger_k(results: Results, judged: Sequence[Judged], read: Sequence[Specifi
         (-1, -1): "A larger K learns more slowly on either axis",
     }.get(sides, "Whether a larger K learns faster is not decided on both axes")
     words = [
-        f"per {name} it does in {sum(c.state == HOLDS for c in checks)} of {len(checks)} comparisons and is refuted "
-        f"in {sum(c.state == CONTRADICTED for c in checks)}"
+        f"per {name} it does in {sum(c.state == HOLDS for c in checks)} of {len(checks)} comparisons and fails "
+        f"in {sum(c.state == FAILS for c in checks)}"
         for name, checks in (("round", rounds), ("simulated second", seconds))
     ]
     return (
@@ -169,11 +170,9 @@ def _larger_k(results: Results, judged: Sequence[Judged], read: Sequence[Specifi
 
 
 def _majority(checks: Sequence[Check]) -> int:
-    """1: more than half hold; -1: more than half are contradicted; 0: neither."""
+    """1: more than half hold; -1: more than half fail; 0: neither."""
     states = [check.state for check in checks]
-    return int(2 * states.count(HOLDS) > len(states)) - int(
-        2 * states.count(CONTRADICTED) > len(states)
-    )
+    return int(2 * states.count(HOLDS) > len(states)) - int(2 * states.count(FAILS) > len(states))
 
 
 def _cifar(results: Results, *_unused: Unused) -> str:
@@ -238,7 +237,7 @@ def _chosen(results: Results, *_unused: Unused) -> str:
     opening = (
         "No reading of the credit reproduces both halves of the source's figure of choices at K = 1,000"
         if not both
-        else f"Both halves of the source's figure of choices at K = 1,000 are reproduced in {counted(both, 'setting')}"
+        else f"Both halves of the source's figure of choices at K = 1,000 hold in {counted(both, 'setting')}"
     )
     words = "; ".join(f"{name} credit {_preferences(one)}" for name, one in by_credit.items())
     return f"{opening} (LeNet5-half prefers Top-K; LeNet5 chooses evenly): {words}."
@@ -343,7 +342,7 @@ _MAKERS: tuple[Make, ...] = (
 def _checks(judged: Sequence[Judged], name: str) -> tuple[Check, ...]:
     """Those of a claim, if it is judged at all."""
     one = next(j for j in judged if j.claim.name == name)
-    return () if one.verdict == "not run" else one.checks
+    return () if one.verdict == NOT_RUN else one.checks
 
 
 def _mean(run: Any) -> float:

@@ -54,7 +54,7 @@ def test_top_k_higher_and_sooner_everywhere_is_reproduced(keep):
     finals = {"top-k": 0.95, "random-k": 0.9, "periodic-k": 0.91}
     times = {"top-k": 1.0, "random-k": 2.0, "periodic-k": 2.0}
     one = judged(keep(*of_arms(finals, times=times)), "top-k-at-small-k")
-    assert one.verdict == "reproduced"
+    assert one.verdict == "holds"
     gap = one.checks[0].estimate
     assert gap.least == pytest.approx(0.05)
     assert one.checks[1].estimate.least == pytest.approx(2.0, rel=0.02)
@@ -64,8 +64,8 @@ def test_the_best_that_is_higher_but_later_is_not_the_best(keep):
     finals = {"top-k": 0.95, "random-k": 0.9, "periodic-k": 0.91}
     times = {"top-k": 3.0, "random-k": 2.0, "periodic-k": 2.0}
     one = judged(keep(*of_arms(finals, times=times)), "top-k-at-small-k")
-    assert one.verdict == "not reproduced"
-    assert {c.state for c in one.checks} == {"holds", "contradicted"}
+    assert one.verdict == "fails"
+    assert {c.state for c in one.checks} == {"holds", "fails"}
     assert headline(one).what == "K 500, over random-k: sooner to 90%"
 
 
@@ -73,8 +73,8 @@ def test_the_reverse_is_not_reproduced(keep):
     finals = {"top-k": 0.9, "random-k": 0.95, "periodic-k": 0.95}
     times = {"top-k": 3.0, "random-k": 2.0, "periodic-k": 2.0}
     one = judged(keep(*of_arms(finals, times=times)), "top-k-at-small-k")
-    assert one.verdict == "not reproduced"
-    assert {c.state for c in one.checks} == {"contradicted"}
+    assert one.verdict == "fails"
+    assert {c.state for c in one.checks} == {"fails"}
 
 
 @pytest.mark.parametrize("missing", range(5))
@@ -100,16 +100,16 @@ def test_one_missing_seed_is_not_run_and_shows_what_there_is(keep, missing):
 def test_equal_arms_differ_in_nothing_that_is_clear(keep):
     one = judged(keep(*of_arms(dict.fromkeys(ARMS, 0.9), ks=(1000,))), "half-learns-by-top-k")
     # identical runs: the interval is the number 0, which is not above 0
-    assert {c.state for c in one.checks} == {"contradicted"}
-    assert one.verdict == "not reproduced"
+    assert {c.state for c in one.checks} == {"fails"}
+    assert one.verdict == "fails"
 
 
 def test_an_interval_around_the_bound_is_undecided(keep):
     runs = [facts("top-k", s, final=0.9 + 5 * WOBBLE[s]) for s in SEEDS]
     runs += [facts(arm, s, final=0.9) for arm in ARMS[1:] for s in SEEDS]
     one = judged(keep(*runs), "half-learns-by-top-k")
-    assert {c.state for c in one.checks} == {"undecided"}
-    assert one.verdict == "undecided"
+    assert {c.state for c in one.checks} == {"cannot be told"}
+    assert one.verdict == "cannot be told"
 
 
 def test_a_threshold_never_reached_by_the_other_is_a_bound(keep):
@@ -132,7 +132,7 @@ def test_a_threshold_that_nobody_reached_decides_nothing(keep):
         }
     one = judged(keep(*runs), "top-k-at-small-k")
     times = [c for c in one.checks if c.unit == "×"]
-    assert {c.state for c in times} == {"undecided"}
+    assert {c.state for c in times} == {"cannot be told"}
 
 
 def test_a_margin_lets_ascend_lack_half_a_point(keep):
@@ -149,7 +149,7 @@ def test_a_margin_lets_ascend_lack_half_a_point(keep):
     height = judged(with_ascend(0.947), "devices-10000").checks[0]
     assert height.state == "holds"
     height = judged(with_ascend(0.94), "devices-10000").checks[0]
-    assert height.state == "contradicted"
+    assert height.state == "fails"
 
 
 def test_ascend_is_held_against_the_best_fixed_strategy(keep):
@@ -157,7 +157,7 @@ def test_ascend_is_held_against_the_best_fixed_strategy(keep):
     runs = of_arms(finals, ks=(10_000,))
     runs += [facts("ascend", s, final=0.9, k=10_000) for s in SEEDS]
     height = judged(keep(*runs), "devices-10000").checks[0]
-    assert height.state == "contradicted"
+    assert height.state == "fails"
     assert height.estimate.least == pytest.approx(-0.07)
 
 
@@ -173,14 +173,14 @@ def test_selection_counts_free_choices_alone(keep):
     folder = keep(*runs)
     share = shares(Results(folder).runs("ascend")[0], "lenet5")
     assert share == {"top-k": 0.6, "random-k": 0.2, "periodic-k": 0.2}
-    assert judged(folder, "half-chooses-top-k").verdict == "reproduced"
-    assert judged(folder, "lenet5-balanced").verdict == "not reproduced"
+    assert judged(folder, "half-chooses-top-k").verdict == "holds"
+    assert judged(folder, "lenet5-balanced").verdict == "fails"
 
 
 def test_even_choices_are_balanced(keep):
     plays = {"top-k": 36, "random-k": 34, "periodic-k": 30}
     folder = keep(*(facts("ascend", s, plays=plays) for s in SEEDS))
-    assert judged(folder, "lenet5-balanced").verdict == "reproduced"
+    assert judged(folder, "lenet5-balanced").verdict == "holds"
 
 
 def test_bandwidth_that_changes_nothing_is_no_gain(keep):
@@ -199,8 +199,8 @@ def test_bandwidth_that_changes_nothing_is_no_gain(keep):
             curve[0] = 0.0  # times are those of evaluations
         run["curve"]["accuracy"]["lenet5"][-1] += 0.01 * (run["setting"]["up_mbps"] == 5)
     one = judged(keep(*runs), "fast-links")
-    assert {c.state for c in one.checks} == {"contradicted"}
-    assert one.verdict == "not reproduced"
+    assert {c.state for c in one.checks} == {"fails"}
+    assert one.verdict == "fails"
 
 
 def fast_links(keep, random_k_fast_s, top_k_slow=True):
@@ -229,7 +229,7 @@ def fast_links(keep, random_k_fast_s, top_k_slow=True):
 def test_a_constant_of_the_clock_is_no_gain(keep):
     """It has no scatter at all, so any interval of it is above 1; it must be at least 1 %."""
     check = fast_links(keep, 2.0 / 1.00007)
-    assert check.state == "contradicted"
+    assert check.state == "fails"
     assert check_text(check) == "+0.007 % [+0.007 %, +0.007 %]"
     assert fast_links(keep, 2.0 / 1.02).state == "holds"
 
@@ -238,7 +238,7 @@ def test_a_gain_with_a_time_never_reached_is_a_bound(keep):
     check = fast_links(keep, 2.0, top_k_slow=False)
     # Top-K took longer than 10 s at 5 Mbps: Random-K gained (4/10)/(2/1) = 0.2 times, or less
     assert check.estimate.most == pytest.approx(0.2)
-    assert check.state == "contradicted"
+    assert check.state == "fails"
 
 
 def test_pairs_are_of_equal_seeds(keep):
@@ -268,12 +268,12 @@ def test_settings_are_told_apart(keep):
 @pytest.mark.parametrize(
     ("states", "verdict"),
     [
-        (["holds"] * 3, "reproduced"),
-        (["holds", "undecided"], "partly"),
-        (["holds", "contradicted"], "not reproduced"),
-        (["holds", "undecided", "contradicted"], "not reproduced"),
-        (["undecided", "contradicted"], "not reproduced"),
-        (["undecided"] * 2, "undecided"),
+        (["holds"] * 3, "holds"),
+        (["holds", "cannot be told"], "holds in part"),
+        (["holds", "fails"], "fails"),
+        (["holds", "cannot be told", "fails"], "fails"),
+        (["cannot be told", "fails"], "fails"),
+        (["cannot be told"] * 2, "cannot be told"),
         (["holds", "short of seeds"], "not run"),
         ([], "not run"),
     ],
@@ -286,10 +286,10 @@ def test_verdicts(states, verdict):
 @pytest.mark.parametrize(
     ("states", "verdict"),
     [
-        (["holds", "contradicted"], "partly"),
-        (["holds", "holds"], "reproduced"),
-        (["undecided", "contradicted"], "not reproduced"),
-        (["undecided"], "undecided"),
+        (["holds", "fails"], "holds in part"),
+        (["holds", "holds"], "holds"),
+        (["cannot be told", "fails"], "fails"),
+        (["cannot be told"], "cannot be told"),
     ],
 )
 def test_a_claim_in_parts_may_hold_in_part(states, verdict):
@@ -300,7 +300,7 @@ def test_a_claim_in_parts_may_hold_in_part(states, verdict):
 
 @pytest.mark.parametrize(
     ("coverage", "state"),
-    [(0.95, "holds"), (0.9375, "holds"), (0.75, "undecided"), (0, "undecided")],
+    [(0.95, "holds"), (0.9375, "holds"), (0.75, "cannot be told"), (0, "cannot be told")],
 )
 def test_an_interval_that_covers_too_little_decides_no_check(coverage, state):
     assert state_of(Estimate(2, 3, 1.5, math.inf, coverage), 1, 5, 5) == state
@@ -354,7 +354,7 @@ def test_a_grid_short_of_seeds_is_not_run(keep):
     assert judged(keep(*runs), "exploration").verdict == "not run"
     finals = [[0.9, 0.91, 0.905]] * 4 + [[0.9, 0.909, 0.905]]
     one = judged(keep(*grid(finals)), "exploration")
-    assert one.verdict == "reproduced"
+    assert one.verdict == "holds"
     note = one.claim.note(Results(keep()))
     assert "spans 0.03 points (3 seeds; a difference's interval is ±" in note
     assert note.endswith("less than the margin of 0.5: the parameter hardly matters")
@@ -511,5 +511,5 @@ def test_faster_per_round_is_not_faster_per_second(keep):
                 run["curve"]["at_s"][2] = 20 * at_s
                 runs.append(run)
     folder = keep(*runs)
-    assert judged(folder, "larger-k-per-round").verdict == "reproduced"
-    assert judged(folder, "larger-k-per-second").verdict == "not reproduced"
+    assert judged(folder, "larger-k-per-round").verdict == "holds"
+    assert judged(folder, "larger-k-per-second").verdict == "fails"

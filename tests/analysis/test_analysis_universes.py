@@ -108,7 +108,7 @@ def test_settings_say_in_how_many_a_claim_holds_and_what_changes_it(keep):
     of = {question.short: (each, changes) for question, each, changes in settings(results, 1000)}
     each, changes = of["LeNet5-half: Top-K's lead"]
     assert [one.state for one in each].count("holds") == 4
-    assert [one.state for one in each].count("contradicted") == 4
+    assert [one.state for one in each].count("fails") == 4
     assert [one.factor.name for one in changes if one.clear] == ["clip"]
     assert [one.factor.name for one in changes if one.stays] == ["clip"]
     each, changes = of["final accuracy − best fixed"]

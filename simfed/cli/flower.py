@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +23,10 @@ from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError
 
-__all__ = ["app", "run"]
+if TYPE_CHECKING:
+    from simfed.flower.workfile import WorkFile
+
+__all__ = ["app", "measure", "run"]
 
 app = typer.Typer(
     help="Flower apps, unmodified, on simulated fleets.",
@@ -47,6 +50,14 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="'KEY=VALUE …'", help="Override the app's configuration, as `flwr run` does."
+        ),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Charge nodes' work by this file of `simfed flower measure`; "
+            "otherwise as the fleet says, by the app's own work file, or metered.",
         ),
     ] = None,
     set_: Overrides = None,
@@ -80,6 +91,8 @@ def run(
     if not host_timeout > 0:
         raise InputError("seconds above 0", where="--host-timeout", got=host_timeout)
     loaded = load_fleet(fleet, read_overrides(set_, seed=seed), allow_outside=allow_outside)
+    if work is not None:
+        loaded = loaded.charged_by(work)
     most = min(most_processes(), loaded.client_count)
     workers = at_most("--workers", workers, most, each="each node", quiet=quiet) or 1
     with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
@@ -100,3 +113,62 @@ def run(
     if not quiet:
         summarise(result, drawn)
     check_some_worked(result)
+
+
+@app.command()
+def measure(
+    app_dir: Annotated[Path, typer.Argument(metavar="APP_DIR")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The work file; APP_DIR/app.work.yaml, where `run` finds it, if omitted."
+        ),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option(help="Plays at most; each changes one size.", show_default=True)
+    ] = 6,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            help="Of the smallest play; another has twice as many. As the app's `num-supernodes` "
+            "if omitted, or 10."
+        ),
+    ] = None,
+    run_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'KEY=VALUE …'", help="Override the app's configuration, as `flwr run` does."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure what a Flower app's messages take, by a few short plays on this machine."""
+    from simfed.flower import read_config
+    from simfed.flower.measuring import measure as measure_app
+    from simfed.flower.workfile import write_work
+
+    path = out or app_dir / "app.work.yaml"
+    if path.exists() and not overwrite:
+        raise InputError("--overwrite", where=str(path), problem="there is a work file already")
+    tell = (lambda line: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
+    overrides = read_config(run_config or [])
+    measured = measure_app(app_dir, overrides=overrides, nodes=nodes, runs=runs, tell=tell)
+    write_work(measured.work, path)
+    for line in measured.work.left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    if not quiet:
+        print(describe_laws(measured.work))
+        print(f"simfed flower run {app_dir} --fleet FLEET.yaml --work {path}")
+
+
+def describe_laws(work: WorkFile) -> str:
+    """A line for each kind of message: its share, its law, and how far off that was."""
+    lines = []
+    for law in work.kinds:
+        held_out = "?" if law.error.held_out is None else f"{law.error.held_out:.0%}"
+        lines.append(
+            f"{law.title}: {law.seconds} s ({law.share:.0%} of the work, {law.messages:,} "
+            f"messages, off by {law.error.median:.0%}, in plays not seen by {held_out})"
+        )
+    return "\n".join(lines)

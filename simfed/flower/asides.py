@@ -37,6 +37,7 @@ __all__ = [
     "foreign_randomness",
     "foreign_time",
     "read_host_s",
+    "read_processor_s",
     "thread_clock",
 ]
 
@@ -217,6 +218,11 @@ def read_host_s() -> float:
     """Seconds of the host's own clock, in whatever thread: an aside that asked the module `time`
     would be told simulated ones."""
     return _REAL["perf_counter"]()
+
+
+def read_processor_s() -> float:
+    """Seconds of processor that this process has used, by the host's own clock."""
+    return _REAL["process_time"]()
 
 
 @contextmanager

@@ -1,20 +1,25 @@
-"""What foreign code is charged: counted work, what a reply declares, or host seconds."""
+"""What foreign code is charged: counted work, what a reply declares, or host seconds.
+
+What was measured beforehand is charged by `simfed.flower.workfile`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import resource
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from simfed.device import ModelWork, Processor
-from simfed.flower.asides import read_host_s
+from simfed.flower.asides import read_host_s, read_processor_s
 from simfed.flower.metering import Counted, FlopMeter, Pass
+from simfed.flower.workfile import Visible
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["Charge", "Coverage", "HostSpent", "price", "why_free"]
+__all__ = ["Charge", "Coverage", "HostSpent", "price", "stage_names", "why_free"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +30,22 @@ class HostSpent:
     host_s: float
     slept_s: float = 0.0
     """Simulated seconds for which it asked to sleep."""
+    work_s: float = 0.0
+    """Processor seconds, those of child processes that have ended included."""
+    waited_s: float = 0.0
+    """Seconds in which neither it nor a child worked, though a processor was to be had."""
 
 
 class Charge:
     """Watches foreign code as one kind of computing needs it."""
 
-    def __init__(self, computing: Computing | None) -> None:
-        """`computing` None: nothing is charged, host time is counted all the same."""
+    def __init__(self, computing: Computing | None, *, counts: bool = False) -> None:
+        """`computing` None: nothing is charged, host time is counted all the same. `counts`: count
+        PyTorch's operators whatever the computing."""
         metered = computing is not None and computing.kind == "metered"
-        self._meter = FlopMeter() if metered else None
-        self._begun = 0.0
-        self._host_s = 0.0
+        self._meter = FlopMeter() if metered or counts else None
+        self._begun = _Usage()
+        self._used = _Usage()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -49,36 +59,61 @@ class Charge:
 
     def pause(self) -> None:
         """Stop counting host time: what follows is simfed's own."""
-        self._host_s += read_host_s() - self._begun
+        spans = zip(self._used, _read_usage(), self._begun, strict=True)
+        self._used = _Usage(*(used + now - begun for used, now, begun in spans))
 
     def resume(self) -> None:
         """Count host time as the code's again."""
-        self._begun = read_host_s()
+        self._begun = _read_usage()
 
     def collect(self) -> HostSpent:
         """What was spent since the last call; asked after `pause`."""
         counted = Counted() if self._meter is None else self._meter.collect()
-        spent, self._host_s = HostSpent(counted, self._host_s), 0.0
-        return spent
+        used, self._used = self._used, _Usage()
+        work_s = used.processor_s + used.children_s
+        waited_s = max(0.0, used.host_s - work_s - used.queued_s)
+        return HostSpent(counted, used.host_s, work_s=work_s, waited_s=waited_s)
+
+
+class _Usage(NamedTuple):
+    """What this process has used so far."""
+
+    host_s: float = 0.0
+    processor_s: float = 0.0
+    children_s: float = 0.0
+    queued_s: float = 0.0
+    """For which this thread was ready to work and had no processor; 0 where the operating system
+    does not tell."""
+
+
+def _read_usage() -> _Usage:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            queued_s = int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        queued_s = 0.0
+    children_s = children.ru_utime + children.ru_stime
+    return _Usage(read_host_s(), read_processor_s(), children_s, queued_s)
 
 
 def price(
     computing: Computing,
     spent: HostSpent,
     processor: Processor | None,
-    kind: str,
+    names: Sequence[str],
     values: Callable[[], Mapping[str, float]],
 ) -> float:
     """Seconds of a stretch of foreign code on a device of speed 1, before noise.
 
-    `kind`: the type of message, by which declared seconds may be told apart; `values`: what a
+    `names`: what declared seconds may call it, the nearest first; `values`: what a
     declared expression may name; `processor`: prices counted work.
     Raises: `InputError`.
     """
     if computing.kind == "measured":
         return spent.host_s * computing.speed
     if computing.kind == "declared":
-        expression = _declared_seconds(computing, kind)
+        expression = _declared_seconds(computing, names)
         try:
             seconds = read_arithmetic(expression)(values())
             if seconds < 0:
@@ -90,11 +125,19 @@ def price(
     return sum(_price_pass(processor, step) for step in spent.counted.passes)
 
 
-def why_free(computing: Computing, spent: HostSpent, kind: str) -> str | None:
+def stage_names(visible: Visible) -> list[str]:
+    """What declared seconds may call a message: its type with its action, the action, texts of its
+    configuration (the stages of secure aggregation), its type."""
+    kind, dot, action = visible.message_type.partition(".")
+    texts = [text for _, text in sorted(visible.texts.items())]
+    return [visible.message_type, *([action] if dot else []), *texts, kind]
+
+
+def why_free(computing: Computing, spent: HostSpent, names: Sequence[str]) -> str | None:
     """Why a stretch of code is charged 0 s, though nobody declared that it takes none; None:
     somebody did, by a price without any metric in it or for a device's passes."""
     if computing.kind == "declared":
-        expression = _declared_seconds(computing, kind)
+        expression = _declared_seconds(computing, names)
         return f"{expression!r} comes to 0" if read_arithmetic(expression).names else None
     if computing.kind == "measured":
         return "the host's clock stood still"
@@ -149,13 +192,14 @@ class Coverage:
         )
 
 
-def _declared_seconds(computing: Computing, kind: str) -> str:
-    """The expression for a type of message. Raises: `InputError` where there is none."""
+def _declared_seconds(computing: Computing, names: Sequence[str]) -> str:
+    """The expression for a message of these names. Raises: `InputError` where there is none."""
     seconds = computing.seconds
     if isinstance(seconds, dict):
-        if kind in seconds:
-            return seconds[kind]
-        allowed = f"seconds of {kind!r}, which the app sends"
+        for name in (*names, "default"):
+            if name in seconds:
+                return seconds[name]
+        allowed = f"seconds of {names[-1]!r}, which the app sends, or of `default`"
         raise InputError(allowed, where="computing.seconds", got=list(seconds))
     assert seconds is not None
     return seconds

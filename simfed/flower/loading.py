@@ -19,7 +19,7 @@ from simfed.flower.asides import describe_error
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 
-__all__ = ["load", "stated_nodes"]
+__all__ = ["describe", "load", "stated_nodes"]
 
 App = TypeVar("App", ServerApp, ClientApp)
 
@@ -34,6 +34,21 @@ def load(
     app, an app that cannot be imported, and a key that its configuration does not have.
     """
     folder = Path(folder)
+    components, config = describe(folder, overrides)
+    before = list(sys.path)
+    try:
+        server = _load_app(components["serverapp"], ServerApp, LoadServerAppError, folder)
+        client = _load_app(components["clientapp"], ClientApp, LoadClientAppError, folder)
+        yield server, client, config
+    finally:
+        sys.path[:] = before
+
+
+def describe(
+    folder: Path, overrides: Mapping[str, Plain]
+) -> tuple[dict[str, str], dict[str, Plain]]:
+    """(references of its two apps, run config) of an app, none of which is imported. Raises:
+    `InputError`, see `load`."""
     if not (folder / "pyproject.toml").is_file():
         got = "no such folder" if not folder.is_dir() else "a folder without pyproject.toml"
         allowed = "the folder of a Flower app, with its pyproject.toml"
@@ -50,14 +65,7 @@ def load(
             allowed = f"a key of the app's configuration: {listed(choices) or 'it has none'}"
             hint = did_you_mean(key, choices)
             raise InputError(allowed, where="--run-config", got=key, hint=hint)
-    config = get_fused_config_from_dir(folder, dict(overrides))
-    before = list(sys.path)
-    try:
-        server = _load_app(components["serverapp"], ServerApp, LoadServerAppError, folder)
-        client = _load_app(components["clientapp"], ClientApp, LoadClientAppError, folder)
-        yield server, client, config
-    finally:
-        sys.path[:] = before
+    return components, get_fused_config_from_dir(folder, dict(overrides))
 
 
 def stated_nodes(folder: Path) -> list[int]:

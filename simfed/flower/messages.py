@@ -26,9 +26,19 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 
 from simfed.flower.asides import EPOCH_S
+from simfed.ground.plain import Plain
 from simfed.sim.flight import Flight
 
-__all__ = ["Mail", "Packed", "error_reply", "message_bytes", "metrics_of", "pack", "unavailable"]
+__all__ = [
+    "Mail",
+    "Packed",
+    "config_of",
+    "error_reply",
+    "message_bytes",
+    "metrics_of",
+    "pack",
+    "unavailable",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +94,14 @@ class Mail:
         return str(self.message.metadata.message_id)
 
     @property
+    def type(self) -> str:
+        """Its type, with the action behind a dot if there is one."""
+        return str(self.message.metadata.message_type)
+
+    @property
     def kind(self) -> str:
         """`train`, `evaluate`, `query`, or a legacy type; without the action behind a dot."""
-        return str(self.message.metadata.message_type).partition(".")[0]
+        return self.type.partition(".")[0]
 
 
 class _Packer(pickle.Pickler):
@@ -141,6 +156,18 @@ def unavailable(message_id: str, now_s: float, run_id: int, gone: Mail | None = 
         message_type=SYSTEM_MESSAGE_TYPE if asked is None else asked.message_type,
     )
     return make_message(metadata=metadata, error=Error(code=code, reason=reason))
+
+
+def config_of(message: Message) -> dict[str, Plain]:
+    """Texts, truth values and numbers of a message's configuration records, by their names; of
+    equal names the first's."""
+    config: dict[str, Plain] = {}
+    if message.has_content():
+        for record in message.content.config_records.values():
+            for name, value in record.items():
+                if isinstance(value, (bool, str, int, float)):
+                    config.setdefault(name, value)
+    return config
 
 
 def metrics_of(message: Message) -> Mapping[str, float]:

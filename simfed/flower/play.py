@@ -17,31 +17,34 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import simpy
 from flwr.app import Message
 
 from simfed.device import Device
 from simfed.experiment.assembly import Parts
 from simfed.flower.asides import Aside, ForeignDone
-from simfed.flower.computing import Charge, Coverage, price, why_free
+from simfed.flower.computing import Charge, Coverage, price, stage_names, why_free
 from simfed.flower.crew import AppCrew, Ticket
 from simfed.flower.exchanges import Exchanges
 from simfed.flower.grid import Nodes, Outgoing, PullReplies, Push, ServerClock, Sleep
 from simfed.flower.messages import Mail, unavailable
 from simfed.flower.work import Answer, Call
+from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, counted_values
 from simfed.ground.errors import InputError, RunFailed, as_raised
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.net import Network
 from simfed.net.instants import at, cancel, end_of_instant
-from simfed.scenario.fleet_file import Computing, FleetFile
+from simfed.scenario.fleet_file import FleetFile
 from simfed.sim.clock import Clock
 from simfed.sim.flight import Flight
 from simfed.sim.world import CUT
 
-__all__ = ["AWAY_S", "Play"]
+__all__ = ["AWAY_S", "Play", "Watch"]
 
 AWAY_S = 60.0
 """A node that has been silent for so long is unavailable: two of Flower's heartbeats."""
@@ -55,7 +58,18 @@ _WORK = ("train", "evaluate")
 _LEGACY = ("get_parameters", "get_properties", "reconnect")
 """Questions of legacy servers, which take no work unless seconds are declared for them."""
 
+_PRICED = {"declared": "declared", "work": "measured"}
+
 Story = Generator[simpy.Event, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who looks at a run's messages."""
+
+    tell: Callable[[Mail, Answer, Visible], None]
+    counts: bool = False
+    """PyTorch's operators are to be counted, whatever the computing."""
 
 
 class Play:
@@ -71,7 +85,12 @@ class Play:
         *,
         run_id: int,
         stop_requested: Callable[[], bool] = lambda: False,
+        work: WorkFile | None = None,
+        watch: Watch | None = None,
     ) -> None:
+        """`work`: by which nodes are charged, if they are; `watch`: is told of every message that a
+        node has worked on."""
+        self._watch = watch
         self._fleet = fleet
         self._parts = parts
         self._crew = crew
@@ -121,6 +140,11 @@ class Play:
         """Type of message → how much of the work on it was counted."""
         self._warnings: dict[str, int] = {}
         """What the user should know, and how often it happened."""
+        self._work = None
+        if work is not None:
+            start, nodes = fleet.charged.start, fleet.client_count
+            self._work = WorkPrices(work, run_config, nodes, start, self.warn)
+        self._counts = watch.counts if watch else work is not None and work.counts
 
     # ---- the server app's side -------------------------------------------------------------------
 
@@ -175,9 +199,9 @@ class Play:
             return kind, 0.0
         processor = None if device is None else device.processor
         values = {"replies": received.replies, "bytes": received.size_bytes}
-        nominal_s = price(computing, spent, processor, "server", lambda: values)
+        nominal_s = price(computing, spent, processor, ["server"], lambda: values)
         if nominal_s <= 0:
-            why = why_free(computing, spent, "server") if received.replies else None
+            why = why_free(computing, spent, ["server"]) if received.replies else None
             if why is not None:
                 self.warn(f"the server app's work on replies was charged 0 s: {why}")
             return kind, 0.0
@@ -419,7 +443,7 @@ class Play:
         state, reply_id = self._states.get(client), f"{mail.number:063x}f"
         seed = self._parts.streams.integer("flower-call", client, turn)
         own = self._node_config(client)
-        return Call(mail.message, client, nodes, state, config, seed, reply_id, own)
+        return Call(mail.message, client, nodes, state, config, seed, reply_id, self._counts, own)
 
     def compute(self, ticket: Ticket) -> Answer:
         """Have the app on a node work on a message now."""
@@ -430,21 +454,47 @@ class Play:
             self.warn(f"the app on a node raised {answer.error}")
         return answer
 
-    def seconds(self, mail: Mail, answer: Answer, device: Device) -> float:
-        """Nominal seconds of a node's work. Raises: `InputError`, `RunFailed`."""
-        computing, kind = self._fleet.computing, mail.kind
+    def look_at(self, mail: Mail, answer: Answer) -> Visible:
+        """What can be seen of a message from outside of the app."""
+        counted = counted_values(answer.spent.counted) if self._counts else {}
+        return Visible(
+            mail.type, answer.config, answer.metrics, counted, mail.size_bytes, answer.size_bytes
+        )
+
+    def work_price(self, mail: Mail, answer: Answer, device: Device) -> WorkPrice:
+        """What a node's work is charged. Raises: `InputError`, `RunFailed`."""
+        visible = self.look_at(mail, answer)
+        if self._watch is not None:
+            self._watch.tell(mail, answer, visible)
+        if self._work is not None and answer.error is None:
+            try:
+                return self._work.price(visible, mail.client, device.processor)
+            except InputError as error:
+                raise error.within(str(self._fleet.charged.file)) from None
+        return WorkPrice(self._seconds(mail, answer, visible, device))
+
+    def _seconds(self, mail: Mail, answer: Answer, visible: Visible, device: Device) -> float:
+        """Nominal seconds of a node's work that no law is measured of."""
+        computing, kind = self._fleet.charged, mail.kind
         seconds: float = 0.0
-        if computing.kind == "declared" and answer.error is not None:
-            why: str | None = "nothing is declared of a reply that is an error"
-        elif kind in _LEGACY and not self._declared(kind):
+        if computing.kind in ("declared", "work") and answer.error is not None:
+            why: str | None = f"nothing is {_PRICED[computing.kind]} of a reply that is an error"
+        elif kind in _LEGACY and not self._declared(mail, visible):
             why = "nothing is declared of it"
         else:
             try:
                 spent, processor = answer.spent, device.processor
-                seconds = price(computing, spent, processor, kind, lambda: answer.metrics)
-                why = None if seconds > 0 else why_free(computing, answer.spent, kind)
+                names = stage_names(visible)
+                seconds = price(
+                    computing,
+                    spent,
+                    processor,
+                    names,
+                    lambda: visible.values(self._run_config, len(self.ids)),
+                )
+                why = None if seconds > 0 else why_free(computing, answer.spent, names)
                 if why is not None and kind in _WORK and answer.error is None:
-                    raise _no_time(computing, kind, why)
+                    raise _no_time(self._fleet, kind, why)
                 self._check_coverage(kind, answer)
             except InputError as error:
                 raise error.within(f"a message of type {kind} to node {mail.client}") from None
@@ -457,18 +507,19 @@ class Play:
         coverage = Coverage()
         coverage.add(answer.spent.counted)
         if coverage.missing > Coverage.LARGE and kind in _WORK and answer.error is None:
-            raise RunFailed(
-                f"{coverage.sentence(kind)}; `computing: measured` or `computing: {{kind: "
-                "declared, seconds: …}` can charge it"
-            )
+            raise RunFailed(f"{coverage.sentence(kind)}; {_cure(self._fleet)}")
         self._coverage.setdefault(kind, Coverage()).add(answer.spent.counted)
 
-    def _declared(self, kind: str) -> bool:
+    def _declared(self, mail: Mail, visible: Visible) -> bool:
         """Whether seconds are declared for this very type of message."""
-        seconds = self._fleet.computing.seconds
-        return self._fleet.computing.kind != "declared" or (
-            isinstance(seconds, dict) and kind in seconds
+        seconds = self._fleet.charged.seconds
+        return self._fleet.charged.kind != "declared" or (
+            isinstance(seconds, dict) and any(name in seconds for name in stage_names(visible))
         )
+
+    def scatter_rng(self, mail: Mail) -> np.random.Generator:
+        """Of how one message scatters around its law."""
+        return self._parts.streams("flower-scatter", mail.client, self._turns[mail.client])
 
     def warn(self, sentence: str) -> None:
         """Count a sentence for the manifest's warnings."""
@@ -487,8 +538,19 @@ class Play:
         ]
 
 
-def _no_time(computing: Computing, kind: str, why: str) -> InputError | RunFailed:
+def _cure(fleet: FleetFile) -> str:
+    """The one thing to do where metered computing cannot tell."""
+    if fleet.computing is None:
+        return f"`simfed flower measure APP_DIR --nodes {fleet.client_count}` measures it once"
+    return (
+        "`simfed flower measure` and `--work`, `computing: measured`, or `computing: {kind: "
+        "declared, seconds: …}` can"
+    )
+
+
+def _no_time(fleet: FleetFile, kind: str, why: str) -> InputError | RunFailed:
     """What to say of work that would be charged 0 s."""
+    computing = fleet.charged
     if computing.kind == "declared":
         return InputError(
             f"more than 0 s for a successful message of type {kind}: {why}",
@@ -498,8 +560,7 @@ def _no_time(computing: Computing, kind: str, why: str) -> InputError | RunFaile
         )
     return RunFailed(
         f"a node's work on a message of type {kind} cannot be charged 0 s: {why}, so "
-        f"{computing.kind} computing cannot tell how long it takes; "
-        "`computing: {kind: declared, seconds: …}` or `computing: measured` can"
+        f"{computing.kind} computing cannot tell how long it takes; {_cure(fleet)}"
     )
 
 
@@ -530,6 +591,7 @@ class _Node:
         self.ticket = ticket
         self.over = over
         self.answer: Answer | None = None
+        self._price = WorkPrice(0.0)
 
     def charges(self, quantity: str, model: str) -> bool:
         """What a message takes to be handled is part of the app's work."""
@@ -538,12 +600,16 @@ class _Node:
     def work_s(self, work: Work) -> float:
         """Seconds of the app's work, which is done now."""
         self.answer = self._play.compute(self.ticket)
-        return self._play.seconds(self.mail, self.answer, self._device)
+        self._price = self._play.work_price(self.mail, self.answer, self._device)
+        return self._price.work_s
 
     def duration_s(
         self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
     ) -> float:
-        """With the device's speed, load and noise; what the app slept is no work."""
+        """With the device's speed, load and noise, or the scatter that was measured of the app
+        where it has no noise; what the app slept and waited is no work."""
         assert self.answer is not None
+        if self._price.noise is not None and self._device.processor.noise is None:
+            nominal_s *= self._price.noise.factor(self._play.scatter_rng(self.mail))
         work_s = self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
-        return work_s + self.answer.spent.slept_s
+        return work_s + self.answer.spent.slept_s + self._price.waits_s

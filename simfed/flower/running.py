@@ -18,8 +18,9 @@ from simfed.experiment.assembly import Parts, checked_world
 from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.running import RunResult, explained, loaded_as, run_in_memory, self_contained
 from simfed.flower.versions import flower_version
+from simfed.flower.workfile import SUFFIX, WorkFile, load_work
 from simfed.ground.cores import most_processes
-from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed, listed
 from simfed.ground.plain import Plain
 from simfed.ground.units import format_duration
 from simfed.record.digest import folder_digest
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-    from simfed.flower.play import Play
+    from simfed.flower.play import Play, Watch
 
 __all__ = [
     "HOST_TIMEOUT_S",
@@ -70,6 +71,7 @@ def run(
     workers: int = 1,
     app: Mapping[str, Plain] | None = None,
     notes: Sequence[str] = (),
+    watch: Watch | None = None,
 ) -> RunResult:
     """Run a Flower app on a simulated fleet; its run directory goes to `out` (None: nothing is
     written).
@@ -91,6 +93,7 @@ def run(
             `simfed.ground.cores.most_processes`; the results do not depend on it.
         app: what the manifest says of where the apps came from.
         notes: sentences that the run's warnings begin with.
+        watch: is told of every message that a node has worked on.
 
     Raises:
         InputError, InputErrors: the fleet, the app or `out` is wrong.
@@ -100,6 +103,7 @@ def run(
     version = flower_version()
     fleet, source = _load_fleet(fleet, source)
     parts = checked_world(fleet.world(), source)
+    work = None if fleet.charged.file is None else load_work(fleet.charged.file)
     if not host_timeout_s > 0:
         raise InputError("seconds above 0", where="host_timeout_s", got=host_timeout_s)
     if workers < 1:
@@ -119,7 +123,9 @@ def run(
             recorder = Recorder() if directory is None else directory.recorder()
             tell = _print_now_and_then() if progress is True else progress or None
             apps, config = (server_app, client_app), dict(run_config or {})
-            played = _play(apps, fleet, parts, recorder, config, host_timeout_s, tell, workers)
+            played = _play(
+                apps, fleet, parts, recorder, config, host_timeout_s, tell, workers, work, watch
+            )
             manifest |= _at_end(fleet, parts, played, time.perf_counter() - began)
             manifest["warnings"] = [*notes, *manifest["warnings"]]
             summary = summarise(recorder.table, {APP: fleet.client_count})
@@ -150,6 +156,7 @@ def run_folder(
     from simfed.flower.loading import load, stated_nodes
 
     fleet, source = _load_fleet(fleet, source)
+    fleet = _choose_computing(fleet, Path(app))
     overrides = {**(fleet.app.run_config if fleet.app else {}), **(run_config or {})}
     origin = {"folder": Path(app).resolve().name, "digest": folder_digest(Path(app))}
     with load(app, overrides) as (server_app, client_app, config):
@@ -177,6 +184,17 @@ def check_some_worked(result: RunResult) -> None:
         why = f": {raised[0]}" if raised else ""
         where = "" if result.path is None else f"; {result.path} has what happened"
         raise RunFailed(f"all {len(outcomes):,} messages failed{why}{where}")
+
+
+def _choose_computing(fleet: FleetFile, folder: Path) -> FleetFile:
+    """The fleet, charged by the work file in the app's folder where it says nothing else."""
+    files = [] if fleet.computing else sorted(folder.glob(f"*{SUFFIX}"))
+    if not files:
+        return fleet
+    if len(files) > 1:
+        allowed = f"one of them as --work: {listed(file.name for file in files)}"
+        raise InputError(allowed, where=str(folder), problem="more than one work file")
+    return fleet.charged_by(files[0])
 
 
 class StudiedJob(Protocol):
@@ -246,6 +264,8 @@ def _play(
     host_timeout_s: float,
     progress: Progress | None,
     workers: int,
+    work: WorkFile | None,
+    watch: Watch | None,
 ) -> Play:
     from flwr.app import Context, RecordDict
     from flwr.common.constant import SUPERLINK_NODE_ID
@@ -276,7 +296,7 @@ def _play(
         stack.enter_context(one_thread())
         if progress is None:
             stack.enter_context(_quiet_flower())
-        crew = AppCrew(client_app, fleet.computing, workers, host_timeout_s)
+        crew = AppCrew(client_app, fleet.charged, workers, host_timeout_s)
         stack.callback(crew.close)
 
         def ask(question: object) -> object:
@@ -298,7 +318,15 @@ def _play(
         )
         ctrl_c = stack.enter_context(CtrlC().heard())
         play = Play(
-            fleet, parts, exchanges, crew, run_config, run_id=run_id, stop_requested=ctrl_c.asked
+            fleet,
+            parts,
+            exchanges,
+            crew,
+            run_config,
+            run_id=run_id,
+            stop_requested=ctrl_c.asked,
+            work=work,
+            watch=watch,
         )
         exchanges.network = play.network
         exchanges.may_resend = parts.faults is not None and parts.faults.messages is not None
@@ -343,7 +371,7 @@ def _quiet_flower() -> Iterator[None]:
 
 def _is_measured(fleet: FleetFile) -> bool:
     """Whether the time of any computing is taken from this machine."""
-    return "measured" in {c.kind for c in (fleet.computing, fleet.server.computing) if c}
+    return "measured" in {c.kind for c in (fleet.charged, fleet.server.computing) if c}
 
 
 def _at_start(fleet: FleetFile, version: str, app: Mapping[str, Plain]) -> dict[str, Plain]:
@@ -354,7 +382,7 @@ def _at_start(fleet: FleetFile, version: str, app: Mapping[str, Plain]) -> dict[
         "seed": fleet.seed,
         "versions": {**versions(), "flwr": version},
         "network": fleet.network.model,
-        "computing": fleet.computing.kind,
+        "computing": fleet.charged.kind,
         "app": {**app, "run_config": dict(app["run_config"])},
         "repeatable": not _is_measured(fleet),
         "warnings": [],
@@ -370,4 +398,12 @@ def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict
 
 def _beside(fleet: FleetFile, parts: Parts) -> tuple[dict[str, bytes], str]:
     bare = fleet.model_copy(update={"app": None})  # which the manifest names
-    return self_contained(parts, lambda profiles, files: dump_fleet(bare, profiles, files))
+    work: dict[str, bytes] = {}
+    names: dict[str, str] = {}
+    if bare.charged.file is not None:
+        names[bare.charged.file] = f"calibration/{Path(bare.charged.file).name}"
+        work[names[bare.charged.file]] = Path(bare.charged.file).read_bytes()
+    beside, text = self_contained(
+        parts, lambda profiles, files: dump_fleet(bare, profiles, {**files, **names})
+    )
+    return {**beside, **work}, text

@@ -16,7 +16,14 @@ from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY, ErrorCode
 
 from simfed.flower.asides import Foreign, describe_error, foreign_randomness
 from simfed.flower.computing import Charge, HostSpent
-from simfed.flower.messages import Packed, error_reply, message_bytes, metrics_of, pack
+from simfed.flower.messages import (
+    Packed,
+    config_of,
+    error_reply,
+    message_bytes,
+    metrics_of,
+    pack,
+)
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
@@ -38,6 +45,8 @@ class Call:
     seed: int
     """Of the global generators during the call."""
     reply_id: str
+    counts: bool = False
+    """PyTorch's operators are to be counted, whatever the computing."""
     node_config: Mapping[str, Plain] = field(default_factory=dict)
     """What the fleet says of the node, beside its partition and their number."""
 
@@ -51,6 +60,8 @@ class Answer:
     state: bytes | None
     spent: HostSpent
     metrics: Mapping[str, float] = field(default_factory=dict)
+    config: Mapping[str, Plain] = field(default_factory=dict)
+    """Plain values of the configuration that the message came with."""
     error: str | None = None
     """What the app raised, in one line."""
     exited: bool = False
@@ -83,7 +94,8 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     node_config = {**partition, **call.node_config}
     run_config = dict(call.run_config)
     context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
-    charge, error, exited = Charge(computing), None, False
+    config = config_of(message)
+    charge, error, exited = Charge(computing, counts=call.counts), None, False
     clock.slept_s = 0.0
     with foreign_randomness(call.seed):
         try:
@@ -103,4 +115,4 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     if error is None:
         after = pack(context.state) if context.state else None
     size_bytes, metrics = message_bytes(reply), metrics_of(reply)
-    return Answer(Packed.of(reply), size_bytes, after, spent, metrics, error, exited)
+    return Answer(Packed.of(reply), size_bytes, after, spent, metrics, config, error, exited)

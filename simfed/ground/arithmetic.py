@@ -1,7 +1,9 @@
-"""Arithmetic that a user writes in a file: numbers, names, + - * / **, min and max; nothing else.
+"""Arithmetic that a user writes in a file: numbers, names, + - * / **, min, max and ceil.
 
 A name stands for a value that is known later. Where the value's own name has other characters than
-letters and digits, an underscore stands for each of them: `num_examples` is `num-examples`.
+letters and digits, an underscore stands for each of them: `num_examples` is `num-examples`. What is
+left of a bar counts where all its names have values, else what is right of it:
+`0.02 * num_examples | 100 ms`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.ground.units import parse_duration
 
-__all__ = ["Arithmetic", "read_arithmetic"]
+__all__ = ["Arithmetic", "as_identifier", "read_arithmetic"]
 
 _TWO: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -25,7 +27,11 @@ _TWO: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-_CALLS: dict[str, Callable[..., float]] = {"min": min, "max": max}
+_CALLS: dict[str, Callable[[list[float]], float]] = {
+    "min": min,
+    "max": max,
+    "ceil": lambda values: float(math.ceil(values[0])),
+}
 _LONGEST = 1000
 """Characters; deeper trees than these can hold would not be arithmetic any more."""
 
@@ -35,8 +41,12 @@ class Arithmetic:
 
     >>> read_arithmetic("0.5 + 0.02 * num_examples")({"num-examples": 100, "loss": 0.3})
     2.5
+    >>> read_arithmetic("ceil(rows / 32) * max(0.1, 0.2)")({"rows": 33})
+    0.4
     >>> read_arithmetic("20 ms")({})
     0.02
+    >>> read_arithmetic("0.02 * num_examples | 100 ms")({})
+    0.1
     """
 
     def __init__(self, text: str, tree: ast.expr) -> None:
@@ -52,14 +62,13 @@ class Arithmetic:
     def __call__(self, values: Mapping[str, Plain]) -> float:
         """Its value, a finite number. Raises: `InputError` for a name that has no value, a value
         that is no number, and a result that is not finite."""
-        spelled = {_as_identifier(name): value for name, value in values.items()}
-        for name in self.names:
-            if name not in spelled:
-                allowed = f"a value that is there: {listed(spelled) or 'there is none'}"
-                hint = did_you_mean(name, spelled)
-                raise InputError(allowed, where=self.text, got=name, hint=hint)
+        spelled = {as_identifier(name): value for name, value in values.items()}
         try:
             result = float(_evaluate(self._tree, spelled))
+        except _MissingValue as missing:
+            allowed = f"a value that is there: {listed(spelled) or 'there is none'}"
+            hint = did_you_mean(missing.name, spelled)
+            raise InputError(allowed, where=self.text, got=missing.name, hint=hint) from None
         except (ArithmeticError, TypeError, ValueError) as error:
             raise InputError("a number", where=self.text, got=str(error)) from None
         if not math.isfinite(result):
@@ -79,7 +88,7 @@ def read_arithmetic(text: str) -> Arithmetic:
     """
     wrong = InputError(
         "a duration such as 20 ms, or arithmetic such as 0.02 * num_examples, with + - * / ** min "
-        "max",
+        "max ceil |",
         got=text,
     )
     if len(text) > _LONGEST:
@@ -87,8 +96,12 @@ def read_arithmetic(text: str) -> Arithmetic:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
+        before, bar, last = text.rpartition("|")
         try:
-            return Arithmetic(text, ast.Constant(parse_duration(text)))
+            duration = ast.Constant(parse_duration(last))
+            if not bar:
+                return Arithmetic(text, duration)
+            return Arithmetic(text, ast.BinOp(read_arithmetic(before)._tree, ast.BitOr(), duration))
         except InputError:
             raise wrong from None
     if not all(map(_is_allowed, ast.walk(tree))):
@@ -102,12 +115,13 @@ def _is_allowed(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float)
     if isinstance(node, ast.BinOp):
-        return type(node.op) in _TWO
+        return type(node.op) in _TWO or isinstance(node.op, ast.BitOr)
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, (ast.USub, ast.UAdd))
     if isinstance(node, ast.Call):
         named = isinstance(node.func, ast.Name) and node.func.id in _CALLS
-        return named and bool(node.args) and not node.keywords
+        enough = len(node.args) == 1 if ast.unparse(node.func) == "ceil" else bool(node.args)
+        return named and enough and not node.keywords
     return isinstance(node, ast.Name)
 
 
@@ -115,7 +129,14 @@ def _evaluate(node: ast.expr, values: Mapping[str, Plain]) -> float:
     if isinstance(node, ast.Constant):
         return float(node.value)  # type: ignore[arg-type]  # read_arithmetic lets no other pass
     if isinstance(node, ast.Name):
+        if node.id not in values:
+            raise _MissingValue(node.id)
         return float(values[node.id])
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        try:
+            return _evaluate(node.left, values)
+        except _MissingValue:
+            return _evaluate(node.right, values)
     if isinstance(node, ast.UnaryOp):
         inner = _evaluate(node.operand, values)
         return -inner if isinstance(node.op, ast.USub) else inner
@@ -126,5 +147,13 @@ def _evaluate(node: ast.expr, values: Mapping[str, Plain]) -> float:
     return _CALLS[node.func.id]([_evaluate(inner, values) for inner in node.args])
 
 
-def _as_identifier(name: str) -> str:
+class _MissingValue(Exception):
+    """A name that has no value."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def as_identifier(name: str) -> str:
+    """How arithmetic spells the name of a value."""
     return "".join(c if c.isalnum() else "_" for c in name)

@@ -67,17 +67,27 @@ class Computing(Section):
     """How the time of foreign code is charged.
 
     `metered`: its forward and backward passes are counted as they happen and priced by the device
-    profile's laws. `declared`: by arithmetic over what a reply says. `measured`: as long as it took
-    on this machine, so that no two runs are equal.
+    profile's laws. `work`: by the laws of a file that `simfed flower measure` wrote. `declared`: by
+    arithmetic over what a reply says. `measured`: as long as it took on this machine, so that no
+    two runs are equal.
     """
 
-    kind: Literal["metered", "declared", "measured"] = Field(
-        default="metered", description="counted work, arithmetic over metrics, or host seconds"
+    kind: Literal["metered", "work", "declared", "measured"] = Field(
+        default="metered",
+        description="counted work, measured laws, arithmetic over metrics, or host seconds",
+    )
+    file: Annotated[FoundFile | None, Only("kind", "work", needed=True)] = Field(
+        default=None, description="that `simfed flower measure` wrote"
+    )
+    start: Annotated[Literal["never", "once", "per message"], Only("kind", "work")] = Field(
+        default="never",
+        description="when imports and the extra of first messages are charged; a SuperNode that "
+        "starts a process for each message spends them per message",
     )
     seconds: Annotated[Expressions | None, Only("kind", "declared", needed=True)] = Field(
         default=None,
         description="on a device of speed 1: a number or arithmetic over the reply's metrics, "
-        "for all messages or per type of message",
+        "for all messages or per type, action or stage; `default` for the others",
     )
     speed: Annotated[Positive, Only("kind", "measured")] = Field(
         default=1.0, description="of this machine: measured seconds are multiplied by it"
@@ -148,6 +158,9 @@ class FleetServer(Section):
         if self.device is not None and isinstance(self.device.speed, Distribution):
             allowed = "a number: there is one server"
             raise Refused(allowed, where="device.speed", problem="a distribution")
+        if self.computing is not None and self.computing.kind == "work":
+            allowed = "metered, declared or measured: only nodes' messages have laws"
+            raise Refused(allowed, where="computing.kind", got="work")
         if self.computing is not None and self.computing.kind == "metered" and not self.device:
             allowed = "a device beside metered computing, by whose laws it is priced"
             raise Refused(allowed, where="device")
@@ -188,8 +201,10 @@ class FleetFile(Section):
         default="grouped", description="ids group by group, or taking turns"
     )
     clients: tuple[SerializeAsAny[FleetGroup], ...] = Field(description="groups of equal nodes")
-    computing: AnyComputing = Field(
-        default=Computing(), description="how the time of the app's work on nodes is charged"
+    computing: AnyComputing | None = Field(
+        default=None,
+        description="how the time of the app's work on nodes is charged; null: by the work file in "
+        "the app's folder, else metered",
     )
     network: NetworkSpec = Field(default=NetworkSpec(), description="what links share")
     server: FleetServer = Field(default=FleetServer(), description="the server's own time")
@@ -198,6 +213,17 @@ class FleetFile(Section):
     app: Annotated[App | None, short_for("folder", App | str | None)] = Field(
         default=None, description="what runs in a study; null: the command says it"
     )
+
+    @property
+    def charged(self) -> Computing:
+        """How nodes' work is charged."""
+        return Computing() if self.computing is None else self.computing
+
+    def charged_by(self, work_file: Path) -> FleetFile:
+        """This fleet, its nodes' work charged by a file that `simfed flower measure` wrote."""
+        start = "never" if self.computing is None else self.computing.start
+        computing = Computing(kind="work", file=str(work_file.resolve()), start=start)
+        return self.model_copy(update={"computing": computing})
 
     @model_validator(mode="after")
     def _check_together(self) -> FleetFile:

@@ -93,6 +93,8 @@ def facts_of_app(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     plain = fleet.model_dump(mode="json", exclude={"name"})
     digests = _file_digests(fleet.world(), source)
     digests[fleet.app.folder] = folder_digest(Path(fleet.app.folder))
+    if fleet.charged.file is not None:
+        digests[fleet.charged.file] = file_digest(Path(fleet.charged.file))
     numbers = {name: number for name, number in versions().items() if name != "platform"}
     return {
         "scenario": rename_texts(plain, digests),

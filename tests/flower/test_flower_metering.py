@@ -255,7 +255,7 @@ def test_an_exception_in_a_model_leaves_the_meter_in_order():
 def priced(counted):
     processor = build_processor({}, load_profile("x86-2core-vm"))
     return price(
-        Computing(), HostSpent(counted, 0.0), processor=processor, kind="train", values=dict
+        Computing(), HostSpent(counted, 0.0), processor=processor, names=["train"], values=dict
     )
 
 
@@ -271,7 +271,7 @@ def test_a_profile_without_a_law_says_so():
     processor = build_processor({}, load_profile("rtx3090-ryzen4800h"))
     spent = HostSpent(Counted((Pass(10, 1, 5.0, trained=True),)), 0.0)
     with pytest.raises(InputError, match=r"a profile with a law of training for any model"):
-        price(Computing(), spent, processor=processor, kind="train", values=dict)
+        price(Computing(), spent, processor=processor, names=["train"], values=dict)
 
 
 def test_measured_seconds_are_the_hosts_times_the_speed():
@@ -281,5 +281,5 @@ def test_measured_seconds_are_the_hosts_times_the_speed():
         sum(range(100_000))
     spent = charge.collect()
     assert spent.host_s > 0
-    cost = price(computing, spent, processor=None, kind="train", values=dict)
+    cost = price(computing, spent, processor=None, names=["train"], values=dict)
     assert cost == 0.5 * spent.host_s

@@ -59,7 +59,7 @@ def test_the_example_is_a_fleet():
         ({"rounds": 3}, "there is no key"),
         (
             {"computing": "guessed"},
-            "computing.kind: got 'guessed', expected metered, declared or measured",
+            "computing.kind: got 'guessed', expected metered, work, declared or measured",
         ),
         ({"computing": "declared"}, "computing: the key 'seconds' is missing beside kind declared"),
         (

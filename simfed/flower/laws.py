@@ -1,0 +1,379 @@
+"""Laws of what an app's messages take, fitted to a few plays of it (needs scipy).
+
+A law is a sum of at most four terms with coefficients of at least 0, fitted to *relative* errors: a
+constant, and products of what can be seen from outside, such as `num_examples * local_epochs`,
+`ceil(num_examples / batch_size)` or `1 / nodes`. Terms are taken up one after the other, as long as
+messages that were left out come out clearly better; of terms that are nearly as good, the one by
+which whole plays that were left out come out best. What a reply and the settings say is tried
+first, counted passes only where that leaves more than `GOOD` of error, bytes last.
+
+What is ignored: dependence on an app's state and on its data's values; products of two metrics.
+Rates, losses and other metrics that are no whole numbers cannot size anything and are passed over.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from simfed.device.noise import Measured, fit_noise
+from simfed.flower.workfile import COUNTED, KindLaw, LawError, Visible, plain_numbers
+from simfed.ground.arithmetic import as_identifier, read_arithmetic
+from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
+
+__all__ = ["GOOD", "MessageRow", "fit_kinds", "needs_counts"]
+
+Array = NDArray[np.float64]
+
+GOOD = 0.05
+"""Held-out error below which a law asks for nothing further."""
+_MOST_TERMS = 4
+_MOST_TEXTS = 12
+"""Different values of a text that tells kinds apart; more are names and dates."""
+_SCATTER_FROM = 20
+"""Messages from which their scatter is fitted; fewer give a standard deviation alone."""
+_BYTES = ("bytes_down", "bytes_up")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """One message of one play."""
+
+    play: int
+    visible: Visible
+    run_config: Mapping[str, Plain]
+    nodes: int
+    work_s: float
+    """Processor seconds, those of child processes included."""
+    waited_s: float = 0.0
+    first: bool = False
+    """The first of its kind in its process."""
+    values: dict[str, float] = field(init=False, repr=False)
+    """What a law may name, as arithmetic spells it."""
+
+    def __post_init__(self) -> None:
+        values = self.visible.values(self.run_config, self.nodes)
+        spelled = {as_identifier(name): value for name, value in values.items()}
+        usable = {n: float(v) for n, v in spelled.items() if _is_name(n) and math.isfinite(v)}
+        object.__setattr__(self, "values", usable)
+
+
+def _is_name(name: str) -> bool:
+    """Whether arithmetic can name it."""
+    reserved = keyword.iskeyword(name) or name in ("min", "max", "ceil")
+    return name.isidentifier() and not reserved
+
+
+def fit_kinds(rows: Sequence[MessageRow]) -> list[KindLaw]:
+    """The laws of all kinds among these messages, those with most work first."""
+    total_s = sum(row.work_s for row in rows)
+    laws = [_fit_kind(key, group, total_s) for key, group in _group_kinds(rows).items()]
+    return sorted(laws, key=lambda law: -law.share)
+
+
+def needs_counts(laws: Sequence[KindLaw]) -> bool:
+    """Whether a kind with much of the work has a law that counted passes may mend."""
+    return any(
+        law.share >= GOOD and (law.error.held_out is None or law.error.held_out > GOOD)
+        for law in laws
+    )
+
+
+# ---- kinds ---------------------------------------------------------------------------------------
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def _group_kinds(rows: Sequence[MessageRow]) -> dict[_Key, list[MessageRow]]:
+    """Messages by their type and those texts of their configuration that tell kinds apart."""
+    by_type: dict[str, list[MessageRow]] = defaultdict(list)
+    for row in rows:
+        by_type[row.visible.message_type].append(row)
+    groups: dict[_Key, list[MessageRow]] = defaultdict(list)
+    for message_type, alike in by_type.items():
+        names = {name for row in alike for name in row.visible.texts}
+        telling = sorted(name for name in names if _tells_kinds(name, alike))
+        for row in alike:
+            texts = row.visible.texts
+            key = tuple((name, texts[name]) for name in telling if name in texts)
+            groups[message_type, key].append(row)
+    return groups
+
+
+def _tells_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
+    texts = Counter(row.visible.texts[name] for row in rows if name in row.visible.texts)
+    return len(texts) == 1 or (len(texts) <= _MOST_TEXTS and 2 * len(texts) <= len(rows))
+
+
+# ---- one kind ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A product that a law may have."""
+
+    text: str
+    """As arithmetic; empty: a constant."""
+    column: Array
+    """Its value in every row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    terms: tuple[_Term, ...]
+    coefficients: Array
+    errors: Array
+    """Of messages that were left out, in log."""
+    score: float
+    """Error of messages that were left out, and of their sums per play, in the mean."""
+    held_out: Array
+    """Errors of the sums of whole plays that were left out; NaN where there is one play."""
+
+    def seconds(self) -> Array:
+        """By the law, in every row."""
+        return _design(self.terms) @ self.coefficients
+
+
+def _fit_kind(key: _Key, rows: Sequence[MessageRow], total_s: float) -> KindLaw:
+    firsts = [row for row in rows if row.first]
+    later = [row for row in rows if not row.first] or firsts
+    seconds = np.array([max(row.work_s, 1e-9) for row in later])
+    plays = np.array([row.play for row in later])
+    fit = _choose_terms(later, seconds, plays)
+    predicted = np.maximum(fit.seconds(), 1e-12)
+    errors = np.abs(predicted / seconds - 1)
+    text = _as_text(fit)
+    law = read_arithmetic(text)
+    extra = [max(0.0, row.work_s - law(row.values)) for row in firsts if later is not firsts]
+    waited = float(np.median([row.waited_s for row in later]))
+    unknown = bool(np.isnan(fit.held_out).any())
+    return KindLaw(
+        message=key[0],
+        texts=dict(key[1]),
+        seconds=text,
+        waits=_rounded(waited) if waited > 0.05 * float(np.median(seconds)) else 0.0,
+        first=_rounded(float(np.median(extra))) if extra else 0.0,
+        scatter=_scatter(seconds / predicted),
+        ranges=_ranges(later, set(law.names)),
+        messages=len(later),
+        share=round(sum(row.work_s for row in rows) / max(total_s, 1e-12), 4),
+        error=LawError(
+            median=_rounded(float(np.median(errors))),
+            worst=_rounded(float(errors.max())),
+            held_out=None if unknown else _rounded(float(np.median(fit.held_out))),
+            held_out_worst=None if unknown else _rounded(float(fit.held_out.max())),
+        ),
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _scatter(factors: Array) -> dict[str, Plain]:
+    """Of measured over predicted seconds."""
+    if len(factors) >= _SCATTER_FROM:
+        return fit_noise(factors).written()
+    if len(factors) < 3:
+        return {}
+    return Measured(float(np.std(np.log(factors)))).written()
+
+
+def _ranges(rows: Sequence[MessageRow], names: set[str]) -> dict[str, tuple[float, float]]:
+    """Of what the law names, what sizes a message, and the bytes that it comes with."""
+    watched = names | set(_amounts(rows, varied=False)) | {"bytes_down"}
+    columns = {
+        name: [row.values[name] for row in rows if name in row.values] for name in sorted(watched)
+    }
+    return {
+        name: (_rounded(min(column)), _rounded(max(column)))
+        for name, column in columns.items()
+        if column
+    }
+
+
+def _choose_terms(rows: Sequence[MessageRow], seconds: Array, plays: Array) -> _Fit:
+    """Take up terms as long as plays that were left out come out clearly better."""
+    constant = _Term("", np.ones(len(rows)))
+    best = _evaluate([constant], seconds, plays)
+    pool: list[_Term] = []
+    for tier in _tiers(rows):
+        pool += tier
+        while len(best.terms) < _MOST_TERMS and best.score > GOOD / 5:
+            better = _take_up_one(best, pool, seconds, plays)
+            if better is None:
+                break
+            best = better
+        if best.score <= GOOD:
+            break
+    return best
+
+
+def _take_up_one(best: _Fit, pool: Sequence[_Term], seconds: Array, plays: Array) -> _Fit | None:
+    """The best law with a term more; None: none is better by 10 %, by half a percent, and by three
+    standard errors of what it is better."""
+    present = {term.text for term in best.terms}
+    fits = [
+        _evaluate([*best.terms, term], seconds, plays) for term in pool if term.text not in present
+    ]
+    least = min((fit.score for fit in fits), default=math.inf)
+    if least >= min(0.9 * best.score, best.score - 0.005):
+        return None
+    near = [
+        fit
+        for fit in fits
+        if fit.score <= max(1.1 * least, least + 0.005) and _is_sure(best.errors - fit.errors)
+    ]
+    if not near:
+        return None
+    return min(near, key=lambda fit: fit.score + float(np.nan_to_num(fit.held_out).mean()))
+
+
+def _is_sure(gains: Array) -> bool:
+    """Whether errors fell by more than chance would have it."""
+    return float(gains.mean()) > 3 * float(gains.std()) / math.sqrt(len(gains))
+
+
+_FOLDS = 4
+
+
+def _evaluate(terms: Sequence[_Term], seconds: Array, plays: Array) -> _Fit:
+    """Fit to all rows; and to all but some, to see how far off those are."""
+    design = _design(terms)
+
+    def without(out: NDArray[np.bool_]) -> Array:
+        """Seconds of the rows under the mask, by the law that is fitted to the others."""
+        coefficients = _solve(design[~out], seconds[~out])
+        return np.asarray(np.maximum(design[out] @ coefficients, 1e-9))
+
+    predicted = np.array(seconds)
+    folds = np.arange(len(seconds)) % _FOLDS
+    for fold in np.unique(folds):
+        if not (folds == fold).all():
+            predicted[folds == fold] = without(folds == fold)
+    numbers = np.unique(plays)
+    masks = [plays == number for number in numbers] if len(numbers) > 1 else []
+    sums = [abs(math.log(predicted[mask].sum() / seconds[mask].sum())) for mask in masks]
+    errors = np.abs(np.log(predicted / seconds))
+    score = np.mean([errors.mean(), np.mean(sums or [0.0])])
+    held_out = [abs(math.log(without(mask).sum() / seconds[mask].sum())) for mask in masks]
+    solved = _solve(design, seconds)
+    off = np.expm1(np.array(held_out or [math.nan]))
+    return _Fit(tuple(terms), solved, errors, float(score), off)
+
+
+def _design(terms: Sequence[_Term]) -> Array:
+    return np.column_stack([term.column for term in terms])
+
+
+def _solve(design: Array, seconds: Array) -> Array:
+    """Coefficients ≥ 0 of the smallest relative errors, wild rows counting less."""
+    relative = design / seconds[:, None]
+    scale = np.maximum(relative.max(axis=0), 1e-300)
+    scaled, weights = relative / scale, np.ones(len(seconds))
+    for _ in range(3):
+        root = np.sqrt(weights)
+        coefficients, _ = optimize.nnls(scaled * root[:, None], root)
+        errors = np.abs(scaled @ coefficients - 1)
+        usual = max(0.01, 1.4826 * float(np.median(errors)))
+        weights = 1 / np.sqrt(1 + (errors / usual) ** 2)
+    return np.asarray(coefficients / scale)
+
+
+def _as_text(fit: _Fit) -> str:
+    """The law as arithmetic; a term of no weight is not there."""
+    typical_s = float(np.median(fit.seconds()))
+    parts = [
+        f"{coefficient:.5g} * {term.text}" if term.text else f"{coefficient:.5g}"
+        for term, coefficient in zip(fit.terms, fit.coefficients, strict=True)
+        if coefficient * term.column.max() > 1e-3 * typical_s
+    ]
+    return " + ".join(parts) or "0"
+
+
+# ---- terms ---------------------------------------------------------------------------------------
+
+
+def _tiers(rows: Sequence[MessageRow]) -> Iterator[list[_Term]]:
+    """Terms by what they ask for: replies and settings, counted passes, bytes; the simplest
+    first."""
+    settings = _settings(rows)
+    amounts = _amounts(rows, varied=True)
+    yield _as_terms(rows, _products(amounts, settings))
+    yield _as_terms(rows, [name for name in COUNTED if _varies(rows, name)])
+    sizes = [name for name in _BYTES if _varies(rows, name)]
+    yield _as_terms(rows, [*sizes, *(f"{size} * {n}" for size in sizes for n in amounts)])
+
+
+def _products(amounts: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """What may size a message, the simplest first: amounts times settings (epochs), or in pieces
+    of a setting (batches); without any amount, settings over one another and over `nodes`."""
+    own = [name for name in settings if name != "nodes"]
+    pairs = [f"{one} * {other}" for one, other in combinations(own, 2)]
+    texts = [*amounts, *settings, *pairs]
+    for amount in amounts:
+        pieces = [f"ceil({amount} / {over})" for over in own]
+        texts += [f"{amount} * {times}" for times in own] + pieces
+        texts += [f"{amount} * {pair}" for pair in pairs]
+        texts += [
+            f"{piece} * {t}" for piece, o in zip(pieces, own, strict=True) for t in own if t != o
+        ]
+    for over in settings if not amounts else []:
+        others = [name for name in settings if name != over]
+        texts += [f"1 / {over}", *(f"{times} / {over}" for times in others)]
+        texts += [f"{t} / {o} / {over}" for t in others for o in others if t != o and o < over]
+    return texts
+
+
+def _as_terms(rows: Sequence[MessageRow], texts: Sequence[str]) -> list[_Term]:
+    """Those that have a finite value in every row, and not the same in all."""
+    terms = []
+    for text in texts:
+        parsed = read_arithmetic(text)
+        if all(name in row.values for row in rows for name in parsed.names):
+            try:
+                column = np.array([parsed(row.values) for row in rows])
+            except InputError:  # a setting that was 0
+                continue
+            if np.ptp(column) > 0 and column.min() >= 0:
+                terms.append(_Term(text, column))
+    return terms
+
+
+def _varies(rows: Sequence[MessageRow], name: str) -> bool:
+    column = {row.values.get(name) for row in rows}
+    return None not in column and len(column) > 1
+
+
+def _settings(rows: Sequence[MessageRow]) -> list[str]:
+    """Numbers of the run's configuration that varied between plays, and `nodes`."""
+    names = [as_identifier(name) for name in plain_numbers(rows[0].run_config)]
+    return [n for n in ("nodes", *names) if _is_name(n) and _varies(rows, n)]
+
+
+def _amounts(rows: Sequence[MessageRow], *, varied: bool) -> list[str]:
+    """Whole numbers in replies, and in messages' configurations, that may size their work."""
+    names: dict[str, None] = {}
+    for row in rows:
+        asked = plain_numbers(row.visible.config)
+        for name in (*row.visible.reply, *asked):
+            if "round" not in name.lower():
+                names.setdefault(as_identifier(name))
+    whole = []
+    for name in names:
+        column = [row.values.get(name) for row in rows]
+        numbers = [value for value in column if value is not None]
+        if len(numbers) < len(rows) or max(numbers) < 2 or (varied and not _varies(rows, name)):
+            continue
+        if all(value >= 0 and value.is_integer() for value in numbers):
+            whole.append(name)
+    return whole

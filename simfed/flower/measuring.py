@@ -1,0 +1,360 @@
+"""A few short plays of an app on this machine, and the laws of what its messages take.
+
+Each play is a process of its own with one thread: it plays the app over a fleet without links'
+limits, under the simulated clock, with the work really done, and writes down what every message
+took and what can be seen of it. Between plays one thing changes: the number of nodes doubles, a
+setting that sizes work doubles, a batch becomes a quarter. So one play says what a message takes,
+and the others how that grows. Where laws stay off, the same plays are made once more while
+PyTorch's operators are counted: counting slows them down, so the times are those of the first.
+
+What is measured is processor time, children's included; what else runs on the machine shows in it
+only as far as caches and shared cores go. What is ignored: memory that runs out, GPUs, what
+several nodes on one machine do to each other.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
+from simfed.flower.versions import flower_version
+from simfed.flower.workfile import SUFFIX, Kernel, Visible, WorkFile
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.plain import Plain
+from simfed.record.digest import folder_digest
+from simfed.scenario.fleet_file import FleetFile
+
+__all__ = ["NODES", "MeasuredApp", "measure", "play_and_print", "plays_of"]
+
+NODES = 10
+"""Of the smallest play, where neither the command nor the app says a number."""
+MOST_ROUNDS = 3
+"""Of a play: settings called rounds are lowered to it."""
+_PLAYS = 6
+_THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
+_NO_SIZE = re.compile(
+    r"round|seed|\b(min|max|port|id|rank|every|verbose|threshold|shares|class(es)?|nodes?|clients?|"
+    r"supernodes|partitions?|workers?|threads?|cores?|cpus?|gpus?)\b"
+)
+"""Parts of names of whole numbers that size no message."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AppPlay:
+    """One play: on how many nodes, with which settings in place of the app's own."""
+
+    nodes: int
+    overrides: Mapping[str, Plain]
+    changes: str
+    """What is special about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredApp:
+    """What came of measuring."""
+
+    work: WorkFile
+    rows: list[MessageRow]
+
+
+def plays_of(
+    config: Mapping[str, Plain], overrides: Mapping[str, Plain], nodes: int
+) -> list[AppPlay]:
+    """The plays that tell how an app's messages grow; `overrides`: what the user has set, which
+    stays as it is except where it is a size.
+
+    >>> plays = plays_of({"num-server-rounds": 9, "local-epochs": 1, "batch-size": 32}, {}, 4)
+    >>> [(play.nodes, play.changes) for play in plays]
+    [(4, '4 nodes'), (8, '8 nodes'), (4, 'local-epochs 2'), (4, 'batch-size 8')]
+    """
+    few = {
+        key: MOST_ROUNDS
+        for key, value in config.items()
+        if "round" in key.lower() and _is_whole(value) and value > MOST_ROUNDS
+    }
+    common = {**few, **overrides}
+    plays = [
+        AppPlay(nodes, common, f"{nodes:,} nodes"),
+        AppPlay(2 * nodes, common, f"{2 * nodes:,} nodes"),
+    ]
+    for key, value in {**config, **overrides}.items():
+        words = key.lower().replace("_", "-")
+        if not _is_whole(value) or value < 1 or _NO_SIZE.search(words):
+            continue
+        changed = max(1, value // 4) if "batch" in words else 2 * value
+        if changed != value:
+            plays.append(AppPlay(nodes, {**common, key: changed}, f"{key} {changed:,}"))
+    return plays
+
+
+def _is_whole(value: Plain) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def measure(
+    app: str | Path,
+    *,
+    overrides: Mapping[str, Plain] | None = None,
+    nodes: int | None = None,
+    runs: int = _PLAYS,
+    tell: Tell = lambda line: None,
+) -> MeasuredApp:
+    """Play the app in a folder and fit laws of what its messages take.
+
+    Args:
+        overrides: settings of the run's configuration in place of the app's own.
+        nodes: of the smallest play; half of them should still be an app's least.
+        runs: plays at most, two at least; further settings stay as they are.
+        tell: gets a line before every play.
+
+    Raises:
+        InputError: the folder is no app, or it does not run with two sizes.
+        RunFailed: no play sent a message that was worked on.
+    """
+    flower_version()
+    folder, overrides = Path(app), dict(overrides or {})
+    if runs < 2:
+        raise InputError("at least 2 plays: one does not tell what grows", where="runs", got=runs)
+    if nodes is not None and nodes < 1:
+        raise InputError("at least 1 node", where="nodes", got=nodes)
+    from simfed.flower.loading import describe, stated_nodes
+
+    components, config = describe(folder, overrides)
+    smallest = nodes or min(stated_nodes(folder), default=NODES)
+    plays = plays_of(config, overrides, smallest)[:runs]
+    with tempfile.TemporaryDirectory(prefix="simfed-") as scratch:
+        tell("the kernel, a gradient of lenet5")
+        kernel, machine = _time_kernel(Path(scratch))
+        tell("imports of the client app")
+        imports_s = _time_imports(components["clientapp"], folder)
+        numbered = list(enumerate(plays))
+        rows, left_out = _play_all(numbered, folder, config, tell, counts=False)
+        done = {row.play for row in rows}
+        if not rows:
+            raise RunFailed(f"{folder}: no play came to anything: {'; '.join(left_out)}")
+        if len(done) < 2:
+            allowed = "an app that runs with two sizes, to tell what grows"
+            raise InputError(allowed, where=str(folder), problem="; ".join(left_out))
+        laws = fit_kinds(rows)
+        if needs_counts(laws):
+            again = [(number, play) for number, play in numbered if number in done]
+            counted, _ = _play_all(again, folder, config, tell, counts=True)
+            rows = _join_counts(rows, counted)
+            laws = fit_kinds(rows)
+    work = WorkFile(
+        app=folder.resolve().name,
+        digest=folder_digest(folder, but=f"*{SUFFIX}"),
+        machine=machine,
+        kernel=kernel,
+        imports=float(f"{imports_s:.4g}"),
+        run_config={
+            key: list(dict.fromkeys({**config, **plays[n].overrides}[key] for n in sorted(done)))
+            for key in config
+        },
+        nodes=sorted({plays[number].nodes for number in done}),
+        left_out=left_out,
+        kinds=laws,
+    )
+    return MeasuredApp(work, rows)
+
+
+# ---- plays, each in a process of its own ---------------------------------------------------------
+
+
+def _run_python(
+    code: str, *arguments: str, cwd: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Python code in a process of one thread, with this one's path of modules."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment |= {f"{name}_NUM_THREADS": "1" for name in _THREADS}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def _play_all(
+    plays: Sequence[tuple[int, AppPlay]],
+    folder: Path,
+    config: Mapping[str, Plain],
+    tell: Tell,
+    *,
+    counts: bool,
+) -> tuple[list[MessageRow], list[str]]:
+    """The messages of plays, and a sentence for each play that failed."""
+    rows: list[MessageRow] = []
+    left_out: list[str] = []
+    for place, (number, play) in enumerate(plays, 1):
+        counting = ", counting operators" if counts else ""
+        tell(f"play {place} of {len(plays)}: {play.changes}{counting}")
+        job = {
+            "folder": str(folder.resolve()),
+            "overrides": play.overrides,
+            "nodes": play.nodes,
+            "counts": counts,
+        }
+        code = "from simfed.flower.measuring import play_and_print; play_and_print()"
+        with tempfile.NamedTemporaryFile("r", suffix=".json") as answer:
+            done = _run_python(code, json.dumps(job), answer.name)
+            text = answer.read()
+        if done.returncode or not text:
+            last = (done.stderr.strip().splitlines() or ["it gave no answer"])[-1]
+            left_out.append(f"{play.changes}: {last}")
+            continue
+        seen = {**config, **play.overrides}
+        rows += _read_rows(json.loads(text), number, play.nodes, seen)
+    return rows, left_out
+
+
+def play_and_print() -> None:
+    """Play the app that the first argument (JSON) describes, and write its messages to the file
+    that the second one names: what `measure` starts as a process."""
+    from simfed.flower import run_folder
+    from simfed.flower.messages import Mail
+    from simfed.flower.play import Watch
+    from simfed.flower.work import Answer
+    from simfed.ground.errors import SimfedError
+
+    job, out = json.loads(sys.argv[1]), sys.argv[2]
+    messages: list[dict[str, Plain]] = []
+
+    def tell(mail: Mail, answer: Answer, visible: Visible) -> None:
+        if answer.error is not None:
+            return
+        spent = answer.spent
+        messages.append(
+            {
+                "message_type": visible.message_type,
+                "config": visible.config,
+                "reply": visible.reply,
+                "counted": visible.counted,
+                "downlink_bytes": visible.downlink_bytes,
+                "uplink_bytes": visible.uplink_bytes,
+                "work_s": spent.work_s,
+                "waited_s": spent.waited_s,
+                "client": mail.client,
+            }
+        )
+
+    fleet = FleetFile.model_validate(
+        {
+            "name": "measured",
+            "clients": [{"count": job["nodes"], "device": {"training": "1 s"}}],
+            "computing": {"kind": "declared", "seconds": "1 s"},
+        }
+    )
+    watch = Watch(tell, counts=job["counts"])
+    options = {"run_config": job["overrides"], "progress": False, "watch": watch}
+    try:
+        run_folder(job["folder"], fleet, **options)
+    except SimfedError as error:
+        sys.exit(str(error))
+    Path(out).write_text(json.dumps(messages), encoding="utf-8")
+
+
+_VISIBLE = ("message_type", "config", "reply", "counted", "downlink_bytes", "uplink_bytes")
+
+
+def _read_rows(
+    messages: Sequence[Mapping[str, Plain]], play: int, nodes: int, config: Mapping[str, Plain]
+) -> Iterator[MessageRow]:
+    """The messages of one play; the first of each type and texts is one that began a process."""
+    begun: set[tuple[str, str]] = set()
+    for message in messages:
+        visible = Visible(**{name: message[name] for name in _VISIBLE})
+        kind = visible.message_type, json.dumps(visible.texts, sort_keys=True)
+        yield MessageRow(
+            play, visible, config, nodes, message["work_s"], message["waited_s"], kind not in begun
+        )
+        begun.add(kind)
+
+
+def _join_counts(rows: Sequence[MessageRow], counted: Sequence[MessageRow]) -> list[MessageRow]:
+    """Times of the first plays with counts of the second; plays that took another course keep no
+    counts, and so do all others, as a law needs them everywhere."""
+    joined = []
+    if [_course(row) for row in rows] != [_course(row) for row in counted]:
+        return list(rows)
+    for row, twin in zip(rows, counted, strict=True):
+        joined.append(
+            MessageRow(
+                row.play,
+                twin.visible,
+                row.run_config,
+                row.nodes,
+                row.work_s,
+                row.waited_s,
+                row.first,
+            )
+        )
+    return joined
+
+
+def _course(row: MessageRow) -> tuple[int, str]:
+    return row.play, row.visible.message_type
+
+
+# ---- what is beside the plays --------------------------------------------------------------------
+
+
+_IMPORTS = """
+import sys, time
+from pathlib import Path
+from flwr.clientapp.client_app import LoadClientAppError
+from flwr.supercore.object_ref import load_app
+load_app(sys.argv[1], LoadClientAppError, Path(sys.argv[2]))
+print(time.process_time())
+"""
+
+
+def _time_imports(reference: str, folder: Path) -> float:
+    """Processor seconds of a new process until the client app is there, as a SuperNode starts it;
+    the lesser of two, as the first fills the disk's cache."""
+    seconds = []
+    for _ in range(2):
+        done = _run_python(_IMPORTS, reference, str(folder.resolve()))
+        with suppress(ValueError, IndexError):
+            seconds.append(float(done.stdout.strip().splitlines()[-1]))
+    return min(seconds, default=0.0)
+
+
+_KERNEL = """
+import sys
+from simfed.calibrate.measure import MeasurementPlan, measure
+plan = MeasurementPlan((("lenet5", "mnist-mini"),), batches=(32,), quantities=("training",))
+measure(plan, sys.argv[1])
+"""
+
+
+def _time_kernel(scratch: Path) -> tuple[Kernel, dict[str, str]]:
+    """The kernel's median on this machine, measured as profiles are, and the machine. Raises:
+    `RunFailed`."""
+    from simfed.learn.catalogue import model_facts
+
+    done = _run_python(_KERNEL, str(scratch / "kernel.csv"))
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it gave no answer"])[-1]
+        raise RunFailed(f"the kernel could not be timed: {last}")
+    with open(scratch / "kernel.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    facts = model_facts("lenet5", (1, 28, 28), 10)
+    kernel = Kernel(
+        parameters=facts.parameters,
+        flops=facts.train_flops,
+        seconds=float(f"{statistics.median(float(row['seconds']) for row in rows):.4g}"),
+    )
+    columns = ("machine", "cpu", "threads", "python", "torch", "numpy", "simfed")
+    return kernel, {**{name: rows[0][name] for name in columns}, "flwr": flower_version()}

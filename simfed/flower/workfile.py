@@ -1,0 +1,364 @@
+"""What an app's messages take, as `simfed flower measure` wrote it down.
+
+A file holds one *law* per kind of message: arithmetic over values that can be seen from outside
+(the reply's metrics, the message's own configuration, the run's configuration, `nodes`, counted
+passes, bytes), in seconds of the machine that was measured. That machine and a device are linked by
+the time of one piece of work that both know, the *kernel*: a law's seconds are multiplied by what
+the device's profile says of it over what the measured machine took. What an app waits for is not
+scaled.
+
+Nothing is guessed: a kind that was not measured is refused; values outside of what was measured,
+settings that never varied and texts that changed become warnings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import Field, model_validator
+
+from simfed.device import ModelWork, Processor
+from simfed.device.noise import Measured
+from simfed.flower.metering import Counted
+from simfed.ground.arithmetic import as_identifier, read_arithmetic
+from simfed.ground.errors import InputError, listed
+from simfed.ground.plain import Plain
+from simfed.ground.reading import parse_yaml, read_text
+from simfed.ground.writing import writing
+from simfed.scenario.fields import NonNegative, Positive, PositiveInt
+from simfed.scenario.load import validate_as
+from simfed.scenario.section import Refused, Section
+
+__all__ = [
+    "COUNTED",
+    "SUFFIX",
+    "Kernel",
+    "KindLaw",
+    "Start",
+    "Visible",
+    "WorkFile",
+    "WorkPrice",
+    "WorkPrices",
+    "counted_values",
+    "load_work",
+    "plain_texts",
+    "write_work",
+]
+
+SUFFIX = ".work.yaml"
+COUNTED = ("training_passes", "inference_passes", "gflops")
+"""Values that a law may name and that are there only while PyTorch's operators are counted."""
+BEYOND = 2.0
+"""How far outside of what was measured a value may lie before a run warns of it."""
+
+Start = Literal["never", "once", "per message"]
+"""When imports and the first message's extra time are charged."""
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What can be seen of one message from outside of the app."""
+
+    message_type: str
+    """With the action behind a dot, if there is one."""
+    config: Mapping[str, Plain] = field(default_factory=dict)
+    """Numbers and texts of the message's configuration records."""
+    reply: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of the reply's metrics."""
+    counted: Mapping[str, float] = field(default_factory=dict)
+    downlink_bytes: float = 0.0
+    uplink_bytes: float = 0.0
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Texts and truth values of the message's configuration."""
+        return plain_texts(self.config)
+
+    def values(self, run_config: Mapping[str, Plain], nodes: int) -> dict[str, float]:
+        """Numbers by name; of equal names the one nearest to the reply."""
+        return {
+            **plain_numbers(run_config),
+            "nodes": float(nodes),
+            "bytes_down": self.downlink_bytes,
+            "bytes_up": self.uplink_bytes,
+            **plain_numbers(self.config),
+            **self.counted,
+            **self.reply,
+        }
+
+
+def plain_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
+    """The numbers among plain values, by name."""
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def plain_texts(values: Mapping[str, Plain]) -> dict[str, str]:
+    """Texts and truth values among plain values, as text."""
+    return {name: str(value) for name, value in values.items() if isinstance(value, (bool, str))}
+
+
+def counted_values(counted: Counted) -> dict[str, float]:
+    """What counting saw, by the names that laws use."""
+    trained = sum(step.trained for step in counted.passes)
+    values = (trained, len(counted.passes) - trained, counted.flops / 1e9)
+    return dict(zip(COUNTED, map(float, values), strict=True))
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+class Kernel(Section):
+    """A gradient of a known model on the measured machine, which every profile can price."""
+
+    model: str = "lenet5"
+    batch: PositiveInt = 32
+    parameters: PositiveInt
+    flops: Positive = Field(description="of one sample, forward and backward")
+    seconds: Positive
+
+    def factor(self, processor: Processor) -> float:
+        """Seconds on a device per second on the measured machine. Raises: `InputError` where the
+        device's profile cannot price the kernel."""
+        if "training" in processor.assume:  # says how long simfed's own training takes, not this
+            return 1.0
+        model = ModelWork(self.parameters, self.flops / 3, self.flops)
+        processor.profile.models.setdefault(self.model, model)
+        device_s = processor.nominal_s("training", model=self.model, batch=self.batch)
+        return device_s / self.seconds
+
+
+class LawError(Section):
+    """How far a law was off, as shares of what was measured."""
+
+    median: NonNegative = Field(description="over messages")
+    worst: NonNegative = Field(description="over messages")
+    held_out: NonNegative | None = Field(
+        default=None, description="of a play's sum, by the law fitted to the others; their median"
+    )
+    held_out_worst: NonNegative | None = None
+
+
+class KindLaw(Section):
+    """What messages of one kind take on the measured machine."""
+
+    message: str = Field(description="type of message, with its action")
+    texts: dict[str, str] = Field(default={}, description="of the message's configuration")
+    seconds: str = Field(description="arithmetic over values that can be seen from outside")
+    waits: NonNegative = Field(default=0.0, description="seconds without work; never scaled")
+    first: NonNegative = Field(
+        default=0.0, description="seconds that the first message of a process takes on top"
+    )
+    scatter: dict[str, Plain] = Field(default={}, description="of messages around the law")
+    ranges: dict[str, Range] = Field(default={}, description="of the values that were seen")
+    messages: PositiveInt = Field(description="that the law was fitted to")
+    share: NonNegative = Field(description="of all work that was measured")
+    error: LawError
+
+    @model_validator(mode="after")
+    def _check(self) -> KindLaw:
+        try:
+            read_arithmetic(self.seconds)
+            if self.scatter:
+                Measured.read(self.scatter, "scatter")
+        except InputError as error:
+            where = error.where if error.where == "scatter" else "seconds"
+            raise Refused(error.allowed, where=where, got=error.got) from None
+        return self
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The values that the law names."""
+        return frozenset(read_arithmetic(self.seconds).names)
+
+    @cached_property
+    def noise(self) -> Measured | None:
+        """How messages scatter around the law."""
+        return Measured.read(self.scatter, "scatter") if self.scatter else None
+
+    @property
+    def title(self) -> str:
+        """How sentences call the kind."""
+        texts = ", ".join(f"{name} {text!r}" for name, text in self.texts.items())
+        return f"{self.message} with {texts}" if texts else self.message
+
+
+class WorkFile(Section):
+    """A validated work file."""
+
+    kind: Literal["work"] = "work"
+    app: str
+    digest: str = Field(description="of the app's folder, without work files")
+    machine: dict[str, str] = Field(default={}, description="what measured it")
+    kernel: Kernel
+    imports: NonNegative = Field(
+        default=0.0, description="seconds of work until the client app is imported"
+    )
+    run_config: dict[str, list[Plain]] = Field(
+        default={}, description="of the plays: every value that a key had"
+    )
+    nodes: list[PositiveInt] = Field(description="of the plays")
+    left_out: list[str] = Field(default=[], description="plays that failed, and why")
+    kinds: list[KindLaw]
+
+    @property
+    def counts(self) -> bool:
+        """Whether a law asks for counted passes."""
+        return any(not law.names.isdisjoint(COUNTED) for law in self.kinds)
+
+    def find(self, message_type: str, texts: Mapping[str, str]) -> KindLaw:
+        """The law of a message. Raises: `InputError` for a kind that was not measured."""
+        for law in self.kinds:
+            same = all(texts.get(name) == text for name, text in law.texts.items())
+            if law.message == message_type and same:
+                return law
+        asked = {name for law in self.kinds if law.message == message_type for name in law.texts}
+        named = {name: text for name, text in texts.items() if name in asked}
+        title = KindLaw.model_construct(message=message_type, texts=named).title
+        raise InputError(
+            f"a kind of message that was measured: {listed(law.title for law in self.kinds)}",
+            got=title,
+            hint="simfed flower measure with the run configuration that this run has",
+        )
+
+
+def load_work(path: str | os.PathLike[str]) -> WorkFile:
+    """Read and validate a work file. Raises: `InputError`, `InputErrors`."""
+    data = parse_yaml(read_text(path), where=str(path))
+    if not isinstance(data, dict) or data.get("kind") != "work":
+        allowed = "a file that `simfed flower measure` wrote, with `kind: work`"
+        raise InputError(allowed, where=str(path))
+    return validate_as(WorkFile, data, source=str(path), folder=Path(path).parent)
+
+
+def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
+    """Write a work file. Raises: `InputError` where the disk refuses."""
+    plain = work.model_dump(mode="json", exclude_defaults=True)
+    head = (
+        "# What the messages of a Flower app take, by `simfed flower measure`: seconds of work of\n"
+        "# one thread of the machine below. `simfed flower run` scales them by devices.\n"
+    )
+    text = yaml.safe_dump({"kind": "work", **plain}, sort_keys=False, allow_unicode=True, width=100)
+    with writing(path):
+        Path(path).write_text(head + text, encoding="utf-8")
+
+
+# ---- a run's prices ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPrice:
+    """What a message is charged."""
+
+    work_s: float
+    """On a device of speed 1."""
+    waits_s: float = 0.0
+    """Whatever the device."""
+    noise: Measured | None = None
+    """Of this kind of messages, for devices without noise of their own."""
+
+
+class WorkPrices:
+    """A work file, at work in one run."""
+
+    def __init__(
+        self,
+        work: WorkFile,
+        run_config: Mapping[str, Plain],
+        nodes: int,
+        start: Start,
+        warn: Callable[[str], None],
+    ) -> None:
+        """`warn`: gets a sentence wherever a run leaves what was measured."""
+        self.work = work
+        self._run_config = run_config
+        self._nodes = nodes
+        self._start = start
+        self._warn = warn
+        self._factors: dict[int, tuple[Processor, float]] = {}
+        self._begun: set[tuple[int, str]] = set()
+        """Nodes, and the kinds that each has had: what is started once is charged once."""
+        self._started = False
+
+    def price(self, visible: Visible, client: int, processor: Processor | None) -> WorkPrice:
+        """What a message to a node takes. Raises: `InputError` for a kind that was not measured,
+        and a value that a law names and that is not there."""
+        if not self._started:
+            self._compare_settings()
+            self._started = True
+        law = self.work.find(visible.message_type, visible.texts)
+        values = {
+            as_identifier(name): value
+            for name, value in visible.values(self._run_config, self._nodes).items()
+        }
+        work_s = read_arithmetic(law.seconds)(values)
+        self._check_ranges(law, values)
+        work_s += self._start_s(law, client)
+        factor = 1.0 if processor is None else self._factor(processor)
+        return WorkPrice(max(work_s, 0.0) * factor, law.waits, law.noise)
+
+    def _factor(self, processor: Processor) -> float:
+        if id(processor) not in self._factors:
+            self._factors[id(processor)] = processor, self.work.kernel.factor(processor)
+        return self._factors[id(processor)][1]
+
+    def _start_s(self, law: KindLaw, client: int) -> float:
+        """Imports and the first message's extra, as often as the run is to charge them."""
+        if self._start == "never":
+            return 0.0
+        if self._start == "per message":
+            return self.work.imports + law.first
+        first_at_all = (client, "") not in self._begun
+        first_of_kind = (client, law.title) not in self._begun
+        self._begun |= {(client, ""), (client, law.title)}
+        return self.work.imports * first_at_all + law.first * first_of_kind
+
+    def _compare_settings(self) -> None:
+        """Warn of settings that differ from all that was measured."""
+        changed = []
+        for key, values in self.work.run_config.items():
+            now = self._run_config.get(key, values[0])
+            numeric = isinstance(now, (int, float)) and not isinstance(now, bool)
+            if now in values or "round" in key or (numeric and len(values) > 1):
+                continue
+            changed.append(
+                f"{key} is {now!r} here and was {listed(map(repr, values))} in all plays"
+            )
+        if changed:
+            self._warn(
+                "what these settings change is not in the charges, as they did not vary when the "
+                f"app was measured: {'; '.join(changed)}"
+            )
+        for law in self.work.kinds:
+            worst = law.error.held_out_worst
+            if law.share >= 0.05 and (worst is None or worst > 0.3):
+                worth = "could not be checked" if worst is None else f"was {worst:.0%} off"
+                self._warn(f"the law of {law.title} {worth} on plays that it had not seen")
+        if self._start == "never" and self.work.imports > 0:
+            self._warn(
+                f"imports ({self.work.imports:.3g} s of the measured machine) and what first "
+                "messages take on top are not charged; a SuperNode that starts a process for each "
+                "message spends them on every one (`start: per message`)"
+            )
+
+    def _check_ranges(self, law: KindLaw, values: Mapping[str, float]) -> None:
+        """Warn of values further outside than laws were tried."""
+        for name, (low, high) in law.ranges.items():
+            value = values.get(name)
+            if value is None or low / BEYOND <= value <= high * BEYOND:
+                continue
+            self._warn(
+                f"{name} of {law.title} is outside of twice what was measured ({low:g} to "
+                f"{high:g}); charges beyond are not known to be right"
+            )

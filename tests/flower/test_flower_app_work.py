@@ -1,0 +1,192 @@
+"""Runs that are charged by a work file, and the plays behind one; declared seconds by stage."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from flower_worlds import client, fleet, payload, play, to
+
+from simfed.cli import main
+from simfed.flower.workfile import Kernel, KindLaw, LawError, WorkFile, load_work, write_work
+
+PROJECT = """
+[project]
+name = "tiny"
+version = "1.0.0"
+license = "Apache-2.0"
+[tool.flwr.app]
+publisher = "me"
+[tool.flwr.app.components]
+serverapp = "{package}.apps:server"
+clientapp = "{package}.apps:client"
+[tool.flwr.app.config]
+num-server-rounds = 4
+local-epochs = 2
+"""
+APPS = """
+import numpy as np
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+client, server = ClientApp(), ServerApp()
+
+
+@client.train()
+def train(message, context):
+    samples = 6000 // context.node_config["num-partitions"]
+    for _ in range(context.run_config["local-epochs"]):
+        for _ in range(samples // 10):
+            np.sort(np.arange(3000) * 7919 % 3001)
+    metrics = MetricRecord({"num-examples": samples})
+    return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+
+@server.main()
+def main(grid, context):
+    for _ in range(context.run_config["num-server-rounds"]):
+        content = RecordDict({"config": ConfigRecord({"a": 1})})
+        list(grid.send_and_receive([Message(content, n, "train") for n in grid.get_node_ids()]))
+"""
+FLEET = "name: tiny\nclients: [{count: 2, device: {profile: x86-2core-vm, speed: 0.5}, link: {}}]\n"
+SECONDS = 0.00169486  # of the kernel, by the profile
+ERROR = LawError(median=0.0, worst=0.0, held_out=0.0, held_out_worst=0.0)
+
+
+def work_file(*laws, **more):
+    kernel = Kernel(parameters=61706, flops=2263920.0, seconds=SECONDS)
+    return WorkFile(app="tiny", digest="0", kernel=kernel, nodes=[2], kinds=list(laws), **more)
+
+
+def law(seconds, message="train", **more):
+    return KindLaw(message=message, seconds=seconds, messages=9, share=0.5, error=ERROR, **more)
+
+
+@pytest.fixture
+def app(tmp_path, request):
+    """A folder with an app in a package of a name of its own."""
+    package = "work_" + "".join(c if c.isalnum() else "_" for c in request.node.name)
+    folder = tmp_path / "app"
+    (folder / package).mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(PROJECT.format(package=package))
+    (folder / package / "__init__.py").write_text("")
+    (folder / package / "apps.py").write_text(APPS)
+    (tmp_path / "fleet.yaml").write_text(FLEET)
+    return folder
+
+
+def command(app, *more):
+    out = str(app.parent / "run")
+    arguments = ["flower", "run", str(app), "--fleet", str(app.parent / "fleet.yaml"), "--quiet"]
+    return main([*arguments, "--out", out, "--no-figures", *more])
+
+
+def read(app, name):
+    return json.loads((app.parent / "run" / name).read_text())
+
+
+def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
+    """Half the speed, twice the work, but what is waited for takes as long."""
+    path = app.parent / "my.work.yaml"
+    write_work(work_file(law("0.001 * num_examples * local_epochs", waits=0.25)), path)
+    assert command(app, "--work", str(path)) == 0
+    expected = 4 * (2 * 0.001 * 3000 * 2 + 0.25)
+    assert read(app, "summary.json")["simulated_s"] == pytest.approx(expected)
+    assert read(app, "manifest.json")["computing"] == "work"
+    copied = app.parent / "run" / "calibration" / "my.work.yaml"
+    assert load_work(copied) == load_work(path)
+    assert main(["verify", str(app.parent / "run")]) == 0
+    assert main(["validate", str(app.parent / "run" / "scenario.yaml")]) == 0
+
+
+def test_the_default_is_the_apps_own_work_file_and_else_names_the_command(app, capsys):
+    assert command(app) == 1
+    said = capsys.readouterr().err
+    assert "`simfed flower measure APP_DIR --nodes 2` measures it once" in said
+    assert said.count("\n") == 1
+    write_work(work_file(law("1.5")), app / "app.work.yaml")
+    assert command(app, "--overwrite") == 0
+    assert read(app, "summary.json")["simulated_s"] == pytest.approx(4 * 3)
+    write_work(work_file(law("1.5")), app / "other.work.yaml")
+    assert command(app, "--overwrite") == 2
+    assert "more than one work file, expected one of them as --work" in capsys.readouterr().err
+
+
+def test_a_kind_that_was_not_measured_ends_the_run_with_a_sentence(app, capsys):
+    path = app.parent / "my.work.yaml"
+    write_work(work_file(law("1", "evaluate")), path)
+    assert command(app, "--work", str(path)) == 2
+    said = capsys.readouterr().err
+    assert f"{path}: got 'train', expected a kind of message that was measured: evaluate" in said
+    write_work(work_file(law("0.1 * rows")), path)
+    assert command(app, "--work", str(path), "--overwrite") == 2
+    assert "got 'rows', expected a value that is there" in capsys.readouterr().err
+    assert command(app, "--work", str(app.parent / "none.yaml"), "--overwrite") == 2
+    assert "none.yaml" in capsys.readouterr().err
+
+
+def test_messages_scatter_as_they_did_where_a_device_has_no_noise_of_its_own(app):
+    path = app.parent / "my.work.yaml"
+    write_work(work_file(law("1", scatter={"log_sd": 0.2})), path)
+    assert command(app, "--work", str(path)) == 0
+    first = read(app, "summary.json")["simulated_s"]
+    assert first != pytest.approx(8.0, rel=0.01)
+    assert command(app, "--work", str(path), "--overwrite") == 0
+    assert read(app, "summary.json")["simulated_s"] == first
+
+
+def test_declared_seconds_go_by_action_stage_or_type_and_values_may_be_missing(tmp_path):
+    """Each message alone: an action, a stage, a type with and without its metric, and a default."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    def main(grid, context):
+        (node,) = grid.get_node_ids()
+        staged = RecordDict({"config": ConfigRecord({"stage": "unmask"})})
+        bare = RecordDict({"config": ConfigRecord({"a": 1})})
+        for content, kind in (
+            (payload(), "train.sum"),
+            (staged, "query"),
+            (payload(), "train"),
+            (bare, "train"),
+            (bare, "evaluate"),
+        ):
+            list(grid.send_and_receive([to(node, content, kind)]))
+
+    seconds = {
+        "sum": "1 s",
+        "unmask": "0.5 * epochs",
+        "train": "0.02 * num_examples | 100 ms",
+        "default": "7 s",
+    }
+    world = fleet({"count": 1}, computing={"kind": "declared", "seconds": seconds})
+    run = play(main, world, tmp_path, _with_action(), run_config={"epochs": 3})
+    assert run.participations["training_s"].tolist() == pytest.approx([1.0, 1.5, 0.02, 0.1, 7.0])
+
+
+def _with_action():
+    """An echo that also knows an action."""
+    from flwr.app import Message
+
+    app = client()
+    app.train("sum")(lambda message, context: Message(message.content, reply_to=message))
+    return app
+
+
+@pytest.mark.long
+def test_a_measured_app_is_charged_what_it_takes(app, capsys):
+    """Its nodes' samples halve as nodes double; a setting that the plays doubled is tripled."""
+    assert main(["flower", "measure", str(app), "--nodes", "2", "--quiet"]) == 0
+    work = load_work(app / "app.work.yaml")
+    (train,) = work.kinds
+    assert work.nodes == [2, 4]
+    assert work.run_config == {"num-server-rounds": [3], "local-epochs": [2, 4]}
+    assert train.names <= {"num_examples", "local_epochs"}
+    assert train.names
+    assert work.imports > 0
+    assert command(app, "--run-config", "local-epochs=6 num-server-rounds=1") == 0
+    charged_s = read(app, "summary.json")["simulated_s"]
+    assert command(app, "--run-config", "local-epochs=2 num-server-rounds=1", "--overwrite") == 0
+    assert charged_s / read(app, "summary.json")["simulated_s"] == pytest.approx(3, rel=0.3)
+    assert main(["flower", "measure", str(app)]) == 2
+    assert "there is a work file already" in capsys.readouterr().err

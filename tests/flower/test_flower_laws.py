@@ -1,0 +1,210 @@
+"""Laws of what messages take: fitted to made-up plays, written, read, charged; needs no Flower."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simfed.device import build_processor, load_profile
+from simfed.flower.computing import stage_names
+from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
+from simfed.flower.workfile import Kernel, Visible, WorkFile, WorkPrices, load_work, write_work
+from simfed.ground.arithmetic import read_arithmetic
+from simfed.ground.errors import InputError, InputErrors
+
+KERNEL = Kernel(parameters=61706, flops=2263920.0, seconds=0.002)
+CONFIG = {"local-epochs": 1, "batch-size": 32, "learning-rate": 0.1, "model": "small"}
+PLAYS = [(4, {}), (8, {}), (4, {"local-epochs": 2}), (4, {"batch-size": 8})]
+
+
+def seconds(samples, epochs, batch):
+    """What a message of a well-known app takes."""
+    return 0.01 + epochs * (2e-4 * samples + 3e-3 * np.ceil(samples / batch))
+
+
+def played(cost=seconds, *, metric="num-examples", kind="train", texts=None, scatter=0.03):
+    """The messages of four plays, each of three on every node."""
+    rng, rows = np.random.default_rng(1), []
+    for number, (nodes, changes) in enumerate(PLAYS):
+        config = {**CONFIG, **changes}
+        for client in range(nodes):
+            samples = 800 // nodes + 10 * client
+            nominal_s = cost(samples, config["local-epochs"], config["batch-size"])
+            for turn in range(3):
+                reply = {metric: samples, "train-loss": rng.random()}
+                visible = Visible(
+                    kind, {**(texts or {}), "server-round": turn}, reply, {}, 5e4, 5e4
+                )
+                work_s = nominal_s * np.exp(scatter * rng.standard_normal()) + (
+                    0.5 if not turn else 0
+                )
+                rows.append(MessageRow(number, visible, config, nodes, work_s, 0.0, not turn))
+    return rows
+
+
+def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to():
+    """One play says what a message takes, the others how that grows with each size."""
+    (law,) = fit_kinds(played())
+    assert law.error.median < 0.04
+    assert law.error.held_out < 0.05
+    price = read_arithmetic(law.seconds)
+    for samples, epochs, batch in ((100, 1, 32), (400, 2, 16), (150, 4, 8), (300, 3, 64)):
+        values = {"num-examples": samples, "local-epochs": epochs, "batch-size": batch, "nodes": 6}
+        assert price(values) == pytest.approx(seconds(samples, epochs, batch), rel=0.15)
+    assert law.first == pytest.approx(0.5, rel=0.05)
+    assert law.share == 1.0
+    assert law.noise.log_sd == pytest.approx(0.03, rel=0.3)
+    assert law.ranges["num_examples"] == (100.0, 230.0)
+    assert "train_loss" not in law.ranges
+
+
+def test_what_does_not_grow_is_a_constant_and_chance_no_term():
+    (law,) = fit_kinds(played(lambda *_: 0.2, scatter=0.1))
+    assert law.names == frozenset()
+    assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.05)
+
+
+def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
+    """A stage of secure aggregation tells a kind; a date, which is new every time, does not."""
+    rows = [
+        *played(lambda *_: 0.001, kind="query", texts={"stage": "setup"}),
+        *played(lambda *_: 0.1, kind="query", texts={"stage": "unmask"}),
+        *played(lambda *_: 0.3, kind="train.sum"),
+    ]
+    dated = [
+        MessageRow(
+            r.play, Visible("evaluate", {"at": str(n)}, r.visible.reply), r.run_config, 4, 0.2
+        )
+        for n, r in enumerate(rows[:40])
+    ]
+    laws = {law.title: law for law in fit_kinds([*rows, *dated])}
+    assert set(laws) == {
+        "query with stage 'setup'",
+        "query with stage 'unmask'",
+        "train.sum",
+        "evaluate",
+    }
+    for title, expected in (
+        ("query with stage 'setup'", 0.001),
+        ("query with stage 'unmask'", 0.1),
+    ):
+        assert read_arithmetic(laws[title].seconds)({}) == pytest.approx(expected, rel=0.1)
+
+
+def test_counted_passes_are_asked_for_where_replies_say_nothing():
+    """Each node has its own size, which no metric names; the count of its steps does."""
+
+    def rows(*, counted):
+        rng = np.random.default_rng(0)
+        for play, (nodes, changes) in enumerate(PLAYS):
+            for _ in range(nodes):
+                steps = float(rng.integers(3, 60))
+                counts = {"training_passes": steps, "inference_passes": 0.0, "gflops": steps}
+                visible = Visible("train", {}, {}, counts if counted else {}, 1e4, 1e4)
+                config = {**CONFIG, **changes}
+                yield MessageRow(play, visible, config, nodes, 0.02 + 0.004 * steps)
+
+    blind = fit_kinds(list(rows(counted=False)))
+    assert needs_counts(blind)
+    (law,) = fit_kinds(list(rows(counted=True)))
+    assert not needs_counts([law])
+    assert read_arithmetic(law.seconds)({"training_passes": 100, "gflops": 100}) == pytest.approx(
+        0.42
+    )
+
+
+# ---- files and charges ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def work():
+    return WorkFile(
+        app="tiny",
+        digest="0",
+        kernel=KERNEL,
+        imports=1.5,
+        run_config={"local-epochs": [1, 2], "model": ["small"], "num-server-rounds": [3]},
+        nodes=[4, 8],
+        kinds=fit_kinds(played()),
+    )
+
+
+def prices(work, config=None, *, start="never", profile="x86-2core-vm"):
+    said = []
+    charged = WorkPrices(work, {**CONFIG, **(config or {})}, 6, start, said.append)
+    processor = build_processor({}, load_profile(profile))
+    visible = Visible("train", {}, {"num-examples": 150.0}, {}, 5e4, 5e4)
+    return (
+        lambda client=0, **other: charged.price(other.get("visible", visible), client, processor)
+    ), said
+
+
+def test_a_work_file_is_read_as_it_was_written(work, tmp_path):
+    write_work(work, tmp_path / "app.work.yaml")
+    assert load_work(tmp_path / "app.work.yaml") == work
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (("seconds: ", "seconds: open('x') + "), "kinds[0].seconds"),
+        (("log_sd", "log_sds"), "kinds[0].scatter"),
+        (("\nkinds:", "\nknids:"), "kinds"),
+    ],
+)
+def test_a_work_file_that_is_wrong_is_said_with_its_place(work, tmp_path, change, where):
+    path = tmp_path / "app.work.yaml"
+    write_work(work, path)
+    path.write_text(path.read_text().replace(*change))
+    with pytest.raises(InputErrors) as wrong:
+        load_work(path)
+    assert any(str(error.where).startswith(f"{path}: {where}") for error in wrong.value.errors)
+    path.write_text("kind: table\n")
+    with pytest.raises(InputError, match=r"simfed flower measure"):
+        load_work(path)
+
+
+@pytest.mark.parametrize("profile", ["x86-2core-vm", "raspberry-pi-4", "jetson-nano", "tesla-v100"])
+def test_seconds_are_scaled_by_what_a_profile_says_of_the_kernel(work, profile):
+    price, _ = prices(work, profile=profile)
+    law = read_arithmetic(work.kinds[0].seconds)
+    plain = law({"num-examples": 150, "local-epochs": 1, "batch-size": 32, "nodes": 6})
+    processor = build_processor({}, load_profile(profile))
+    assert price().work_s == pytest.approx(plain * KERNEL.factor(processor), rel=1e-9)
+    if profile == "x86-2core-vm":
+        assert KERNEL.factor(processor) == pytest.approx(0.00169486 / 0.002)
+
+
+def test_starts_are_charged_as_often_as_the_fleet_says(work):
+    def charged(start):
+        price, _ = prices(work, start=start)
+        return [price(client).work_s for client in (0, 0, 1)]
+
+    never, once, always = map(charged, ("never", "once", "per message"))
+    extra = always[0] - never[0]
+    assert extra == pytest.approx(
+        2.0 * KERNEL.factor(build_processor({}, load_profile("x86-2core-vm"))), rel=0.05
+    )
+    assert always == [never[0] + extra] * 3
+    assert once == [never[0] + extra, never[0], never[0] + extra]
+
+
+def test_what_was_not_measured_is_said_and_not_guessed(work):
+    price, said = prices(work, {"model": "large", "local-epochs": 3, "num-server-rounds": 50})
+    price()
+    assert [s for s in said if "settings" in s] == [
+        "what these settings change is not in the charges, as they did not vary when the app was "
+        "measured: model is 'large' here and was 'small' in all plays"
+    ]
+    assert not [s for s in said if "outside" in s]
+    price(visible=Visible("train", {}, {"num-examples": 1000.0}, {}, 5e4, 5e4))
+    assert [s for s in said if "num_examples of train is outside of twice what was measured" in s]
+    with pytest.raises(InputError, match=r"a kind of message that was measured: train"):
+        price(visible=Visible("evaluate", {}, {}))
+    with pytest.raises(InputError, match=r"a value that is there"):
+        price(visible=Visible("train", {}, {}))
+
+
+def test_declared_seconds_may_call_a_message_by_its_action_or_stage():
+    visible = Visible("query.secure", {"stage": "unmask", "last": True})
+    assert stage_names(visible) == ["query.secure", "secure", "True", "unmask", "query"]

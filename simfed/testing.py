@@ -8,6 +8,7 @@ from simfed.verify.parts import (
     check_method,
     check_model,
     check_policy,
+    check_rule,
     check_selection,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "check_method",
     "check_model",
     "check_policy",
+    "check_rule",
     "check_selection",
 ]

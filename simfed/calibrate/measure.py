@@ -162,7 +162,7 @@ class MeasurementPlan:
             MeasuredCase("auxiliary", "", size, name)
             for name, rehearsal in rehearsals(model, dataset).items()
             for size in sorted({1, *self.samples})
-            if rehearsal.method.rehearse(rehearsal.setting, name, size) is not None
+            if rehearsal.prepare(size) is not None
         ]
 
     def left_out(self) -> list[str]:
@@ -603,8 +603,7 @@ class Bench:
 
     def _auxiliary(self, case: MeasuredCase) -> Callable[[], object]:
         """One step of a method's own, as it says it is done."""
-        rehearsal = self._rehearsals[case.work]
-        call = rehearsal.method.rehearse(rehearsal.setting, case.work, case.size)
+        call = self._rehearsals[case.work].prepare(case.size)
         assert call is not None
         return call
 

@@ -241,6 +241,11 @@ class Codec(ABC):
         return False
 
     @property
+    def is_dense(self) -> bool:
+        """Whether it leaves no entry out, which is then 0 in what the server decodes."""
+        return False
+
+    @property
     def moves_point(self) -> bool:
         """Whether it wants the gradient taken beside the weights; the host has to move them."""
         return False
@@ -408,6 +413,10 @@ class Chain(Codec):
     @property
     def takes_largest(self) -> bool:
         return isinstance(self.selection, TopK)
+
+    @property
+    def is_dense(self) -> bool:
+        return self.keeps_all
 
     @property
     def sends_all(self) -> bool:

@@ -100,6 +100,10 @@ class PerLayer(Codec):
     def draws(self) -> bool:
         return any(choice.codec.draws for _, choice in self.choices)
 
+    @cached_property
+    def is_dense(self) -> bool:
+        return all(choice.codec.is_dense for _, choice in self.choices)
+
     def under_feedback(self) -> PerLayer:
         return PerLayer(
             tuple(

@@ -41,6 +41,7 @@ class _LowRank(Codec):
 
     feedback: ClassVar[Feedback] = "wanted"  # type: ignore[misc]
     takes_k: ClassVar[bool] = False
+    is_dense: ClassVar[bool] = True
     rank: int | None
 
     def blocks(self, payload: Payload) -> Iterator[Block]:

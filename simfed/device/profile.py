@@ -342,8 +342,8 @@ class Profile:
         models = sorted({m for m, _ in of_quantity})
         measured = next((name for name in (model, ANY) if name in models), None)
         if quantity == "auxiliary":
-            method, _, _ = model.partition("/")
-            allowed, got = f"seconds for this step of method {method}'s own", model
+            part, _, _ = model.partition("/")
+            allowed, got = f"seconds for this step of {part}'s own", model
             hint = (
                 "measure it with `calibrate measure --only auxiliary`, write `auxiliary: "
                 f"{{{model}: …}}` in the profile, or `assume: {{auxiliary: 0 s}}` beside it"

@@ -110,7 +110,7 @@ class Parts:
                 profile.models[self.scenario.prototypes[prototype].model] = ModelWork(
                     of_model.parameters, of_model.forward_flops, of_model.train_flops
                 )
-            for work, flops in self.scenario.method.made.auxiliary(self.tasks.setting).items():
+            for work, flops in self.tasks.auxiliary().items():
                 profile.models[work] = ModelWork(0, flops, flops)
         return profiles
 
@@ -582,9 +582,10 @@ class Parts:
         if device is None:
             return
         first = [self._task_of_group(i) for i in range(len(self.scenario.clients))]
+        enough = [task.who for task in first] * self.scenario.aggregation.rule.made.least
         work = [
             piece
-            for piece in self.tasks.server_work([task.who for task in first], self.scenario.rounds)
+            for piece in self.tasks.server_work(enough, self.scenario.rounds)
             if device.charges(piece.quantity, piece.model)
         ]
         compressed = any(task.plan.compressed for task in first)

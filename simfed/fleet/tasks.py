@@ -6,6 +6,7 @@ that stood in both would sooner or later stand there twice. No tensor and no clo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -276,12 +277,15 @@ class Tasks:
     def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
         """The server's work at a merge, beside decompression of the arrivals.
 
-        That of the method; the compression of every prototype's change, where changes travel down;
-        and, for servers whose device knows how long they take, the rest of a merge, the wait for
-        losses that clients measure, and the evaluation that is due.
+        That of the merging rule and of the method; the compression of every prototype's change,
+        where changes travel down; and, for servers whose device knows how long they take, the rest
+        of a merge, the wait for losses that clients measure, and the evaluation that is due.
         """
         arrived = list(arrived)
-        work = [*self.method.server_work(self.setting, arrived, round)]
+        work = [
+            *self._merge_by_rule(arrived),
+            *self.method.server_work(self.setting, arrived, round),
+        ]
         if self._changes is not None:
             work += self._compress_changes(round)
         work.append(Work("handling", SERVER, 1))
@@ -295,6 +299,23 @@ class Tasks:
                 for name, size in self.setting.prototypes.items()
             ]
         return work
+
+    def _merge_by_rule(self, arrived: Sequence[Who]) -> Iterable[Work]:
+        """What the scenario's merging rule works, prototype by prototype."""
+        rule = self.scenario.aggregation.rule
+        if not rule.made.flops:
+            return
+        for name, uploads in Counter(who.prototype for who in arrived).items():
+            work = rule.made.work(rule.kind, self.setting.prototypes[name], uploads)
+            if work is not None:
+                yield work
+
+    def auxiliary(self) -> dict[str, float]:
+        """Name → FLOPs per sample of the auxiliary work of the method and the merging rule."""
+        rule, works = self.scenario.aggregation.rule, dict(self.method.auxiliary(self.setting))
+        for size in self.setting.prototypes.values():
+            works |= rule.made.auxiliary(rule.kind, size)
+        return works
 
     def _compress_changes(self, round: int) -> Iterable[Work]:
         """The server's compression of each prototype's change of the model."""

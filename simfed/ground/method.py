@@ -366,6 +366,9 @@ class Method:
     """The one of them whose decrease is the shared part of a reward's gain."""
     local_loss: ClassVar[str] = "cross-entropy of the evaluated model on the client's own data"
     """The one whose decrease is the local part, in words."""
+    averages: ClassVar[bool] = False
+    """It moves each prototype by a weighted mean of what its clients send, so that a merging rule
+    may stand in for that mean (`aggregation.rule`)."""
     safeguarded: ClassVar[bool] = False
     """Its rounds can be undone by `safeguard.rollback`."""
     sizes_vary: ClassVar[bool] = False

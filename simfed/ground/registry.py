@@ -455,6 +455,19 @@ REGISTRIES: dict[str, Registry] = {
                 "fedkd-mutual": "simfed.learn.methods.fedkd_mutual:FedKDMutual",
             },
         ),
+        Registry(
+            "rule",
+            {
+                "mean": "simfed.learn.rules:Mean",
+                "median": "simfed.learn.rules:Median",
+                "trimmed-mean": "simfed.learn.rules:TrimmedMean",
+                "krum": "simfed.learn.rules:Krum",
+                "multi-krum": "simfed.learn.rules:MultiKrum",
+                "bulyan": "simfed.learn.rules:Bulyan",
+                "geometric-median": "simfed.learn.rules:GeometricMedian",
+                "norm-bound": "simfed.learn.rules:NormBound",
+            },
+        ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load
     )
 }
@@ -462,7 +475,7 @@ REGISTRIES: dict[str, Registry] = {
 
 def registry(kind: str) -> Registry:
     """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection`,
-    `availability` or `device`."""
+    `availability`, `rule` or `device`."""
     if kind not in REGISTRIES:
         raise InputError(
             f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
@@ -473,8 +486,8 @@ def registry(kind: str) -> Registry:
 def register(kind: str, name: str, part: Part, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
-    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection`, `availability` or
-    `device`; `part` is what the built-in ones are (a device: the path of a calibration profile; see
-    `docs/extending.md`), or the string `"module:attribute"` to import it on first use.
+    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection`, `availability`,
+    `rule` or `device`; `part` is what the built-in ones are (a device: the path of a calibration
+    profile; see `docs/extending.md`), or the string `"module:attribute"` to import it on first use.
     """
     registry(kind).add(name, part, replace=replace)

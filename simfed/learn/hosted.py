@@ -35,6 +35,7 @@ from simfed.learn.own_losses import OwnLosses, waiting
 from simfed.learn.participations import Participation, Trained, Worker, check_fields
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.processes import Processes, Units
+from simfed.learn.rules import guarded
 from simfed.learn.safeguard import Safeguard
 from simfed.learn.shelf import Shelf
 from simfed.learn.training import dealt
@@ -459,7 +460,9 @@ class HostedWorkload:
         """The server takes the method's next step; what that measured."""
         wall_s = self._processes.wall_s
         begun, elsewhere_s = time.perf_counter(), sum(wall_s.values())
-        self._server, losses = self.method.merge(self.kit, self._server, arrivals, round)
+        losses: Losses = {}
+        if arrivals := guarded(self.scenario.aggregation.rule.made, arrivals):
+            self._server, losses = self.method.merge(self.kit, self._server, arrivals, round)
         spent_s = time.perf_counter() - begun
         wall_s["server"] += spent_s - (sum(wall_s.values()) - elsewhere_s)
         return {name: dict(by_name) for name, by_name in losses.items()}

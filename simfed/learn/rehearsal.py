@@ -1,4 +1,5 @@
-"""What of a registered method can be timed by itself: its auxiliary work, at its default options.
+"""What of a registered method or merging rule can be timed by itself: its auxiliary work, at its
+default options.
 
 A method is asked as in a run with one model, so names and sizes of its work are those of that
 model. Importing this needs no torch.
@@ -6,7 +7,9 @@ model. Importing this needs no torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from simfed.ground.errors import InputError
@@ -23,10 +26,10 @@ CLIENTS, PUBLIC, BATCH = 10, 256, 32
 class Rehearsal(NamedTuple):
     """One kind of auxiliary work."""
 
-    method: Method
-    setting: Setting
     flops: float
     """Per sample."""
+    prepare: Callable[[int], Callable[[], object] | None]
+    """Samples → one call on so many; None: it is never done on so many, or not by itself."""
 
 
 def lone_setting(model: str, dataset: str) -> Setting:
@@ -50,5 +53,12 @@ def rehearsals(model: str, dataset: str) -> dict[str, Rehearsal]:
             method: Method = registry("method").get(name)()
             method.check(setting)
             for work, flops in method.auxiliary(setting).items():
-                found[work] = Rehearsal(method, setting, flops)
+                found[work] = Rehearsal(flops, partial(method.rehearse, setting, work))
+    for name in registry("rule").names():
+        with suppress(TypeError, InputError, ImportError, AttributeError):
+            rule = registry("rule").get(name)
+            rule = rule(**rule.example)
+            for size in setting.prototypes.values():
+                for work, flops in rule.auxiliary(name, size).items():
+                    found[work] = Rehearsal(flops, partial(rule.rehearse, size))
     return found

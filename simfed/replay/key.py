@@ -182,6 +182,7 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
             if name in registry("compressor")
         },
         "policy": {policy.kind for policy in policies},
+        "rule": {scenario.aggregation.rule.kind},
     }
     return {
         f"{kind} {name}": part_digest(registry(kind).get(name))

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import inspect
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
-from simfed.ground.registry import Only
+from simfed.ground.plain import Plain
+from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import (
     Int,
+    Named,
     NonNegative,
     Positive,
     PositiveDuration,
     PositiveInt,
 )
-from simfed.scenario.section import Refused, Section
+from simfed.scenario.options import OfKind
+from simfed.scenario.section import OnlyWith, Refused, Section, short_for
 
-__all__ = ["Aggregation", "Staleness"]
+__all__ = ["Aggregation", "RuleChoice", "Staleness", "read_short"]
+
+
+def read_short(value: Mapping[str, Plain], kind: str) -> dict[str, Plain]:
+    """`{NAME: 2}` as `{kind: NAME, first option: 2}`, where NAME is a registered part of a kind."""
+    if len(value) != 1 or "kind" in value:
+        return dict(value)
+    ((name, options),) = value.items()
+    if isinstance(options, Mapping) or name not in registry(kind):
+        return {"kind": name, **(options if isinstance(options, Mapping) else {})}
+    first = next(iter(inspect.signature(registry(kind).get(name)).parameters), "kind")
+    return {"kind": name, first: options}
+
+
+class RuleChoice(OfKind):
+    """What the server makes of uploads of which some may be hostile: a kind, and its options beside
+    it; `{krum: 2}` is `{kind: krum, f: 2}`."""
+
+    registry_kind: ClassVar[str] = "rule"
+
+    kind: Named("rule") = Field(default="mean", description="see `simfed list rules`")  # type: ignore[valid-type]
+
+    @classmethod
+    def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
+        return read_short(value, cls.registry_kind)
+
+
+AnyRule = Annotated[SerializeAsAny[RuleChoice], short_for("kind", RuleChoice | str)]
 
 
 class Staleness(Section):
@@ -81,6 +113,11 @@ class Aggregation(Section):
     ] = Field(
         default=None,
         description="what late uploads count; polynomial where clients are kept in flight",
+    )
+
+    rule: Annotated[AnyRule, OnlyWith("method", "averages")] = Field(
+        default=RuleChoice.model_validate({}),
+        description="what stands for the mean of uploads, see robustness",
     )
 
     @model_validator(mode="before")

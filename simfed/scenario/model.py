@@ -32,7 +32,7 @@ from simfed.ground.levels import WrittenLevel
 from simfed.ground.method import Method
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
-from simfed.scenario.aggregation import Aggregation
+from simfed.scenario.aggregation import Aggregation, RuleChoice
 from simfed.scenario.dataset import DatasetSpec, Partition
 from simfed.scenario.device import AnyDevice, DeviceSpec
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
@@ -691,6 +691,7 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
     elif data.public_batch is not None and data.public_batch > data.public:
         allowed = f"at most the {data.public} public images"
         yield InputError(allowed, where="dataset.public_batch", got=data.public_batch)
+    yield from _find_unfit_rule(scenario)
     per_round, server = scenario.participation.clients_per_round, scenario.aggregation
     for where, asked in (
         ("participation.clients_per_round", per_round),
@@ -704,6 +705,47 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
             "waits for"
         )
         yield InputError(allowed, where="participation.clients_per_round", got=per_round)
+
+
+def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
+    """An error for a merging rule that could never do its work here."""
+    server, rule = scenario.aggregation, scenario.aggregation.rule
+    least: int = rule.made.least
+    for i, group in enumerate(scenario.clients):
+        where = f"clients[{i}].policy" if group.policy else "policy"
+        for arm in scenario.arms_of_group(group) if rule.made.needs_dense else ():
+            if not all(choice.codec.is_dense for choice in arm.pairs):
+                yield InputError(
+                    f"codecs that leave no entry out beside rule {rule.kind}, which looks at each "
+                    "coordinate by itself and would find mostly zeros",
+                    where="compression.strategies"
+                    if arm in scenario.compression.choices
+                    else where,
+                    got=arm.label,
+                    hint="dense or qsgd; or krum, multi-krum, geometric-median or norm-bound",
+                )
+                return
+    per_round = scenario.participation.clients_per_round
+    own = [(group.prototype, group.count) for group in scenario.clients]
+    for name in scenario.prototypes:
+        clients = sum(count for prototype, count in own if prototype == name)
+        most = clients if server.late == "merge" else min(clients, per_round or clients)
+        if server.concurrency is not None:
+            most = server.buffer or 1
+        if clients and most < least:
+            whose = "" if len(scenario.prototypes) == 1 else f" of {name}"
+            yield InputError(
+                where="aggregation.rule",
+                problem=f"{_format_rule(rule)} needs at least {least} uploads{whose} in a merge, "
+                f"which has {most} at most",
+                hint="more clients per round, a larger buffer, or a smaller f",
+            )
+
+
+def _format_rule(rule: RuleChoice) -> str:
+    """As a scenario writes it."""
+    options = ", ".join(f"{value:g}" for value in rule.options.values() if value is not None)
+    return f"{rule.kind}: {options}" if options else rule.kind
 
 
 def _find_method(choice: Any) -> type[Method]:

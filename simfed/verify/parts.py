@@ -38,9 +38,10 @@ from simfed.fleet.selection import ClientSelection, Facts
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
-from simfed.ground.method import Arrival, Field, Method, Who
+from simfed.ground.method import Arrival, Field, Method, Size, Who
 from simfed.ground.registry import import_part, registry
 from simfed.ground.seeding import Streams
+from simfed.learn.rules import Rule
 from simfed.policy import CHOICES, Policy, Pull, Spent, watches
 from simfed.policy.text import TextPolicy
 from simfed.scenario import Scenario
@@ -53,6 +54,7 @@ __all__ = [
     "check_method",
     "check_model",
     "check_policy",
+    "check_rule",
     "check_selection",
 ]
 
@@ -479,6 +481,51 @@ def _replaced(column: Any, by: Any, where: Any) -> Any:
     column = column.copy()
     column[where] = by[where]
     return column
+
+
+def check_rule(cls: Callable[..., Rule], **options: Any) -> None:
+    """Check a merging rule, made as `cls(**options)`.
+
+    - it is a frozen dataclass that its options make again, and `least` is at least 1;
+    - `merge` answers every field with finite float32 vectors, one for all uploads or one for each,
+      from `least` uploads on; it changes no argument, uses no global randomness and remembers
+      nothing;
+    - uploads that are all equal are answered by what they are, or by something shorter;
+    - its work grows with the uploads.
+    """
+    import torch
+
+    with _no_global_randomness():
+        rule, again = cls(**options), cls(**options)
+        _require(rule == again, "a frozen dataclass that its options make again")
+        _require(rule.least >= 1, f"`least` of at least 1, got {rule.least}")
+        rng = np.random.default_rng(3)
+        for uploads in (rule.least, rule.least + 1, rule.least + 8):
+            lengths = {"update": 50, "buffers": 0, "control": 50}
+            fields = {
+                name: torch.from_numpy(rng.standard_normal((uploads, of)).astype(np.float32))
+                for name, of in lengths.items()
+            }
+            before = _bits(fields)
+            merged = rule.merge(fields)
+            where = f"; {uploads} uploads"
+            _require(_bits(fields) == before, f"arguments that are left alone{where}")
+            _require(set(merged) == set(fields), f"an answer to every field{where}")
+            for name, of in merged.items():
+                shaped = of.shape in ((lengths[name],), (uploads, lengths[name]))
+                _require(shaped and of.dtype == torch.float32, f"float32 vectors of {name}{where}")
+                _require(bool(torch.isfinite(of).all()), f"finite numbers of {name}{where}")
+            _require(_bits(again.merge(fields)) == _bits(merged), f"the same bits twice{where}")
+            same = {name: of[:1].repeat(uploads, 1) for name, of in fields.items()}
+            for name, of in rule.merge(same).items():
+                rows = of if of.dim() > 1 else of[None]
+                close = torch.allclose(rows, same[name][:1], atol=1e-5)
+                shorter = bool((rows.norm(dim=1) < same[name][0].norm()).all())
+                _require(close or shorter, f"what all agree on, or less of it, as {name}{where}")
+        size = Size("any", 50, 0, 1, 9)
+        few, many = (rule.work("any", size, uploads) for uploads in (rule.least, rule.least + 9))
+        grows = few is None or (many is not None and few.size < many.size)
+        _require(grows, "work that grows with the uploads")
 
 
 def check_availability(cls: Callable[..., PresenceKind], **options: Any) -> None:

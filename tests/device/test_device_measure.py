@@ -244,7 +244,7 @@ def test_a_profile_without_a_methods_own_work_names_method_and_entry():
         profile.seconds("auxiliary", model="fedtgp/prototypes-42-42-42x10", samples=32)
     assert str(refused.value) == (
         "rtx3090-ryzen4800h: auxiliary: got 'fedtgp/prototypes-42-42-42x10', "
-        "expected seconds for this step of method fedtgp's own (measure it with "
+        "expected seconds for this step of fedtgp's own (measure it with "
         "`calibrate measure --only auxiliary`, write `auxiliary: "
         "{fedtgp/prototypes-42-42-42x10: …}` in the profile, or `assume: {auxiliary: "
         "0 s}` beside it)"

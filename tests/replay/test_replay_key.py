@@ -51,6 +51,7 @@ INSTEAD = {
     "plugins": (PluginSpec(file=__file__),),
     "dataset.name": "fashion-mnist",
     "method.kind": "fedavg",
+    "aggregation.rule.kind": "median",
     "prototypes.p.model": "lenet5",
     "clients[0].prototype": "q",
     "policy.kind": "exp3",
@@ -244,7 +245,7 @@ def test_every_part_that_comes_with_simfed_counts_by_its_code():
     import simfed
 
     root, code = Path(simfed.__file__).parent, set(learning_code())
-    for kind in ("method", "model", "dataset", "compressor"):
+    for kind in ("method", "model", "dataset", "compressor", "rule"):
         for name in REGISTRIES[kind].names():
             if REGISTRIES[kind].origin(name) != "built in":
                 continue

@@ -35,6 +35,7 @@ WORLDS = {
         "clients[0].link.at": "a",
     },
     "whole models": {"method": "fedavg"},
+    "mixed as they come": {"method": "fedasync"},
     "in flight": {"aggregation": {"mode": "asynchronous", "concurrency": 2}},
     "not charged": {"charge.downlink": False},
     "tcp": {"network.model": "tcp"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from simfed.ground.method import (
     Arrival,
@@ -36,6 +36,8 @@ class Averaging(Method):
     arrivals (`merge`). Prototypes without an arrival stay as they are. An upload that is late
     changes today's weights. The server's state: prototype → `weights`, `buffers`.
     """
+
+    averages: ClassVar[bool] = True
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         return _plan(who.size, setting.training(who))

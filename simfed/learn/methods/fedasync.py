@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Losses, State, Values, Who
@@ -33,6 +33,8 @@ class FedAsync(FedProx):
     The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
     Source: C. Xie et al., "Asynchronous Federated Optimization", 2019.
     """
+
+    averages: ClassVar[bool] = False
 
     mu: Annotated[float, "weight of the pull to the server's weights"] = 0.005
     mixing: Annotated[float, "α: share of an arrival that is not late"] = 0.6

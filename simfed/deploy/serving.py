@@ -87,6 +87,13 @@ def serve(
             where="method",
             got=parts.scenario.method.kind,
         )
+    if parts.scenario.privacy is not None:
+        raise InputError(
+            where="privacy",
+            problem="a deployment does not claim it: whoever has the scenario's seed can draw its "
+            "noise again",
+            hint="simfed run simulates it",
+        )
     holder = _Holder(parts, listening, told, say)
     with contextlib.closing(holder):
         return carry_out(

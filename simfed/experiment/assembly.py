@@ -30,10 +30,11 @@ from simfed.device import (
 from simfed.fleet.columns import Fleet, forgotten_links
 from simfed.fleet.contract import Task
 from simfed.fleet.faults import Exponential, Faults, Messages, Rhythm
+from simfed.fleet.privacy import Account, account_of, find_unprovable, require_accountant
 from simfed.fleet.tasks import Tasks, codec_work, policies_of
 from simfed.ground.distributions import Discrete, Law
 from simfed.ground.errors import InputError, InputErrors, listed
-from simfed.ground.method import Plan, Work
+from simfed.ground.method import Method, Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import check_steps, nodes_of
@@ -179,6 +180,10 @@ class Parts:
         split = split_of(self.scenario, self.streams)
         return [len(samples) for samples in split.clients]
 
+    def account(self) -> Account | None:
+        """A new account of what privacy costs; None: there is none."""
+        return account_of(self.scenario, self.samples_of)
+
     @property
     def task(self) -> str:
         """Of the data: classification, regression or next-token."""
@@ -281,6 +286,7 @@ class Parts:
             except InputError as error:
                 errors.append(error.within(where) if where else error)
 
+        errors += find_unprovable(self.scenario)
         gather(lambda: self.facts)
         gather(lambda: self.recorded)
         if not errors:  # what is drawn from tables
@@ -298,11 +304,13 @@ class Parts:
             if len(errors) > before:
                 continue  # what it would take is no question then
             gather(partial(self._check_steps, i), "method")
+            gather(partial(self._check_private_uploads, i))
             gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
             gather(partial(self._check_battery, i), f"clients[{i}].availability")
             gather(partial(self.policy, self.fleet.first(i)), f"clients[{i}].policy")
             if time_only:
                 gather(partial(self._check_time_only, i))
+        gather(self._check_account)
         gather(partial(self._try_server, time_only), "server.device")
         gather(lambda: self.topology)
         gather(lambda: self.network_model)
@@ -314,6 +322,7 @@ class Parts:
         of_profiles = (w for p in self.profiles.values() for w in p.warnings)
         return [
             *forgotten_links(self.scenario),
+            *self._weak_privacy(),
             *self._slow_links(),
             *dict.fromkeys(of_profiles),
             *self._not_timed(),
@@ -572,6 +581,70 @@ class Parts:
                 "the method's plan has steps of its own",
                 got=self.scenario.aggregation.mode,
             )
+
+    def _check_account(self) -> None:
+        """What counts ε is installed, and some noise meets the target."""
+        account = self.account()
+        if account is not None:
+            require_accountant()
+            _ = account.noise
+
+    def _check_private_uploads(self, index: int) -> None:
+        """Under privacy, nothing of a client's data leaves it but by way of what is clipped."""
+        scenario, privacy = self.scenario, self.scenario.privacy
+        if privacy is None:
+            return
+        group, task = scenario.clients[index], self._task_of_group(index)
+        if any(field.kind == "buffers" and field.entries for field in task.plan.up.values()):
+            raise InputError(
+                "a model without batch norm under privacy",
+                where=f"prototypes.{group.prototype}.model",
+                got=task.model,
+                problem="running statistics of the data travel outside the clip",
+            )
+        if privacy.level == "sample":
+            if type(scenario.method.made).train is not Method.train:
+                allowed = "a method whose clients train by `local_steps` with privacy of samples"
+                raise InputError(allowed, where="method", got=scenario.method.kind)
+            return
+        beside = [n for n, field in task.plan.up.items() if n != "update" and field.entries]
+        if beside:
+            allowed = "a method that sends updates alone under privacy of clients"
+            problem = f"{listed(beside)} would travel outside the clip"
+            raise InputError(allowed, where="method", got=scenario.method.kind, problem=problem)
+        merged_by_time = (
+            scenario.aggregation.mode != "synchronous"
+            or scenario.participation.selection.kind == "fastest"
+            or any(of.availability != "always" for of in scenario.clients)
+        )
+        for choice in self._at_both_ends(index, self._arms(index), task.plan):
+            if merged_by_time and self.tasks.uplink_bytes(task, choice) is None:
+                raise InputError(
+                    "codecs of a size known beforehand under privacy of clients, where it hangs on "
+                    "time who is merged",
+                    where="compression",
+                    got=choice.label,
+                    hint="another index code or level, or mode synchronous",
+                )
+
+    def _weak_privacy(self) -> list[str]:
+        """A sentence where ε counts for more or less than one may think."""
+        account, privacy = self.account(), self.scenario.privacy
+        if account is None or privacy is None:
+            return []
+        sentences, delta = [], privacy.spent_delta
+        if not account.amplified:
+            sentences.append(
+                "privacy: ε is not amplified by sampling: it counts the most merges of any client, "
+                "and replacing a client's data, for which half of the noise counts; amplified is "
+                "participation.selection poisson with mode synchronous and clients always there"
+            )
+        if privacy.level == "client" and delta * self.scenario.client_count >= 1:
+            sentences.append(
+                f"privacy: delta {delta:g} is no less than 1 / {self.scenario.client_count:,} "
+                "clients: such a δ allows to publish all of one client's data"
+            )
+        return sentences
 
     def _task_of_group(self, index: int) -> Task:
         """The task of a group's first client in the first round."""

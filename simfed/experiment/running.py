@@ -165,8 +165,7 @@ def carry_out(
     began = time.perf_counter()
     scenario = parts.scenario
     directory = None
-    losses = scenario.method.made.losses
-    recorder = Recorder(losses=losses)
+    recorder = Recorder(own=scenario.own_columns)
     with contextlib.ExitStack() as stack:
         if out is not None:
             stack.enter_context(reserved(out, overwrite=overwrite, resume=resume))
@@ -181,7 +180,7 @@ def carry_out(
             if out is not None:  # only now, when nothing is left that could be refused at once
                 directory = begun or _begin(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
-                recorder = directory.recorder(losses=losses)
+                recorder = directory.recorder(own=scenario.own_columns)
             simulation = make_simulation(parts, workload, recorder)
             shown = _make_progress(progress, scenario)
             looking = stack.enter_context(beside(parts, simulation)) if beside else None
@@ -521,6 +520,7 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
         **({"measure": REGRESSION_MEASURE} if parts.task == "regression" else {}),
         **({"owned": parts.owned.plain()} if mode == "full" else {}),
         **({"between_nodes": True} if parts.topology.between_nodes else {}),
+        **({"privacy": account.plain()} if (account := parts.account()) else {}),
     }
 
 

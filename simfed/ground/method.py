@@ -369,6 +369,10 @@ class Method:
     averages: ClassVar[bool] = False
     """It moves each prototype by a weighted mean of what its clients send, so that a merging rule
     may stand in for that mean (`aggregation.rule`)."""
+    privacy: ClassVar[tuple[str, ...]] = ()
+    """Levels of the scenario's `privacy` that its uploads keep. `client`: the server goes by the
+    sum of their `update` fields, changes of the model, and by nothing else of them; `sample`: they
+    are made of the model after local steps, and of nothing else of the client's data."""
     safeguarded: ClassVar[bool] = False
     """Its rounds can be undone by `safeguard.rollback`."""
     sizes_vary: ClassVar[bool] = False
@@ -454,6 +458,11 @@ class Method:
         """What makes an update of this round a change of the model: −η of a gradient, −1 of a
         difference of weights. Of methods that say `moves_point`."""
         return -1.0
+
+    def discount(self, staleness: int) -> float:
+        """What an update that is merged so late counts of one in time, by the method itself: at
+        most 1. Asked under privacy, which merges one mean of all."""
+        return 1.0
 
     def sent(self, own: State, values: Values) -> State:
         """The client's state once it knows what really travelled: `values` as the server decodes

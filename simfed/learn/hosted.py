@@ -19,6 +19,7 @@ from torch import Tensor
 from simfed.compress.choice import Choice
 from simfed.compress.compressors import State as CodecState
 from simfed.fleet.contract import Contribution, Outcome, Task
+from simfed.fleet.privacy import account_of
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Arrival, Field, Losses, Method, State, Values, Work
@@ -34,6 +35,7 @@ from simfed.learn.memory import Arena
 from simfed.learn.own_losses import OwnLosses, waiting
 from simfed.learn.participations import Participation, Trained, Worker, check_fields
 from simfed.learn.precision import exact_float32, same_algorithms
+from simfed.learn.privacy import NoisyMeans
 from simfed.learn.processes import Processes, Units
 from simfed.learn.rules import guarded
 from simfed.learn.safeguard import Safeguard
@@ -106,6 +108,7 @@ class HostedWorkload:
         self._residuals = Residuals(arena, self.tasks, clients)
         kit_class = kit_on(self.data.device)
         self.kit = kit_class(scenario, streams, self.data, self.tasks.setting, arena)
+        self._noisy = self._make_noisy()
         self._encoder = Encoder(streams, self.tasks, self._residuals)
         shelf = Shelf(arena, self._rooms(workers))
         self._worker = Worker(self.method, self.kit, self._encoder, shelf)
@@ -122,6 +125,15 @@ class HostedWorkload:
         self._open: dict[tuple[int, int | str], HostedUpload] = {}
         self._server: State = self.method.begin(self.kit)
         self.held_models = HeldModels(scenario, streams, self.tasks, self._server)
+
+    def _make_noisy(self) -> NoisyMeans | None:
+        """What stands between arrivals and the method under client-level privacy."""
+        scenario, privacy = self.scenario, self.scenario.privacy
+        if privacy is None or privacy.level != "client":
+            return None
+        account = account_of(scenario, lambda client: len(self.data.owned[client]))
+        assert account is not None
+        return NoisyMeans(scenario, privacy, self.method, self.tasks, account.noise)
 
     def _rooms(self, workers: int) -> list[int]:
         """Bytes of the shelf, for each process: several versions of every model on their way to
@@ -183,7 +195,7 @@ class HostedWorkload:
         the evaluation that is due."""
         self.work_off()
         uploads, arrivals = self._arrivals(round, contributions, weights)
-        if not uploads:
+        if not uploads and self._noisy is None:
             evaluation, clients = self._evaluated(round, self._processes.run(*self._tests(round)))
             before = self.safeguard.before()
             return Outcome(
@@ -265,6 +277,7 @@ class HostedWorkload:
             "own": to_plain(own, "own", arrays),
             "residuals": to_plain(rests, "residuals", arrays),
             "open": [upload.plain(arrays) for upload in self._open.values()],
+            **({} if self._noisy is None else {"privacy": self._noisy.state()}),
             **self.held_models.plain(arrays),
         }
         return plain, arrays
@@ -280,6 +293,8 @@ class HostedWorkload:
         self._residuals.clear(self.tasks)
         self.version = int(facts["version"])
         self.safeguard.restore(facts)
+        if self._noisy is not None:
+            self._noisy.restore(facts["privacy"])
         self._losses.measured = {
             client: (version, loss) for client, version, loss in facts["losses"]
         }
@@ -460,6 +475,8 @@ class HostedWorkload:
         """The server takes the method's next step; what that measured."""
         wall_s = self._processes.wall_s
         begun, elsewhere_s = time.perf_counter(), sum(wall_s.values())
+        if self._noisy is not None:
+            arrivals = self._noisy.arrivals(self.kit, arrivals, round)
         losses: Losses = {}
         if arrivals := guarded(self.scenario.aggregation.rule.made, arrivals):
             self._server, losses = self.method.merge(self.kit, self._server, arrivals, round)

@@ -181,13 +181,15 @@ class RunDirectory:
         with contextlib.suppress(OSError):  # what is left, the next one who writes here clears up
             aside.put_back(self.path)
 
-    def recorder(self, *, rows_in_memory: int = 50_000, losses: tuple[str, ...] = ()) -> Recorder:
+    def recorder(
+        self, *, rows_in_memory: int = 50_000, own: Mapping[str, tuple[str, ...]] | None = None
+    ) -> Recorder:
         """A recorder that spills into this directory."""
         return Recorder(
             self._checkpoints.path / "segments",
             run=self._id,
             rows_in_memory=rows_in_memory,
-            losses=losses,
+            own=own,
         )
 
     def save_checkpoint(self, checkpoint: Checkpoint, recorder: Recorder) -> None:

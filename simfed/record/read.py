@@ -19,6 +19,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.record.schema import (
     ADDED_COLUMNS,
+    EPSILON,
     FORMAT,
     OPTIONAL_TABLES,
     OWN_LOSSES,
@@ -281,9 +282,9 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
             return _completed(pq.read_table(path), schema)
         if missing:
             raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
-        if name == OWN_LOSSES:
-            losses = tuple(column for column in names if column not in schema.names)
-            schema = arrow_schema(name, losses)
+        own = [column for column in names if column not in schema.names]
+        if name == OWN_LOSSES or EPSILON in own:
+            schema = arrow_schema(name, tuple(own) if name == OWN_LOSSES else (EPSILON,))
         return pq.read_table(path, columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException, ValueError) as error:
         first_line = str(error).partition("\n")[0]

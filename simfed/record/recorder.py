@@ -59,13 +59,13 @@ class Recorder:
     [{'round': 1, 'client': 0, 'arm': 'top-k', 'value': 0.25}]
     """
 
-    rounds: list[Round]
+    rounds: list[Round | tuple[Any, ...]]
     prototypes: list[PrototypeResult | tuple[Any, ...]]
     participations: list[Participation]
     policies: list[PolicyValue]
     links: LinkUses
     spans: list[Span]
-    clients: list[ClientResult]
+    clients: list[ClientResult | tuple[Any, ...]]
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class Recorder:
         *,
         run: str = "",
         rows_in_memory: int = 50_000,
-        losses: tuple[str, ...] = (),
+        own: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         """`segments`: the folder for full lists of rows; None keeps them in memory, as columns.
-        `run`: the id of the run whose rows they are. `losses`: columns that the method adds to the
-        prototypes."""
-        self._losses = losses
+        `run`: the id of the run whose rows they are. `own`: table → columns that this
+        run has beside everybody's (`Scenario.own_columns`)."""
+        self._own = own or {}
         for name, table in TABLES.items():
             setattr(self, name, table.make_rows())
         self._folder = segments
@@ -120,7 +120,7 @@ class Recorder:
 
     def schema(self, name: str) -> pa.Schema:
         """The Arrow schema of a table of this run."""
-        return arrow_schema(name, self._losses)
+        return arrow_schema(name, self._own.get(name, ()))
 
     def table(self, name: str) -> pa.Table:
         """A whole table."""

@@ -31,6 +31,7 @@ __all__ = [
     "BARRIER",
     "CHOICES",
     "CLIENT_KINDS",
+    "EPSILON",
     "FORMAT",
     "HANDLING",
     "HELD_UP",
@@ -267,6 +268,10 @@ everybody (nobody is stale, and each is merged in its own round) and nobody is i
 OWN_LOSSES = "prototypes"
 """The table to which a method's own losses are further columns, float64 and nullable."""
 
+EPSILON = "epsilon"
+"""A further column of `rounds` in runs with privacy: ε at the scenario's δ after the round, of
+whoever has spent most; with privacy of samples also of `clients`: that of the client's samples."""
+
 
 class Column(NamedTuple):
     """One column of a table."""
@@ -294,12 +299,12 @@ def columns(table: str) -> tuple[Column, ...]:
 
 
 @functools.cache
-def arrow_schema(table: str, losses: tuple[str, ...] = ()) -> pa.Schema:
-    """The Arrow schema of a table; `losses`: the method's own, see `OWN_LOSSES`."""
+def arrow_schema(table: str, own: tuple[str, ...] = ()) -> pa.Schema:
+    """The Arrow schema of a table; `own`: columns of the run at hand, see `OWN_LOSSES` and
+    `EPSILON`."""
     import pyarrow as pa
 
     types = {"int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "str": pa.string()}
-    own = losses if table == OWN_LOSSES else ()
     return pa.schema(
         [
             *(

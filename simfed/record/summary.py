@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.plain import Plain
-from simfed.record.schema import OUTCOMES, PHASES
+from simfed.record.schema import EPSILON, OUTCOMES, PHASES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +63,7 @@ def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str
         "phases_s": {name: float(parts.column(name).to_numpy().sum()) for name in PHASES},
         "server_s": float(rounds["server_s"].sum()),
         "energy_j": float(energy_j.sum()) if len(energy_j) else None,
+        **({"epsilon": float(rounds[EPSILON][-1])} if len(rounds.get(EPSILON, ())) else {}),
         "stragglers": straggler_table(table),
     }
 

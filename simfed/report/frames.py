@@ -85,6 +85,16 @@ def clients_of(run: Run) -> pd.DataFrame:
     return pairs.sort_values("client", ignore_index=True)
 
 
+def privacy_of(run: Run) -> tuple[str, str, str] | None:
+    """(what its privacy came to, of whom, how it was counted) in words; None: it has none."""
+    known = run.manifest.get("privacy")
+    if known is None:
+        return None
+    spent = f"ε = {run.summary.get('epsilon', float('nan')):.3g} at δ = {known['delta']:g}"
+    counted = "amplified by sampling" if known["amplified"] else "not amplified"
+    return spent, known["adjacency"], f"{counted}, noise {known['noise']:.4g} × the clip"
+
+
 def prototype_weights(run: Run) -> dict[str, float]:
     """Prototype → its share of the clients, as the scenario deals them out."""
     counts: dict[str, float] = {}

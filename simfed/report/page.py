@@ -213,6 +213,10 @@ class _Content:
                 reached = reached.assign(other=reached["prototype"] != name)
                 reached = reached.sort_values(["other", "prototype", "accuracy"], kind="stable")
             tables.append(compare.thresholds_table(reached))
+        private = {label: frames.privacy_of(run) for label, run in self.runs.items()}
+        if spent := [(label, *words) for label, words in private.items() if words is not None]:
+            header = ("run", "spent", "neighbours", "counted")
+            tables.append(PanelTable("Privacy of what was learned", header, spent))
         tables += [
             owned_table(label, run.manifest["owned"])
             for label, run in self.runs.items()

@@ -81,6 +81,8 @@ def _facts(run: Run) -> Table:
     if len(outcomes):
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
         table.add_row("participations", f"{counts} of {len(run.participations):,}")
+    if (privacy := frames.privacy_of(run)) is not None:
+        table.add_row("privacy", "; ".join(privacy))
     if rounds["rolled_back"].any():
         table.add_row("rolled back", counted(int(rounds["rolled_back"].sum()), "round"))
     return table

@@ -54,6 +54,7 @@ from simfed.scenario.options import OfKind
 from simfed.scenario.plugins import Plugins
 from simfed.scenario.policy import AnyPolicy, PolicySpec, Reward
 from simfed.scenario.presence import AvailabilityOf, Failure
+from simfed.scenario.privacy import Privacy
 from simfed.scenario.section import (
     OnlyWith,
     Refused,
@@ -509,6 +510,9 @@ class Scenario(Section):
     evaluation: EvaluationSpec = Field(default=EvaluationSpec(), description="on the test set")
     precision: Precision = Field(default=Precision(), description="of passes over the public set")
     faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
+    privacy: Privacy | None = Field(
+        default=None, description="differential privacy of what is learned; null: none"
+    )
     checkpoint: CheckpointSpec = Field(
         default=CheckpointSpec(), description="states to resume from"
     )
@@ -547,9 +551,21 @@ class Scenario(Section):
     @model_serializer(mode="wrap")
     def _dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         plain = drop_unused(self, dump(self))
-        if not self.plugins:
-            plain.pop("plugins", None)  # most have none
+        for name in ("plugins", "privacy"):  # most have none
+            if not getattr(self, name):
+                plain.pop(name, None)
         return plain
+
+    @property
+    def own_columns(self) -> dict[str, tuple[str, ...]]:
+        """Table → columns that a run of this scenario has beside everybody's: losses of its method,
+        and what its privacy has cost."""
+        columns = {"prototypes": self.method.made.losses}
+        if self.privacy is not None:
+            columns["rounds"] = ("epsilon",)
+            if self.privacy.level == "sample":
+                columns["clients"] = ("epsilon",)
+        return columns
 
     @property
     def public_dealt(self) -> int:

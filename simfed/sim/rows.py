@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfed.fleet.contract import Outcome
+from simfed.fleet.privacy import Account
 from simfed.net import LinkUses
 from simfed.policy import Spent
 from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
@@ -74,9 +75,15 @@ class Verdict:
     reward: float | None = None
 
 
-def round_row(played: Played, flights: Sequence[Flight], outcome: Outcome, blame: Blame) -> Round:
-    """The row of `rounds.parquet`."""
-    return Round(
+def round_row(
+    played: Played,
+    flights: Sequence[Flight],
+    outcome: Outcome,
+    blame: Blame,
+    account: Account | None = None,
+) -> Round | tuple[Any, ...]:
+    """The row of `rounds.parquet`; with an `account` of privacy, what it comes to is a column."""
+    row = Round(
         round=played.round,
         started_at_s=played.started_at_s,
         finished_at_s=played.finished_at_s,
@@ -93,6 +100,11 @@ def round_row(played: Played, flights: Sequence[Flight], outcome: Outcome, blame
         server_s=played.server_s,
         saved_without_critical_s=blame.saved_s,
     )
+    if account is None:
+        return row
+    taken = [flight.task.who for flight in flights]
+    arrived = [flight.task.who for flight in flights if not flight.lost]
+    return (*row, account.settle(taken, arrived))
 
 
 @dataclass(frozen=True, slots=True)

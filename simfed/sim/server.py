@@ -19,6 +19,7 @@ from typing import Any
 from simfed.compress.choice import Choice
 from simfed.fleet.contract import Outcome, Workload
 from simfed.fleet.faults import Faults
+from simfed.fleet.privacy import account_of
 from simfed.fleet.tasks import pull_for
 from simfed.ground.errors import Interrupted, RunFailed, as_raised
 from simfed.ground.seeding import Streams
@@ -77,6 +78,7 @@ class Simulation:
         mode = mode_of(scenario)
         self._level = Level(mode, self, world, scenario.client_count, restarts)
         self._population = Population(scenario, make_policy, streams, world.presence, samples_of)
+        self._account = account_of(scenario, samples_of)
         self._losses = scenario.method.made.losses
         self._held: dict[int, int] | None = {} if scenario.downlink.compression else None
         self._now_s = 0.0
@@ -148,6 +150,7 @@ class Simulation:
             "flights": [flight.plain() for flight in flying],
             "held": sorted(self._held.items()) if self._held is not None else None,
             "restarts": level.restarts,
+            **({} if self._account is None else {"privacy": self._account.state()}),
         }
         every = {"simulation": own, "world": world, "workload": facts}
         return Checkpoint(self._round, every, {**arrays, **world_arrays})
@@ -165,6 +168,8 @@ class Simulation:
         self._population.restore(own["population"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
         level.starts, level.restarts = own["starts"], own["restarts"]
+        if self._account is not None:
+            self._account.restore(own["privacy"])
         self._set_out()
         self._world.restore(checkpoint.facts["world"], checkpoint.arrays)
         for flight in self._recorded(own["flights"]):
@@ -354,7 +359,7 @@ class Simulation:
             who = blame_last(closing.last, work, otherwise)
         with self._recording:
             into = self._recorder
-            into.rounds.append(rows.round_row(played, taken, outcome, who))
+            into.rounds.append(rows.round_row(played, taken, outcome, who, self._account))
             into.prototypes.extend(rows.prototype_rows(outcome, self._losses))
             into.clients.extend(rows.client_rows(outcome))
             for flight, verdict in zip(taken, verdicts, strict=True):

@@ -177,6 +177,8 @@ class TimeOnlyWorkload:
         self.tasks = tasks
         self._recorded = recorded
         self._merges = 0
+        privacy = tasks.scenario.privacy
+        self._noisy = privacy is not None and privacy.level == "client"
         self._open: dict[tuple[int, int | str], SizedContribution] = {}
 
     def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
@@ -208,11 +210,12 @@ class TimeOnlyWorkload:
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
-        """Counts an accepted merge, unless there is nothing to merge."""
+        """Counts an accepted merge, unless there is nothing to merge; where clients are private,
+        noise is merged at least."""
         for contribution in contributions:
             self.discard(contribution)
         undone = self._recorded is not None and round in self._recorded.rolled_back
-        self._merges += bool(contributions) and not undone
+        self._merges += (bool(contributions) or self._noisy) and not undone
         return Outcome(round, self._merges)
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:

@@ -101,9 +101,11 @@ def _clock_plays_again(facts: Columns, parts: Parts) -> Broken:
 
 def _losses_are_those_of_the_method(facts: Columns, parts: Parts) -> Broken:
     method, table = parts.scenario.method.made, facts.run.table(OWN_LOSSES)
-    asked = arrow_schema(OWN_LOSSES, method.losses).names
-    if table.column_names != asked:
-        yield f"{OWN_LOSSES}.parquet: columns are {table.column_names}, the method's are {asked}"
+    for name in (OWN_LOSSES, "rounds"):
+        columns = facts.run.table(name).column_names
+        asked = arrow_schema(name, parts.scenario.own_columns.get(name, ())).names
+        if columns != asked:
+            yield f"{name}.parquet: columns are {columns}, the scenario's are {asked}"
     measured = {method.shared_loss, *method.losses}
     if "kd_loss" not in measured and table.column("kd_loss").null_count < len(table):
         yield f"{OWN_LOSSES}.parquet: kd_loss, which the method does not have"

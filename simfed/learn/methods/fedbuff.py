@@ -26,7 +26,7 @@ class FedBuff(Averaging):
     late updates moves the model less. How many fill the buffer is the server's business
     (`aggregation`); under a server that waits for its cohort nobody is late, and this is averaging
     without weights. A server mode's own weight multiplies s. Running statistics are averaged with
-    the weights s. Secure aggregation and the paper's noise for privacy are left out.
+    the weights s. Secure aggregation is left out, and the paper's noise stands in `privacy`.
 
     The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
     Source: J. Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation", 2022.
@@ -39,6 +39,9 @@ class FedBuff(Averaging):
         require_above_zero(server_rate=self.server_rate)
         require_at_least(0, exponent=self.exponent)
 
+    def discount(self, staleness: int) -> float:
+        return float((1 + staleness) ** -self.exponent)
+
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
@@ -46,7 +49,7 @@ class FedBuff(Averaging):
 
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():
-            weights = [a.weight * (1 + a.staleness) ** -self.exponent for a in mine]
+            weights = [a.weight * self.discount(a.staleness) for a in mine]
             mean = mean_of([arrival.values for arrival in mine], weights)
             step = self.server_rate * sum(weights) / len(mine)
             after[name] = {

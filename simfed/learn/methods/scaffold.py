@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import (
@@ -49,6 +49,8 @@ class Scaffold(Averaging):
     Learning",
     2020.
     """
+
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     server_rate: Annotated[float, "η_g, on the mean change of the weights"] = 1.0
 

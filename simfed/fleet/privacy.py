@@ -1,0 +1,356 @@
+"""What a run's privacy costs: ε after every merge, and the noise that meets a target.
+
+Everything here follows from who took part in what, and how many samples clients own: no tensor, and
+so time-only runs know it too. The arithmetic of (ε, δ) is dp-accounting's, by Rényi differential
+privacy (Mironov 2017), imported when it is first asked.
+
+Level `client`, *amplified*: cohorts drawn by independent coins of one rate, everybody there and
+waited for: every round is a sampled Gaussian mechanism (Mironov, Talwar and Zhang 2019) under
+adding or removing a client. Level `client`, else: who takes part is no secret, so the merges of
+the client that was merged most often compose (Gaussian mechanisms under replacing a client's data,
+which changes a sum by up to 2S: the noise counts half). Level `sample`: every local step of a
+client is a sampled Gaussian mechanism under adding or removing one of its samples; a client's own
+steps compose, and those of others touch other samples.
+
+Supposed: an honest server, and that who is there and how long it takes does not hang on the data.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+from simfed.ground.errors import InputError, listed
+from simfed.ground.method import Who
+from simfed.ground.plain import Plain
+from simfed.ground.registry import registry
+from simfed.scenario import Scenario
+from simfed.scenario.privacy import AdaptiveClip, Privacy
+
+__all__ = [
+    "Account",
+    "Noise",
+    "account_of",
+    "epsilon_of",
+    "expected_cohort",
+    "find_unprovable",
+    "is_amplified",
+    "require_accountant",
+    "sampling_parts",
+]
+
+_MOST_NOISE = 1e4
+"""Beyond so much noise on the clip nothing is learned, and no target is looked for."""
+
+_ORDERS = (*range(2, 65), 128, 256, 512, 1024)
+"""Of Rényi divergence, for sampled mechanisms: whole ones, of which there is a closed form."""
+
+
+class Noise(NamedTuple):
+    """Standard deviations over the sensitivities that they hide."""
+
+    total: float
+    """z, that of everything which a merge (or a local step) tells together."""
+    of_sum: float
+    """That of the noise on the sum: over the clip."""
+    of_count: float
+    """Of an adaptive clip, the standard deviation on how many norms it left alone; else 0."""
+
+
+def require_accountant() -> None:
+    """Raises: `InputError` where dp-accounting is not installed."""
+    if importlib.util.find_spec("dp_accounting") is None:
+        raise InputError(
+            where="privacy",
+            problem="ε is counted by dp-accounting, which is not installed",
+            hint='pip install "simfed[privacy]"',
+        )
+
+
+@lru_cache(maxsize=65536)
+def epsilon_of(rate: float, noise: float, times: int, delta: float) -> float:
+    """ε at `delta` after so many Gaussian mechanisms of this noise multiplier, each on a sample in
+    which everybody is with probability `rate`.
+
+    Raises: `InputError` where dp-accounting is not installed.
+    """
+    if not times:
+        return 0.0
+    require_accountant()
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
+    accountant = RdpAccountant()
+    if rate < 1:
+        event = dp_accounting.PoissonSampledDpEvent(rate, event)
+        accountant = RdpAccountant(_ORDERS)
+    logger = logging.getLogger("absl")  # it warns of orders that it passes over
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        accountant.compose(event, times)
+        return float(accountant.get_epsilon(delta))
+    finally:
+        logger.setLevel(level)
+
+
+def expected_cohort(scenario: Scenario) -> float:
+    """By how many the server divides the sum of a merge, over all prototypes."""
+    server = scenario.aggregation
+    if server.concurrency is not None:
+        return float(server.buffer or 1)
+    return float(scenario.participation.clients_per_round or scenario.client_count)
+
+
+def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
+    """An error for each key under which no theorem stands behind the numbers of `privacy`."""
+    privacy, kind = scenario.privacy, scenario.method.kind
+    if privacy is None:
+        return
+    level = privacy.level
+    if level not in type(scenario.method.made).privacy:
+        methods = registry("method")
+        takers = [name for name in methods.names() if level in methods.get(name).privacy]
+        yield InputError(
+            f"a method whose uploads stay inside the clip: {listed(takers)}",
+            where="method",
+            got=kind,
+            problem=f"no theorem covers {kind} with privacy of level {level}",
+        )
+    selection = scenario.participation.selection
+    if not getattr(registry("selection").get(selection.kind), "blind", False):
+        yield InputError(
+            "a selection that looks at nothing of clients' data (all, fastest, poisson, uniform)",
+            where="participation.selection",
+            got=selection.kind,
+            problem="what a selection is told of losses and samples leaves clients outside the "
+            "clip",
+        )
+    for i, group in enumerate(scenario.clients):
+        policy = scenario.policy_of_group(group)
+        if policy.learns:
+            yield InputError(
+                "a policy that does not learn, such as {kind: uniform, strategy: top-k}",
+                where=f"clients[{i}].policy" if group.policy is not None else "policy",
+                got=policy.kind,
+                problem="rewards are made of losses, which no clip holds",
+            )
+    rule = scenario.aggregation.rule.kind
+    if level == "client" and rule != "mean":
+        yield InputError(
+            "rule mean under privacy of clients",
+            where="aggregation.rule",
+            got=rule,
+            problem="the noise is for a sum, which other rules look into",
+        )
+    clip = privacy.clip
+    if isinstance(clip, AdaptiveClip) and privacy.noise is not None:
+        with_noise = 2 * (clip.count_noise or expected_cohort(scenario) / 20)
+        if privacy.noise >= with_noise:
+            yield InputError(
+                f"less than {with_noise:g}, twice the noise on the count of an adaptive clip",
+                where="privacy.noise",
+                got=privacy.noise,
+                hint="more clients per round, a larger clip.count_noise, or a fixed clip",
+            )
+
+
+def is_amplified(scenario: Scenario) -> bool:
+    """Whether sampling hides who takes part: clients toss independent coins of one rate, are always
+    there, and are waited for."""
+    return (
+        scenario.participation.selection.kind == "poisson"
+        and scenario.aggregation.mode == "synchronous"
+        and all(group.availability == "always" for group in scenario.clients)
+    )
+
+
+def sampling_parts(samples: int, batch_size: int) -> int:
+    """One over the rate at which Poisson batches draw each of a client's samples: the steps of an
+    epoch.
+
+    >>> sampling_parts(600, 32), sampling_parts(20, 32)
+    (19, 1)
+    """
+    return max(1, -(-samples // batch_size))
+
+
+def account_of(scenario: Scenario, samples_of: Callable[[int], int]) -> Account | None:
+    """The account of a run; None: it has no privacy. `samples_of`: client → samples that it owns,
+    asked only where these count."""
+    if scenario.privacy is None:
+        return None
+    kind = _SampleAccount if scenario.privacy.level == "sample" else _ClientAccount
+    return kind(scenario, scenario.privacy, samples_of)
+
+
+class Account:
+    """What has been spent so far.
+
+    `settle` is told of each merge; `noise` is that of the scenario, or what meets its target.
+    """
+
+    def __init__(
+        self, scenario: Scenario, privacy: Privacy, samples_of: Callable[[int], int]
+    ) -> None:
+        self._scenario = scenario
+        self._privacy = privacy
+        self._samples_of = samples_of
+        self._times: dict[int, int] = {}
+        """Client → how often what it did counts; with amplification of nobody in particular, -1."""
+
+    adjacency: str
+    """What two neighbouring worlds differ by, in words."""
+    amplified: bool
+
+    def settle(self, taken: Iterable[Who], merged: Iterable[Who]) -> float:
+        """ε after a merge at whose end these participations were settled, of which those in
+        `merged` arrived."""
+        raise NotImplementedError
+
+    def by_client(self) -> Mapping[int, float]:
+        """Client → ε of its samples so far, at level `sample`."""
+        return {}
+
+    @cached_property
+    def noise(self) -> Noise:
+        """Raises: `InputError` for a target that no noise reaches."""
+        privacy, clip = self._privacy, self._privacy.clip
+        most, count = _MOST_NOISE, 0.0
+        if isinstance(clip, AdaptiveClip):
+            count = clip.count_noise or expected_cohort(self._scenario) / 20
+            most = min(most, 2 * count * (1 - 1e-6))
+        total = privacy.noise if privacy.target is None else self._solve(most)
+        assert total is not None
+        if not count:
+            return Noise(total, total, 0.0)
+        # the count's sensitivity is a half: see Andrew 2021, theorem 1
+        return Noise(total, float((total**-2 - (2 * count) ** -2) ** -0.5), count)
+
+    def plain(self) -> dict[str, Plain]:
+        """What a manifest says of it."""
+        return {
+            "level": self._privacy.level,
+            "noise": self.noise.total,
+            "delta": self._privacy.spent_delta,
+            "adjacency": self.adjacency,
+            "amplified": self.amplified,
+        }
+
+    def state(self) -> list[tuple[int, int]]:
+        """For checkpoints."""
+        return sorted(self._times.items())
+
+    def restore(self, state: Iterable[tuple[int, int]]) -> None:
+        """Inverse of `state`."""
+        self._times = dict(state)
+
+    def _epsilon(self, rate: float, noise: float, times: int) -> float:
+        return epsilon_of(rate, noise, times, self._privacy.spent_delta)
+
+    def _worst(self) -> Iterable[tuple[float, float, int]]:
+        """(rate, what the noise is divided by, times) of all that may be spent in all rounds; the
+        largest ε of them counts."""
+        raise NotImplementedError
+
+    def _solve(self, most: float) -> float:
+        """The least noise, to four digits, that keeps to the target in all rounds."""
+        target = self._privacy.target
+        assert target is not None
+        found = 1e-2
+        for rate, halved, times in self._worst():
+
+            def spent(noise: float, of: tuple[float, float, int] = (rate, halved, times)) -> float:
+                return self._epsilon(of[0], noise / of[1], of[2])
+
+            if spent(found) <= target.epsilon:
+                continue
+            low, high = found, most
+            if spent(high) > target.epsilon:
+                raise InputError(
+                    f"an epsilon of at least {_rounded_up(spent(high))}",
+                    where="privacy.target.epsilon",
+                    got=target.epsilon,
+                    problem=f"no noise up to {high:,.4g} reaches it in {self._scenario.rounds:,} "
+                    "rounds",
+                    hint="fewer rounds, selection poisson with fewer clients_per_round, or a "
+                    "larger delta",
+                )
+            while high / low > 1 + 1e-4:
+                middle = math.sqrt(low * high)
+                low, high = (low, middle) if spent(middle) <= target.epsilon else (middle, high)
+            found = high
+        return found
+
+
+class _ClientAccount(Account):
+    """Of clients: amplified, or by the most merges of any."""
+
+    def __init__(
+        self, scenario: Scenario, privacy: Privacy, samples_of: Callable[[int], int]
+    ) -> None:
+        super().__init__(scenario, privacy, samples_of)
+        self.amplified = is_amplified(scenario)
+        self.adjacency = "add or remove a client" if self.amplified else "replace a client"
+        self._rate, self._halved = 1.0, 2.0
+        if self.amplified:
+            self._rate, self._halved = expected_cohort(scenario) / scenario.client_count, 1.0
+
+    def settle(self, taken: Iterable[Who], merged: Iterable[Who]) -> float:
+        counted = {-1} if self.amplified else {who.client for who in merged}
+        for client in counted:
+            self._times[client] = self._times.get(client, 0) + 1
+        times = max(self._times.values(), default=0)
+        return self._epsilon(self._rate, self.noise.total / self._halved, times)
+
+    def _worst(self) -> Iterable[tuple[float, float, int]]:
+        yield self._rate, self._halved, self._scenario.rounds
+
+
+class _SampleAccount(Account):
+    """Of samples, by client: what it did counts whether or not its upload arrived, as what was lost
+    goes with its next one."""
+
+    adjacency = "add or remove a sample of a client"
+    amplified = True
+
+    def settle(self, taken: Iterable[Who], merged: Iterable[Who]) -> float:
+        for who in taken:
+            self._times[who.client] = self._times.get(who.client, 0) + 1
+        return max(self.by_client().values(), default=0.0)
+
+    def by_client(self) -> Mapping[int, float]:
+        return {client: self._of(client, times) for client, times in sorted(self._times.items())}
+
+    def _of(self, client: int, participations: int) -> float:
+        parts = self._parts(client)
+        return self._epsilon(1 / parts, self.noise.total, participations * self._steps(parts))
+
+    def _parts(self, client: int) -> int:
+        return sampling_parts(self._samples_of(client), self._scenario.training.batch_size)
+
+    def _steps(self, parts: int) -> int:
+        """Local steps of a participation."""
+        training = self._scenario.training
+        return training.local_steps or (training.local_epochs or 1) * parts
+
+    def _worst(self) -> Iterable[tuple[float, float, int]]:
+        distinct = {self._parts(client) for client in range(self._scenario.client_count)}
+        for parts in sorted(distinct):
+            yield 1 / parts, 1.0, self._scenario.rounds * self._steps(parts)
+
+
+def _rounded_up(value: float) -> float:
+    """To three digits, not less.
+
+    >>> _rounded_up(0.012301)
+    0.0124
+    """
+    digits = 2 - math.floor(math.log10(value))
+    scale = 10.0**digits
+    return math.ceil(value * scale) / scale

@@ -1,0 +1,110 @@
+"""Client-level differential privacy (McMahan et al. 2018): one mean, clipped and noisy, in place of
+the arrivals of a merge.
+
+A method that averages is shown a single arrival per prototype, so what it makes of that is
+post-processing, whatever its server steps with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from simfed.fleet.privacy import Noise, expected_cohort
+from simfed.fleet.tasks import Tasks
+from simfed.ground.method import Arrival, Method
+from simfed.ground.plain import Plain
+from simfed.learn.kit import Kit
+from simfed.learn.uploads import Change, Sparse
+from simfed.scenario import Scenario
+from simfed.scenario.privacy import AdaptiveClip, Privacy
+
+__all__ = ["NoisyMeans"]
+
+
+class NoisyMeans:
+    """What the server may know of a merge: per prototype (Σ of clients' changes, each shortened to
+    the norm S, + N(0, (z·S)²)) / the expected cohort.
+
+    Every client counts 1, or less where it is late; several uploads of one client are one change.
+    The divisor does not hang on who came, and a prototype of which nobody came is noise. With an
+    adaptive clip, S of the next merge follows how many norms this one's left alone, with noise of
+    its own (Andrew 2021).
+    """
+
+    def __init__(
+        self, scenario: Scenario, privacy: Privacy, method: Method, tasks: Tasks, noise: Noise
+    ) -> None:
+        self._method = method
+        self._tasks = tasks
+        self._noise = noise
+        self._adaptive = privacy.clip if isinstance(privacy.clip, AdaptiveClip) else None
+        self.clip = privacy.clip.start if isinstance(privacy.clip, AdaptiveClip) else privacy.clip
+        """S of the next merge."""
+        self._expected = expected_cohort(scenario)
+        clients = scenario.clients_of_prototype
+        self._share = {name: count / scenario.client_count for name, count in clients.items()}
+
+    def arrivals(self, kit: Kit, arrivals: Sequence[Arrival], round: int) -> list[Arrival]:
+        """One arrival per prototype, whose `update` is the noisy mean."""
+        changes: dict[str, list[tuple[Change, float]]] = {name: [] for name in self._share}
+        by_client: dict[int, list[Arrival]] = {}
+        for arrival in arrivals:
+            by_client.setdefault(arrival.who.client, []).append(arrival)
+        below = 0
+        for mine in by_client.values():
+            change, factor = self._change(kit, mine)
+            values = change.values if isinstance(change, Sparse) else change
+            norm = factor * torch.linalg.vector_norm(values.double()).item()
+            below += norm <= self.clip
+            shrunk = factor * min(1.0, self.clip / norm) if norm else 0.0
+            changes[mine[0].who.prototype].append((change, shrunk))
+        means = [self._mean(kit, name, of_name, round) for name, of_name in changes.items()]
+        if self._adaptive is not None:
+            self._follow(self._adaptive, kit, below, len(by_client), round)
+        return means
+
+    def state(self) -> Mapping[str, Plain]:
+        """What a checkpoint keeps of it."""
+        return {"clip": self.clip}
+
+    def restore(self, state: Mapping[str, Plain]) -> None:
+        """Inverse of `state`."""
+        self.clip = state["clip"]
+
+    def _change(self, kit: Kit, mine: Sequence[Arrival]) -> tuple[Change, float]:
+        """All that one client brings, and a factor on it."""
+        weighed = [
+            (arrival.change("update"), arrival.weight * self._method.discount(arrival.staleness))
+            for arrival in mine
+        ]
+        if len(weighed) == 1:
+            return weighed[0]
+        return kit.add(self._zeros(kit, mine[0].who.prototype), weighed), 1.0
+
+    def _mean(
+        self, kit: Kit, name: str, changes: Sequence[tuple[Change, float]], round: int
+    ) -> Arrival:
+        total = kit.add(self._zeros(kit, name), changes)
+        draws = kit.generator("privacy", name, round)
+        noise = torch.randn(len(total), generator=draws).to(total.device)
+        total.add_(noise, alpha=self._noise.of_sum * self.clip)
+        values = {
+            "update": total.div_(self._expected * self._share[name]),
+            "buffers": total.new_zeros(0),
+        }
+        return Arrival(self._tasks.first_of(name), 0, values)
+
+    def _follow(self, adaptive: AdaptiveClip, kit: Kit, below: int, came: int, round: int) -> None:
+        """The clip of the next merge. Counted from a half, so that a client moves the count by a
+        half at most."""
+        noise = self._noise.of_count * kit.rng("privacy count", round).normal()
+        share = 0.5 + (below - 0.5 * came + noise) / self._expected
+        self.clip *= math.exp(-adaptive.rate * (share - adaptive.quantile))
+
+    def _zeros(self, kit: Kit, name: str) -> Tensor:
+        who = self._tasks.first_of(name)
+        return torch.zeros(who.parameters, device=kit.device)

@@ -1,0 +1,75 @@
+"""The part of a scenario that says what is promised to clients, or to each sample, and at what
+price in noise."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from simfed.scenario.fields import Fraction, Positive
+from simfed.scenario.section import Refused, Section
+
+__all__ = ["AdaptiveClip", "Privacy", "PrivacyTarget"]
+
+Delta = Annotated[Fraction, Field(gt=0, lt=1)]
+
+_DELTA = 1e-5
+
+
+class AdaptiveClip(Section):
+    """A clip that follows a quantile of the norms: Andrew et al., "Differentially Private Learning
+    with Adaptive Clipping", 2021."""
+
+    quantile: Fraction = Field(description="share of norms that the clip should leave alone")
+    start: Positive = Field(default=0.1, description="the clip of the first merge")
+    rate: Positive = Field(default=0.2, description="by how much it follows: η of the source")
+    count_noise: Positive | None = Field(
+        default=None,
+        description="standard deviation of the noise on how many were left alone; a twentieth of "
+        "the expected cohort if omitted",
+    )
+
+
+class PrivacyTarget(Section):
+    """What is to be spent in all rounds, in place of a noise."""
+
+    epsilon: Positive = Field(description="of (ε, δ), after the last round")
+    delta: Delta = Field(default=_DELTA, description="of (ε, δ)")
+
+
+class Privacy(Section):
+    """Differential privacy of what the server releases, see privacy.
+
+    `client`: the change that each client brings to a merge is shortened to the norm `clip`, and the
+    server adds noise to the sum.
+    """
+
+    level: Literal["client", "sample"] = Field(description="what one neighbour more or less is")
+    clip: Positive | AdaptiveClip = Field(
+        description="S, the longest norm; `{quantile: 0.5}`: one that follows the norms (level "
+        "client)"
+    )
+    noise: Positive | None = Field(
+        default=None, description="z: the standard deviation is z·S; or `target`"
+    )
+    target: PrivacyTarget | None = Field(
+        default=None, description="the noise that spends so much in all rounds"
+    )
+    delta: Delta | None = Field(default=None, description="of (ε, δ), beside noise; 1e-5")
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Privacy:
+        if self.level == "sample":
+            raise Refused("client", where="level", got=self.level)
+        if (self.noise is None) == (self.target is None):
+            got = "neither" if self.noise is None else "both"
+            raise Refused("either noise or target", got=got)
+        if self.target is not None and self.delta is not None:
+            raise Refused("delta inside target", where="delta", got=self.delta)
+        return self
+
+    @property
+    def spent_delta(self) -> float:
+        """δ at which ε is told."""
+        return (self.delta or _DELTA) if self.target is None else self.target.delta

@@ -1,0 +1,229 @@
+"""Client-level privacy: what a merge gets of its arrivals, by hand and by moments of the noise."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import engine_worlds as tiny
+
+from simfed.compress.choice import Choice
+from simfed.fleet.privacy import Noise
+from simfed.ground.method import Arrival, Method
+from simfed.ground.seeding import Streams
+from simfed.learn.federation import Federation
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.kit import Kit
+from simfed.learn.methods.fedbuff import FedBuff
+from simfed.learn.privacy import NoisyMeans
+from simfed.learn.uploads import Received, Sparse
+from simfed.scenario.privacy import AdaptiveClip, Privacy
+
+D = 4
+
+
+def scenario(privacy, **changes):
+    plain = {
+        "method": "fedavg",
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"only": {"model": "logistic-regression"}},
+        "clients": [{"count": 6, "prototype": "only", "device": "any"}],
+        "training": {"batch_size": 10, "learning_rate": 0.05, "local_epochs": 1},
+        "policy": {"kind": "uniform", "strategy": "dense"},
+        "compression": {"strategies": ["dense"]},
+        "privacy": privacy,
+    }
+    return tiny.scenario(**{**plain, **changes})
+
+
+class Sums(Kit):
+    """The arithmetic of a kit, without models."""
+
+    def __init__(self, seed=0):
+        self._streams = Streams(seed)
+        self.device = torch.device("cpu")
+
+
+def who(client, prototype="a", samples=1, parameters=D):
+    return SimpleNamespace(
+        client=client, prototype=prototype, samples=samples, parameters=parameters
+    )
+
+
+def means_of(clip, noise=0.0, count=0.0, expected=4, method=None, parameters=D, other=0):
+    """A server that expects `expected` of 8 clients, of which `other` have prototype b."""
+    world = SimpleNamespace(
+        aggregation=SimpleNamespace(concurrency=None),
+        participation=SimpleNamespace(clients_per_round=expected),
+        client_count=8,
+        clients_of_prototype={"a": 8 - other, **({"b": other} if other else {})},
+    )
+    tasks = SimpleNamespace(first_of=lambda name: who(0, name, parameters=parameters))
+    privacy = SimpleNamespace(clip=clip)
+    return NoisyMeans(world, privacy, method or Method(), tasks, Noise(noise, noise, count))
+
+
+def arrival(client, values, *, weight=1.0, staleness=0, **facts):
+    sent = values if isinstance(values, Sparse) else torch.tensor(values)
+    return Arrival(who(client, **facts), staleness, Received({"update": sent}), weight)
+
+
+def update(arrivals, name="a"):
+    (mine,) = (a for a in arrivals if a.who.prototype == name)
+    assert (mine.staleness, mine.weight) == (0, 1.0)
+    return mine.values["update"].tolist()
+
+
+def test_each_client_is_shortened_and_counts_one_of_the_expected():
+    """Of three that came where four are expected: a long one, a short one, and one as sparse as it
+    travelled; how many samples they own does not count."""
+    came = [
+        arrival(1, [3.0, 4.0, 0.0, 0.0], samples=100),
+        arrival(2, [0.0, 0.0, 0.5, 0.0]),
+        arrival(5, Sparse(torch.tensor([3]), torch.tensor([-8.0]), D)),
+    ]
+    assert update(means_of(2.0).arrivals(Sums(), came, 1)) == pytest.approx(
+        [1.2 / 4, 1.6 / 4, 0.5 / 4, -2.0 / 4]
+    )
+
+
+def test_uploads_of_one_client_are_one_change():
+    came = [arrival(1, [3.0, 0.0, 0.0, 0.0]), arrival(1, [0.0, 4.0, 0.0, 0.0])]
+    assert update(means_of(1.0).arrivals(Sums(), came, 1)) == pytest.approx([0.15, 0.2, 0.0, 0.0])
+
+
+def test_what_is_late_is_weighed_before_it_is_shortened():
+    """By the server's mode and by the method itself: 8 · 0.5 · (1 + 3)^−0.5 = 2, then 1."""
+    came = [arrival(1, [8.0, 0.0, 0.0, 0.0], weight=0.5, staleness=3)]
+    method = FedBuff(exponent=0.5)
+    assert update(means_of(9.0, method=method).arrivals(Sums(), came, 9))[0] == 0.5
+    assert update(means_of(1.0, method=method).arrivals(Sums(), came, 9))[0] == 0.25
+
+
+def test_prototypes_have_their_share_of_the_cohort_and_noise_of_their_own():
+    """Two of eight clients have b: of the expected four that is one, and nobody came."""
+    came = [arrival(1, [1.0, 0.0, 0.0, 0.0])]
+    means = means_of(2.0, noise=1e-6, other=2).arrivals(Sums(), came, 1)
+    assert update(means)[0] == pytest.approx(1 / 3, rel=1e-4)
+    a, b = ((torch.tensor(update(means, n)) * share)[1:] for n, share in (("a", 3.0), ("b", 1.0)))
+    assert 0 < b.abs().max() < 2e-5
+    assert not torch.allclose(a, b, atol=1e-9)
+
+
+def test_the_noise_is_normal_keyed_and_there_when_nobody_came():
+    d, clip, noise, expected = 20_000, 3.0, 1.5, 4
+    make = means_of(clip, noise, expected=expected, parameters=d)
+    first, again, later = (
+        torch.tensor(update(make.arrivals(Sums(), [], round))) for round in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert abs((first @ later).item() / (first.norm() * later.norm()).item()) < 5 / math.sqrt(d)
+    assert first.std().item() == pytest.approx(noise * clip / expected, rel=0.025)
+    assert abs(first.mean().item()) < 5 * noise * clip / expected / math.sqrt(d)
+    assert 2.6 < (first / first.std()).pow(4).mean().item() < 3.4
+    elsewhere = torch.tensor(update(make.arrivals(Sums(seed=1), [], 1)))
+    assert not torch.equal(first, elsewhere)
+
+
+def test_an_adaptive_clip_follows_the_quantile():
+    """Three of four norms are above 1: the clip grows by exp(−η(¼ − ½)); then no norm is."""
+    means = means_of(AdaptiveClip(quantile=0.5, start=1.0, rate=0.2), expected=4)
+    came = [arrival(client, [float(client), 0.0, 0.0, 0.0]) for client in (1, 2, 3, 4)]
+    first = update(means.arrivals(Sums(), came, 1))
+    assert first[0] == pytest.approx(1.0)
+    assert means.clip == pytest.approx(math.exp(0.05))
+    means.arrivals(Sums(), [arrival(1, [0.1, 0.0, 0.0, 0.0])], 2)
+    share = (1 - 0.5) / 4 + 0.5  # of the four expected, three did not come
+    assert means.clip == pytest.approx(math.exp(0.05 - 0.2 * (share - 0.5)))
+
+
+def test_the_noise_on_the_count_moves_the_clip():
+    def after(rounds, count):
+        means = means_of(AdaptiveClip(quantile=0.5, start=1.0, rate=0.2), count=count, expected=4)
+        clips = [1.0]
+        for round in range(rounds):
+            means.arrivals(Sums(), [], round)
+            clips.append(means.clip)
+        return torch.tensor(clips).log().diff() / 0.2 * 4
+
+    assert after(3, 0.0).abs().max() == 0
+    steps = after(2000, 0.7)
+    assert steps.std().item() == pytest.approx(0.7, rel=0.08)
+
+
+def run(made, rounds=2, workload=None):
+    """A workload after so many rounds of everybody."""
+    work = workload or HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
+    for round in range(work.version + 1, work.version + rounds + 1):
+        uploads = [
+            work.execute(work.task(round, client), Choice.of("dense"))
+            for client in range(made.client_count)
+        ]
+        work.merge(round, uploads)
+    return work
+
+
+def weights(work, name="only"):
+    model = work.method.model(work._server, {}, work.tasks.first_of(name))
+    return model["weights"]
+
+
+QUIET = {"level": "client", "clip": 1e6, "noise": 1e-12}
+
+
+@pytest.mark.parametrize(
+    "method", ["fedavg", "fedprox", "fedbuff", {"kind": "fedopt", "optimizer": "adam"}]
+)
+def test_without_noise_and_clip_it_is_the_plain_mean(method):
+    """Of clients that own equally many samples, which count without privacy."""
+    clients = [{"count": 4, "prototype": "only", "device": "any"}]
+    plain, private = (
+        run(made, workload=evenly(made))
+        for made in (scenario(of, method=method, clients=clients) for of in (None, QUIET))
+    )
+    assert torch.allclose(weights(plain), weights(private), atol=2e-6)
+    assert not torch.equal(weights(plain), plain.kit.initial("only")["weights"])
+
+
+def evenly(made):
+    """A workload whose clients own as many samples each."""
+    owned = [np.arange(client, 400, 4) for client in range(4)]
+    data = Federation(tiny.dataset(), owned, np.arange(0), torch.device("cpu"))
+    return HostedWorkload(made, Streams(0), data=data, learns=False)
+
+
+def test_a_round_of_nobody_is_a_step_of_noise():
+    made = scenario({"level": "client", "clip": 1.0, "noise": 0.5})
+    work = HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
+    before = weights(work)
+    outcome = work.merge(1, [])
+    assert outcome.model_version == 1
+    moved = weights(work) - before
+    assert moved.std().item() == pytest.approx(0.5 / 6, rel=0.1)
+
+
+def test_a_saved_state_keeps_the_clip():
+    adaptive = {
+        "level": "client", "noise": 0.1,
+        "clip": {"quantile": 0.5, "start": 0.01, "count_noise": 1.0},
+    }  # fmt: skip
+    made = scenario(adaptive)
+    whole = run(made, 4)
+    half = run(made, 2)
+    facts, arrays = half.state()
+    resumed = HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
+    resumed.restore(facts, arrays)
+    assert resumed._noisy.clip == half._noisy.clip != 0.01
+    assert torch.equal(weights(run(made, 2, resumed)), weights(whole))
+
+
+def test_the_section_reads_both_clips():
+    assert Privacy(level="client", clip=2, noise=1).clip == 2.0
+    assert Privacy(level="client", clip={"quantile": 0.5}, noise=1).clip.start == 0.1

@@ -1,0 +1,144 @@
+"""The key `privacy`: what is read, and what is refused because no theorem stands behind it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from simfed.experiment.assembly import Parts
+from simfed.fleet.privacy import is_amplified, sampling_parts
+from simfed.ground.errors import InputErrors
+from simfed.scenario import dump_scenario
+from simfed.scenario.load import validated
+
+CLIENT = {"level": "client", "clip": 1.0, "noise": 1.1}
+
+
+def plain(privacy=CLIENT, **changes):
+    return {
+        "name": "private",
+        "rounds": 5,
+        "method": "fedavg",
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"a": {"model": "lenet5-half"}},
+        "clients": [
+            {"count": 20, "prototype": "a", "device": {"training": "1 ms", "compression": "1 ms"}}
+        ],
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        "participation": {"clients_per_round": 5, "selection": "poisson"},
+        "privacy": privacy,
+        **changes,
+    }
+
+
+def scenario(privacy=CLIENT, **changes):
+    return validated(plain(privacy, **changes), source="test", folder=Path())
+
+
+def refusals(privacy=CLIENT, **changes):
+    """(where, got) of every error, of the file and of the parts that it names."""
+    try:
+        made = scenario(privacy, **changes)
+    except InputErrors as found:
+        return [
+            (error.where.partition(": ")[2] or error.where, error.got) for error in found.errors
+        ]
+    errors = Parts(made).errors()  # of which one says that there is no accountant, where none is
+    return [(error.where, error.got) for error in errors if error.where != "privacy"]
+
+
+def test_it_is_written_only_where_it_is():
+    assert "privacy" not in dump_scenario(scenario(None))
+    again = dump_scenario(scenario({**CLIENT, "clip": {"quantile": 0.5}, "noise": 0.3}))
+    assert "quantile: 0.5" in again
+    assert "privacy" in again
+
+
+@pytest.mark.parametrize(
+    ("privacy", "where"),
+    [
+        ({"level": "client", "clip": 1.0}, "privacy"),
+        ({**CLIENT, "target": {"epsilon": 8}}, "privacy"),
+        ({"level": "client", "clip": 1, "target": {"epsilon": 8}, "delta": 1e-6}, "privacy.delta"),
+        ({**CLIENT, "noise": 0}, "privacy.noise"),
+        ({**CLIENT, "delta": 1.0}, "privacy.delta"),
+        ({**CLIENT, "clip": {"quantile": 0.5}}, "privacy.noise"),  # twice a twentieth of 5
+    ],
+)
+def test_slips_of_its_own(privacy, where):
+    assert [place for place, _ in refusals(privacy)] == [where]
+
+
+@pytest.mark.parametrize("method", ["fedkd", "feddf", "fedproto", "fedmd", "local-only"])
+def test_methods_that_send_more_than_clipped_changes(method):
+    assert ("method", method) in refusals(method=method)
+
+
+def test_methods_of_either_level():
+    for method in ("fedavg", "fedprox", "fedopt", "fedbuff"):
+        assert refusals(method=method) == []
+    for method in ("scaffold", "fedasync"):
+        assert refusals(method=method) == [("method", method)]
+
+
+def test_what_leaves_a_client_outside_the_clip():
+    learns = {"kind": "ascend", "warmup": 1}
+    assert refusals(policy=learns) == [("policy", "ascend")]
+    asked = {"clients_per_round": 5}
+    for selection in ("oort", "by-samples"):
+        got = refusals(participation={**asked, "selection": selection})
+        assert got == [("participation.selection", selection)]
+    for selection in ("uniform", "fastest", "all"):
+        assert refusals(participation={**asked, "selection": selection}) == []
+    statistics = {"prototypes": {"a": {"model": "resnet18"}}}
+    for privacy in (CLIENT,):
+        assert refusals(privacy, **statistics) == [("prototypes.a.model", "resnet18")]
+
+
+def test_rules_that_look_into_the_sum():
+    assert refusals(aggregation={"rule": "geometric-median"}) == [
+        ("aggregation.rule", "geometric-median")
+    ]
+
+
+def test_sizes_that_hang_on_data_where_time_decides_who_is_merged():
+    rice = {"compression": {"index_code": "rice"}}
+    assert refusals(**rice) == []
+    for changes in (
+        {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
+        {"participation": {"clients_per_round": 5, "selection": "fastest"}},
+    ):
+        assert [where for where, _ in refusals(**changes, **rice)] == ["compression"]
+        assert refusals(**changes) == []
+
+
+def test_amplified_is_poisson_synchronous_and_always_there():
+    assert is_amplified(scenario())
+    away = {**plain()["clients"][0], "availability": {"markov": {"on": "1 h", "off": "1 h"}}}
+    for changes in (
+        {"participation": {"clients_per_round": 5}},
+        {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
+        {"clients": [away]},
+    ):
+        parts = Parts(scenario(**changes))
+        assert not is_amplified(parts.scenario)
+        assert any("not amplified" in sentence for sentence in parts.warnings())
+    assert not any("amplified" in sentence for sentence in Parts(scenario()).warnings())
+
+
+def test_a_large_delta_is_said():
+    warnings = Parts(scenario({**CLIENT, "delta": 0.05})).warnings()
+    assert any("delta 0.05" in sentence for sentence in warnings)
+
+
+def test_without_the_accountant_one_sentence_names_the_extra(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (error,) = Parts(scenario()).errors()
+    assert error.where == "privacy"
+    assert error.hint == 'pip install "simfed[privacy]"'
+
+
+def test_parts_of_an_epoch():
+    assert [sampling_parts(n, 32) for n in (1, 32, 33, 600)] == [1, 1, 2, 19]

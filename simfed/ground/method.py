@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 __all__ = [
@@ -144,12 +145,18 @@ class Send(NamedTuple):
     """Kind of its span: `download` or `upload`, whose bytes and seconds tables have."""
     size_bytes: float | None = None
     """None: what the task says travels down, or what the contribution comes to."""
+    stream: str = ""
+    """The connection of its participation that it takes: messages of one stream queue, so that at
+    most one transmits, latencies overlap, and the first alone opens it. Empty: one of its own."""
+    share: float = 1.0
+    """Of what the contribution comes to, where that travels in pieces."""
 
 
 class Do(NamedTuple):
-    """Work on the client's device."""
+    """Work on a device, which does one unit at a time, in the order in which they became ready."""
 
     node: Node
+    """The client, or the server."""
     work: Work
     phase: str
     """Kind of its span."""
@@ -163,10 +170,12 @@ class Wait(NamedTuple):
     least: int = 1
     """With fewer left, those who have come fail."""
     phase: str = "barrier"
+    deadline_s: float = inf
+    """It opens so long after the first has come, whoever has not; these fail when they come."""
 
 
 Step = Send | Do | Wait
-"""What a participation goes through, one after another."""
+"""What a participation goes through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +191,9 @@ class Plan:
     steps: tuple[Step, ...] = ()
     """In place of the short form: all that the client goes through in order, with messages beside
     download and upload, and barriers (`simfed.ground.steps`); `work` is not looked at then."""
+    after: tuple[tuple[int, ...], ...] = ()
+    """For each of `steps` the numbers of those that it comes after; it starts when all of them have
+    ended. Empty: each comes after the one before."""
     longest: int = field(init=False)
     """Entries of the longest compressed field; 0: there is nothing to choose."""
 

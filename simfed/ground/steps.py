@@ -87,19 +87,49 @@ def check_steps(plan: Plan, participants: int) -> None:
     for step in plan.steps:
         if isinstance(step, Send):
             _check_message(step)
-        elif isinstance(step, Do) and step.node != CLIENT:
-            raise InputError("work of a participation on the client", got=step.node)
+        elif isinstance(step, Do) and step.node not in (CLIENT, SERVER):
+            raise InputError("work of a participation on the client or the server", got=step.node)
         elif isinstance(step, Wait) and not 1 <= step.least <= participants:
             allowed = f"1 to {participants} clients (all there are) at barrier {step.gate}"
             raise InputError(allowed, got=step.least)
+        elif isinstance(step, Wait) and not step.deadline_s > 0:
+            raise InputError(f"a deadline above 0 s at barrier {step.gate}", got=step.deadline_s)
     for fields, step, name in ((plan.down, DOWNLOAD, "DOWNLOAD"), (plan.up, UPLOAD, "UPLOAD")):
         count = plan.steps.count(step)
         if plan.steps and count != bool(fields):
             times = "once, as" if fields else "never, as nothing"
             raise InputError(f"{name} {times} travels so", got=f"{count} times")
+    _check_order(plan)
     gates = [step.gate for step in plan.steps if isinstance(step, Wait)]
     if len(set(gates)) < len(gates):
         raise InputError("barriers of different names", got=", ".join(gates))
+
+
+def _check_order(plan: Plan) -> None:
+    """Raises: `InputError` for an `after` that names no other step, or leads round in a circle."""
+    if not plan.after:
+        return
+    count = len(plan.steps)
+    if len(plan.after) != count:
+        raise InputError(f"one tuple in `after` for each of {count} steps", got=len(plan.after))
+    for number, before in enumerate(plan.after):
+        for other in before:
+            if not 0 <= other < count:
+                allowed = f"numbers of steps from 0 to {count - 1} in after[{number}]"
+                raise InputError(allowed, got=other)
+    done: set[int] = set()
+    while True:
+        ready = {n for n in range(count) if n not in done and done.issuperset(plan.after[n])}
+        if not ready:
+            break
+        done |= ready
+    left = sorted(set(range(count)) - done)
+    if left:
+        raise InputError(
+            "steps that do not wait for each other in a circle",
+            where="after",
+            got=f"steps {', '.join(map(str, left))}, which never start",
+        )
 
 
 def _check_message(step: Send) -> None:

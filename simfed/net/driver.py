@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import simpy
 from simpy.events import Event
@@ -25,12 +25,20 @@ from simfed.net.following import DeadLink
 from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
-from simfed.net.models import ModelSpec, make_model
+from simfed.net.models import ModelSpec, SlowStart, continued, make_model
 from simfed.net.nodes import Nodes
 from simfed.net.snapshot import read_graph, write_graph
 from simfed.net.topology import Direction, Path, Topology
 
 __all__ = ["Network", "Transfer"]
+
+
+class Behind(NamedTuple):
+    """What came before a transfer on its connection."""
+
+    sent_bytes: float
+    waited_s: float
+    """So long ago it could have begun: its latency has passed meanwhile, at most in full."""
 
 
 @dataclass(slots=True, eq=False)
@@ -152,15 +160,18 @@ class Network:
         weight: float = 1.0,
         cap_bytes_per_s: float | None = None,
         key: tuple[int, ...] = (),
+        behind: Behind | None = None,
     ) -> Transfer:
         """Start a transfer between `client` and the server now.
 
         `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit of its own;
-        `key`: see `Transfer`.
+        `key`: see `Transfer`; `behind`: it takes a connection that is open.
         Raises `InputError` for a size, weight or cap that is not a number in range.
         """
         path = self.topology.path(client, direction)
-        return self._start(path, client, direction, size_bytes, weight, cap_bytes_per_s, key)
+        return self._start(
+            path, client, direction, size_bytes, weight, cap_bytes_per_s, key, behind
+        )
 
     def send_between(
         self,
@@ -170,11 +181,12 @@ class Network:
         *,
         weight: float = 1.0,
         key: tuple[int, ...] = (),
+        behind: Behind | None = None,
     ) -> Transfer:
         """Start a transfer between two nodes now, see `Nodes`: clients (`client-3`), nodes of the
         network, `server`. Raises: as `send`; `InputError` for a node that there is not."""
         path = self.nodes.path(source, target)
-        return self._start(path, source, f"to {target}", size_bytes, weight, None, key)
+        return self._start(path, source, f"to {target}", size_bytes, weight, None, key, behind)
 
     @cached_property
     def nodes(self) -> Nodes:
@@ -191,6 +203,7 @@ class Network:
         weight: float,
         cap_bytes_per_s: float | None,
         key: tuple[int, ...],
+        behind: Behind | None,
     ) -> Transfer:
         cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
         if not (isfinite(size_bytes) and size_bytes >= 0):
@@ -211,7 +224,12 @@ class Network:
         def capacity(link: int) -> float:
             return engine.capacity_at(link, now_s)
 
-        flow = path.enter(self.model.flow(self._sent, size_bytes, path, capacity, weight, cap))
+        model = self.model if behind is None else continued(self.model, behind.sent_bytes)
+        flow = path.enter(model.flow(self._sent, size_bytes, path, capacity, weight, cap))
+        if behind is not None:
+            flow.latency_s = max(flow.latency_s - behind.waited_s, 0.0)
+            if isinstance(flow.program, SlowStart):
+                flow.program.began_s = flow.latency_s
         engine.start(flow, now_s)
         start = self.env.now, self.env.event()
         transfer = self._transfers[flow] = Transfer(

@@ -36,6 +36,7 @@ __all__ = [
     "HANDLING",
     "HELD_UP",
     "HOST",
+    "LANE",
     "MESSAGE_NAMES",
     "OPTIONAL_TABLES",
     "OUTCOMES",
@@ -77,6 +78,10 @@ client's track it is local work."""
 BARRIER = "barrier"
 """`spans.kind` on the track of a client that waits for others within its participation; its seconds
 are part of `waiting_s`."""
+
+LANE = " · "
+"""Where steps overlap, between whose a track is and what it shows beside that one's own: `client 3
+· link`, the transfers while it worked; `server · steps`, work within participations."""
 
 HELD_UP = ("frozen", "timeout")
 """`spans.kind` with `faults`, named after the phase that it is part of: the device stood still, or
@@ -177,9 +182,10 @@ class PolicyValue(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One interval on one track (`spans.parquet`); spans of a track never overlap."""
+    """One interval on one track (`spans.parquet`); spans of a track never overlap. Where steps of
+    a participation do, its own track has what is exposed, and lanes beside it have the rest."""
 
-    track: Annotated[str, "`client 3`, `server`, `link edge-2`"]
+    track: Annotated[str, "`client 3`, `server`, `link edge-2`, a lane: `client 3 · link`"]
     kind: Annotated[str, "phase of a client, work of the server, `busy` on a link"]
     name: Annotated[str, "label: the arm on a compression, else the kind"]
     round: Annotated[int | None, "the round it belongs to"]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.ground.errors import InputError
-from simfed.record.schema import CLIENT_KINDS
+from simfed.record.schema import CLIENT_KINDS, LANE
 from simfed.report import frames
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     spans = run.frame("spans", rounds["round"].tolist())
     on_server = (spans["track"] == "server").to_numpy()
     on_client = spans["client"].isin(rows["client"]).to_numpy(dtype=bool)
-    on_client &= ~on_server
+    on_client &= ~on_server & ~spans["track"].str.contains(LANE, regex=False).to_numpy(dtype=bool)
     bars = spans.loc[
         on_client | on_server, ["track", "kind", "round", "client", "started_at_s", "finished_at_s"]
     ]

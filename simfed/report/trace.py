@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.ground.writing import writing
+from simfed.record.schema import LANE
 from simfed.record.summary import critical_sentences
 from simfed.report import frames
 from simfed.report.timeline import began_at_s, one_per_start
@@ -39,6 +40,8 @@ _SERVER, _LEARNING, _NETWORK, _CLIENTS = 1, 2, 3, 10
 """Process ids; client c is process _CLIENTS + c."""
 _CLIENT_LANES = ("compute", "downlink", "uplink", "idle")
 _SERVER_LANES = ("rounds", "merges", "work")
+_SIDE_LANES = ("link", "link 2", "link 3", "link 4", "link 5 and more")
+"""Of clients whose steps overlap; of the server, `steps`."""
 _LANE = {"download": 1, "upload": 2, "waiting": 3, "offline": 3}
 """Every other kind is work: lane 0."""
 _FACTS = {
@@ -164,8 +167,10 @@ def _server(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> Ite
 
 
 def _clients(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> Iterator[Event]:
-    spans = run.spans[run.spans["track"].str.startswith("client ")]
-    spans = spans[spans["round"].isin(rounds["round"])]
+    every = run.spans[run.spans["round"].isin(rounds["round"])]
+    aside = every["track"].str.contains(LANE, regex=False)
+    yield from _side_lanes(every[aside])
+    spans = every[every["track"].str.startswith("client ") & ~aside]
     facts = _participation_facts(run, rounds)
     began = began_at_s(spans, run.participations)
     starts, ends = _ns(spans["started_at_s"]), _ns(spans["finished_at_s"])
@@ -191,6 +196,29 @@ def _clients(run: Run, rounds: pd.DataFrame, merges: np.ndarray[Any, Any]) -> It
             yield {"ph": "s", **arrow, "pid": pid, "tid": _tid(pid, lane), "ts": leaves / 1000}
             arrives = {"pid": _SERVER, "tid": _tid(_SERVER, 1), "ts": into / 1000}
             yield {"ph": "f", "bp": "e", **arrow, **arrives}
+
+
+def _side_lanes(spans: pd.DataFrame) -> Iterator[Event]:
+    """What overlaps, each track beside the client's own lanes, or the server's."""
+    named = set()
+    starts, ends = _ns(spans["started_at_s"]), _ns(spans["finished_at_s"])
+    rows = zip(
+        spans["track"], spans["kind"], spans["client"], spans["round"], starts, ends, strict=True
+    )
+    for track, kind, client, number, start, end in rows:
+        title = track.split(LANE)[1]
+        pid, lane = _SERVER, len(_SERVER_LANES)
+        if title != "steps":
+            nth = int(title.removeprefix("link") or 1) - 1
+            nth = min(nth, len(_SIDE_LANES) - 1)
+            pid, lane, title = _CLIENTS + int(client), len(_CLIENT_LANES) + nth, _SIDE_LANES[nth]
+        if (pid, lane) not in named:
+            named.add((pid, lane))
+            thread = {"pid": pid, "tid": _tid(pid, lane)}
+            yield {"ph": "M", "name": "thread_name", **thread, "args": {"name": title}}
+            yield {"ph": "M", "name": "thread_sort_index", **thread, "args": {"sort_index": lane}}
+        args = {"round": int(number), "client": int(client)}
+        yield _slice(str(kind), pid, lane, start, end, args)
 
 
 def _participation_facts(run: Run, rounds: pd.DataFrame) -> dict[tuple[int, int, float], Event]:

@@ -69,7 +69,7 @@ def blame(
     phase, spent_s = longest_phase(critical, server_s)
     link = _longest_limit(critical.limited_s(phase), spent_s)
     others = [flight for flight in flights if flight is not critical]
-    if any(flight.task.plan.steps for flight in flights):
+    if any(flight.task.plan.steps or flight.left is not None for flight in flights):
         return _blame_path(critical, flights, server_s)
     if not others:
         return Blame(critical.client, phase, link, None)
@@ -100,23 +100,31 @@ def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Bla
 
 
 def critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Leg]]:
-    """The legs that the end of `last` waited for, latest first, with their clients: before a
-    barrier they are those of whoever came to it last."""
+    """The legs that the end of `last` waited for, latest first, with their clients: where steps
+    join, what ended last, on a processor or a connection what was before it, and before a barrier
+    those of whoever came to it last."""
     path: list[tuple[int, Leg]] = []
     flight, ahead = last, len(last.legs)
-    while ahead:
+    flights_of = {flight.client: flight for flight in flights}
+    while ahead > 0:
         ahead -= 1
         leg = flight.legs[ahead]
-        if leg.phase != BARRIER:
+        if leg.phase == BARRIER:
+            came = [
+                (of.duration_s, other.client, number, other)
+                for other in flights
+                for number, of in enumerate(other.legs)
+                if of.phase == BARRIER and of.name == leg.name
+            ]
+            *_, ahead, flight = min(came, key=lambda one: one[:2])
+            leg = flight.legs[ahead]
+        else:
             path.append((flight.client, leg))
-            continue
-        came = [
-            (of.duration_s, other.client, number, other)
-            for other in flights
-            for number, of in enumerate(other.legs)
-            if of.phase == BARRIER and of.name == leg.name
-        ]
-        *_, ahead, flight = min(came, key=lambda one: one[:2])
+        if leg.because is not None:
+            client, number = leg.because
+            if client not in flights_of:
+                break
+            flight, ahead = flights_of[client], number + 1
     return path
 
 
@@ -218,7 +226,7 @@ def _durations(sends: Sequence[Send], network: Network, epoch_s: float) -> list[
 def longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
     """The kind of what took longest, units of one kind together, and its seconds."""
     spent_s: dict[str, float] = {"download": 0.0}
-    for leg in flight.legs:
+    for leg in flight.exposed():
         spent_s[leg.phase] = spent_s.get(leg.phase, 0.0) + leg.duration_s
     spent_s.setdefault("upload", 0.0)
     spent_s["server"] = server_s

@@ -11,9 +11,11 @@ sent again in `_ring`, a barrier opens in `_open`, and whoever leaves or is cut 
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,12 +27,13 @@ from simfed.fleet.faults import Faults
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
 from simfed.ground.seeding import Streams
-from simfed.ground.steps import CLIENT, SERVER, Do, Node, Send, Wait
+from simfed.ground.steps import CLIENT, SERVER, Do, Node, Send, Step, Wait
 from simfed.net import LinkUses, Network, Transfer
+from simfed.net.driver import Behind
 from simfed.net.instants import at, cancel, end_of_instant
 from simfed.net.topology import Direction
 from simfed.record.schema import BARRIER
-from simfed.sim.flight import Flight, LaidSteps, Leg, Running
+from simfed.sim.flight import ENDED, Flight, LaidSteps, Leg, Running
 from simfed.sim.rows import powered_s
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import CUT, Asking, Instants, KnowsWork, Presence
@@ -44,6 +47,20 @@ _ENDS = (CLIENT, SERVER)
 
 _Gate = tuple[int, str]
 """(round, name) of a barrier."""
+
+
+@dataclass(slots=True, eq=False)
+class Processor:
+    """Of a node where steps fork, or that many share: one unit at a time."""
+
+    node: int | str
+    ready: list[tuple[float, int, int, int, Flight, Running]] = field(default_factory=list)
+    """A heap by (ready since, client, step, order)."""
+    busy: Running | None = None
+    last: tuple[int, int] | None = None
+    """Client and leg of the unit that ended last."""
+    looks: bool = False
+    """It will look for the next unit at the end of this instant."""
 
 
 class Clock:
@@ -86,7 +103,11 @@ class Clock:
         self._laid: LaidSteps = {}
         self._ahead: dict[_Gate, int] = {}
         """Barrier → how many of those under way have yet to come to it."""
-        self._waiting: dict[_Gate, list[Flight]] = {}
+        self._closes_s: dict[_Gate, float] = {}
+        """Barrier with a deadline that somebody has come to → when it opens for those who have."""
+        self._processors: dict[int | str, Processor] = {}
+        """Where steps fork: client or node → its processor, while it has work."""
+        self._waiting: dict[_Gate, list[tuple[Flight, Running]]] = {}
         """Those who have come to a barrier that is not open."""
         self._transfers: dict[tuple[int, ...], Transfer] = {}
         """By (client, step): those that a checkpoint left in the middle."""
@@ -125,8 +146,8 @@ class Clock:
         """See `World`. When its client leaves was settled at its start: work that others have done
         since may have changed what presence says now."""
         self._lay_out(flight)
-        assert flight.running is not None
-        self._resume_step(flight, flight.running)
+        for running in flight.running:
+            self._resume_step(flight, running)
         if flight.departs_at_s is not None:
             self._await_departure(flight, flight.departs_at_s)
 
@@ -134,9 +155,7 @@ class Clock:
         """See `World`."""
         flight.lose("dropped" if cause == CUT else cause)
         flight.away = cause == "dropped"
-        running, flight.running = flight.running, None
-        if running is not None:
-            self._give_up(flight, running)
+        self._stop(flight)
         self._end(flight)
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
@@ -174,6 +193,7 @@ class Clock:
             "server_device": server.state() if server else {},
             "steps": next(self._numbers),
             "network": self.network.state() if self._under_way else None,
+            "closes_s": [[*gate, at_s] for gate, at_s in self._closes_s.items()],
         }
         return facts, {}
 
@@ -186,6 +206,8 @@ class Clock:
         self._numbers = itertools.count(facts["steps"] + 1)
         if facts["network"] is not None:
             self.network.restore(facts["network"])
+        for round, name, at_s in facts["closes_s"]:
+            self._close_at((round, name), at_s)
         self._transfers = {transfer.key: transfer for transfer in self.network.transfers}
 
     # ---- what comes after what -------------------------------------------------------------------
@@ -198,33 +220,79 @@ class Clock:
             self._announce(flight)
 
     def _begin(self, flight: Flight) -> None:
-        """The next step of a flight; after the last one it is over."""
+        """The first steps of a flight."""
+        if flight.left is None:
+            self._begin_next(flight)
+            return
+        start = flight.client, -1
+        for number in [n for n, left in enumerate(flight.left) if not left]:
+            self._begin_step(flight, Running(number, 0.0, 0, because=start))
+        if not flight.steps:
+            self._end(flight)
+
+    def _begin_next(self, flight: Flight) -> None:
+        """The next step of a chain; after the last one it is over."""
         if flight.done == len(flight.steps):
             self._end(flight)
-            return
-        step = flight.steps[flight.done]
-        now_s, order = self.env.now, next(self._numbers)
-        flight.order = order
-        flight.running = running = Running(now_s, order)
+        else:
+            self._begin_step(flight, Running(flight.done, 0.0, 0))
+
+    def _begin_step(self, flight: Flight, running: Running) -> None:
+        """A step is ready: it begins, or queues for its processor or its stream."""
+        step = flight.course.steps[running.step]
+        flight.order = running.order = next(self._numbers)
+        running.started_at_s = self.env.now
+        flight.running.append(running)
         if isinstance(step, Do):
-            running.work = leg = self._leg_of(flight, step, now_s)
-            running.ends_at_s = now_s + leg.duration_s
-            self._set_timer(flight, running, self.env.timeout(leg.duration_s))
+            if flight.left is None:
+                self._work(flight, running, step)
+            else:
+                self._queue(self._processor(flight, step), flight, running)
         elif isinstance(step, Wait):
-            self._come(flight, step)
+            self._come(flight, running, step)
+        elif step.stream and any(
+            _stream_of(flight.steps[other.step]) == step.stream for other in flight.running[:-1]
+        ):
+            running.queued, running.ready_at_s = True, self.env.now
         else:
             self._transmit(flight, running)
 
-    def _finish(self, flight: Flight) -> None:
-        """The step under way is over, and with it, it may be, the flight."""
-        flight.running = None
-        if self.presence is not None and self._fails(flight):
+    def _finish(self, flight: Flight, running: Running) -> None:
+        """A step under way is over, and with it, it may be, the flight."""
+        flight.running.remove(running)
+        if self.presence is not None and self._fails(flight, running.step):
             flight.lose("failed")
+        left = flight.left
         if flight.lost:
+            if left is not None:
+                left[running.step] = ENDED
+            self._stop(flight)
             self._end(flight)
-        else:
+        elif left is None:
             flight.done += 1
-            self._begin(flight)
+            self._begin_next(flight)
+        else:
+            self._go_on(flight, running, left)
+
+    def _go_on(self, flight: Flight, running: Running, left: list[int]) -> None:
+        """A step is over where steps fork and join."""
+        flight.done += 1
+        left[running.step] = ENDED
+        self._pass_on(flight, running)
+        course, because = flight.course, (flight.client, len(flight.legs) - 1)
+        assert course.follow is not None
+        for number in course.follow[running.step]:
+            left[number] -= 1
+            if not left[number]:
+                self._begin_step(flight, Running(number, 0.0, 0, because=because))
+        if flight.done == len(course.steps):
+            self._end(flight)
+
+    def _stop(self, flight: Flight) -> None:
+        """Whatever else it does ends where it is."""
+        while flight.running:
+            running = flight.running.pop(0)
+            self._give_up(flight, running)
 
     def _end(self, flight: Flight) -> None:
         flight.end(self.env.now)
@@ -240,15 +308,25 @@ class Clock:
 
     def _resume_step(self, flight: Flight, running: Running) -> None:
         """Go on with a step that a checkpoint left in the middle."""
-        step = flight.steps[flight.done]
+        step = flight.steps[running.step]
         if isinstance(step, Wait):
             gate = flight.task.round, step.gate
-            self._waiting.setdefault(gate, []).append(flight)
+            self._waiting.setdefault(gate, []).append((flight, running))
             self._open_later(gate)  # if all had come; `_open` sees whether somebody is ahead
+        elif isinstance(step, Do) and flight.left is not None:
+            processor = self._processor(flight, step)
+            if running.queued:
+                self._queue(processor, flight, running)
+            else:
+                processor.busy = running
+                self._set_timer(flight, running, at(self.env, running.ends_at_s or 0.0))
+        elif running.queued:
+            return  # its stream's transfer will call it
         elif running.ends_at_s is not None:
             self._set_timer(flight, running, at(self.env, running.ends_at_s))
         else:
-            running.transfer = transfer = self._transfers.pop((flight.client, flight.done))
+            transfer = self._transfers.pop((flight.client, running.step))
+            running.transfer = transfer
             transfer.done.callbacks.append(partial(self._arrive, flight, running))
 
     def _set_timer(self, flight: Flight, running: Running, timer: simpy.Event) -> None:
@@ -260,18 +338,19 @@ class Clock:
         running.timer = None
         if running.work is not None:
             flight.legs.append(running.work)
-            self._finish(flight)
+            self._finish(flight, running)
             return
         messages = self._messages
         assert messages is not None
         self._note_pause(flight, running, messages.timeout_s)
         flight.order = running.order = next(self._numbers)
-        if self._tries(flight) < messages.tries:
+        if running.tries < messages.tries:
             running.started_at_s, running.ends_at_s = self.env.now, None
+            running.ready_at_s = None
             self._transmit(flight, running)
         else:
             flight.lose("failed")
-            self._finish(flight)
+            self._finish(flight, running)
 
     def _await_departure(self, flight: Flight, leaves_at_s: float) -> None:
         flight.departs_at_s = leaves_at_s
@@ -284,61 +363,146 @@ class Clock:
 
     # ---- work ------------------------------------------------------------------------------------
 
-    def _leg_of(self, flight: Flight, step: Do, now_s: float) -> Leg:
-        """A unit of work that begins now, with the freezes of its device."""
-        work = step.work
-        frozen: tuple[tuple[float, float], ...] = ()
-        duration_s = seconds_of(work, self._device_of(flight), flight, now_s)
-        strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
-        if strikes is not None:
-            duration_s, within = strikes.stretch(now_s, duration_s)
-            frozen = tuple(within)
-        name, quantity = work.name or step.phase, work.quantity
-        return Leg(step.phase, name, duration_s, now_s, quantity, 0.0, 0, {}, frozen)
+    def _work(self, flight: Flight, running: Running, step: Do) -> None:
+        """A unit of work begins now."""
+        running.work = leg = self._leg_of(flight, running, step)
+        running.ends_at_s = running.started_at_s + leg.duration_s
+        self._set_timer(flight, running, self.env.timeout(leg.duration_s))
 
-    def _fails(self, flight: Flight) -> bool:
+    def _leg_of(self, flight: Flight, running: Running, step: Do) -> Leg:
+        """A unit of work that begins now, with the freezes of its device."""
+        work, now_s, nth = step.work, running.started_at_s, flight.course.nths[running.step]
+        frozen: tuple[tuple[float, float], ...] = ()
+        if step.node != CLIENT:
+            duration_s = self._seconds_elsewhere(flight, work, nth, now_s)
+        else:
+            duration_s = seconds_of(work, self._device_of(flight), flight, now_s, nth)
+            strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
+            if strikes is not None:
+                duration_s, within = strikes.stretch(now_s, duration_s)
+                frozen = tuple(within)
+        name, quantity = work.name or step.phase, work.quantity
+        return Leg(
+            step.phase, name, duration_s, now_s, quantity, 0.0, 0, {}, frozen,
+            running.step, running.because, step.node,
+        )  # fmt: skip
+
+    def _seconds_elsewhere(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
+        """Seconds of a unit of the server's work within a participation; none where its device is
+        not modelled, as at merges."""
+        device = self._server_device
+        if device is None or not device.charges(work.quantity, work.model):
+            return 0.0
+        key = f"{flight.task.key}/{flight.client}"
+        nominal_s = work.times * device.work_s(work)
+        return device.duration_s(nominal_s, now_s, round=key, phase=work.quantity, nth=nth)
+
+    def _processor(self, flight: Flight, step: Do) -> Processor:
+        """What does this unit: the client's for its own work, one that all share elsewhere."""
+        node = flight.client if step.node == CLIENT else flight.places.get(step.node, step.node)
+        processor = self._processors.get(node)
+        if processor is None:
+            processor = self._processors[node] = Processor(node)
+        return processor
+
+    def _queue(self, processor: Processor, flight: Flight, running: Running) -> None:
+        """A unit is ready; which one begins is seen when all else has happened at this instant."""
+        if running.ready_at_s is None:
+            running.ready_at_s = self.env.now
+        running.queued = True
+        place = running.ready_at_s, flight.client, running.step, running.order
+        heapq.heappush(processor.ready, (*place, flight, running))
+        self._look_later(processor)
+
+    def _look_later(self, processor: Processor) -> None:
+        if processor.busy is None and processor.ready and not processor.looks:
+            processor.looks = True
+            looking = end_of_instant(self.env)
+            assert looking.callbacks is not None
+            looking.callbacks.append(partial(self._look, processor))
+
+    def _look(self, processor: Processor, _: simpy.Event) -> None:
+        """Begin the unit that has been ready for longest."""
+        processor.looks = False
+        while processor.ready and processor.busy is None:
+            first = heapq.heappop(processor.ready)
+            since_s, flight, running = first[0], first[-2], first[-1]
+            if running not in flight.running:
+                continue  # given up
+            step = flight.steps[running.step]
+            assert isinstance(step, Do)
+            processor.busy = running
+            running.queued, running.started_at_s = False, self.env.now
+            if running.started_at_s > since_s and processor.last is not None:
+                running.because = processor.last
+            self._work(flight, running, step)
+        if not processor.ready and processor.busy is None:
+            self._processors.pop(processor.node, None)
+
+    def _pass_on(self, flight: Flight, running: Running) -> None:
+        """Who waited for a step's processor or stream may go on."""
+        step = flight.steps[running.step]
+        if isinstance(step, Do):
+            processor = self._processor(flight, step)
+            if processor.busy is running:
+                processor.busy, processor.last = None, (flight.client, len(flight.legs) - 1)
+            if processor.ready:
+                self._look_later(processor)
+            elif processor.busy is None:
+                self._processors.pop(processor.node, None)
+        elif isinstance(step, Send) and step.stream:
+            for other in flight.running:
+                if other.queued and _stream_of(flight.steps[other.step]) == step.stream:
+                    other.queued, other.started_at_s = False, self.env.now
+                    other.because = flight.client, len(flight.legs) - 1
+                    self._transmit(flight, other)
+                    break
+
+    def _fails(self, flight: Flight, number: int) -> bool:
         """Whether the step that is over has failed; local work is one phase, however many units it
-        has."""
-        if flight.lost or isinstance(flight.steps[flight.done], Wait):
+        has, and so is what travels on one stream."""
+        if flight.lost or number not in flight.course.draws:
             return False
         assert self.presence is not None
-        phase, number = self._phase(flight), flight.done + 1
+        phase = flight.steps[number].phase
         if phase not in ("download", "upload"):
-            if any(isinstance(step, Do) for step in flight.steps[number:]):
-                return False
             phase = "training"
         chance = self.presence.failure(flight.client, phase)
         if not chance:
             return False
-        draw = self._streams("failure", flight.client, flight.task.key, phase, number)
+        draw = self._streams("failure", flight.client, flight.task.key, phase, number + 1)
         return bool(draw.random() < chance)
 
     # ---- barriers --------------------------------------------------------------------------------
 
     def _announce(self, flight: Flight) -> None:
         """Count a participation at the barriers that are ahead of it."""
-        begun = flight.done + (flight.running is not None)
-        for gate in self._gates(flight, begun):
+        for name in flight.gates_ahead():
+            gate = flight.task.round, name
             self._ahead[gate] = self._ahead.get(gate, 0) + 1
 
-    @staticmethod
-    def _gates(flight: Flight, first: int) -> list[_Gate]:
-        """The barriers among its steps from `first` on."""
-        round, steps = flight.task.round, flight.steps[first:]
-        return [(round, step.gate) for step in steps if isinstance(step, Wait)]
-
-    def _come(self, flight: Flight, step: Wait) -> None:
+    def _come(self, flight: Flight, running: Running, step: Wait) -> None:
         gate = flight.task.round, step.gate
-        self._waiting.setdefault(gate, []).append(flight)
+        if self._closes_s.get(gate, math.inf) <= self.env.now:
+            flight.lose("failed")  # it opened without this one
+            self._pass_by(gate)
+            self._finish(flight, running)
+            return
+        if step.deadline_s < math.inf and gate not in self._closes_s:
+            self._close_at(gate, self.env.now + step.deadline_s)
+        self._waiting.setdefault(gate, []).append((flight, running))
         self._pass_by(gate)
+
+    def _close_at(self, gate: _Gate, at_s: float) -> None:
+        self._closes_s[gate] = at_s
+        closing = at(self.env, at_s)
+        assert closing.callbacks is not None
+        closing.callbacks.append(lambda _: self._open_later(gate))
 
     def _leave_gates(self, flight: Flight) -> None:
         """Nobody waits for it any longer."""
-        for gate in self._gates(flight, flight.done):
-            if flight in self._waiting.get(gate, ()):
-                self._waiting[gate].remove(flight)
-        for gate in self._gates(flight, flight.done + 1):
-            self._pass_by(gate)
+        for name in flight.gates_ahead():
+            self._pass_by((flight.task.round, name))
 
     def _pass_by(self, gate: _Gate) -> None:
         """One less is ahead of a barrier; it opens when all else has happened at this instant."""
@@ -352,45 +516,70 @@ class Clock:
         opening.callbacks.append(partial(self._open, gate))
 
     def _open(self, gate: _Gate, _: simpy.Event) -> None:
-        if self._ahead.get(gate):
+        ahead = self._ahead.get(gate)
+        if ahead and self._closes_s.get(gate, math.inf) > self.env.now:
             return  # somebody has yet to come
-        self._ahead.pop(gate, None)
-        flights = sorted(self._waiting.pop(gate, ()), key=lambda flight: flight.client)
-        for flight in flights:
-            step, running = flight.steps[flight.done], flight.running
+        if not ahead:
+            self._ahead.pop(gate, None)
+            self._closes_s.pop(gate, None)
+        come = sorted(self._waiting.pop(gate, ()), key=lambda pair: pair[0].client)
+        for flight, running in come:
+            step = flight.steps[running.step]
             assert isinstance(step, Wait)
-            assert running is not None
             begun_s = running.started_at_s
-            flight.legs.append(Leg(BARRIER, step.gate, self.env.now - begun_s, begun_s))
-            if len(flights) < step.least:
+            self._note_wait(flight, running, step, self.env.now - begun_s)
+            if len(come) < step.least:
                 flight.lose("failed")
-            self._finish(flight)
+            self._finish(flight, running)
+
+    @staticmethod
+    def _note_wait(flight: Flight, running: Running, step: Wait, spent_s: float) -> None:
+        leg = Leg(BARRIER, step.gate, spent_s, running.started_at_s)
+        flight.legs.append(leg._replace(step=running.step, because=running.because))
 
     # ---- messages --------------------------------------------------------------------------------
 
     def _transmit(self, flight: Flight, running: Running) -> None:
         """Start a message on its way, once more or for the first time."""
-        step = flight.steps[flight.done]
+        step = flight.steps[running.step]
         assert isinstance(step, Send)
         down = step.target == CLIENT
         if step.size_bytes is not None:
             size_bytes = step.size_bytes
+        elif down:
+            size_bytes = flight.task.downlink_bytes
         else:
-            size_bytes = flight.task.downlink_bytes if down else self._asking.size_of(flight)
+            size_bytes = self._asking.size_of(flight) * step.share
         weight = 1.0
         if self._messages is not None:
             # copies that leave at once are equal flows over one path: one of their weight and bytes
-            weight = float(self._fate(flight, self._tries(flight)).copies)
+            weight = float(self._fate(flight, running).copies)
             size_bytes *= weight
-        key = flight.client, flight.done
+        key = flight.client, running.step
+        behind = None
+        if step.stream in flight.streams:
+            waited_s = 0.0 if running.ready_at_s is None else self.env.now - running.ready_at_s
+            behind = Behind(flight.streams[step.stream], waited_s)
         if step.source in _ENDS and step.target in _ENDS and not flight.places:
             way: Direction = "down" if down else "up"
-            transfer = self.network.send(flight.client, size_bytes, way, weight=weight, key=key)
+            transfer = self.network.send(
+                flight.client, size_bytes, way, weight=weight, key=key, behind=behind
+            )
         else:
             ends = self._place(flight, step.source), self._place(flight, step.target)
-            transfer = self.network.send_between(*ends, size_bytes, weight=weight, key=key)
+            transfer = self.network.send_between(
+                *ends, size_bytes, weight=weight, key=key, behind=behind
+            )
         running.transfer = transfer
         transfer.done.callbacks.append(partial(self._arrive, flight, running))
+
+    def _behind(self, flight: Flight, running: Running, step: Send) -> Behind | None:
+        """What went over the same connection before; None: nothing."""
+        before = [leg for leg in flight.legs if flight.steps[leg.step][4:5] == (step.stream,)]
+        if not before or not any(leg.moved_bytes for leg in before):
+            return None
+        waited_s = self.env.now - running.ready_at_s if running.ready_at_s else 0.0
+        return Behind(sum(leg.moved_bytes for leg in before), waited_s)
 
     def _place(self, flight: Flight, node: Node) -> str:
         """What a node of a plan is called in the network."""
@@ -403,82 +592,88 @@ class Clock:
         """The last byte of a transmission is there."""
         transfer, running.transfer = running.transfer, None
         assert transfer is not None
-        phase = name = flight.steps[flight.done].phase
+        phase = name = flight.course.steps[running.step].phase
         copies, lost = 1, False
         if self._messages is not None:
-            copies, lost = self._fate(flight, self._tries(flight))
+            copies, lost = self._fate(flight, running)
             name = "lost" if lost else name if copies == 1 else "doubled"
         moved_bytes, limited_s = transfer.size_bytes, transfer.limited_s
+        flight.count_on_stream(running.step, moved_bytes)
         spent_s: Any = done.value
-        begun_s = running.started_at_s
-        flight.legs.append(Leg(phase, name, spent_s, begun_s, "", moved_bytes, copies, limited_s))
+        flight.legs.append(
+            Leg(
+                phase, name, spent_s, running.started_at_s, "", moved_bytes, copies, limited_s,
+                (), running.step, running.because,
+            )
+        )  # fmt: skip
         if not lost:
-            self._finish(flight)
+            self._finish(flight, running)
             return
         assert self._messages is not None
+        running.tries += 1
         running.started_at_s = now_s = self.env.now
         running.ends_at_s = ends_at_s = now_s + self._messages.timeout_s
+        if running.because is not None:
+            running.because = flight.client, len(flight.legs) - 1
         flight.order = running.order = next(self._numbers)
         self._set_timer(flight, running, at(self.env, ends_at_s))
 
     def _note_pause(self, flight: Flight, running: Running, spent_s: float) -> None:
-        leg = Leg(self._phase(flight), "timeout", spent_s, running.started_at_s)
-        flight.legs.append(leg)
+        phase, because = flight.steps[running.step].phase, running.because
+        leg = Leg(phase, "timeout", spent_s, running.started_at_s)
+        flight.legs.append(leg._replace(step=running.step, because=because))
+        if because is not None:
+            running.because = flight.client, len(flight.legs) - 1
 
-    def _fate(self, flight: Flight, nth: int) -> Any:
+    def _fate(self, flight: Flight, running: Running) -> Any:
         assert self._faults is not None
-        step = flight.steps[flight.done]
+        step = flight.steps[running.step]
         message = step.phase
-        if isinstance(step, Send) and step.size_bytes is not None:
-            message = f"{message} {flight.done}"
-        return self._faults.fate(flight.client, flight.task.key, message, nth)
-
-    def _tries(self, flight: Flight) -> int:
-        """How many transmissions of the present message are over: the latest legs, all lost."""
-        tries = 0
-        for leg in reversed(flight.legs):
-            if leg.name not in ("lost", "timeout"):
-                break
-            tries += leg.name == "lost"
-        return tries
-
-    @staticmethod
-    def _phase(flight: Flight) -> str:
-        return flight.steps[flight.done].phase
+        if isinstance(step, Send) and (step.size_bytes is not None or step.share < 1):
+            message = f"{message} {running.step}"
+        return self._faults.fate(flight.client, flight.task.key, message, running.tries)
 
     def _give_up(self, flight: Flight, running: Running) -> None:
         """A step ends before its time: note what it spent and moved until now."""
-        spent_s, phase = self.env.now - running.started_at_s, self._phase(flight)
-        if running.transfer is not None:
-            transfer = running.transfer
+        step, spent_s = flight.steps[running.step], self.env.now - running.started_at_s
+        transfer, phase = running.transfer, step.phase
+        if transfer is not None:
             transfer.done.callbacks.clear()
             copies = round(transfer.flow.weight)
             name, moved_bytes = phase if copies == 1 else "doubled", transfer.cancel()
             leg = Leg(phase, name, spent_s, running.started_at_s, "", moved_bytes, copies)
-            flight.legs.append(leg)
+            flight.legs.append(leg._replace(step=running.step, because=running.because))
             return
         cancel(self.env, running.timer)
-        step = flight.steps[flight.done]
         if isinstance(step, Wait):
-            flight.legs.append(Leg(BARRIER, step.gate, spent_s, running.started_at_s))
+            gate = flight.task.round, step.gate
+            if (flight, running) in self._waiting.get(gate, ()):
+                self._waiting[gate].remove((flight, running))
+            if flight.left is not None:
+                flight.left[running.step] = ENDED
+            self._note_wait(flight, running, step, spent_s)
+        elif running.queued:
+            return
         elif running.work is None:
             self._note_pause(flight, running, spent_s)
         else:
             flight.legs.append(running.work.cut(spent_s))
+            self._pass_on(flight, running)
 
 
-def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float) -> float:
+def _stream_of(step: Step) -> str:
+    return step.stream if isinstance(step, Send) else ""
+
+
+def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float, nth: int) -> float:
     """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
-    and by how many of that quantity came before it."""
+    and by how many of that quantity stand before it (`nth`)."""
     try:
         nominal_s = work.times * device.work_s(work)
     except InputError:
         if work not in flight.task.unpacking:
             raise
         return 0.0  # a warning of the run says so
-    nth = 0
-    for leg in flight.legs:
-        nth += leg.quantity == work.quantity
     duration_s = device.duration_s(
         nominal_s, start_at_s, round=flight.task.key, phase=work.quantity, nth=nth
     )

@@ -8,28 +8,35 @@ saved, and started again.
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from simfed.fleet.contract import Contribution, Task
 from simfed.fleet.tasks import codec_work
 from simfed.ground.method import Node, Plan, Work
-from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Step
+from simfed.ground.steps import CLIENT, DOWNLOAD, Do, Send, Step, Wait
 from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
-from simfed.record.schema import BARRIER, HANDLING, HOST
+from simfed.record.schema import BARRIER, HANDLING, HOST, LANE
+from simfed.sim.course import NO_COURSE, Course, Parts, course_of, units
 
 __all__ = ["Flight", "LaidSteps", "Leg", "Running"]
 
 _NOWHERE: Mapping[str | None, float] = {}
 
-LaidSteps = dict[tuple[object, ...], tuple[Plan | None, Sequence[Step]]]
-"""What steps hang on → the plan itself, which keeps its id its own, and the steps."""
+LaidSteps = dict[tuple[object, ...], tuple[Plan | None, Course]]
+"""What steps hang on → the plan itself, which keeps its id its own, and its course."""
 
-_NONE_LAID: tuple[Plan | None, Sequence[Step]] = (None, ())
+_NONE_LAID: tuple[Plan | None, Course] = (None, NO_COURSE)
 _MOST_LAID = 256
+
+ENDED = -1
+"""In place of how many steps one waits for: it is over."""
 
 
 class Leg(NamedTuple):
@@ -54,6 +61,13 @@ class Leg(NamedTuple):
     nothing is known."""
     frozen: tuple[tuple[float, float], ...] = ()
     """When the device stood still at this work: (seconds since it began, seconds)."""
+    step: int = -1
+    """The number of its step; -1: of no plan's."""
+    because: tuple[int, int] | None = None
+    """Where steps overlap, what it had waited for: (client, number of its leg; -1: its start).
+    None: the leg before."""
+    node: Node = CLIENT
+    """Where the work was done."""
 
     @property
     def pause(self) -> bool:
@@ -71,23 +85,78 @@ class Leg(NamedTuple):
         kept = tuple(piece for piece in frozen if piece[0] < spent_s)
         return self._replace(duration_s=spent_s, frozen=kept)
 
+    def pieces(self) -> Iterator[tuple[str, str, float]]:
+        """(kind, name, seconds) of its track: work apart from what held it up."""
+        done_s = 0.0
+        for since_s, length_s in self.frozen:
+            yield self.phase, self.name, since_s - done_s
+            yield "frozen", self.phase, length_s
+            done_s = since_s + length_s
+        if self.pause:
+            yield self.name, self.phase, self.duration_s
+        else:
+            yield self.phase, self.name, self.duration_s - done_s
+
     def plain(self) -> list[Any]:
         """What a checkpoint keeps of it."""
-        return [*self[:-2], [*self.limited_s.items()], self.frozen]
+        return [*self[:7], [*self.limited_s.items()], *self[8:]]
 
     @classmethod
     def of_plain(cls, plain: Sequence[Any]) -> Leg:
         """Inverse of `plain`."""
-        limited_s, frozen = plain[-2:]
+        *first, limited_s, frozen, step, because, node = plain
         pieces = tuple((since_s, length_s) for since_s, length_s in frozen)
-        return cls._make([*plain[:-2], dict(limited_s), pieces])
+        cause = None if because is None else (because[0], because[1])
+        return cls._make([*first, dict(limited_s), pieces, step, cause, node])
+
+
+class Piece(NamedTuple):
+    """A stretch of a leg, as it lies among others."""
+
+    rank: tuple[int, float, int]
+    """The lower, the further up."""
+    since_s: float
+    until_s: float
+    phase: str
+    kind: str
+    name: str
+
+
+def uppermost(pieces: Sequence[Piece], since_s: float, until_s: float) -> list[Piece]:
+    """What can be seen of pieces that lie over each other, from left to right; where there is none,
+    one of waiting. In O(n log n)."""
+    pieces = sorted(pieces, key=lambda piece: piece.since_s)
+    borders = sorted({since_s, until_s, *(p.since_s for p in pieces), *(p.until_s for p in pieces)})
+    seen: list[Piece] = []
+    over: list[tuple[tuple[int, float, int], int]] = []
+    begun = 0
+    nothing = (9, 0.0, 0)
+    for left_s, right_s in pairwise(border for border in borders if since_s <= border <= until_s):
+        while begun < len(pieces) and pieces[begun].since_s <= left_s:
+            heapq.heappush(over, (pieces[begun].rank, begun))
+            begun += 1
+        while over and pieces[over[0][1]].until_s <= left_s:
+            heapq.heappop(over)
+        if over:
+            piece = pieces[over[0][1]]._replace(since_s=left_s, until_s=right_s)
+        else:
+            piece = Piece(nothing, left_s, right_s, BARRIER, BARRIER, "turn")
+        last = seen[-1] if seen else None
+        if last is not None and last[0] == piece[0] and last[3:] == piece[3:]:
+            seen[-1] = last._replace(until_s=right_s)
+        else:
+            seen.append(piece)
+    return seen
 
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A step that is under way."""
+    """A step that is under way, or ready."""
 
+    step: int
+    """Its number."""
     started_at_s: float
+    """Of one that waits for its turn, when it became ready."""
     order: int
     """Counts the beginnings of steps of all clients: at one instant, earlier ones come first."""
     ends_at_s: float | None = None
@@ -98,11 +167,32 @@ class Running:
     """The network's handle."""
     timer: Any = None
     """The clock's."""
+    tries: int = 0
+    """Of its message, how many transmissions were lost."""
+    queued: bool = False
+    """Its processor, or its stream, has others before it."""
+    ready_at_s: float | None = None
+    """Of what has queued, since when it could have begun."""
+    because: tuple[int, int] | None = None
+    """See `Leg`."""
 
     def plain(self) -> list[Any]:
         """What a checkpoint keeps of it."""
         work = None if self.work is None else self.work.plain()
-        return [self.started_at_s, self.order, self.ends_at_s, work, self.transfer is not None]
+        return [
+            *(self.step, self.started_at_s, self.order, self.ends_at_s, work),
+            *(self.tries, self.queued, self.ready_at_s, self.because),
+        ]
+
+    @classmethod
+    def of_plain(cls, plain: Sequence[Any]) -> Running:
+        """Inverse of `plain`."""
+        step, started_at_s, order, ends_at_s, work, *_ = plain
+        running = cls(step, started_at_s, order, ends_at_s)
+        running.work = None if work is None else Leg.of_plain(work)
+        running.tries, running.queued, running.ready_at_s, because = plain[5:]
+        running.because = None if because is None else (because[0], because[1])
+        return running
 
 
 @dataclass(slots=True, eq=False)
@@ -120,12 +210,17 @@ class Flight:
     places: Mapping[Node, str] = field(default_factory=dict)
     """What `client` and `server` of its steps are called in the network, where they are not the
     task's client and the server: an edge server's participation, or one in its name."""
-    steps: Sequence[Step] = ()
-    """What it goes through, one after another."""
+    course: Course = NO_COURSE
+    """What it goes through."""
     done: int = 0
-    """How many of `steps` are."""
-    running: Running | None = None
-    """What it is doing."""
+    """How many of its steps are."""
+    left: list[int] | None = None
+    """For each step how many it still waits for; `ENDED` once it is over itself. None: its steps
+    are one after another."""
+    running: list[Running] = field(default_factory=list)
+    """What it is doing, in the order in which that became ready."""
+    streams: dict[str, float] = field(default_factory=dict)
+    """Connection of several messages → bytes that it has carried."""
     departs_at_s: float | None = None
     """When its client goes away, as was known at its start; None: never."""
     departure: Any = None
@@ -172,10 +267,10 @@ class Flight:
         self.outcome, self.lost = outcome, True
 
     def end(self, at_s: float) -> None:
-        """It is over now: sum up its legs."""
+        """It is over now: sum up its legs; where they overlap, what is exposed of them."""
         self.over, self.ended_at_s = True, at_s
         down_s = work_s = compression_s = up_s = host_s = barrier_s = down_bytes = up_bytes = 0.0
-        for leg in self.legs:
+        for leg in self.exposed():
             phase, duration_s = leg.phase, leg.duration_s
             if phase == "download":
                 down_s += duration_s
@@ -193,6 +288,8 @@ class Flight:
                 work_s += duration_s
         self.downlink_s, self.training_s = down_s, work_s
         self.compression_s, self.uplink_s = compression_s, up_s
+        if self.left is not None:
+            down_bytes, up_bytes = self._moved_bytes("download"), self._moved_bytes("upload")
         self.downlink_bytes, self.uplink_bytes = down_bytes, up_bytes
         self.barrier_s = barrier_s
         self.elapsed_s = down_s + work_s + compression_s + up_s + host_s + barrier_s
@@ -202,15 +299,56 @@ class Flight:
         """Whether all that travels down to it has arrived, as far as anybody knows; asked when it
         is over. Of a real client that was lost, nobody knows."""
         if DOWNLOAD in self.steps:
-            return self.steps.index(DOWNLOAD) < self.done
+            number = self.steps.index(DOWNLOAD)
+            return number < self.done if self.left is None else self.left[number] == ENDED
         return self.done > 0 or bool(self.steps)
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """What its course goes through."""
+        return self.course.steps
+
+    def count_on_stream(self, number: int, moved_bytes: float) -> None:
+        """A transmission of this step is over."""
+        step = self.course.steps[number]
+        if isinstance(step, Send) and step.stream:
+            self.streams[step.stream] = self.streams.get(step.stream, 0.0) + moved_bytes
+
+    def gates_ahead(self) -> list[str]:
+        """The barriers that it has yet to come to."""
+        steps, left = self.course.steps, self.left
+        if left is None:
+            first = self.done + bool(self.running or self.lost)
+            return [step.gate for step in steps[first:] if isinstance(step, Wait)]
+        come = {running.step for running in self.running}
+        return [
+            step.gate
+            for number, step in enumerate(steps)
+            if isinstance(step, Wait) and left[number] != ENDED and number not in come
+        ]
+
+    def tracks(self) -> Iterator[tuple[str, Leg]]:
+        """(track, leg) of what its own track does not show in full: transfers while it worked, and
+        work elsewhere. Tracks of transfers are as many as are under way at once."""
+        if self.left is None:
+            return
+        lanes_of = [leg for leg in self.legs if leg.moved_bytes or leg.node != CLIENT]
+        until_s: list[float] = []
+        for leg in sorted(lanes_of, key=lambda leg: leg.started_at_s):
+            if leg.node != CLIENT:
+                yield f"{leg.node}{LANE}steps", leg
+                continue
+            lane = next((k for k, s in enumerate(until_s) if s <= leg.started_at_s), len(until_s))
+            until_s[lane : lane + 1] = [leg.started_at_s + leg.duration_s]
+            number = "" if lane == 0 else f" {lane + 1}"
+            yield f"client {self.client}{LANE}link{number}", leg
 
     def lay_steps(self, handled: bool, laid: LaidSteps) -> None:
         """Lay out its steps; `handled`: its device's profile knows what it takes to handle its
         messages; `laid`: those of participations before it, as most are alike."""
         task, choice = self.task, self.contribution.choice
         if task.unpacking or choice.fields:
-            self.steps = self._laid_out(handled)
+            self._set_course(self._laid_out(handled))
             return
         alike = (
             id(task.plan),
@@ -221,31 +359,27 @@ class Flight:
             self.contribution.k,
             self.pull.arm.label,
         )
-        plan, steps = laid.get(alike, _NONE_LAID)
+        plan, course = laid.get(alike, _NONE_LAID)
         if plan is not task.plan:
-            steps = self._laid_out(handled)
+            course = self._laid_out(handled)
             if len(laid) >= _MOST_LAID:  # a method may make a plan for each round
                 laid.clear()
-            laid[alike] = task.plan, steps
-        self.steps = steps
+            laid[alike] = task.plan, course
+        self._set_course(course)
 
-    def _laid_out(self, handled: bool) -> Sequence[Step]:
+    def _set_course(self, course: Course) -> None:
+        self.course = course
+        if course.follow is not None and self.left is None:
+            self.left = list(course.waits)
+
+    def _laid_out(self, handled: bool) -> Course:
         task, plan = self.task, self.task.plan
-        steps: list[Step] = [DOWNLOAD] if task.downlink_bytes > 0 else []
+        arrival: list[Step] = [DOWNLOAD] if task.downlink_bytes > 0 else []
         if handled:
-            steps.append(Do(CLIENT, Work("handling", task.model, 1), HANDLING))
-        for work in task.unpacking if plan.steps else task.work:
-            steps.append(Do(CLIENT, work, work.kind or work.quantity))
-        packing: list[Step] = [
-            Do(CLIENT, work, "compression") for work in self.codec_work("compression")
-        ]
-        if plan.up:
-            packing.append(UPLOAD)
-        if not plan.steps:
-            return steps + packing
-        parts: dict[Step, list[Step]] = {DOWNLOAD: steps, UPLOAD: packing}
-        own = [part for step in plan.steps for part in parts.get(step, [step])]
-        return own if DOWNLOAD in plan.steps else steps + own
+            arrival.append(Do(CLIENT, Work("handling", task.model, 1), HANDLING))
+        arrival += units(task.unpacking if plan.steps else task.work)
+        packing = units(self.codec_work("compression"), "compression")
+        return course_of(plan, Parts(arrival, packing, 1, (1.0,)))
 
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
         """The work on each compressed field of its upload, named as the tables name the choice."""
@@ -274,19 +408,54 @@ class Flight:
         """Every transmission of its messages that moved something, and every pause, in order."""
         return [leg for leg in self.legs if leg.moved_bytes > 0 or leg.pause]
 
+    def exposed(self) -> Sequence[Leg]:
+        """Its legs; where they overlap, what is exposed of them: each instant is of the client's
+        work, else of the transfer that began first, else it waits."""
+        if self.left is None:
+            return self.legs
+        pieces = self._layers()
+        return [Leg(of.phase, of.name, of.until_s - of.since_s, of.since_s) for of in pieces]
+
+    def _moved_bytes(self, phase: str) -> float:
+        return sum(leg.moved_bytes for leg in self.legs if leg.phase == phase)
+
+    def under_way_s(self, phase: str) -> float:
+        """Seconds in which at least one transfer of this phase was under way."""
+        of_phase = [leg for leg in self.legs if leg.phase == phase and not leg.pause]
+        until_s, total_s = -math.inf, 0.0
+        for leg in sorted(of_phase, key=lambda leg: leg.started_at_s):
+            end_s = leg.started_at_s + leg.duration_s
+            total_s += max(end_s - max(leg.started_at_s, until_s), 0.0)
+            until_s = max(until_s, end_s)
+        return total_s
+
     def pieces(self) -> Iterator[tuple[str, str, float]]:
         """(kind, name, seconds) of its track, in order: each transmission and pause, and work apart
-        from what held it up."""
-        for phase, name, duration_s, *_, frozen in self.legs:
-            done_s = 0.0
-            for since_s, length_s in frozen:
-                yield phase, name, since_s - done_s
-                yield "frozen", phase, length_s
-                done_s = since_s + length_s
-            if name == "timeout":
-                yield name, phase, duration_s
-            else:
-                yield phase, name, duration_s - done_s
+        from what held it up; of what overlaps, what is exposed."""
+        if self.left is not None:
+            for piece in self._layers():
+                yield piece.kind, piece.name, piece.until_s - piece.since_s
+            return
+        for leg in self.legs:
+            yield from leg.pieces()
+
+    def _layers(self) -> list[Piece]:
+        """From its start to its end, what the client did at each instant."""
+        pieces: list[Piece] = []
+        for number, leg in enumerate(self.legs):
+            rank = 0 if leg.quantity else 1
+            if leg.phase == BARRIER or leg.node != CLIENT:
+                rank = 2
+            phase, at_s = leg.phase if rank < 2 else BARRIER, leg.started_at_s
+            whole_s = at_s + leg.duration_s
+            for kind, name, seconds in leg.pieces():
+                until_s = min(at_s + seconds, whole_s)
+                kind = kind if rank < 2 else BARRIER
+                pieces.append(
+                    Piece((rank, leg.started_at_s, number), at_s, until_s, phase, kind, name)
+                )
+                at_s = until_s
+        return uppermost(pieces, self.started_at_s, self.ended_at_s)
 
     def plain(self) -> dict[str, Any]:
         """What a checkpoint keeps of it, beside its task, its contribution and its transfer."""
@@ -297,7 +466,9 @@ class Flight:
             "places": dict(self.places),
             "shared_loss": dict(self.shared_loss),
             "legs": [leg.plain() for leg in self.legs],
-            "running": None if self.running is None else self.running.plain(),
+            "running": [running.plain() for running in self.running],
+            "left": self.left,
+            "streams": dict(self.streams),
         }
 
     @classmethod
@@ -309,13 +480,12 @@ class Flight:
             Pull.of_plain(plain["pull"]),
             shared_loss=plain["shared_loss"],
             places=plain["places"],
+            streams=plain["streams"],
             legs=[Leg.of_plain(leg) for leg in plain["legs"]],
             **{name: plain[name] for name in _PLAIN},
         )
-        if plain["running"] is not None:
-            started_at_s, order, ends_at_s, work, _ = plain["running"]
-            leg = None if work is None else Leg.of_plain(work)
-            flight.running = Running(started_at_s, order, ends_at_s, leg)
+        flight.left = plain["left"]
+        flight.running = [Running.of_plain(running) for running in plain["running"]]
         if flight.over:
             flight.end(flight.ended_at_s)
         return flight

@@ -8,6 +8,7 @@ from typing import Any
 
 from simfed.fleet.contract import Outcome
 from simfed.fleet.privacy import Account
+from simfed.ground.steps import CLIENT
 from simfed.net import LinkUses
 from simfed.policy import Spent
 from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
@@ -190,6 +191,9 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
             until_s = min(at_s + seconds, free_s)
             spans.append(Span(track, kind, name, round, client, at_s, until_s))
             at_s = until_s
+    for lane, leg in flight.tracks():
+        until_s = leg.started_at_s + leg.duration_s
+        spans.append(Span(lane, leg.phase, leg.name, round, client, leg.started_at_s, until_s))
     if end.rest_s > 0:
         kind = "offline" if flight.away else "waiting"
         spans.append(Span(track, kind, kind, round, client, at_s, free_s))
@@ -199,11 +203,19 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
 def powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     """Seconds of a participation, and of a rest after it, under the names that a device profile
     gives watts for. A device that rests, stands still, or waits before it sends again, is idle; of
-    one that is away nothing is known."""
+    one that is away nothing is known. Where it works and sends at once, both count in full."""
     idle_s = flight.barrier_s + (0.0 if flight.away else rest_s)
     spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
     stood_s: dict[str, float] = {}
+    if flight.left is not None:
+        spent_s = {
+            "downlink": flight.under_way_s("download"),
+            "uplink": flight.under_way_s("upload"),
+            "idle": idle_s,
+        }
     for leg in flight.legs:
+        if leg.node != CLIENT:
+            continue
         if leg.quantity:
             spent_s[leg.quantity] = spent_s.get(leg.quantity, 0.0) + leg.duration_s
         elif leg.pause:

@@ -31,6 +31,7 @@ from simfed.record.schema import (
     CLIENT_KINDS,
     HELD_UP,
     HOST,
+    LANE,
     MESSAGE_NAMES,
     OUTCOMES,
     PHASES,
@@ -526,7 +527,8 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
     yield Rows("spans", ended < begun, "end before they start")
     yield Rows("spans", _overlap(spans["track"], begun, ended), "are overlaps on one track")
     ids, inverse = np.unique(_keys(parts["round"], parts["client"]), return_inverse=True)
-    on_client = np.char.startswith(spans["track"].astype(str), "client ")
+    tracks = spans["track"].astype(str)  # lanes beside a client's own show what it covers
+    on_client = np.char.startswith(tracks, "client ") & (np.char.find(tracks, LANE) < 0)
     kinds = spans["kind"].astype(str)
     kinds = np.where(kinds == BARRIER, "waiting", kinds)
     if facts.faults:  # what held a phase up is part of it, and named after it
@@ -554,10 +556,12 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
     tracks, clients = spans["track"].astype(str), spans["client"].astype(float)
     on_client = np.char.startswith(tracks, "client ")
     own = np.char.add("client ", np.nan_to_num(clients, nan=-1).astype(int).astype(str))
-    yield Rows("spans", on_client & (tracks != own), "are on the track of another client")
+    whose = np.char.partition(tracks, LANE)[:, 0]
+    yield Rows("spans", on_client & (whose != own), "are on the track of another client")
     on_link = np.char.startswith(tracks, "link ")
     yield Rows("spans", on_link != (spans["kind"] == "busy"), "are busy, but on no link's track")
-    yield Rows("spans", ~(on_client | on_link | (tracks == "server")), "are on no known track")
+    known = on_client | on_link | (tracks == "server") | np.char.endswith(tracks, f"{LANE}steps")
+    yield Rows("spans", ~known, "are on no known track")
     rounds = spans["round"].astype(float)
     none = np.isnan(rounds) | (rounds < 1) | (rounds > facts.rounds)
     yield Rows("spans", none, "belong to no round")

@@ -285,7 +285,8 @@ def test_a_server_that_keeps_clients_in_flight_refuses_barriers():
         ((DOWNLOAD, UPLOAD, Send(SERVER, CLIENT, "upload", 1.0)), "from client to server"),
         ((DOWNLOAD, UPLOAD, Send(CLIENT, "edge", "upload")), "the size in bytes"),
         ((DOWNLOAD, UPLOAD, message_up(-1.0)), "at least 0 bytes"),
-        ((DOWNLOAD, UPLOAD, Do(SERVER, TRAINING.work, "training")), "on the client"),
+        ((DOWNLOAD, UPLOAD, Do("edge", TRAINING.work, "training")), "on the client or the server"),
+        ((DOWNLOAD, UPLOAD, Wait("end", deadline_s=0.0)), "a deadline above 0 s at barrier end"),
     ],
 )
 def test_steps_that_nobody_can_carry_out_are_refused(steps, sentence):

@@ -1,0 +1,170 @@
+"""The course of a participation: its steps, laid out once for all that are alike.
+
+A plan says a participation in short, or its messages, work and barriers; here handling, unpacking
+and compression come between, and an upload that overlaps its compression becomes slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from simfed.ground.method import Plan, Work
+from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Send, Step
+
+__all__ = ["NO_COURSE", "Course", "Parts", "course_of", "sliced_upload"]
+
+_Numbers = tuple[int, ...]
+
+
+class Course(NamedTuple):
+    """Steps, and what comes after what. Shared: nothing is written into it."""
+
+    steps: Sequence[Step]
+    nths: _Numbers
+    """For each step that is work, how many of its quantity stand before it: a key of its noise."""
+    draws: frozenset[int]
+    """The steps at whose end a failure is drawn: of all local work, and of a stream, the last."""
+    follow: tuple[_Numbers, ...] | None = None
+    """For each step those that come after it; None: each comes after the one before, and all work
+    is the client's."""
+    waits: _Numbers = ()
+    """For each step how many it comes after."""
+
+
+NO_COURSE = Course((), (), frozenset())
+
+
+class Block(NamedTuple):
+    """What one step of a plan becomes."""
+
+    steps: Sequence[Step]
+    after: Sequence[_Numbers]
+    """For each the numbers, within the block, of those that it comes after."""
+
+    @classmethod
+    def chain(cls, steps: Sequence[Step]) -> Block:
+        """One after another."""
+        return cls(steps, [(number - 1,) if number else () for number in range(len(steps))])
+
+
+class Parts(NamedTuple):
+    """What stands around a plan's messages and work."""
+
+    arrival: Sequence[Step]
+    """The download, handling, unpacking, and the work of a plan in its short form."""
+    packing: Sequence[Step]
+    """The compression of each field."""
+    slices: int
+    """So many pieces of compression and upload, the one while the next is compressed."""
+    shares: Sequence[float]
+    """What each slice is of the upload's bytes."""
+
+
+def course_of(plan: Plan, parts: Parts) -> Course:
+    """The course of a plan."""
+    packing = Block.chain(parts.packing)
+    if plan.up and parts.slices > 1:
+        packing = sliced_upload(parts.packing, parts.shares)
+    elif plan.up:
+        packing = Block.chain([*parts.packing, UPLOAD])
+    arrival = Block.chain(parts.arrival)
+    if not plan.steps:
+        return _joined([arrival, packing], [(), (0,)])
+    blocks = [
+        arrival if step == DOWNLOAD else packing if step == UPLOAD else Block.chain([step])
+        for step in plan.steps
+    ]
+    after = list(plan.after) or [(number - 1,) if number else () for number in range(len(blocks))]
+    if DOWNLOAD not in plan.steps:
+        blocks.append(arrival)
+        after = [before or (len(blocks) - 1,) for before in after]
+        after.append(())
+        # its number is the last, its place the first
+        blocks.insert(0, blocks.pop())
+        after.insert(0, after.pop())
+        after = [tuple((old + 1) % len(blocks) for old in before) for before in after]
+    return _joined(blocks, after)
+
+
+def sliced_upload(packing: Sequence[Step], shares: Sequence[float]) -> Block:
+    """Each slice is compressed after the one before, and sent while the next one is."""
+    steps: list[Step] = []
+    after: list[_Numbers] = []
+    last: _Numbers = ()
+    for share in shares:
+        for step in packing:
+            assert isinstance(step, Do)
+            work = step.work._replace(times=step.work.times / len(shares))
+            last, before = (len(steps),), last
+            steps.append(step._replace(work=work))
+            after.append(before)
+        steps.append(UPLOAD._replace(stream="upload", share=share))
+        after.append(last)
+    return Block(steps, after)
+
+
+def _joined(blocks: Sequence[Block], after: Sequence[_Numbers]) -> Course:
+    """Blocks, each after all ends of those that it comes after."""
+    steps: list[Step] = []
+    firsts = []
+    for block in blocks:
+        firsts.append(len(steps))
+        steps += block.steps
+    ends: dict[int, set[int]] = {}
+
+    def ends_of(number: int) -> set[int]:
+        """The steps with which a block ends; of an empty one, those of the blocks before it."""
+        if number not in ends:
+            block, first = blocks[number], firsts[number]
+            inner = {other for before in block.after for other in before}
+            own = {first + k for k in range(len(block.steps)) if k not in inner}
+            ends[number] = own or set().union(*(ends_of(other) for other in after[number]))
+        return ends[number]
+
+    before: list[_Numbers] = []
+    for number, (block, first) in enumerate(zip(blocks, firsts, strict=True)):
+        for inner in block.after:
+            if inner:
+                before.append(tuple(first + k for k in inner))
+            else:
+                before.append(tuple(sorted(set().union(*map(ends_of, after[number])))))
+    in_a_row = [(number - 1,) if number else () for number in range(len(steps))]
+    alone = all(step.node == CLIENT for step in steps if isinstance(step, Do))
+    # a unit on a node that others use may have to wait for its turn
+    return _course(steps, None if before == in_a_row and alone else before)
+
+
+def _course(steps: Sequence[Step], after: Sequence[_Numbers] | None) -> Course:
+    nths: list[int] = []
+    counts: dict[tuple[str, str], int] = {}
+    ends: dict[str, int] = {}
+    draws = set()
+    for number, step in enumerate(steps):
+        nth = 0
+        if isinstance(step, Do):
+            key = step.node, step.work.quantity
+            nth = counts.get(key, 0)
+            counts[key] = nth + 1
+            if step.node == CLIENT:
+                ends[""] = number
+        elif isinstance(step, Send):
+            if step.stream:
+                ends[step.stream] = number
+            else:
+                draws.add(number)
+        nths.append(nth)
+    draws |= set(ends.values())
+    if after is None:
+        return Course(tuple(steps), tuple(nths), frozenset(draws))
+    follow: list[list[int]] = [[] for _ in steps]
+    for number, before in enumerate(after):
+        for other in before:
+            follow[other].append(number)
+    waits = tuple(len(before) for before in after)
+    return Course(tuple(steps), tuple(nths), frozenset(draws), tuple(map(tuple, follow)), waits)
+
+
+def units(works: Iterable[Work], phase: str = "") -> list[Step]:
+    """Units of the client's work, one after another."""
+    return [Do(CLIENT, work, phase or work.kind or work.quantity) for work in works]

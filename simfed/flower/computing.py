@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from simfed.device import ModelWork, Processor
-from simfed.flower.asides import read_host_s, read_processor_s
+from simfed.flower.clocks import read_host_s, read_processor_s
 from simfed.flower.metering import Counted, FlopMeter, Pass
 from simfed.flower.workfile import Visible
 from simfed.ground.arithmetic import read_arithmetic
@@ -65,6 +65,11 @@ class Charge:
     def resume(self) -> None:
         """Count host time as the code's again."""
         self._begun = _read_usage()
+
+    def peek(self) -> HostSpent:
+        """What was spent since the last `collect`, which goes on counting; asked after `pause`."""
+        counted = Counted() if self._meter is None else self._meter.peek()
+        return HostSpent(counted, self._used.host_s)
 
     def collect(self) -> HostSpent:
         """What was spent since the last call; asked after `pause`."""

@@ -2,17 +2,18 @@
 
 A call is given to the crew when its message begins to travel, and fetched when the node begins to
 compute. What no process has begun by then is done here. An app that asks for the time is told it
-when the node begins to compute, which is when it is fetched. What is ignored: what an app keeps in
-its modules, of which each process has its own.
+when its call is fetched, as it is then known when its node begins to compute. What is ignored: what
+an app keeps in its modules, of which each process has its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -20,9 +21,11 @@ from multiprocessing.process import BaseProcess
 
 from flwr.clientapp import ClientApp
 
-from simfed.flower.asides import Aside, ForeignDone, Raised, describe_error, thread_clock
-from simfed.flower.work import Answer, Call, NodeClock, work_on
-from simfed.ground.errors import RunFailed
+from simfed.flower.asides import Aside, ForeignDone, Raised, describe_error
+from simfed.flower.clocks import thread_clock
+from simfed.flower.computing import HostSpent
+from simfed.flower.work import Answer, Call, NodeClock, Tell, work_on
+from simfed.ground.errors import RunFailed, SimfedError
 from simfed.scenario.fleet_file import Computing
 
 __all__ = ["AppCrew", "Ticket", "one_thread"]
@@ -34,8 +37,10 @@ class Ticket:
 
     call: Call
     worker: _Worker | None = None
-    answer: Answer | str | None = None
-    """A sentence: what went wrong."""
+    answer: Answer | SimfedError | None = None
+    """An error: what went wrong."""
+    tell: Tell | None = None
+    """Tells the app the time, when that is known."""
 
 
 @dataclass(eq=False, slots=True)
@@ -45,7 +50,8 @@ class _Worker:
     process: BaseProcess
     pipe: Connection
     ticket: Ticket | None = None
-    asks_time: bool = False
+    asks: HostSpent | None = None
+    """The app waits to be told the time, having spent this."""
 
 
 class AppCrew:
@@ -58,8 +64,8 @@ class AppCrew:
         self._app = app
         self._computing = computing
         self._patience_s = patience_s
-        self._begins: Callable[[], float] = lambda: 0.0
-        self._clock = NodeClock(lambda: self._begins())
+        self._tell: Tell = lambda spent: 0.0
+        self._clock = NodeClock(lambda spent: self._tell(spent))
         self._queue: deque[Ticket] = deque()
         fork = multiprocessing.get_context("fork")
         self._workers: list[_Worker] = []
@@ -88,23 +94,24 @@ class AppCrew:
             self._serve_workers(0.0)
         return ticket
 
-    def fetch(self, ticket: Ticket, begins_at_s: float) -> Answer:
-        """The answer to a call whose node begins to compute now. Raises: `RunFailed`."""
+    def fetch(self, ticket: Ticket, tell: Tell) -> Answer:
+        """The answer to a call whose node begins to compute now; `tell` is asked for the time.
+        Raises: `RunFailed`."""
         if ticket.answer is None and ticket.worker is None:
             if self._workers:
                 self._queue.remove(ticket)
-            return self._work_here(ticket.call, begins_at_s)
+            return self._work_here(ticket.call, tell)
+        ticket.tell = tell
+        self._tell_time(ticket.worker)
         while ticket.answer is None:
-            if self._tell_time(ticket.worker, begins_at_s):
-                continue
             if not self._serve_workers(self._patience_s):
                 raise RunFailed(
                     f"the client app has not come back for {self._patience_s:g} s of host time: it "
                     "blocks on something that the clock cannot see, or it computes for longer "
                     "than --host-timeout"
                 )
-        if isinstance(ticket.answer, str):
-            raise RunFailed(ticket.answer)
+        if isinstance(ticket.answer, SimfedError):
+            raise ticket.answer
         return ticket.answer
 
     def drop(self, ticket: Ticket) -> None:
@@ -112,18 +119,20 @@ class AppCrew:
         if ticket in self._queue:
             self._queue.remove(ticket)
         else:
-            self._tell_time(ticket.worker, 0.0)
+            hours = itertools.count()  # so that an app that waits for a time comes to its end
+            ticket.tell = lambda spent: 3600.0 * next(hours)
+            self._tell_time(ticket.worker)
 
-    def _tell_time(self, worker: _Worker | None, begins_at_s: float) -> bool:
-        """Whether the worker had asked when its node begins to compute."""
-        if worker is None or not worker.asks_time:
-            return False
-        worker.asks_time = False
-        worker.pipe.send(begins_at_s)
-        return True
+    def _tell_time(self, worker: _Worker | None) -> None:
+        """Tell a worker the time where it has asked for it and it is known."""
+        if worker is None or worker.ticket is None or worker.ticket.tell is None:
+            return
+        if worker.asks is not None:
+            spent, worker.asks = worker.asks, None
+            worker.pipe.send(worker.ticket.tell(spent))
 
-    def _work_here(self, call: Call, begins_at_s: float) -> Answer:
-        self._begins = lambda: begins_at_s
+    def _work_here(self, call: Call, tell: Tell) -> Answer:
+        self._tell = tell
         try:
             done = self._aside.run(lambda: work_on(self._app, call, self._computing, self._clock))
         except Raised as raised:
@@ -135,7 +144,7 @@ class AppCrew:
     def _serve_workers(self, patience_s: float) -> bool:
         """Receive answers, and send queued calls to idle workers; whether anything was received
         within `patience_s` of host time."""
-        busy = [w for w in self._workers if w.ticket is not None and not w.asks_time]
+        busy = [w for w in self._workers if w.ticket is not None and w.asks is None]
         ready = wait([w.pipe for w in busy], patience_s) if busy else []
         for worker in busy:
             if worker.pipe in ready:
@@ -148,7 +157,7 @@ class AppCrew:
         return bool(ready)
 
     def _receive(self, worker: _Worker) -> None:
-        """An answer, or None: the app asks for the time. Raises: `RunFailed`."""
+        """An answer, or what the app has spent when it asks for the time. Raises: `RunFailed`."""
         ticket = worker.ticket
         assert ticket is not None
         try:
@@ -157,8 +166,9 @@ class AppCrew:
             raise RunFailed(
                 f"the process that worked on a message to node {ticket.call.client} died"
             ) from None
-        if answer is None:
-            worker.asks_time = True
+        if isinstance(answer, HostSpent):
+            worker.asks = answer
+            self._tell_time(worker)
         else:
             ticket.answer, ticket.worker, worker.ticket = answer, None, None
 
@@ -166,29 +176,27 @@ class AppCrew:
 def _serve(pipe: Connection, other: Connection, app: ClientApp, computing: Computing) -> None:
     """A process of the crew: one call after another, until the run closes the pipe."""
     other.close()
-    begins: list[float] = []
 
-    def begins_at_s() -> float:
-        if not begins:
-            pipe.send(None)
-            begins.append(pipe.recv())
-        return begins[0]
+    def tell(spent: HostSpent) -> float:
+        pipe.send(spent)
+        return float(pipe.recv())
 
-    clock = NodeClock(begins_at_s)
+    clock = NodeClock(tell)
     while True:
-        begins.clear()
         try:
             call = pipe.recv()
         except (EOFError, OSError):
             return
-        answer: Answer | str
+        answer: Answer | SimfedError
         try:
             with thread_clock(clock):
                 answer = work_on(app, call, computing, clock)
         except (EOFError, OSError):
             return
+        except SimfedError as error:
+            answer = error
         except BaseException as error:
-            answer = _failure_of(call, error)
+            answer = RunFailed(_failure_of(call, error))
         pipe.send(answer)
 
 

@@ -102,6 +102,7 @@ class Exchanges:
         """Client → how many flights it has begun in this exchange."""
         self._work: list[tuple[str, float, float]] = []
         """Intervals of the server's work: kind, from, to."""
+        self._worked_until_s = 0.0
         self._node_metrics: list[tuple[dict[str, float], float]] = []
         """Metrics of evaluations on nodes, and their weights."""
         self._server_metrics: dict[str, float] | None = None
@@ -183,8 +184,11 @@ class Exchanges:
         return received
 
     def add_work(self, kind: str, from_s: float, to_s: float) -> None:
-        """Note an interval in which the server app worked, for the round's spans."""
-        self._work.append((kind, from_s, to_s))
+        """Note an interval in which the server app worked, for the round's spans; what another of
+        its threads did at the same time and has ended is left out."""
+        from_s, self._worked_until_s = max(from_s, self._worked_until_s), to_s
+        if to_s > from_s:
+            self._work.append((kind, from_s, to_s))
 
     def set_evaluation(self, metrics: dict[str, float]) -> None:
         """Note the metrics of the server's own evaluation, for the round under way."""

@@ -13,14 +13,24 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from simfed.flower.asides import EPOCH_S, Foreign
-from simfed.flower.hooks import replaced
+from simfed.flower.clocks import EPOCH_S, Foreign, Spin, replaced
 from simfed.flower.messages import Packed, message_bytes
 
-__all__ = ["Later", "Nodes", "Outgoing", "PullReplies", "Push", "ServerClock", "SimGrid", "Sleep"]
+__all__ = [
+    "Begin",
+    "Later",
+    "Nodes",
+    "Outgoing",
+    "PullReplies",
+    "Push",
+    "ServerClock",
+    "SimGrid",
+    "Sleep",
+    "Until",
+]
 
 Ask = Callable[[Any], Any]
-"""A question for the simulated clock (`Push`, `PullReplies`, `Nodes`, `Sleep`) → its answer."""
+"""A question for the simulated clock (`Push`, `PullReplies`, `Nodes`, …) → its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,22 @@ class Sleep:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A thread that the app has started wants its turns."""
+
+    strand: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Wait until a condition holds, which another thread of the app brings about; the answer is
+    whether it holds."""
+
+    condition: Callable[[], bool]
+    timeout_s: float | None
+
+
 class Later(Exception):
     """These messages were to be sent and waited for."""
 
@@ -73,18 +99,48 @@ class Later(Exception):
 class ServerClock(Foreign):
     """The simulated clock as the server app's `time` module shows it."""
 
+    has_threads = True
+
     def __init__(self) -> None:
         self.at_s = 0.0
-        self.ask: Ask | None = None
+        self.worked_s = 0.0
+        """Seconds that the app's own work has taken."""
+        self.strands: Any = None
+        """The app's threads."""
+        self._spin = Spin(self.READS)
+
+    @property
+    def others(self) -> bool:
+        """Whether other threads of the app may end a wait."""
+        return bool(self.strands.several)
+
+    def ask(self, question: object) -> Any:
+        """Ask the simulated clock, from whatever thread of the app."""
+        self._spin.stop()
+        return self.strands.ask(question)
 
     def now_s(self) -> float:
         """Simulated seconds since the run's start."""
         return self.at_s
 
+    def read_s(self) -> float:
+        """`now_s`; an app that only reads the time, in a loop, waits for it."""
+        step_s = self._spin.step_s()
+        if step_s:
+            self.strands.ask(Sleep(step_s))
+        return self.at_s
+
+    def busy_s(self) -> float:
+        """Simulated seconds of the app's own work."""
+        return self.worked_s
+
     def sleep(self, seconds: float) -> None:
         """Block the app for these simulated seconds."""
-        assert self.ask is not None
         self.ask(Sleep(seconds))
+
+    def wait(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Block this thread of the app until another one brings a condition about."""
+        return bool(self.ask(Until(condition, timeout_s)))
 
 
 class SimGrid(Grid):

@@ -1,4 +1,4 @@
-"""Flower's own functions with others in their place, and what an app measures on its server."""
+"""What an app measures on its server."""
 
 from __future__ import annotations
 
@@ -9,20 +9,11 @@ from contextlib import contextmanager
 
 from flwr.serverapp.strategy import Strategy
 
-__all__ = ["evaluations_told", "replaced"]
+from simfed.flower.clocks import replaced
+
+__all__ = ["evaluations_told"]
 
 Evaluate = Callable[..., Mapping[str, object] | None]
-
-
-@contextmanager
-def replaced(owner: object, name: str, value: object) -> Iterator[None]:
-    """Meanwhile an attribute of a module or class is `value`."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 @contextmanager

@@ -24,8 +24,8 @@ from flwr.server.client_manager import SimpleClientManager
 from flwr.server.compat import app as flower_app
 from flwr.server.compat.app_utils import _update_client_manager
 
+from simfed.flower.clocks import replaced
 from simfed.flower.grid import Later, SimGrid
-from simfed.flower.hooks import replaced
 
 __all__ = ["without_threads"]
 

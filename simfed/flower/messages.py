@@ -25,7 +25,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 
-from simfed.flower.asides import EPOCH_S
+from simfed.flower.clocks import EPOCH_S
 from simfed.ground.plain import Plain
 from simfed.sim.flight import Flight
 

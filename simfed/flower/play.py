@@ -18,6 +18,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,24 @@ from flwr.app import Message
 
 from simfed.device import Device
 from simfed.experiment.assembly import Parts
-from simfed.flower.asides import Aside, ForeignDone
-from simfed.flower.computing import Charge, Coverage, price, stage_names, why_free
+from simfed.flower.asides import ForeignDone
+from simfed.flower.clocks import Spin
+from simfed.flower.computing import Charge, Coverage, HostSpent, price, stage_names, why_free
 from simfed.flower.crew import AppCrew, Ticket
 from simfed.flower.exchanges import Exchanges
-from simfed.flower.grid import Nodes, Outgoing, PullReplies, Push, ServerClock, Sleep
+from simfed.flower.grid import (
+    Begin,
+    Nodes,
+    Outgoing,
+    PullReplies,
+    Push,
+    ServerClock,
+    Sleep,
+    Until,
+)
 from simfed.flower.messages import Mail, unavailable
-from simfed.flower.work import Answer, Call
+from simfed.flower.strands import Strand, Strands
+from simfed.flower.work import KNOWN_AT_END, STANDS_STILL, Answer, Call, Tell
 from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, counted_values
 from simfed.ground.errors import InputError, RunFailed, as_raised
 from simfed.ground.method import Work
@@ -52,6 +64,9 @@ AWAY_S = 60.0
 _POLLS = 1000
 """So many looks in a row that cannot change before a server app that keeps looking gives up."""
 
+_LOOKS = 10_000
+"""Looks in a row that find nothing before a look takes time: that of an app that only looks."""
+
 _WORK = ("train", "evaluate")
 """Types of messages that are never worked on in no time, unless somebody declares it."""
 
@@ -70,6 +85,17 @@ class Watch:
     tell: Callable[[Mail, Answer, Visible], None]
     counts: bool = False
     """PyTorch's operators are to be counted, whatever the computing."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """A thread of the server app that waits for replies."""
+
+    awaited: set[str]
+    """Ids of the messages whose replies it needs."""
+    wake: simpy.Event
+    whole: bool = True
+    """It needs all of them; else any."""
 
 
 class Play:
@@ -129,9 +155,10 @@ class Play:
         self._mails: dict[str, Mail] = {}
         """By id, as long as the server app has not been told what became of them."""
         self._sent = 0
-        self._awaited: set[str] = set()
-        """Ids of the messages whose replies a waiting server app needs."""
-        self._wake: simpy.Event | None = None
+        self._waiters: list[_Waiter] = []
+        self._handed_over = self.env.event()
+        """Comes when a thread of the server app has been at work."""
+        self._looks = Spin(_LOOKS)
         self._polls = 0
         """Looks in a row that could not change anything."""
         self._server_device = parts.server_device()
@@ -148,40 +175,82 @@ class Play:
 
     # ---- the server app's side -------------------------------------------------------------------
 
-    def play(
-        self, app: Callable[[], object], aside: Aside, clock: ServerClock, charge: Charge
-    ) -> None:
-        """Run the server app in its aside to its end. Raises: `Raised`, `RunFailed`,
+    def play(self, app: Callable[[], object], strands: Strands, clock: ServerClock) -> None:
+        """Run the server app in its threads to its end. Raises: `Raised`, `RunFailed`,
         `InputError`."""
-        serve = self.env.process(self._serve(app, aside, clock, charge))
+        self._server_clock = clock
+        serve = self.env.process(self._serve(app, strands.first))
         try:
             self.env.run(until=serve)
         except Exception as error:
+            if serve.is_alive and isinstance(error, RuntimeError) and not self.env._queue:
+                raise RunFailed(
+                    f"at {self.env.now:g} s all threads of the server app wait for each other"
+                ) from None
             raise as_raised(error) from None
 
-    def _serve(
-        self, app: Callable[[], object], aside: Aside, clock: ServerClock, charge: Charge
-    ) -> Story:
-        question = aside.run(app)
-        while not isinstance(question, ForeignDone):
-            yield from self._charge_server(charge)
-            answer = yield from self._answer(question)
-            clock.at_s = self.env.now
-            question = aside.answer(answer)
-        yield from self._charge_server(charge)
+    def _serve(self, app: Callable[[], object], strand: Strand) -> Story:
+        yield from self._converse(strand, strand.aside.run(app))
         yield from self._finish()
+
+    def _begin(self, strand: Strand) -> Story:
+        """A thread that the app has started; its turn comes when the one that started it waits."""
+        yield end_of_instant(self.env)
+        self._server_clock.at_s = self.env.now
+        yield from self._converse(strand, strand.aside.begin())
+
+    def _converse(self, strand: Strand, question: object) -> Story:
+        """Answer what one thread of the server app asks, to its end."""
+        while True:
+            yield from self._charge_server(strand.charge)
+            if self._handed_over.callbacks:
+                handed_over, self._handed_over = self._handed_over, self.env.event()
+                handed_over.succeed()
+            if isinstance(question, ForeignDone):
+                return
+            answer = yield from self._answer(question)
+            self._server_clock.at_s = self.env.now
+            question = strand.aside.answer(answer)
 
     def _answer(self, question: object) -> Generator[simpy.Event, Any, object]:
         """What the server app asks its grid for, at the instant at which it is answered."""
-        if isinstance(question, Push):
-            return self._push(question.messages)
         if isinstance(question, PullReplies):
             return (yield from self._pull(question))
         if isinstance(question, Nodes):
+            yield from self._look_on([])
             return self._nodes()
-        assert isinstance(question, Sleep)
-        yield from self._spend("sleep", question.seconds)
+        self._looks.stop()
+        if isinstance(question, Push):
+            return self._push(question.messages)
+        if isinstance(question, Begin):
+            self.env.process(self._begin(question.strand))
+        elif isinstance(question, Until):
+            return (yield from self._until(question))
+        else:
+            assert isinstance(question, Sleep)
+            yield from self._spend("sleep", question.seconds)
         return None
+
+    def _until(self, question: Until) -> Generator[simpy.Event, Any, bool]:
+        """Whether a thread of the app has brought about what another one waits for."""
+        env, timeout_s = self.env, question.timeout_s
+        until_s = math.inf if timeout_s is None else env.now + timeout_s
+        while not question.condition():
+            if env.now >= until_s:
+                return False
+            alarm = None if until_s == math.inf else at(env, until_s)
+            yield self._handed_over if alarm is None else self._handed_over | alarm
+            cancel(env, alarm)
+        return True
+
+    def _look_on(self, mails: Sequence[Mail]) -> Story:
+        """A look that finds nothing takes no time, unless the app does nothing but look."""
+        step_s = self._looks.step_s()
+        if step_s:
+            ids = {mail.id for mail in mails if mail.reply is None}
+            yield from self._await(
+                _Waiter(ids, self.env.event(), whole=False), self.env.now + step_s
+            )
 
     def _charge_server(self, charge: Charge) -> Story:
         """Let the time pass that the server app's own work takes. Raises: `KeyboardInterrupt`
@@ -215,6 +284,8 @@ class Play:
         if duration_s > 0:
             yield self.env.timeout(duration_s)
             yield end_of_instant(self.env)
+            if kind != "sleep":
+                self._server_clock.worked_s += duration_s
             self._exchanges.add_work(kind, begun_s, self.env.now)
 
     def _push(self, messages: Sequence[Outgoing]) -> list[str]:
@@ -251,12 +322,16 @@ class Play:
         for mail in mails:
             mail.polled = True
         if question.wait:
+            self._looks.stop()
             yield from self._wait_for(mails, question.timeout_s)
+        elif not any(mail.reply is not None for mail in mails):
+            yield from self._look_on(mails)
         replies = self._collect_replies(mails, waited=question.wait)
         if question.wait and len(replies) < len(mails):
             self._exchanges.give_up(self.env.now)
         if replies:
             self._polls = 0
+            self._looks.stop()
         elif not question.wait:
             self._count_poll()
         return replies + [unavailable(id, self.env.now, self._run_id) for id in unknown]
@@ -267,20 +342,23 @@ class Play:
         until_s = math.inf if timeout_s is None else env.now + timeout_s
         while True:
             settled_s = {mail.id: self._settled_at_s(mail) for mail in mails if mail.reply is None}
-            self._awaited = {id for id, at_s in settled_s.items() if at_s > env.now}
-            if not self._awaited or env.now >= until_s:
-                break
-            next_s = min(until_s, *(settled_s[id] for id in self._awaited))
-            self._wake = wake = env.event()
-            if next_s == math.inf:
-                yield wake
-            else:
-                alarm = at(env, next_s)
-                yield wake | alarm
-                cancel(env, alarm)
-            self._wake = None
-            yield end_of_instant(env)
-        self._awaited = set()
+            awaited = {id for id, at_s in settled_s.items() if at_s > env.now}
+            if not awaited or env.now >= until_s:
+                return
+            next_s = min(until_s, *(settled_s[id] for id in awaited))
+            yield from self._await(_Waiter(awaited, env.event()), next_s)
+
+    def _await(self, waiter: _Waiter, until_s: float) -> Story:
+        """Until a waiter is woken, or until an instant."""
+        self._waiters.append(waiter)
+        if until_s == math.inf:
+            yield waiter.wake
+        else:
+            alarm = at(self.env, until_s)
+            yield waiter.wake | alarm
+            cancel(self.env, alarm)
+        self._waiters.remove(waiter)
+        yield end_of_instant(self.env)
 
     def _collect_replies(self, mails: Sequence[Mail], *, waited: bool) -> list[Message]:
         """The replies to these, and errors in place of those that will never come. A server that
@@ -323,7 +401,7 @@ class Play:
         """The app has looked for something. Raises: `RunFailed` where nothing can change any more
         and it has looked too often."""
         comes_s = math.inf if self._presence is None else self._presence.next_return_s(self.env.now)
-        if self._nodes_at_work or (comes_s < math.inf and not everybody):
+        if self._waiting or (comes_s < math.inf and not everybody):
             self._polls = 0
             return
         self._polls += 1
@@ -369,7 +447,7 @@ class Play:
         self._turns[client] = turn + 1
         flight = mail.flight = self._exchanges.begin(mail, env.now)
         ticket = self._crew.give(self._call(mail, turn))
-        node = _Node(self, mail, self._clock.device(client), ticket, env.event())
+        node = _Node(self, flight, mail, self._clock.device(client), ticket, env.event())
         self._nodes_at_work[flight] = node
         self._clock.carry(flight)
         yield node.over
@@ -407,21 +485,16 @@ class Play:
             self._crew.drop(node.ticket)
         if flight.away:
             self._left_at_s[flight.client] = self.env.now
-            self._wake_up()
-        if not flight.lost:
-            self._awaited.discard(mail.id)
-            if not self._awaited:
-                self._wake_up()
+        for waiter in self._waiters:
+            came = mail.id in waiter.awaited and not flight.lost
+            if came:
+                waiter.awaited.remove(mail.id)
+            if flight.away or (came and not (waiter.whole and waiter.awaited)):
+                _wake(waiter)
         node.over.succeed()
 
     def forget_model_of(self, client: int | None) -> None:
         """Nothing is kept of it: an app sends what it sends."""
-
-    def _wake_up(self) -> None:
-        """Wake a waiting server app, so that it looks at the replies again."""
-        if self._wake is not None:
-            self._wake.succeed()
-            self._wake = None
 
     def _is_there(self, client: int) -> bool:
         if client in self._exited:
@@ -445,14 +518,26 @@ class Play:
         own = self._node_config(client)
         return Call(mail.message, client, nodes, state, config, seed, reply_id, self._counts, own)
 
-    def compute(self, ticket: Ticket) -> Answer:
-        """Have the app on a node work on a message now."""
-        answer = self._crew.fetch(ticket, self.env.now)
+    def compute(self, ticket: Ticket, tell: Tell) -> Answer:
+        """Have the app on a node work on a message now; `tell` says what time it is there."""
+        answer = self._crew.fetch(ticket, tell)
+        if answer.stood_still:
+            self.warn(
+                f"the app on a node was told 0 s between two readings of its clock; {STANDS_STILL}"
+            )
         if answer.exited:
             self.warn(f"the app on a node ended its process, and so its node ({answer.error})")
         elif answer.error is not None:
             self.warn(f"the app on a node raised {answer.error}")
         return answer
+
+    def seconds_so_far(self, mail: Mail, spent: HostSpent, device: Device) -> float:
+        """Nominal seconds of what a node has worked on a message already; what is declared is
+        known at its end alone. Raises: `InputError`."""
+        computing = self._fleet.charged
+        if computing.kind in KNOWN_AT_END:
+            return 0.0
+        return price(computing, spent, device.processor, [mail.kind], dict)
 
     def look_at(self, mail: Mail, answer: Answer) -> Visible:
         """What can be seen of a message from outside of the app."""
@@ -577,15 +662,28 @@ def _node_configs(fleet: FleetFile, parts: Parts) -> Callable[[int], Mapping[str
     return lambda client: fleet.clients[groups[client]].config_of(client, nth[client])
 
 
+def _wake(waiter: _Waiter) -> None:
+    """Let a waiting thread look at the replies again."""
+    if not waiter.wake.triggered:
+        waiter.wake.succeed()
+
+
 class _Node:
     """A node's device in one participation, in the words of `simfed.sim.clock`: what its work
     takes is known when the app has done it."""
 
     def __init__(
-        self, play: Play, mail: Mail, device: Device, ticket: Ticket, over: simpy.Event
+        self,
+        play: Play,
+        flight: Flight,
+        mail: Mail,
+        device: Device,
+        ticket: Ticket,
+        over: simpy.Event,
     ) -> None:
         """`over`: comes when the participation is."""
         self._play = play
+        self._flight = flight
         self.mail = mail
         self._device = device
         self.ticket = ticket
@@ -599,9 +697,21 @@ class _Node:
 
     def work_s(self, work: Work) -> float:
         """Seconds of the app's work, which is done now."""
-        self.answer = self._play.compute(self.ticket)
+        self.answer = self._play.compute(self.ticket, partial(self._tell, work, self._play.env.now))
         self._price = self._play.work_price(self.mail, self.answer, self._device)
         return self._price.work_s
+
+    def _tell(self, work: Work, begun_s: float, spent: HostSpent) -> float:
+        """The instant at which the device, which began with this work at `begun_s`, has done what
+        the app has spent."""
+        nominal_s = self._play.seconds_so_far(self.mail, spent, self._device)
+        if nominal_s <= 0:
+            return begun_s
+        memory = self._device.state()
+        key = self._flight.task.key
+        worked_s = self._device.duration_s(nominal_s, begun_s, round=key, phase=work.quantity)
+        self._device.restore(memory)  # it has not worked yet
+        return begun_s + worked_s
 
     def duration_s(
         self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import yaml
 
@@ -32,10 +32,15 @@ from simfed.record.summary import summarise
 from simfed.scenario.fleet_file import APP, FleetFile, dump_fleet, fleet_of, load_fleet
 
 if TYPE_CHECKING:
+    from flwr.app import Context
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
+    from simfed.flower.crew import AppCrew
+    from simfed.flower.exchanges import Exchanges
+    from simfed.flower.grid import ServerClock, SimGrid
     from simfed.flower.play import Play, Watch
+    from simfed.flower.strands import Strands
 
 __all__ = [
     "HOST_TIMEOUT_S",
@@ -267,91 +272,131 @@ def _play(
     work: WorkFile | None,
     watch: Watch | None,
 ) -> Play:
-    from flwr.app import Context, RecordDict
-    from flwr.common.constant import SUPERLINK_NODE_ID
     from flwr.supercore.date import now
-    from flwr.supercore.run import Run as FlowerRun
-    from flwr.supercore.task_identity import TaskIdentity
 
-    from simfed.flower.asides import Aside, Raised, describe_error, foreign_randomness, foreign_time
-    from simfed.flower.computing import Charge
+    from simfed.flower.clocks import foreign_time
     from simfed.flower.crew import AppCrew, one_thread
     from simfed.flower.exchanges import Exchanges
-    from simfed.flower.grid import ServerClock, SimGrid
     from simfed.flower.hooks import evaluations_told
     from simfed.flower.legacy import without_threads
-    from simfed.flower.play import Play
 
     server_app, client_app = apps
-    run_id = parts.streams.integer("flower-run")
-    flower_run = FlowerRun.create_empty(run_id)
-    TaskIdentity.task_id, TaskIdentity.run_id = 1, run_id
-    TaskIdentity.node_id = SUPERLINK_NODE_ID
-    charge = Charge(fleet.server.charged)
-    clock = ServerClock()
+    exchanges = Exchanges(
+        recorder,
+        fleet.metrics,
+        fleet.client_count,
+        lambda *asked: play.energy_j(*asked),
+        progress,
+    )
     with contextlib.ExitStack() as stack:
         stack.enter_context(foreign_time(now))
-        server = Aside("server app", clock, host_timeout_s)
-        stack.callback(server.stop)
         stack.enter_context(one_thread())
         if progress is None:
             stack.enter_context(_quiet_flower())
         crew = AppCrew(client_app, fleet.charged, workers, host_timeout_s)
         stack.callback(crew.close)
-
-        def ask(question: object) -> object:
-            charge.pause()
-            try:
-                return server.ask(question)
-            finally:
-                charge.resume()
-
-        clock.ask = ask
-        grid = SimGrid(flower_run, ask)
-        context = Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), run_config)
-        exchanges = Exchanges(
-            recorder,
-            fleet.metrics,
-            fleet.client_count,
-            lambda *asked: play.energy_j(*asked),
-            progress,
-        )
-        ctrl_c = stack.enter_context(CtrlC().heard())
-        play = Play(
-            fleet,
-            parts,
-            exchanges,
-            crew,
-            run_config,
-            run_id=run_id,
-            stop_requested=ctrl_c.asked,
-            work=work,
-            watch=watch,
-        )
-        exchanges.network = play.network
-        exchanges.may_resend = parts.faults is not None and parts.faults.messages is not None
+        play = _build_play(stack, fleet, parts, exchanges, crew, run_config, work, watch)
+        server = _build_server(stack, fleet, parts, run_config, host_timeout_s)
         stack.enter_context(evaluations_told(exchanges.set_evaluation))
-        stack.enter_context(without_threads(grid))
-
-        def app() -> None:
-            with charge.watched():
-                server_app(grid, context)
-
-        with foreign_randomness(parts.streams.integer("flower-server")):
-            try:
-                play.play(app, server, clock, charge)
-            except Raised as raised:
-                raise RunFailed(
-                    f"at {play.env.now:g} s the server app raised {describe_error(raised.error)}"
-                ) from raised.error
-        if not exchanges.has_sent:
-            raise RunFailed(
-                f"the server app ended at {play.env.now:g} s and never sent a message: there is "
-                "nothing to simulate"
-            )
-        for sentence in sorted(exchanges.warnings):
-            play.warn(sentence)
+        stack.enter_context(without_threads(server.grid))
+        _play_app(play, server_app, server, parts)
+    if not exchanges.has_sent:
+        raise RunFailed(
+            f"the server app ended at {play.env.now:g} s and never sent a message: there is "
+            "nothing to simulate"
+        )
+    for sentence in sorted(exchanges.warnings):
+        play.warn(sentence)
     return play
+
+
+def _build_play(
+    stack: contextlib.ExitStack,
+    fleet: FleetFile,
+    parts: Parts,
+    exchanges: Exchanges,
+    crew: AppCrew,
+    run_config: dict[str, Plain],
+    work: WorkFile | None,
+    watch: Watch | None,
+) -> Play:
+    """The nodes with their devices and links, until `stack` ends."""
+    from simfed.flower.play import Play
+
+    stop = stack.enter_context(CtrlC().heard()).asked
+    run_id = _run_id(parts)
+    play = Play(
+        fleet,
+        parts,
+        exchanges,
+        crew,
+        run_config,
+        run_id=run_id,
+        stop_requested=stop,
+        work=work,
+        watch=watch,
+    )
+    exchanges.network = play.network
+    exchanges.may_resend = parts.faults is not None and parts.faults.messages is not None
+    return play
+
+
+class _Server(NamedTuple):
+    """Where the server app runs, and what it is given."""
+
+    clock: ServerClock
+    strands: Strands
+    grid: SimGrid
+    context: Context
+
+
+def _build_server(
+    stack: contextlib.ExitStack,
+    fleet: FleetFile,
+    parts: Parts,
+    run_config: dict[str, Plain],
+    host_timeout_s: float,
+) -> _Server:
+    """The server app's threads and grid; its threads end with `stack`."""
+    from flwr.app import Context, RecordDict
+    from flwr.common.constant import SUPERLINK_NODE_ID
+    from flwr.supercore.run import Run as FlowerRun
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from simfed.flower.grid import ServerClock, SimGrid
+    from simfed.flower.strands import Strands
+
+    run_id = _run_id(parts)
+    TaskIdentity.task_id, TaskIdentity.run_id = 1, run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    clock = ServerClock()
+    clock.strands = strands = Strands(clock, fleet.server.charged, host_timeout_s)
+    stack.callback(strands.stop)
+    stack.enter_context(strands.patched())
+    grid = SimGrid(FlowerRun.create_empty(run_id), clock.ask)
+    context = Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), run_config)
+    return _Server(clock, strands, grid, context)
+
+
+def _run_id(parts: Parts) -> int:
+    return parts.streams.integer("flower-run")
+
+
+def _play_app(play: Play, server_app: ServerApp, server: _Server, parts: Parts) -> None:
+    """Play the server app to its end. Raises: `RunFailed` for what it raises."""
+    from simfed.flower.asides import Raised, describe_error, foreign_randomness
+
+    def app() -> None:
+        with server.strands.first.charge.watched():
+            server_app(server.grid, server.context)
+
+    with foreign_randomness(parts.streams.integer("flower-server")):
+        try:
+            play.play(app, server.strands, server.clock)
+        except Raised as raised:
+            raise RunFailed(
+                f"at {play.env.now:g} s the server app raised {describe_error(raised.error)}"
+            ) from raised.error
 
 
 @contextlib.contextmanager

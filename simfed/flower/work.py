@@ -6,6 +6,7 @@ it can be made in any process.
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,8 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY, ErrorCode
 
-from simfed.flower.asides import Foreign, describe_error, foreign_randomness
+from simfed.flower.asides import describe_error, foreign_randomness
+from simfed.flower.clocks import Foreign, Spin
 from simfed.flower.computing import Charge, HostSpent
 from simfed.flower.messages import (
     Packed,
@@ -24,11 +26,11 @@ from simfed.flower.messages import (
     metrics_of,
     pack,
 )
-from simfed.ground.errors import SimfedError
+from simfed.ground.errors import RunFailed, SimfedError
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["Answer", "Call", "NodeClock", "work_on"]
+__all__ = ["KNOWN_AT_END", "STANDS_STILL", "Answer", "Call", "NodeClock", "Tell", "work_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +66,86 @@ class Answer:
     """Plain values of the configuration that the message came with."""
     error: str | None = None
     """What the app raised, in one line."""
+    stood_still: bool = False
+    """It read its clock twice, and work that is not charged yet may have come between."""
     exited: bool = False
     """The app ended its process, and with it the node: nobody will see the reply."""
 
 
-class NodeClock(Foreign):
-    """A client app's time: that at which its computing began, and what it slept since."""
+Tell = Callable[[HostSpent], float]
+"""What an app on a node has spent so far → the instant at which its device has got there."""
 
-    def __init__(self, begins_at_s: Callable[[], float]) -> None:
-        """`begins_at_s` is asked only when the app asks for the time."""
-        self._begins_at_s = begins_at_s
+
+class NodeClock(Foreign):
+    """A client app's time: when its computing began, what its device has worked since, as far as it
+    is charged already, and what it slept."""
+
+    def __init__(self, tell: Tell) -> None:
+        """`tell` is asked only when the app asks for the time."""
+        self._tell = tell
+        self._spin = Spin(self.READS)
+        self.begin(Charge(None), moves=True)
+
+    def begin(self, charge: Charge, *, moves: bool) -> None:
+        """A call begins, which is watched by `charge`; `moves`: work is charged while it goes
+        on."""
+        self._charge, self._moves = charge, moves
+        self._last_s = -math.inf
+        self._spin.stop()
         self.slept_s = 0.0
+        self.stood_still = False
+        """Two readings in a row were equal."""
+        self.refused: SimfedError | None = None
+        """Why the app cannot go on, which it may have swallowed."""
+
+    def busy_s(self) -> float:
+        """Simulated seconds of its work, from the run's start."""
+        self._charge.pause()
+        try:
+            return self._tell(self._charge.peek())
+        except SimfedError as error:
+            self.refused = error
+            raise
+        finally:
+            self._charge.resume()
 
     def now_s(self) -> float:
         """Simulated seconds since the run's start."""
-        return self._begins_at_s() + self.slept_s
+        return self.busy_s() + self.slept_s
+
+    def read_s(self) -> float:
+        """`now_s`; an app that only reads the time, in a loop, sleeps until it comes. Raises:
+        `RunFailed` where it may well have worked meanwhile."""
+        now_s = self.now_s()
+        if now_s != self._last_s:
+            self._spin.stop()
+        else:
+            self.stood_still = True
+            step_s = self._spin.step_s()
+            if step_s and not self._moves:
+                self.refused = RunFailed(
+                    f"the client app has read its clock {self.READS:,} times and waits for it to "
+                    f"go on; {STANDS_STILL}"
+                )
+                raise self.refused
+            self.slept_s += step_s
+            now_s += step_s
+        self._last_s = now_s
+        return now_s
 
     def sleep(self, seconds: float) -> None:
         """Charge these simulated seconds to the call: the app goes on at once, its node later."""
         self.slept_s += seconds
+
+
+STANDS_STILL = (
+    "work moves it as it is charged: declared seconds and those of a work file are known when the "
+    "reply is there, metered computing sees PyTorch's operators only; `computing: measured` moves it "
+    "all the time"
+)
+
+KNOWN_AT_END = ("declared", "work")
+"""Kinds of computing whose seconds depend on the reply."""
 
 
 def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) -> Answer:
@@ -96,7 +159,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
     config = config_of(message)
     charge, error, exited = Charge(computing, counts=call.counts), None, False
-    clock.slept_s = 0.0
+    clock.begin(charge, moves=computing.kind not in KNOWN_AT_END)
     with foreign_randomness(call.seed):
         try:
             with charge.watched():
@@ -106,13 +169,29 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
         except SimfedError:
             raise
         except (Exception, SystemExit) as raised:  # Flower as well reports them as messages
+            if isinstance(raised, ZeroDivisionError) and clock.stood_still:
+                raise RunFailed(
+                    f"the client app of node {call.client} divides by zero, and its clock stood "
+                    f"still between two readings; {STANDS_STILL}"
+                ) from raised
             error, exited = describe_error(raised), isinstance(raised, SystemExit)
             reason = f"<class 'flwr.clientapp.client_app.ClientAppException'>:<'{error}'>"
             reply = error_reply(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
+    if clock.refused is not None:
+        raise clock.refused
     spent = replace(charge.collect(), slept_s=clock.slept_s)
     reply.metadata.__dict__["_message_id"] = call.reply_id
     after = call.state
     if error is None:
         after = pack(context.state) if context.state else None
-    size_bytes, metrics = message_bytes(reply), metrics_of(reply)
-    return Answer(Packed.of(reply), size_bytes, after, spent, metrics, config, error, exited)
+    return Answer(
+        Packed.of(reply),
+        message_bytes(reply),
+        after,
+        spent,
+        metrics_of(reply),
+        config,
+        error,
+        stood_still=clock.stood_still and computing.kind in KNOWN_AT_END,
+        exited=exited,
+    )

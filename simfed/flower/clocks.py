@@ -1,0 +1,241 @@
+"""The time that foreign code is told.
+
+`foreign_time` puts what foreign code takes for the time in its place. What is replaced are the
+functions of the module `time`, wherever a module has them by name, Flower's own `now`, and what an
+event loop waits with; threads that have no clock here keep the real ones. What is ignored:
+`datetime.now()` in apps, which cannot be replaced from outside, and threads that a client app
+starts itself. Logs and progress bars keep the host's time: they are read by people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import Any
+
+__all__ = [
+    "EPOCH_S",
+    "Foreign",
+    "Spin",
+    "foreign_time",
+    "read_host_s",
+    "read_processor_s",
+    "replaced",
+    "thread_clock",
+]
+
+EPOCH_S = 1_767_225_600.0
+"""What `time.time()` says at simulated 0 s: the beginning of 2026, UTC."""
+
+
+@contextmanager
+def replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """Meanwhile an attribute of a module or class is `value`."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+class Spin:
+    """Looks in a row that find nothing new. A loop that does nothing but look gets nowhere on a
+    clock that only work and waiting move; so after `free` looks each one takes a hundredth of what
+    those before it took, and a millisecond at least."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self.stop()
+
+    def stop(self) -> None:
+        """Something else has happened."""
+        self._looks, self._spun_s = 0, 0.0
+
+    def step_s(self) -> float:
+        """Seconds that one more look takes."""
+        self._looks += 1
+        if self._looks <= self._free:
+            return 0.0
+        step_s = max(1e-3, 0.01 * self._spun_s)
+        self._spun_s += step_s
+        return step_s
+
+
+class Foreign:
+    """The clock that foreign code reads."""
+
+    READS = 100_000
+    """Readings in a row without anything else before a reading takes time."""
+
+    has_threads = False
+    """Whether threads that the code starts have this clock as well."""
+
+    @property
+    def others(self) -> bool:
+        """Whether there are such threads, which may end a wait."""
+        return False
+
+    def now_s(self) -> float:
+        """Simulated seconds since the run's start."""
+        raise NotImplementedError
+
+    def read_s(self) -> float:
+        """`now_s`, as the code reads it."""
+        return self.now_s()
+
+    def busy_s(self) -> float:
+        """Simulated seconds of the processor's, from an unknown beginning."""
+        raise NotImplementedError
+
+    def sleep(self, seconds: float) -> None:
+        """Block the code for these simulated seconds."""
+        raise NotImplementedError
+
+    def wait(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Block the code until a condition holds, or for so long; whether it holds."""
+        assert timeout_s is not None
+        self.sleep(timeout_s)
+        return condition()
+
+
+_clocks: dict[int, Foreign] = {}
+"""Thread → its clock, for threads of foreign code."""
+
+
+@contextmanager
+def thread_clock(clock: Foreign) -> Iterator[None]:
+    """Meanwhile this thread, as an aside does, has the time of `clock`."""
+    _clocks[threading.get_ident()] = clock
+    try:
+        yield
+    finally:
+        _clocks.pop(threading.get_ident(), None)
+
+
+_FOR_PEOPLE = {"logging", "tqdm"}
+"""Packages whose readings of the time are shown, and change nothing."""
+
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+_REAL: dict[str, Callable[..., float]] = {
+    name: getattr(time, name) for name in (*_CLOCKS, *(f"{clock}_ns" for clock in _CLOCKS), "sleep")
+}
+"""The functions of the module `time` that foreign code does not get."""
+
+
+def _replacement_of(name: str) -> Callable[..., float | None]:
+    real = _REAL[name]
+
+    def replacement(*arguments: float) -> float | None:
+        clock = _clocks.get(threading.get_ident())
+        if clock is None or _asks_for_people(name):
+            return real(*arguments)
+        if name == "sleep":
+            seconds = float(arguments[0])
+            if not seconds >= 0:
+                raise ValueError("sleep length must be non-negative")
+            clock.sleep(seconds)
+            return None
+        kind = name.removesuffix("_ns")
+        if kind in ("process_time", "thread_time"):
+            now_s = clock.busy_s()
+        else:
+            now_s = clock.read_s() + (EPOCH_S if kind == "time" else 0.0)
+        return round(now_s * 1e9) if name.endswith("_ns") else now_s
+
+    return replacement
+
+
+def _asks_for_people(name: str) -> bool:
+    """Whether the caller of a replacement reads the time to show it."""
+    caller = str(sys._getframe(2).f_globals.get("__name__", ""))
+    return name != "sleep" and caller.partition(".")[0] in _FOR_PEOPLE
+
+
+_REPLACEMENTS = [(real, _replacement_of(name)) for name, real in _REAL.items()]
+
+
+def read_host_s() -> float:
+    """Seconds of the host's own clock, in whatever thread: an aside that asked the module `time`
+    would be told simulated ones."""
+    return _REAL["perf_counter"]()
+
+
+def read_processor_s() -> float:
+    """Seconds of processor that this process has used, by the host's own clock."""
+    return _REAL["process_time"]()
+
+
+@contextmanager
+def foreign_time(flower_now: Callable[[], datetime]) -> Iterator[None]:
+    """Meanwhile asides have their own time; `flower_now` is Flower's function of the date."""
+
+    def now() -> datetime:
+        clock = _clocks.get(threading.get_ident())
+        if clock is None:
+            return flower_now()
+        return datetime.fromtimestamp(EPOCH_S + clock.now_s(), timezone.utc)
+
+    pairs: list[tuple[object, object]] = [*_REPLACEMENTS, (flower_now, now)]
+    _replace_in_modules(pairs)
+    try:
+        with (
+            replaced(selectors.DefaultSelector, "select", _select),
+            replaced(asyncio.BaseEventLoop, "run_in_executor", _run_in_executor),
+        ):
+            yield
+    finally:
+        _replace_in_modules([(after, before) for before, after in pairs])
+
+
+_real_select = selectors.DefaultSelector.select
+_real_run_in_executor = asyncio.BaseEventLoop.run_in_executor
+
+
+def _select(selector: Any, timeout: float | None = None) -> Any:
+    """What an event loop waits with: in foreign code for simulated seconds."""
+    clock = _clocks.get(threading.get_ident())
+    ready = _real_select(selector, 0 if clock is not None else timeout)
+    if clock is None or ready or (timeout is not None and timeout <= 0):
+        return ready
+    if timeout is None and not clock.others:  # for a socket or a process
+        return _real_select(selector, None)
+    clock.wait(lambda: bool(_real_select(selector, 0)), timeout)
+    return _real_select(selector, 0)
+
+
+def _run_in_executor(loop: Any, executor: Any, function: Any, *arguments: Any) -> Any:
+    """On a node at once: nothing there runs beside the event loop, whose waits take no host
+    time."""
+    clock = _clocks.get(threading.get_ident())
+    if clock is None or clock.has_threads:
+        return _real_run_in_executor(loop, executor, function, *arguments)
+    future = loop.create_future()
+    try:
+        future.set_result(function(*arguments))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def _replace_in_modules(pairs: list[tuple[object, object]]) -> None:
+    """In every module, put the second of each pair in the place of the first."""
+    by_id = {id(before): after for before, after in pairs}
+    for module_name, module in list(sys.modules.items()):
+        # Python's own library waits in host time, or would not wake up from its locks
+        if module_name == __name__ or (
+            module_name in sys.stdlib_module_names and not module_name.startswith("time")
+        ):
+            continue
+        names = getattr(module, "__dict__", None)
+        if not isinstance(names, dict):
+            continue
+        for name, value in list(names.items()):
+            if id(value) in by_id:
+                names[name] = by_id[id(value)]

@@ -227,7 +227,8 @@ class Exchanges:
         self._settle_unpolled()
         taken = sorted(self._settled, key=lambda flight: flight.task.order)
         for flight in taken:
-            if flight.task.round != self.number and not flight.lost:
+            flight.staleness = self.number - flight.task.round
+            if flight.staleness and not flight.lost:
                 flight.outcome = "late"
         merge_at_s = now_s if self._awaited_s is None else self._awaited_s
         server_s = now_s - merge_at_s

@@ -75,5 +75,6 @@ def play(
         progress=False,
         **options,
     )
-    assert verify(run.path) == []
+    broken = verify(run.path)
+    assert broken == []
     return run

@@ -140,8 +140,8 @@ class NodeClock(Foreign):
 
 STANDS_STILL = (
     "work moves it as it is charged: declared seconds and those of a work file are known when the "
-    "reply is there, metered computing sees PyTorch's operators only; `computing: measured` moves it "
-    "all the time"
+    "reply is there, metered computing sees PyTorch's operators only; `computing: measured` moves "
+    "it all the time"
 )
 
 KNOWN_AT_END = ("declared", "work")

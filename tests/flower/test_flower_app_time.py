@@ -132,7 +132,7 @@ def test_a_budget_that_declared_computing_cannot_tell_is_refused(tmp_path):
             return payload(-1)
         return message.content
 
-    with pytest.raises(RunFailed, match=r"has read its clock 100,000 times .*declared computing"):
+    with pytest.raises(RunFailed, match=r"has read its clock 100,000 times .*declared seconds"):
         play(ask_all, fleet({}), tmp_path, client(train))
 
 

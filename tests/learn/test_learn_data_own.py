@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -439,6 +440,32 @@ def test_a_name_of_the_hub_needs_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match="simfed\\[huggingface\\]"):
         load_data(spec(tmp_path, huggingface="ylecun/mnist"))
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            ConnectionError("Couldn't reach 'ylecun/mnist' on the Hub (LocalEntryNotFoundError)"),
+            "Couldn't reach",
+        ),
+        (ValueError("\n  no such\nconfiguration"), "no such"),
+        (TimeoutError(), "TimeoutError"),
+        (OSError("\n"), "OSError"),
+    ],
+)
+def test_a_hub_that_is_out_of_reach_is_one_sentence(tmp_path, monkeypatch, error, reason):
+    def load_dataset(name):
+        raise error
+
+    library = SimpleNamespace(load_dataset=load_dataset)
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    with pytest.raises(InputError) as refused:
+        load_data(spec(tmp_path, huggingface="ylecun/mnist"))
+    assert refused.value.where == "huggingface ylecun/mnist"
+    assert reason in refused.value.problem
+    assert "save_to_disk()" in refused.value.hint
+    assert "\n" not in str(refused.value)
 
 
 def write_grey(folder: Path, value: int) -> None:

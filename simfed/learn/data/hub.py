@@ -183,7 +183,7 @@ def _from_the_hub(name: str) -> tuple[Table, Table | None]:
     try:
         splits = datasets.load_dataset(name)
     except Exception as error:  # whatever the library meets: no network, no such name
-        reason = str(error).strip().splitlines()[0][:200] if str(error) else type(error).__name__
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(
             where=f"huggingface {name}",
             problem=f"cannot be had: {reason}",

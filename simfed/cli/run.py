@@ -138,13 +138,7 @@ def make_run(
         stack.enter_context(sigterm_is_ctrl_c())
         pictures = stack.enter_context(drawing_beside()) if figures else None
         title = f"{loaded.name}: {clients}, {length} → {folder}"
-        progress = RunProgress(
-            loaded.rounds,
-            quiet=quiet,
-            title=title,
-            seconds=seconds,
-            measure=loaded.dataset.measure,
-        )
+        progress = RunProgress(loaded.rounds, quiet=quiet, title=title, seconds=seconds)
         result = play(folder, progress=progress)
         drawn = pictures(result, folder) if pictures is not None else []
     if not quiet:

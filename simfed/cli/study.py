@@ -149,7 +149,7 @@ def report(
         str,
         typer.Option(
             metavar="targets|curves",
-            help="The picture: what was spent to reach the targets, or accuracy over time.",
+            help="The picture: what was spent to reach the targets, or the measure over time.",
         ),
     ] = "targets",
     spent: Annotated[
@@ -162,7 +162,10 @@ def report(
     ] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option(help="An accuracy such as 85%, may be repeated; else the study's thresholds."),
+        typer.Option(
+            help="An accuracy such as 85%, or RMSE such as 12.5, may be repeated; else the "
+            "study's thresholds."
+        ),
     ] = None,
     width: Width = "7in",
     height: Annotated[
@@ -218,7 +221,7 @@ def _draw(
     from simfed.study.target_figure import target_caption, target_figure
     from simfed.study.targets import parse_target, quantity_of
 
-    goals = [parse_target(text) for text in target]
+    goals = [parse_target(text, result.measure) for text in target]
     width_in = parse_width(width)
     height_in = None if height is None else parse_width(height, "height")
     if figure == "curves":

@@ -34,6 +34,7 @@ from simfed.fleet.privacy import Account, account_of, find_unprovable, require_a
 from simfed.fleet.tasks import Tasks, codec_work, policies_of
 from simfed.ground.distributions import Discrete, Law
 from simfed.ground.errors import InputError, InputErrors, listed
+from simfed.ground.measure import MEASURES, Measure
 from simfed.ground.method import Method, Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -41,6 +42,7 @@ from simfed.ground.steps import check_steps, nodes_of
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
 from simfed.record.read import Run, open_run
+from simfed.record.schema import OwnColumns, measure_columns
 from simfed.scenario import Scenario
 from simfed.scenario.distribution import QUANTITIES as DRAWN
 from simfed.scenario.distribution import Distribution
@@ -188,6 +190,19 @@ class Parts:
     def task(self) -> str:
         """Of the data: classification, regression or next-token."""
         return dataset_facts(self.scenario.dataset).task
+
+    @property
+    def measure(self) -> Measure:
+        """By what models of the task are judged."""
+        return MEASURES[self.task]
+
+    @property
+    def own_columns(self) -> OwnColumns:
+        """What the scenario and the measure add to the tables of the run."""
+        own = dict(self.scenario.own_columns)
+        for table, names in measure_columns(self.measure).items():
+            own[table] = (*own.get(table, ()), *names)
+        return own
 
     @cached_property
     def owned(self) -> Owned:

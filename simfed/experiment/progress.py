@@ -7,6 +7,7 @@ import sys
 import time
 from types import TracebackType
 
+from simfed.ground.measure import ACCURACY
 from simfed.ground.units import format_duration
 
 __all__ = ["RunProgress"]
@@ -15,7 +16,7 @@ _PLAIN_EVERY_WALL_S = 10.0
 
 
 class RunProgress:
-    """Round, simulated time, accuracy and time left of one run; used as a context manager.
+    """Round, simulated time, measure and time left of one run; used as a context manager.
 
     Call it with each finished round. Writes to standard error, so that output can be piped; `title`
     comes first, once the run can begin. `seconds`: the word before the time, `simulated` or
@@ -29,16 +30,16 @@ class RunProgress:
         quiet: bool = False,
         title: str | None = None,
         seconds: str = "simulated",
-        measure: str = "accuracy",
     ) -> None:
         self._rounds = rounds
-        self._measure = measure
+        self.measure = ACCURACY
+        """Of the run's task; set before the first round."""
         self._seconds = seconds
         self._first: int | None = None
         self._quiet = quiet
         self._title = title
         self._live = sys.stderr.isatty() and not quiet
-        self._accuracy: float | None = None
+        self._value: float | None = None
         self._bar: object = None
 
     def __enter__(self) -> RunProgress:
@@ -58,18 +59,20 @@ class RunProgress:
         if self._bar is not None:
             self._bar.stop()  # type: ignore[attr-defined]
 
-    def __call__(self, round: int, simulated_s: float, accuracy: float | None) -> None:
-        """Round `round` is done at `simulated_s`; `accuracy` where it was evaluated."""
+    def __call__(self, round: int, simulated_s: float, value: float | None) -> None:
+        """Round `round` is done at `simulated_s`; `value` of the measure where it was evaluated."""
         if self._first is None:
             self._first = round - 1  # a resumed run begins in the middle
-        if accuracy is not None:
-            self._accuracy = accuracy
+        if value is not None:
+            self._value = value
         if self._quiet:
             return
-        shown = f"{self._accuracy:6.1%}" if self._accuracy is not None else "  –   "
+        shown = "  –   "
+        if self._value is not None:
+            shown = f"{self._value:6.1%}" if self.measure.is_share else f"{self._value:.4g}"
         if self._bar is not None:
             self._bar.update(  # type: ignore[attr-defined]
-                self._task, completed=round, simulated=format_duration(simulated_s), accuracy=shown
+                self._task, completed=round, simulated=format_duration(simulated_s), value=shown
             )
             return
         now = time.monotonic()
@@ -79,7 +82,7 @@ class RunProgress:
             left = (now - self._begun_at_wall_s) / done * (self._rounds - round)
             print(
                 f"round {round}/{self._rounds}  {self._seconds} {format_duration(simulated_s)}"
-                f"  {self._measure} {shown.strip()}  left {format_duration(left)}",
+                f"  {self.measure.name} {shown.strip()}  left {format_duration(left)}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -92,12 +95,12 @@ class RunProgress:
             TextColumn("round {task.completed}/{task.total}"),
             BarColumn(bar_width=None),
             TextColumn(f"{self._seconds} {{task.fields[simulated]}}"),
-            TextColumn(f"{self._measure} {{task.fields[accuracy]}}"),
+            TextColumn(f"{self.measure.name} {{task.fields[value]}}"),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = bar.add_task("", total=self._rounds, simulated="0 s", accuracy="  –   ")
+        self._task = bar.add_task("", total=self._rounds, simulated="0 s", value="  –   ")
         bar.start()
         return bar

@@ -19,6 +19,7 @@ from simfed.experiment.progress import RunProgress
 from simfed.fleet.contract import Workload
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, Interrupted, RunFailed
+from simfed.ground.measure import ACCURACY
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.record.digest import fingerprint
@@ -30,7 +31,6 @@ from simfed.record.schema import TABLES
 from simfed.record.summary import summarise
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
-from simfed.scenario.dataset import REGRESSION_MEASURE
 from simfed.scenario.fields import files_in
 from simfed.scenario.load import validated
 from simfed.scenario.plugins import files_below, has_copies, opened_files, with_opened_files
@@ -63,7 +63,7 @@ __all__ = [
 
 RunResult = Run
 Progress = Callable[[int, float, "float | None"], None]
-"""`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
+"""`(round, simulated_s, mean measure where it was evaluated)`, after each round."""
 
 Beside = Callable[["Parts", "Simulation"], "contextlib.AbstractContextManager[Progress]"]
 """Opened once the simulation is built, closed before its learning side; gives a function that is
@@ -165,7 +165,7 @@ def carry_out(
     began = time.perf_counter()
     scenario = parts.scenario
     directory = None
-    recorder = Recorder(own=scenario.own_columns)
+    recorder = Recorder(own=parts.own_columns)
     with contextlib.ExitStack() as stack:
         if out is not None:
             stack.enter_context(reserved(out, overwrite=overwrite, resume=resume))
@@ -180,15 +180,15 @@ def carry_out(
             if out is not None:  # only now, when nothing is left that could be refused at once
                 directory = begun or _begin(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
-                recorder = directory.recorder(own=scenario.own_columns)
+                recorder = directory.recorder(own=parts.own_columns)
             simulation = make_simulation(parts, workload, recorder)
-            shown = _make_progress(progress, scenario)
+            shown = _make_progress(progress, parts)
             looking = stack.enter_context(beside(parts, simulation)) if beside else None
             _play(simulation, directory, recorder, shown, scenario.checkpoint.every, looking)
             facts_at_end = _at_end(parts, workload, simulation, directory)
             facts_at_end["warnings"] += (more := at_end()).pop("warnings", [])
             facts_at_end |= more
-            summary = summarise(recorder.table, scenario.clients_of_prototype)
+            summary = summarise(recorder.table, scenario.clients_of_prototype, parts.measure)
             facts_at_end["wall_s"]["total"] = time.perf_counter() - began
             facts_at_end["workers"] = workers
             if directory is None:
@@ -421,9 +421,9 @@ def _call_both(first: Progress | None, second: Progress | None) -> Progress | No
     if first is None or second is None:
         return first or second
 
-    def both(round: int, time_s: float, accuracy: float | None) -> None:
-        first(round, time_s, accuracy)
-        second(round, time_s, accuracy)
+    def both(round: int, time_s: float, measure: float | None) -> None:
+        first(round, time_s, measure)
+        second(round, time_s, measure)
 
     return both
 
@@ -438,10 +438,11 @@ def restore(simulation: Simulation, checkpoint: Checkpoint) -> None:
         raise InputError(allowed, where="checkpoint", got=got) from error
 
 
-def _make_progress(progress: bool | Progress, scenario: Scenario) -> RunProgress | Progress | None:
-    if progress is True:
-        return RunProgress(scenario.rounds, measure=scenario.dataset.measure)
-    return progress or None
+def _make_progress(progress: bool | Progress, parts: Parts) -> RunProgress | Progress | None:
+    shown = RunProgress(parts.scenario.rounds) if progress is True else progress or None
+    if isinstance(shown, RunProgress):
+        shown.measure = parts.measure
+    return shown
 
 
 def explained(
@@ -517,7 +518,7 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
         "network": scenario.network.model,
         "warnings": [],
         **_facts_of_plugins(scenario),
-        **({"measure": REGRESSION_MEASURE} if parts.task == "regression" else {}),
+        **({} if parts.measure == ACCURACY else {"measure": parts.measure.plain()}),
         **({"owned": parts.owned.plain()} if mode == "full" else {}),
         **({"between_nodes": True} if parts.topology.between_nodes else {}),
         **({"privacy": account.plain()} if (account := parts.account()) else {}),

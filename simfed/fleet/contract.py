@@ -132,6 +132,8 @@ class Evaluation:
 
     accuracy: float
     loss: float
+    measure: float | None = None
+    """By what the task's models are judged, where that is not the accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ class PersonalEvaluation:
     loss: float
     own_accuracy: float
     own_loss: float
+    measure: float | None = None
+    own_measure: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

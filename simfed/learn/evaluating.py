@@ -65,7 +65,8 @@ class Evaluating:
         prototypes = {}
         for name, rows in tested.items():
             samples, right, losses = (float(row.sum()) for row in rows)
-            prototypes[name] = Evaluation(right / samples, losses / samples)
+            measure = self._data.objective.measure(losses / samples)
+            prototypes[name] = Evaluation(right / samples, losses / samples, measure)
         if not self._scenario.evaluation.clients:
             return prototypes, {}
         clients = range(len(self._data.owned))
@@ -88,8 +89,10 @@ class Evaluating:
             if mine:
                 accuracy = math.fsum(one.accuracy for one in mine) / len(mine)
                 loss = math.fsum(one.loss for one in mine) / len(mine)
-                prototypes[name] = Evaluation(accuracy, loss)
+                measures = [one.measure for one in mine if one.measure is not None]
+                measure = math.fsum(measures) / len(measures) if measures else None
+                prototypes[name] = Evaluation(accuracy, loss, measure)
         return prototypes, clients
 
     def _in_mix(self, client: int, rows: Tensor) -> PersonalEvaluation:
-        return in_mix(rows, own_mix(self._data, client))
+        return in_mix(rows, own_mix(self._data, client), self._data.objective)

@@ -16,8 +16,8 @@ __all__ = ["by_group", "in_mix", "label_counts", "own_mix"]
 def by_group(
     outputs: Tensor, targets: Tensor, objective: Objective, places: Tensor, groups: int
 ) -> Tensor:
-    """Per group, as rows of (3, groups) float64: samples, sums of measures (right answers)
-    and of losses.
+    """Per group, as rows of (3, groups) float64: samples, sums of shares (right answers) and of
+    losses.
 
     places: (n,) the group of each sample.
 
@@ -50,7 +50,7 @@ def own_mix(data: Federation, client: int) -> Tensor:
     return counts  # of an owner without test samples: as all count
 
 
-def in_mix(found: Tensor, mix: Tensor) -> PersonalEvaluation:
+def in_mix(found: Tensor, mix: Tensor, objective: Objective) -> PersonalEvaluation:
     """From `by_group`, and how much each group counts for the client (`own_mix`).
 
     Groups that the test set lacks count nothing in the client's own mix.
@@ -60,9 +60,12 @@ def in_mix(found: Tensor, mix: Tensor) -> PersonalEvaluation:
     mix = mix.double() * (counts > 0)
     share = mix / mix.sum().clamp(min=1)
     each = counts.clamp(min=1)
+    loss, own_loss = float(losses.sum()) / total, float((share * losses / each).sum())
     return PersonalEvaluation(
         accuracy=float(right.sum()) / total,
-        loss=float(losses.sum()) / total,
+        loss=loss,
         own_accuracy=float((share * right / each).sum()),
-        own_loss=float((share * losses / each).sum()),
+        own_loss=own_loss,
+        measure=objective.measure(loss),
+        own_measure=objective.measure(own_loss),
     )

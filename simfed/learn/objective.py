@@ -5,6 +5,7 @@ Training and evaluation ask an objective; what outputs and targets are is known 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,9 @@ from simfed.learn.losses import cross_entropy
 
 __all__ = ["Classification", "NextToken", "Objective", "Regression", "objective_of"]
 
+_MOST_NATS = 700.0
+"""Whose exponential a float can hold."""
+
 
 class Objective(Protocol):
     """A task's loss, and what its models are measured by."""
@@ -25,9 +29,11 @@ class Objective(Protocol):
         ...
 
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Per sample (n,), float64: what the measure is the mean of (right answers), and the loss.
+        """Per sample (n,), float64: a share (of right answers; at most 1), and the loss."""
+        ...
 
-        Every task is measured by what is better the higher it is, and at most 1."""
+    def measure(self, loss: float) -> float | None:
+        """By what models are judged, from the mean loss; None: by the mean share."""
         ...
 
 
@@ -41,14 +47,20 @@ class Classification:
         losses = F.cross_entropy(outputs, targets, reduction="none").double()
         return (outputs.argmax(1) == targets).double(), losses
 
+    def measure(self, loss: float) -> float | None:
+        return None
+
 
 @dataclass(frozen=True)
 class Regression:
-    """Mean squared error; the measure is R², the share of the test targets' variance that is
-    explained: 1 at best, 0 for their mean, below 0 for worse. Outputs (n, 1), targets (n,)."""
+    """Mean squared error of standardised targets; the measure is its root in the target's unit
+    (RMSE), the share R²: what of the test targets' variance is explained, 1 at best, 0 for their
+    mean, below 0 for worse. Outputs (n, 1), targets (n,)."""
 
     variance: float
     """Of all test targets."""
+    sd: float = 1.0
+    """What one is in the target's unit."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         apart = outputs[:, 0] - targets
@@ -58,10 +70,13 @@ class Regression:
         squares = (outputs[:, 0] - targets).double().square()
         return 1 - squares / self.variance, squares
 
+    def measure(self, loss: float) -> float | None:
+        return self.sd * float(loss**0.5)
+
 
 class NextToken:
-    """Cross-entropy of each next character, in nats: the perplexity per character is its
-    exponential. Outputs (n, length, classes), targets (n, length)."""
+    """Cross-entropy of each next character, in nats; the measure is its exponential, the perplexity
+    per character. Outputs (n, length, classes), targets (n, length)."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = cross_entropy(outputs.flatten(0, 1), targets.flatten())
@@ -72,9 +87,13 @@ class NextToken:
         right = (outputs.argmax(2) == targets).double()
         return right.mean(1), rows.view_as(targets).double().mean(1)
 
+    def measure(self, loss: float) -> float | None:
+        return math.inf if loss > _MOST_NATS else math.exp(loss)
+
 
 def objective_of(data: Dataset) -> Objective:
     """By the data set's task."""
     if data.task == "regression":
-        return Regression(float(data.test_labels.var(dtype="float64")) or 1.0)
+        variance = float(data.test_labels.var(dtype="float64")) or 1.0
+        return Regression(variance, data.target_sd)
     return NextToken() if data.task == "next-token" else Classification()

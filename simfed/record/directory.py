@@ -27,7 +27,7 @@ from simfed.record.lock import LOCK, held
 from simfed.record.manifest import differences, is_of_this_version
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
-from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES
+from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES, OwnColumns
 
 __all__ = ["RunDirectory", "reserved"]
 
@@ -181,9 +181,7 @@ class RunDirectory:
         with contextlib.suppress(OSError):  # what is left, the next one who writes here clears up
             aside.put_back(self.path)
 
-    def recorder(
-        self, *, rows_in_memory: int = 50_000, own: Mapping[str, tuple[str, ...]] | None = None
-    ) -> Recorder:
+    def recorder(self, *, rows_in_memory: int = 50_000, own: OwnColumns | None = None) -> Recorder:
         """A recorder that spills into this directory."""
         return Recorder(
             self._checkpoints.path / "segments",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.measure import Measure, measure_in
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.record.schema import (
@@ -94,6 +95,11 @@ class Run:
     def seconds(self) -> str:
         """What its seconds are, in a word: `measured` where clients were real, else `simulated`."""
         return "measured" if self.manifest.get("mode") == "deployed" else "simulated"
+
+    @property
+    def measure(self) -> Measure:
+        """By what its models are judged."""
+        return measure_in(self.manifest)
 
     @cached_property
     def scenario(self) -> dict[str, Plain]:
@@ -267,6 +273,10 @@ def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     )
 
 
+_MAY_HAVE_MORE = (OWN_LOSSES, "clients")
+"""Tables to which methods and measures add columns."""
+
+
 def _read_parquet(path: Path, name: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -282,9 +292,9 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
             return _completed(pq.read_table(path), schema)
         if missing:
             raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
-        own = [column for column in names if column not in schema.names]
-        if name == OWN_LOSSES or EPSILON in own:
-            schema = arrow_schema(name, tuple(own) if name == OWN_LOSSES else (EPSILON,))
+        own = tuple(column for column in names if column not in schema.names)
+        if name in _MAY_HAVE_MORE or EPSILON in own:
+            schema = arrow_schema(name, own if name in _MAY_HAVE_MORE else (EPSILON,))
         return pq.read_table(path, columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException, ValueError) as error:
         first_line = str(error).partition("\n")[0]

@@ -25,6 +25,7 @@ from simfed.record import files
 from simfed.record.schema import (
     TABLES,
     ClientResult,
+    OwnColumns,
     Participation,
     PolicyValue,
     PrototypeResult,
@@ -73,12 +74,12 @@ class Recorder:
         *,
         run: str = "",
         rows_in_memory: int = 50_000,
-        own: Mapping[str, tuple[str, ...]] | None = None,
+        own: OwnColumns | None = None,
     ) -> None:
         """`segments`: the folder for full lists of rows; None keeps them in memory, as columns.
         `run`: the id of the run whose rows they are. `own`: table → columns that this
-        run has beside everybody's (`Scenario.own_columns`)."""
-        self._own = own or {}
+        run has beside everybody's (`Parts.own_columns`)."""
+        self.own: OwnColumns = own or {}
         for name, table in TABLES.items():
             setattr(self, name, table.make_rows())
         self._folder = segments
@@ -120,7 +121,7 @@ class Recorder:
 
     def schema(self, name: str) -> pa.Schema:
         """The Arrow schema of a table of this run."""
-        return arrow_schema(name, self._own.get(name, ()))
+        return arrow_schema(name, self.own.get(name, ()))
 
     def table(self, name: str) -> pa.Table:
         """A whole table."""

@@ -16,10 +16,11 @@ True
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_args, get_type_hints
 
+from simfed.ground.measure import Measure
 from simfed.ground.uses import LinkUses
 from simfed.ground.vocabulary import CHOICES, OUTCOMES, LinkUse
 
@@ -46,6 +47,7 @@ __all__ = [
     "ClientResult",
     "Column",
     "LinkUse",
+    "OwnColumns",
     "Participation",
     "PolicyValue",
     "PrototypeResult",
@@ -57,6 +59,7 @@ __all__ = [
     "declare",
     "describe_table",
     "forget",
+    "measure_columns",
 ]
 
 FORMAT = 1
@@ -124,7 +127,9 @@ class PrototypeResult(NamedTuple):
     prototype: Annotated[str, "its name in the scenario"]
     kd_loss: Annotated[float | None, "L_KD before the distillation step (fedkd)"]
     test_accuracy: Annotated[float | None, "0 to 1, of a regression R²; empty where not evaluated"]
-    test_loss: Annotated[float | None, "mean cross-entropy; empty where not evaluated"]
+    test_loss: Annotated[
+        float | None, "mean cross-entropy, of a regression squared error; empty where not evaluated"
+    ]
 
 
 class ClientResult(NamedTuple):
@@ -134,7 +139,7 @@ class ClientResult(NamedTuple):
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
     accuracy: Annotated[float, "0 to 1, of a regression R², on the test set"]
-    loss: Annotated[float, "mean cross-entropy on the test set"]
+    loss: Annotated[float, "mean cross-entropy on the test set, of a regression squared error"]
     own_accuracy: Annotated[float, "the same, classes weighted as in the client's own data"]
     own_loss: Annotated[float, "the same, classes weighted as in the client's own data"]
 
@@ -272,7 +277,23 @@ ADDED_COLUMNS: dict[str, tuple[str, ...]] = {
 everybody (nobody is stale, and each is merged in its own round) and nobody is in a radio cell."""
 
 OWN_LOSSES = "prototypes"
-"""The table to which a method's own losses are further columns, float64 and nullable."""
+"""The table to which a method's own losses are further columns."""
+
+OwnColumns: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Table → further columns that a run has, float64 and nullable."""
+
+
+def measure_columns(measure: Measure) -> OwnColumns:
+    """Of a run whose models are judged by this measure.
+
+    >>> from simfed.ground.measure import MEASURES
+    >>> measure_columns(MEASURES["regression"])
+    {'prototypes': ('test_measure',), 'clients': ('measure', 'own_measure')}
+    """
+    if measure.key == "accuracy":
+        return {}
+    return {OWN_LOSSES: (measure.column,), "clients": ("measure", "own_measure")}
+
 
 EPSILON = "epsilon"
 """A further column of `rounds` in runs with privacy: ε at the scenario's δ after the round, of

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.plain import Plain
 from simfed.record.schema import EPSILON, OUTCOMES, PHASES
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "THRESHOLDS",
-    "chance_of",
+    "classes_of",
     "critical_sentences",
     "mean_over_clients",
     "straggler_table",
@@ -29,22 +30,27 @@ __all__ = [
 ]
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
-"""Accuracies whose first time is in the summary; null where a run never gets there."""
+"""Accuracies whose first time is in the summary; null where a run never gets there. Of another
+measure it is the round numbers between the worst and the best value."""
 
 Table = Callable[[str], "pa.Table"]
 Columns = dict[str, NDArray[Any]]
 
 
-def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str, Plain]:
+def summarise(
+    table: Table, clients_of_prototype: Mapping[str, int], measure: Measure = ACCURACY
+) -> dict[str, Plain]:
     """The content of `summary.json`.
 
-    `table(name)` gives a table; `clients_of_prototype` weighs the mean accuracy, which is that over
+    `table(name)` gives a table; `clients_of_prototype` weighs the mean measure, which is that over
     all clients (each at its prototype's weights), whether or not they took part.
     """
     rounds = _columns(table("rounds"))
     parts = table("participations")  # may be long: summed by column, never row by row
     energy_j = parts.column("energy_j").drop_null().to_numpy()
-    accuracy, loss = _curves(_columns(table("prototypes")), rounds, clients_of_prototype)
+    prototypes = _columns(table("prototypes"))
+    measured = _curves(prototypes, measure.column, rounds, clients_of_prototype)
+    loss = _curves(prototypes, "test_loss", rounds, clients_of_prototype)
     outcomes = _counts(parts, "outcome")
     return {
         "rounds": len(rounds["round"]),
@@ -52,7 +58,7 @@ def summarise(table: Table, clients_of_prototype: Mapping[str, int]) -> dict[str
         "uplink_bytes": float(rounds["uplink_bytes"].sum()),
         "downlink_bytes": float(rounds["downlink_bytes"].sum()),
         "wasted_bytes": _wasted_bytes(parts),
-        "accuracy": {name: _accuracy_facts(points) for name, points in accuracy.items()},
+        measure.key: {name: _measure_facts(points, measure) for name, points in measured.items()},
         "test_loss": {name: points[-1][2] for name, points in loss.items() if points},
         "rollbacks": int(rounds["rolled_back"].sum()),
         "outcomes": {
@@ -140,42 +146,45 @@ def _missing(values: NDArray[Any]) -> NDArray[Any]:
     return np.array([value is None for value in values], dtype=bool)
 
 
+Curve = list[tuple[int, float, float]]
+"""(round, instant, value) wherever it was evaluated."""
+
+
 def _curves(
-    prototypes: Columns, rounds: Columns, clients: Mapping[str, int]
-) -> tuple[dict[str, list[tuple[int, float, float]]], dict[str, list[tuple[int, float, float]]]]:
-    """Per prototype and for `mean`: (round, instant, value) wherever it was evaluated."""
+    prototypes: Columns, column: str, rounds: Columns, clients: Mapping[str, int]
+) -> dict[str, Curve]:
+    """Per prototype and for `mean`."""
     at_s = dict(zip(rounds["round"].tolist(), rounds["finished_at_s"].tolist(), strict=True))
-    curves = []
-    for column in ("test_accuracy", "test_loss"):
-        values: dict[int, dict[str, float]] = {}
-        for number, name, value in zip(
-            prototypes["round"], prototypes["prototype"], prototypes[column], strict=True
-        ):
-            if value is not None:
-                values.setdefault(int(number), {})[str(name)] = float(value)
-        curve: dict[str, list[tuple[int, float, float]]] = {"mean": [], **{p: [] for p in clients}}
-        for number, by_prototype in values.items():
-            for name, value in by_prototype.items():
-                curve[name].append((number, at_s[number], value))
-            mean = mean_over_clients(by_prototype, clients)
-            if mean is not None:
-                curve["mean"].append((number, at_s[number], mean))
-        curves.append(curve)
-    return curves[0], curves[1]
+    values: dict[int, dict[str, float]] = {}
+    for number, name, value in zip(
+        prototypes["round"], prototypes["prototype"], prototypes[column], strict=True
+    ):
+        if value is not None:
+            values.setdefault(int(number), {})[str(name)] = float(value)
+    curves: dict[str, Curve] = {"mean": [], **{p: [] for p in clients}}
+    for number, by_prototype in values.items():
+        for name, value in by_prototype.items():
+            curves[name].append((number, at_s[number], value))
+        mean = mean_over_clients(by_prototype, clients)
+        if mean is not None:
+            curves["mean"].append((number, at_s[number], mean))
+    return curves
 
 
-def _accuracy_facts(points: list[tuple[int, float, float]]) -> dict[str, Plain]:
-    best = max(points, key=lambda point: point[2], default=None)
-    first = {
-        f"{threshold:g}": next((at_s for _, at_s, value in points if value >= threshold), None)
-        for threshold in THRESHOLDS
-    }
+def _measure_facts(points: Curve, measure: Measure) -> dict[str, Plain]:
+    best = max(points, key=lambda point: measure.advantage(point[2]), default=None)
+    steps = measure.steps((value for _, _, value in points), THRESHOLDS)
     return {
         "final": points[-1][2] if points else None,
         "best": best[2] if best else None,
         "best_round": best[0] if best else None,
-        "time_to_s": first,
+        "time_to_s": {f"{step:g}": _first_time(points, measure, step) for step in steps},
     }
+
+
+def _first_time(points: Curve, measure: Measure, threshold: float) -> float | None:
+    reached = (at_s for _, at_s, value in points if measure.is_reached(value, threshold))
+    return next(reached, None)
 
 
 def _counts(parts: pa.Table, column: str) -> dict[str, dict[str, int]]:
@@ -237,10 +246,10 @@ def _shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
     return {str(name): (starts[names == name], ends[names == name]) for name in np.unique(names)}
 
 
-def chance_of(runs: Iterable[Run]) -> float:
-    """The accuracy of guessing: one over the number of classes; 0 where the runs do not say it."""
+def classes_of(runs: Iterable[Run]) -> int:
+    """How many classes guessing chooses from, the fewest of these runs; 0 where none says it."""
     classes = [run.manifest.get("classes") for run in runs]
-    return max((1 / n for n in classes if isinstance(n, int) and n > 1), default=0.0)
+    return min((n for n in classes if isinstance(n, int) and n > 1), default=0)
 
 
 def mean_over_clients(values: Mapping[str, float], clients: Mapping[str, int]) -> float | None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.ground.vocabulary import RELEVANT_RATIO
-from simfed.record.summary import chance_of
+from simfed.record.summary import classes_of
 from simfed.report import frames
 from simfed.report.panels import Columns, PanelTable, Row, limited, number, table_of
 
@@ -43,12 +44,13 @@ def headline_facts(run: Run) -> list[tuple[str, str, str]]:
     facts: list[tuple[str, str, str]] = []
     tidy = frames.curves(run)
     name = frames.headline(tidy) if len(tidy) else ""
-    measured = tidy[(tidy["prototype"] == name) & tidy["accuracy"].notna()]
+    measure = run.measure
+    measured = tidy[(tidy["prototype"] == name) & tidy[measure.key].notna()]
     if len(measured):
-        best = measured.loc[measured["accuracy"].idxmax()]
-        final = f"{100 * measured['accuracy'].iloc[-1]:.1f} %"
-        about = f"{name}; best {100 * best['accuracy']:.1f} % in round {best['round']:,.0f}"
-        facts.append((frames.measure_of(run), final, about))
+        best = measured.loc[measured[measure.key].agg(f"idx{measure.best}")]
+        final = measure.text(measured[measure.key].iloc[-1])
+        at_best = f"best {measure.text(best[measure.key])} in round {best['round']:,.0f}"
+        facts.append((measure.name, final, f"{name}; {at_best}"))
     rounds = run.rounds
     if len(rounds):
         middle = format_duration(rounds["duration_s"].median())
@@ -76,8 +78,8 @@ def headline_facts(run: Run) -> list[tuple[str, str, str]]:
     return facts
 
 
-def thresholds_table(reached: pd.DataFrame) -> PanelTable:
-    """When accuracies were first reached; `reached` is from `frames.thresholds`."""
+def thresholds_table(reached: pd.DataFrame, measure: Measure) -> PanelTable:
+    """When thresholds were first reached; `reached` is from `frames.thresholds`."""
 
     def at_all(row: Row, text: Callable[[Row], str], otherwise: str = "") -> str:
         return otherwise if pd.isna(row["at_s"]) else text(row)
@@ -85,7 +87,7 @@ def thresholds_table(reached: pd.DataFrame) -> PanelTable:
     columns: Columns = {
         "run": lambda row: str(row["run"]),
         "prototype": lambda row: str(row["prototype"]),
-        "accuracy": lambda row: f"{100 * row['accuracy']:g} %",
+        measure.name: lambda row: measure.number(row["threshold"]),
         "first reached after": lambda row: at_all(
             row, lambda row: format_duration(row["at_s"]), "not reached"
         ),
@@ -93,36 +95,38 @@ def thresholds_table(reached: pd.DataFrame) -> PanelTable:
         "sent by clients": lambda row: at_all(row, lambda row: format_bytes(row["uplink_bytes"])),
         "moved both ways": lambda row: at_all(row, lambda row: format_bytes(row["total_bytes"])),
     }
-    return table_of("When accuracies were reached", reached, columns, range(2, 7))
+    return table_of(f"When each {measure.name} was reached", reached, columns, range(2, 7))
 
 
 def lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[str, str, str]]:
     """What two runs differ in, for those who read no further: the time to the targets, the final
-    accuracy in points, the time of the whole. `tidy`: `frames.curves` of both."""
+    measure, the time of the whole. `tidy`: `frames.curves` of both."""
     if len(runs) != 2:
         return []
     a, b = runs
+    measure = runs[a].measure
     facts = []
     lead = _leads(runs, tidy)
     for target in [name for name in lead.columns if isinstance(name, float)]:
         times = lead.loc[a, target], lead.loc[b, target]
-        facts.append((f"to {100 * target:g} %", *describe_lead(a, b, *times, lead["end_s"])))
+        facts.append((f"to {measure.goal(target)}", *describe_lead(a, b, *times, lead["end_s"])))
     if "final" in lead and lead["final"].notna().all():
-        gap = 100 * (lead.loc[a, "final"] - lead.loc[b, "final"])
-        better = a if gap > 0 else b
-        value = "the same" if abs(gap) < 0.05 else f"{abs(gap):.1f} points"
-        by = f"{better} above: " if abs(gap) >= 0.05 else ""
-        shown = [f"{100 * lead.loc[name, 'final']:.1f} %" for name in (a, b)]
-        facts.append(("final accuracy", value, by + " against ".join(shown)))
+        finals = [float(lead.loc[name, "final"]) for name in (a, b)]
+        ahead = measure.advantage(finals[0] - finals[1])
+        shown = [measure.text(final) for final in finals]
+        level = measure.gap(abs(ahead)) == measure.gap(0.0)
+        value = "the same" if level else measure.gap(abs(ahead))
+        by = "" if level else f"{a if ahead > 0 else b} {measure.ahead}: "
+        facts.append((f"final {measure.name}", value, by + " against ".join(shown)))
     ends = lead["end_s"]
     facts.append(("simulated time", *describe_lead(a, b, ends[a], ends[b], ends)))
     return facts
 
 
 def lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
-    """Every run's time to the targets and final accuracy, and what that is in points beside the
-    first run."""
+    """Every run's time to the targets and final measure, and what that is beside the first run."""
     lead = _leads(runs, tidy)
+    measure = next(iter(runs.values())).measure
     targets = [name for name in lead.columns if isinstance(name, float)]
     first = next(iter(runs))
     rows = []
@@ -130,12 +134,12 @@ def lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
         row = lead.loc[label]
         cells = [_reach(row[target], row["end_s"]) for target in targets]
         if "final" in lead:
-            gap = 100 * (row["final"] - lead.loc[first, "final"])
-            cells.append("" if math.isnan(row["final"]) else f"{100 * row['final']:.1f} %")
-            cells.append("" if label == first or math.isnan(gap) else f"{gap:+.1f} points")
+            gap = row["final"] - lead.loc[first, "final"]
+            cells.append("" if math.isnan(row["final"]) else measure.text(row["final"]))
+            cells.append("" if label == first or math.isnan(gap) else measure.gap(gap, "+"))
         rows.append((label, *cells, format_duration(row["end_s"])))
-    header = ["run", *(f"time to {100 * target:g} %" for target in targets)]
-    header += ["final accuracy", f"beside {first}"] if "final" in lead else []
+    header = ["run", *(f"time to {measure.goal(target)}" for target in targets)]
+    header += [f"final {measure.name}", f"beside {first}"] if "final" in lead else []
     header += ["simulated time"]
     note = (
         "One run of each says nothing about how much another seed would change it: a study, or "
@@ -150,15 +154,16 @@ def _leads(runs: Mapping[str, Run], tidy: pd.DataFrame) -> pd.DataFrame:
     at which it was reached, NaN for never."""
     ends = {label: float(run.rounds["finished_at_s"].max()) for label, run in runs.items()}
     lead = pd.DataFrame({"end_s": pd.Series(ends)})
-    measured = tidy.dropna(subset=["accuracy"])
+    measure = next(iter(runs.values())).measure
+    measured = tidy.dropna(subset=[measure.key])
     if measured.empty:
         return lead
     mean = frames.headlines(measured)
-    lead["final"] = mean.groupby("run")["accuracy"].last()
-    targets = frames.targets_for(mean, chance_of(runs.values()))
-    reached = frames.thresholds(mean, targets)
+    lead["final"] = mean.groupby("run")[measure.key].last()
+    targets = frames.targets_for(mean, classes_of(runs.values()), measure)
+    reached = frames.thresholds(mean, targets, measure)
     for target in targets:
-        rows = reached[reached["accuracy"] == target]
+        rows = reached[reached["threshold"] == target]
         lead[target] = rows.set_index("run")["at_s"].astype(float)
     return lead
 
@@ -221,10 +226,13 @@ def _results(run: Run) -> dict[str, _Result]:
     def add(name: str, value: float, text: str) -> None:
         results[name] = (value, text, False)
 
-    measured = frames.curves(run).dropna(subset=["accuracy"])
+    measure = run.measure
+    measured = frames.curves(run).dropna(subset=[measure.key])
     for name, group in measured.groupby("prototype", sort=False):
-        add_share(f"final accuracy, {name}", group["accuracy"].iloc[-1], 2)
-        add_share(f"best accuracy, {name}", group["accuracy"].max(), 2)
+        values = group[measure.key]
+        for which, value in (("final", values.iloc[-1]), ("best", values.agg(measure.best))):
+            named = f"{which} {measure.name}, {name}"
+            results[named] = (float(value), measure.text(value, 2), measure.is_share)
     rounds = run.rounds
     if len(rounds):
         for name, seconds in (

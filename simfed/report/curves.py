@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.measure import one_measure
 from simfed.report import frames
 from simfed.report.pictures import bytes_unit, new_figure, picture_style, time_unit
 from simfed.report.style import SERIES_COLOURS
@@ -22,19 +23,26 @@ if TYPE_CHECKING:
 __all__ = ["accuracy_figure", "curve_figure", "draw_curves"]
 
 _DASHES: tuple[object, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)))
-_Y_LABELS = {"accuracy": "test accuracy", "loss": "test loss", "kd_loss": "distillation loss"}
+_Y_LABELS = {
+    "accuracy": "test accuracy",
+    "measure": "test measure",
+    "loss": "test loss",
+    "kd_loss": "distillation loss",
+}
 
 
 def accuracy_figure(
-    runs: Run | Sequence[Run], *, x: str = "at_s", y: str = "accuracy", width_in: float = 3.5
+    runs: Run | Sequence[Run], *, x: str = "at_s", y: str | None = None, width_in: float = 3.5
 ) -> Figure:
-    """A measure of one or several runs against simulated time (`at_s`), `round`, `uplink_bytes` or
-    `total_bytes`.
+    """The runs' measure, or another column `y` of `frames.curves`, against simulated time (`at_s`),
+    `round`, `uplink_bytes` or `total_bytes`.
 
     One run: a curve per prototype and their mean. Several: the mean of each, coloured by run.
     Raises: `InputError` where no run has that measure.
     """
     chosen = list(runs) if isinstance(runs, Sequence) else [runs]
+    measure = one_measure((run.measure for run in chosen), where="runs")
+    y = measure.key if y is None else y
     parts = [
         frames.curves(run, label) for run, label in zip(chosen, frames.labels(chosen), strict=True)
     ]
@@ -44,8 +52,8 @@ def accuracy_figure(
         means = frames.headlines(pd.concat(parts))
         figure = curve_figure(means, x=x, y=y, colour="run", width_in=width_in)
     (axes,) = figure.axes
-    if y == "accuracy":
-        axes.set_ylabel(f"test {' or '.join(sorted({frames.measure_of(run) for run in chosen}))}")
+    if y == measure.key:
+        axes.set_ylabel(f"test {measure.name}")
     if all(run.seconds == "measured" for run in chosen):
         axes.set_xlabel(axes.get_xlabel().replace("simulated", "measured"))
     return figure

@@ -45,7 +45,6 @@ _ROUND_COLUMNS = {
     "downlink_bytes": "downlink_bytes",
 }
 """Columns of `rounds.parquet` as `rows` names them."""
-_LEARNING = {"accuracy": "accuracy", "loss": "loss", "kd_loss": "distillation loss"}
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_\-. /]")
 
 
@@ -53,9 +52,10 @@ def rows(run: Run, label: str | None = None) -> pd.DataFrame:
     """One row per round and prototype (and their mean), in order of time.
 
     `run, round, at_s` (simulated, at the round's end), `prototype, accuracy, loss, kd_loss` (empty
-    where not measured), of the round `duration_s, participants, lost, rolled_back,
-    critical_client, critical_phase`, and summed up since the start `uplink_bytes, downlink_bytes,
-    energy_j` (empty where a device's profile does not know its power).
+    where not measured; `measure` in place of `accuracy` where models are judged by another), of the
+    round `duration_s, participants, lost, rolled_back, critical_client, critical_phase`, and summed
+    up since the start `uplink_bytes, downlink_bytes, energy_j` (empty where a device's profile does
+    not know its power).
     """
     facts = run.rounds.rename(columns=_ROUND_COLUMNS)[[*_ROUND_COLUMNS.values()]]
     for column in ("uplink_bytes", "downlink_bytes"):
@@ -64,10 +64,10 @@ def rows(run: Run, label: str | None = None) -> pd.DataFrame:
     facts["energy_j"] = float("nan")
     if run.participations["energy_j"].notna().all():
         facts["energy_j"] = facts["round"].map(joules.sum(min_count=1)).fillna(0.0).cumsum()
-    learned = frames.curves(run)[["round", "prototype", *_LEARNING]]
+    learned = frames.curves(run)[["round", "prototype", *_learning(run)]]
     table = facts.merge(learned, on="round", how="left").sort_values("at_s", kind="stable")
     table.insert(0, "run", frames.run_name(run) if label is None else label)
-    order = ["run", "round", "at_s", "prototype", *_LEARNING]
+    order = ["run", "round", "at_s", "prototype", *_learning(run)]
     others = [name for name in table.columns if name not in order]
     return table[[*order, *others]].reset_index(drop=True)
 
@@ -77,7 +77,7 @@ def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
     for each name: `accuracy/small`, `round/length (s)`, `sent by clients (bytes)`, …"""
     table = rows(run)
     for prototype, group in table.groupby("prototype", sort=False):
-        for column, name in _LEARNING.items():
+        for column, name in _learning(run).items():
             measured = group.dropna(subset=[column])
             values = measured[["round", "at_s", column]]
             yield from (
@@ -98,6 +98,11 @@ def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
             (name, int(n), float(at_s), float(value))
             for n, at_s, value in values.itertuples(index=False)
         )
+
+
+def _learning(run: Run) -> dict[str, str]:
+    """Column of `frames.curves` → what it is called."""
+    return {run.measure.key: run.measure.name, "loss": "loss", "kd_loss": "distillation loss"}
 
 
 def write_csv(runs: Mapping[str, Run], path: Path) -> Path:

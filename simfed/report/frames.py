@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.compress.choice import recorded_labels
+from simfed.ground.measure import ACCURACY, Measure
 from simfed.record.schema import CLIENT_KINDS, PHASES
 from simfed.record.summary import straggler_table
 from simfed.report.style import phase as look_of
@@ -35,7 +36,6 @@ __all__ = [
     "labels",
     "link_table",
     "links_that_matter",
-    "measure_of",
     "phase_label",
     "phase_seconds",
     "run_name",
@@ -110,6 +110,7 @@ def curves(run: Run, label: str | None = None) -> pd.DataFrame:
     `run, prototype, round, at_s, uplink_bytes, total_bytes, accuracy, loss, kd_loss`: instants are
     the rounds' ends, bytes are sums since the start, and the rows of prototype `MEAN` weigh the
     prototypes by their numbers of clients. Rounds without an evaluation have no accuracy and loss.
+    Where models are judged by another measure, its column `measure` stands in place of `accuracy`.
     """
     rounds = run.rounds
     spent = pd.DataFrame(
@@ -120,9 +121,10 @@ def curves(run: Run, label: str | None = None) -> pd.DataFrame:
             "total_bytes": (rounds["uplink_bytes"] + rounds["downlink_bytes"]).cumsum(),
         }
     )
-    results = run.prototypes.rename(columns={"test_accuracy": "accuracy", "test_loss": "loss"})
+    key = run.measure.key
+    results = run.prototypes.rename(columns={run.measure.column: key, "test_loss": "loss"})
     weights = prototype_weights(run)
-    measures = ["accuracy", "loss", "kd_loss"]
+    measures = [key, "loss", "kd_loss"]
     weighted = results[measures].mul(results["prototype"].map(weights).astype(float), axis=0)
     # min_count: a mean over fewer than all prototypes would be of something else
     mean = weighted.groupby(results["round"]).sum(min_count=results["prototype"].nunique())
@@ -153,51 +155,61 @@ def headlines(tidy: pd.DataFrame) -> pd.DataFrame:
 _STEPS = (*(n / 10 for n in range(1, 10)), 0.95, 0.97, 0.98, 0.99, 0.995)
 
 
-def measure_of(run: Run) -> str:
-    """What `accuracy` is in this run: the accuracy, or the measure of another task."""
-    return str(run.manifest.get("measure", "accuracy"))
-
-
-def thresholds_for(tidy: pd.DataFrame, most: int = 4, chance: float = 0.0) -> list[float]:
-    """Accuracies worth asking "when?" about: the highest round numbers that some run reached, above
-    what guessing reaches.
+def thresholds_for(
+    tidy: pd.DataFrame, most: int = 4, classes: int = 0, measure: Measure = ACCURACY
+) -> list[float]:
+    """Thresholds worth asking "when?" about: the hardest round numbers that some run reached, and
+    guessing among so many classes does not.
 
     >>> thresholds_for(pd.DataFrame({"accuracy": [0.3, 0.84, 0.93]}))
     [0.6, 0.7, 0.8, 0.9]
     """
-    best = tidy["accuracy"].max()
-    return [step for step in _STEPS if chance < step <= best][-most:]
+    best = tidy[measure.key].agg(measure.best)
+    return _reached(tidy, best, classes, measure)[-most:]
 
 
-def targets_for(tidy: pd.DataFrame, chance: float = 0.0) -> list[float]:
-    """Of several runs, the highest round number that all of them reached, and the highest that one
-    of them did; above what guessing reaches.
+def targets_for(tidy: pd.DataFrame, classes: int = 0, measure: Measure = ACCURACY) -> list[float]:
+    """Of several runs, the hardest round number that all of them reached, and the hardest that one
+    of them did; those that guessing among so many classes does not.
 
     >>> targets_for(pd.DataFrame({"run": ["a", "a", "b"], "accuracy": [0.3, 0.84, 0.93]}))
     [0.8, 0.9]
     """
-    best = tidy.groupby("run")["accuracy"].max()
-    reached = (
-        [step for step in _STEPS if chance < step <= most][-1:] for most in (best.min(), best.max())
+    best = tidy.groupby("run")[measure.key].agg(measure.best)
+    hardest = (
+        _reached(tidy, value, classes, measure)[-1:]
+        for value in sorted((best.min(), best.max()), key=measure.advantage)
     )
-    return list(dict.fromkeys(itertools.chain.from_iterable(reached)))
+    return list(dict.fromkeys(itertools.chain.from_iterable(hardest)))
 
 
-def thresholds(tidy: pd.DataFrame, accuracies: Sequence[float]) -> pd.DataFrame:
-    """When accuracies were first reached: `run, prototype, accuracy, round, at_s, uplink_bytes,
-    total_bytes`.
+def _reached(tidy: pd.DataFrame, best: float, classes: int, measure: Measure) -> list[float]:
+    """The round numbers that a run with this best value reached, from easy to hard."""
+    return [
+        step
+        for step in measure.steps(tidy[measure.key], _STEPS)
+        if measure.is_reached(best, step) and measure.beats_guessing(step, classes)
+    ]
+
+
+def thresholds(
+    tidy: pd.DataFrame, wanted: Sequence[float], measure: Measure = ACCURACY
+) -> pd.DataFrame:
+    """When thresholds of the measure were first reached: `run, prototype, threshold, round, at_s,
+    uplink_bytes, total_bytes`.
 
     A threshold that was never reached has empty cells. `tidy` is from `curves`.
     """
     rows = []
     for (run, prototype), group in tidy.groupby(["run", "prototype"], sort=False):
-        for accuracy in accuracies:
-            reached = group[group["accuracy"] >= accuracy].sort_values("round").head(1)
-            row: dict[str, Any] = {"run": run, "prototype": prototype, "accuracy": accuracy}
+        for threshold in wanted:
+            reached = group[measure.is_reached(group[measure.key], threshold)]
+            reached = reached.sort_values("round").head(1)
+            row: dict[str, Any] = {"run": run, "prototype": prototype, "threshold": threshold}
             for column in ("round", "at_s", "uplink_bytes", "total_bytes"):
                 row[column] = reached[column].iloc[0] if len(reached) else None
             rows.append(row)
-    columns = ["run", "prototype", "accuracy", "round", "at_s", "uplink_bytes", "total_bytes"]
+    columns = ["run", "prototype", "threshold", "round", "at_s", "uplink_bytes", "total_bytes"]
     return pd.DataFrame(rows, columns=columns)
 
 

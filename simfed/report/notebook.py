@@ -28,7 +28,7 @@ def run_html(run: Run) -> str:
     )
     console.print(summary_table(run))
     html = console.export_html(inline_styles=True, code_format=_FORMAT)
-    if frames.curves(run)["accuracy"].notna().any():
+    if frames.curves(run)[run.measure.key].notna().any():
         html += _drawing(run)
     return html
 

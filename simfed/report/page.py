@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import pandas as pd
 
 from simfed.ground.errors import InputError
+from simfed.ground.measure import one_measure
 from simfed.ground.units import format_bytes, format_duration
 from simfed.ground.version import VERSION
 from simfed.ground.writing import writing
 from simfed.record.schema import TABLES
-from simfed.record.summary import chance_of, critical_sentences
+from simfed.record.summary import classes_of, critical_sentences
 from simfed.report import compare, frames, panels
 from simfed.report.owned import owned_table
 from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
@@ -162,7 +163,8 @@ class _Content:
         self.clock = f"{kinds.pop()} time" if len(kinds) == 1 else "time"
         self.varies: dict[str, Mapping[str, frames.Steps]] = {}
         self.tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
-        self.learned = bool(self.tidy["accuracy"].notna().any())
+        self.measure = one_measure((run.measure for run in runs.values()), where="report")
+        self.learned = bool(self.tidy[self.measure.key].notna().any())
         self.arms = list(dict.fromkeys(arm for run in runs.values() for arm in frames.arms_of(run)))
 
     def overview(self) -> PageSection:
@@ -184,9 +186,8 @@ class _Content:
         return {"title": "Overview", "facts": facts, "warnings": warnings, "tables": tables}
 
     def learning(self) -> PageSection:
-        measures = {frames.measure_of(run) for run in self.runs.values()}
         y = {
-            "accuracy": f"test {' or '.join(sorted(measures))}",
+            self.measure.key: f"test {self.measure.name}",
             "loss": "test loss",
             "kd_loss": "distillation loss",
         }
@@ -206,13 +207,16 @@ class _Content:
         )
         tables = []
         if self.learned:
-            accuracies = frames.thresholds_for(self.tidy, chance=chance_of(self.runs.values()))
-            reached = frames.thresholds(self.tidy, accuracies)
+            classes = classes_of(self.runs.values())
+            wanted = frames.thresholds_for(self.tidy, classes=classes, measure=self.measure)
+            reached = frames.thresholds(self.tidy, wanted, self.measure)
             if len(self.runs) > 1:  # what is compared stands side by side
                 name = frames.headline(self.tidy)
                 reached = reached.assign(other=reached["prototype"] != name)
-                reached = reached.sort_values(["other", "prototype", "accuracy"], kind="stable")
-            tables.append(compare.thresholds_table(reached))
+                easiest_first = {"ascending": [True, True, self.measure.higher_is_better]}
+                by = ["other", "prototype", "threshold"]
+                reached = reached.sort_values(by, kind="stable", **easiest_first)
+            tables.append(compare.thresholds_table(reached, self.measure))
         private = {label: frames.privacy_of(run) for label, run in self.runs.items()}
         if spent := [(label, *words) for label, words in private.items() if words is not None]:
             header = ("run", "spent", "neighbours", "counted")

@@ -20,7 +20,7 @@ def draw_run(run: Run, folder: str | os.PathLike[str]) -> list[Path]:
     """The two pictures of a run at its end: `accuracy.png` (where it learned) and `timeline.png`,
     its first round as a Gantt chart."""
     figures = {}
-    if run.prototypes["test_accuracy"].notna().any():
+    if run.prototypes[run.measure.column].notna().any():
         figures["accuracy.png"] = accuracy_figure(run, width_in=5.0)
     if len(run.rounds):
         first = int(run.rounds["round"].min())

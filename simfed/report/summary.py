@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simfed.ground.measure import Measure
 from simfed.ground.units import counted, format_bytes, format_duration
 from simfed.record.schema import CLIENT_KINDS
 from simfed.record.summary import critical_sentences
@@ -28,14 +29,14 @@ _BAR = 16
 def summary_table(run: Run) -> RenderableType:
     """A run in one screen, at most 80 columns wide: print it with a `rich.console.Console`.
 
-    Accuracy per prototype, simulated time and bytes, the phases' shares of the clients' time, the
+    The measure per prototype, simulated time and bytes, shares of the clients' time by phase, the
     strategies per prototype and the clients that rounds waited for. What a run has not (accuracy in
     a time-only run, say) is left out.
     """
     parts: list[RenderableType] = [_facts(run)]
     tidy = frames.curves(run)
-    if tidy["accuracy"].notna().any():
-        parts.append(_accuracy(tidy, frames.measure_of(run)))
+    if tidy[run.measure.key].notna().any():
+        parts.append(_measure(tidy, run.measure))
     if len(run.participations):
         parts += [_time(run), strategies_table(run)]
     if run.rounds["critical_client"].notna().any():
@@ -88,21 +89,25 @@ def _facts(run: Run) -> Table:
     return table
 
 
-def _accuracy(tidy: pd.DataFrame, measure: str) -> Table:
-    table = _table(measure[:1].upper() + measure[1:], "final", "best", "in round", "after")
-    for prototype, group in tidy.dropna(subset=["accuracy"]).groupby("prototype", sort=False):
-        best = group.loc[group["accuracy"].idxmax()]
+def _measure(tidy: pd.DataFrame, measure: Measure) -> Table:
+    key = measure.key
+    digits = ".3f" if measure.is_share else ".4g"
+    title = measure.name[:1].upper() + measure.name[1:]
+    table = _table(title, "final", "best", "in round", "after")
+    for prototype, group in tidy.dropna(subset=[key]).groupby("prototype", sort=False):
+        best = group.loc[group[key].agg(f"idx{measure.best}")]
         table.add_row(
             Text(str(prototype)),
-            f"{group['accuracy'].iloc[-1]:.3f}",
-            f"{best['accuracy']:.3f}",
+            f"{group[key].iloc[-1]:{digits}}",
+            f"{best[key]:{digits}}",
             f"{best['round']:,.0f}",
             format_duration(best["at_s"]),
         )
     name = frames.headline(tidy)
-    reached = frames.thresholds(tidy[tidy["prototype"] == name], frames.thresholds_for(tidy, 3))
+    wanted = frames.thresholds_for(tidy, 3, measure=measure)
+    reached = frames.thresholds(tidy[tidy["prototype"] == name], wanted, measure)
     words = [
-        f"{row.accuracy:g} after {format_duration(row.at_s)}"
+        f"{row.threshold:g} after {format_duration(row.at_s)}"
         for row in reached.dropna(subset=["at_s"]).itertuples()
     ]
     if words:

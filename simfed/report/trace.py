@@ -3,7 +3,7 @@
 Every client is a process with lanes (threads) for its compute, downlink, uplink and idle time;
 slices of one lane never overlap. The server has lanes for rounds, merges and work. Arrows lead from
 each upload to the merge that used it. Counters show active transfers, the use of shared links and
-the accuracy.
+the models' measure.
 
 Source of the format: Google, "Trace Event Format". Time stamps are whole nanoseconds, written as
 microseconds; rounding moves an instant by at most half a nanosecond.
@@ -266,9 +266,10 @@ def _link(link: str, rows: pd.DataFrame) -> Iterator[Event]:
 
 def _learning(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
     ends = dict(zip(rounds["round"], _ns(rounds["finished_at_s"]), strict=True))
+    measure = run.measure
     for row in run.prototypes[run.prototypes["round"].isin(rounds["round"])].itertuples():
         for what, unit, value in (
-            ("test", "accuracy", row.test_accuracy),
+            ("test", measure.name, getattr(row, measure.column)),
             ("KD", "loss", row.kd_loss),
         ):
             if pd.notna(value) and math.isfinite(value):

@@ -27,10 +27,7 @@ from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
 from simfed.scenario.section import OnlyWith, Refused, Section
 
-__all__ = ["REGRESSION_MEASURE", "SOURCES", "DatasetSpec", "Partition"]
-
-REGRESSION_MEASURE = "R²"
-"""The share of the test targets' variance that a model explains; higher is better, as accuracy."""
+__all__ = ["SOURCES", "DatasetSpec", "Partition"]
 
 SOURCES = ("name", "file", "table", "folder", "leaf", "torchvision", "huggingface")
 """Keys of which a data set has one."""
@@ -211,11 +208,6 @@ class DatasetSpec(Section):
     def kind(self) -> str:
         """The one of `SOURCES` that is given."""
         return next(key for key in SOURCES if getattr(self, key) is not None)
-
-    @property
-    def measure(self) -> str:
-        """What people call its models' measure."""
-        return REGRESSION_MEASURE if self.task == "regression" else "accuracy"
 
     @property
     def label(self) -> str:

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.vocabulary import RELEVANT_RATIO
-from simfed.scenario.fields import File, Fraction, Seed
+from simfed.scenario.fields import File, Fraction, Positive, Seed
 from simfed.scenario.load import (
     Overrides,
     apply_overrides,
@@ -75,13 +75,15 @@ Axis = Annotated[
 ]
 Axes = Annotated[dict[str, Axis], BeforeValidator(_check_axes)]
 Points = Annotated[Values, BeforeValidator(_read_points, json_schema_input_type=list[Any])]
-Threshold = Annotated[Fraction, _bounded("an accuracy above 0 and below 1", 0, 1)]
+Threshold = Annotated[
+    Positive, _bounded("an accuracy above 0 and below 1, or another measure above 0", 0, math.inf)
+]
 Ratio = Annotated[float, _bounded("a ratio of at least 1, such as 1.05", 1, math.inf, least=1)]
 Confidence = Annotated[Fraction, _bounded("a confidence above 0 and below 1", 0, 1)]
 
 
 class Compare(Section):
-    """Which axis holds the rivals, and by which accuracies they are told apart."""
+    """Which axis holds the rivals, and by which values of the measure they are told apart."""
 
     arms: str | None = Field(
         default=None, description="the axis whose values are compared: its key path, zip or list"
@@ -91,7 +93,8 @@ class Compare(Section):
         description="label of the arm that all others are compared with; all pairs if omitted",
     )
     thresholds: tuple[Threshold, ...] = Field(
-        default=(), description="mean test accuracies whose first time of reach is compared"
+        default=(),
+        description="mean test accuracies, RMSE or perplexities whose first time is compared",
     )
     confidence: Confidence = Field(default=0.95, description="of every interval")
     relevant_ratio: Ratio = Field(

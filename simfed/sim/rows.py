@@ -259,9 +259,8 @@ def link_spans(uses: LinkUses, round: int) -> list[Span]:
     ]
 
 
-def prototype_rows(outcome: Outcome, losses: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
-    """One row per prototype of which the merge said anything; `losses`: columns of the method's
-    own."""
+def prototype_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
+    """One row per prototype of which the merge said anything; `own`: see `own_columns`."""
     for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
         measured = outcome.losses.get(prototype, {})
@@ -272,13 +271,14 @@ def prototype_rows(outcome: Outcome, losses: Sequence[str] = ()) -> Iterable[tup
             test_accuracy=tested.accuracy if tested else None,
             test_loss=tested.loss if tested else None,
         )
-        yield (*row, *(measured.get(name) for name in losses)) if losses else row
+        more = {**measured, "test_measure": tested.measure if tested else None} if own else {}
+        yield (*row, *map(more.get, own)) if own else row
 
 
-def client_rows(outcome: Outcome) -> Iterable[ClientResult]:
-    """One row per client whose own model was evaluated."""
+def client_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
+    """One row per client whose own model was evaluated; `own`: see `own_columns`."""
     for client, found in sorted(outcome.clients.items()):
-        yield ClientResult(
+        row = ClientResult(
             round=outcome.round,
             client=client,
             accuracy=found.accuracy,
@@ -286,3 +286,5 @@ def client_rows(outcome: Outcome) -> Iterable[ClientResult]:
             own_accuracy=found.own_accuracy,
             own_loss=found.own_loss,
         )
+        more = {"measure": found.measure, "own_measure": found.own_measure}
+        yield (*row, *map(more.get, own)) if own else row

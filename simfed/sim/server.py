@@ -41,7 +41,7 @@ from simfed.sim.world import World
 __all__ = ["Progress", "Simulation"]
 
 Progress = Callable[[int, float, "float | None"], None]
-"""`(round, simulated_s, mean accuracy where it was evaluated)`, after each round."""
+"""`(round, simulated_s, mean measure where it was evaluated)`, after each round."""
 
 
 class Simulation:
@@ -79,7 +79,6 @@ class Simulation:
         self._level = Level(mode, self, world, scenario.client_count, restarts)
         self._population = Population(scenario, make_policy, streams, world.presence, samples_of)
         self._account = account_of(scenario, samples_of)
-        self._losses = scenario.method.made.losses
         self._held: dict[int, int] | None = {} if scenario.downlink.compression else None
         self._now_s = 0.0
         self._forced_arm: str | None = None
@@ -360,8 +359,8 @@ class Simulation:
         with self._recording:
             into = self._recorder
             into.rounds.append(rows.round_row(played, taken, outcome, who, self._account))
-            into.prototypes.extend(rows.prototype_rows(outcome, self._losses))
-            into.clients.extend(rows.client_rows(outcome))
+            into.prototypes.extend(rows.prototype_rows(outcome, into.own.get("prototypes", ())))
+            into.clients.extend(rows.client_rows(outcome, into.own.get("clients", ())))
             for flight, verdict in zip(taken, verdicts, strict=True):
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)
@@ -382,7 +381,7 @@ class Simulation:
     def _border(self, outcome: Outcome) -> None:
         """Between two rounds."""
         if self._progress is not None:
-            self._progress(self._round, self._now_s, self._mean_accuracy(outcome))
+            self._progress(self._round, self._now_s, self._mean_measure(outcome))
         last = self._round == self._scenario.rounds
         stop = not last and self._stop_requested()
         due = self._save_every and (last or self._round % self._save_every == 0)
@@ -393,9 +392,12 @@ class Simulation:
             kept = "; --resume goes on from there" if self._save is not None else ""
             raise Interrupted(f"stopped after round {self._round}{kept}")
 
-    def _mean_accuracy(self, outcome: Outcome) -> float | None:
-        accuracy = {name: found.accuracy for name, found in outcome.evaluation.items()}
-        return mean_over_clients(accuracy, self._scenario.clients_of_prototype)
+    def _mean_measure(self, outcome: Outcome) -> float | None:
+        measures = {
+            name: tested.accuracy if tested.measure is None else tested.measure
+            for name, tested in outcome.evaluation.items()
+        }
+        return mean_over_clients(measures, self._scenario.clients_of_prototype)
 
 
 class HostSeconds:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from simfed.ground.measure import Measure
 from simfed.study.statistics import mean_interval
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ _MOST_POINTS = 200
 
 
 def band_rows(study: StudyRuns) -> pd.DataFrame:
-    """Accuracy over simulated time by setting and arm; the columns are those of
+    """The measure over simulated time by setting and arm; the columns are those of
     `StudyResult.bands`."""
     parts = []
     for setting, arm, entries in study.groups():
         curves = [study.curve_of(entry["address"]) for entry in entries]
-        band = _band(curves, study.confidence)
+        band = _band(curves, study.confidence, study.measure)
         band.insert(0, "setting", study.setting_text(setting))
         band.insert(1, "arm", arm)
         parts.append(band)
@@ -33,13 +34,13 @@ def band_rows(study: StudyRuns) -> pd.DataFrame:
     return bands
 
 
-def _band(curves: Sequence[pd.DataFrame], confidence: float) -> pd.DataFrame:
+def _band(curves: Sequence[pd.DataFrame], confidence: float, measure: Measure) -> pd.DataFrame:
     """Mean and interval at equal simulated times, where every seed has a value.
 
-    Between two evaluations a seed's accuracy is taken to go straight from one to the other.
+    Between two evaluations a seed's measure is taken to go straight from one to the other.
     """
-    columns = ["at_s", "accuracy", "low", "high", "seeds"]
-    lines = [(c["at_s"].to_numpy(float), c["accuracy"].to_numpy(float)) for c in curves]
+    columns = ["at_s", measure.key, "low", "high", "seeds"]
+    lines = [(c["at_s"].to_numpy(float), c[measure.key].to_numpy(float)) for c in curves]
     lines = [line for line in lines if len(line[0])]
     if not lines:
         empty: pd.DataFrame = pd.DataFrame(columns=columns, dtype=float)
@@ -51,13 +52,13 @@ def _band(curves: Sequence[pd.DataFrame], confidence: float) -> pd.DataFrame:
     else:
         points = min(_MOST_POINTS, max(len(at_s) for at_s, _ in lines))
         grid = np.linspace(first, last, points) if last > first else np.empty(0)
-    values = np.array([np.interp(grid, at_s, accuracy) for at_s, accuracy in lines])
+    values = np.array([np.interp(grid, at_s, measured) for at_s, measured in lines])
     rows = []
     for i, at_s in enumerate(grid):
         mean = mean_interval(values[:, i].tolist(), confidence)
         low, high = mean.low, mean.high
-        if not math.isnan(low):  # an accuracy beyond 0 and 1 would say nothing
-            low, high = max(0.0, low), min(1.0, high)
+        if not math.isnan(low):  # beyond 0, and 1 of a share, nothing would be said
+            low, high = max(0.0, low), min(1.0 if measure.is_share else math.inf, high)
         rows.append((at_s, mean.least, low, high, len(lines)))
     band: pd.DataFrame = pd.DataFrame(rows, columns=columns)
     return band

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.units import format_duration
 from simfed.study.reach import RunOutcome
 from simfed.study.statistics import Estimate, Paired, paired_difference, paired_times
@@ -35,21 +36,23 @@ class ComparedPair(NamedTuple):
     """Two sides at one threshold."""
 
     threshold: float
-    """An accuracy, or `WHOLE_RUN`."""
+    """A value of the measure, or `WHOLE_RUN`."""
     a: str
     b: str
     paired: Paired
     """Their times."""
     gap: Estimate
-    """Final accuracy of a less that of b."""
+    """Final measure of a less that of b."""
+    measure: Measure = ACCURACY
 
     def row(self) -> dict[str, object]:
         """As a row of a table: `threshold, a, b, seeds` (that both have), `wins` (of a), `losses,
         ratio` (how many times sooner a was; NaN where censoring leaves it open), `ratio_at_least,
         ratio_at_most, ratio_low, ratio_high, coverage, p_value, verdict` (1: a before b, −1: b
         before a, 0: no clear and relevant difference), `accuracy_difference` (final, a − b) with
-        `_low, _high`."""
+        `_low, _high`, or `measure_difference` of another measure."""
         paired, ratio = self.paired, self.paired.ratio
+        difference = f"{self.measure.key}_difference"
         return {
             "threshold": self.threshold,
             "a": self.a,
@@ -65,9 +68,9 @@ class ComparedPair(NamedTuple):
             "coverage": ratio.coverage,
             "p_value": paired.p_value,
             "verdict": paired.verdict,
-            "accuracy_difference": self.gap.least,
-            "accuracy_difference_low": self.gap.low,
-            "accuracy_difference_high": self.gap.high,
+            difference: self.gap.least,
+            f"{difference}_low": self.gap.low,
+            f"{difference}_high": self.gap.high,
         }
 
 
@@ -77,6 +80,8 @@ def compare_sides(
     confidence: float,
     relevant_ratio: float,
     baseline: str | None = None,
+    *,
+    measure: Measure = ACCURACY,
 ) -> Iterator[ComparedPair]:
     """Every two sides (or each with the baseline) at every threshold, seed by seed.
 
@@ -88,14 +93,14 @@ def compare_sides(
         shared = [seed for seed in of_a if seed in of_b]
         first, second = [of_a[seed] for seed in shared], [of_b[seed] for seed in shared]
         gap = paired_difference(
-            [outcome.final_accuracy for outcome in first],
-            [outcome.final_accuracy for outcome in second],
+            [outcome.final for outcome in first],
+            [outcome.final for outcome in second],
             confidence,
         )
         for threshold in thresholds:
             times = (*_times(first, threshold), *_times(second, threshold))
             paired = paired_times(*times, confidence, relevant_ratio)
-            yield ComparedPair(threshold, a, b, paired, gap)
+            yield ComparedPair(threshold, a, b, paired, gap, measure)
 
 
 def _times(outcomes: Sequence[RunOutcome], threshold: float) -> tuple[list[float], list[bool]]:
@@ -106,9 +111,9 @@ def _times(outcomes: Sequence[RunOutcome], threshold: float) -> tuple[list[float
 # --- words -------------------------------------------------------------------------------------
 
 
-def threshold_text(threshold: float, whole: str) -> str:
-    """`90 %`; of `WHOLE_RUN` the words given for that."""
-    return whole if math.isnan(threshold) else f"{100 * threshold:g} %"
+def threshold_text(threshold: float, whole: str, measure: Measure = ACCURACY) -> str:
+    """`90 %`, `RMSE 2.5`; of `WHOLE_RUN` the words given for that."""
+    return whole if math.isnan(threshold) else measure.goal(threshold)
 
 
 def time_text(row: Mapping[str, float], confidence: float) -> str:
@@ -125,13 +130,16 @@ def time_text(row: Mapping[str, float], confidence: float) -> str:
     return text + _coverage_text(row["coverage"], confidence)
 
 
-def estimate_text(row: Mapping[str, float | None], name: str, sign: str = "") -> str:
+def estimate_text(
+    row: Mapping[str, float | None], name: str, sign: str = "", measure: Measure = ACCURACY
+) -> str:
     """A mean with its interval, `0.812 [0.801, 0.823]`, from the columns `name`, `name_low` and
     `name_high` of a row; empty for none. sign: `+` to say it of positive ones, too."""
+    digits = ".3f" if measure.is_share else ".4g"
     texts = []
     for column in (name, f"{name}_low", f"{name}_high"):
         value = row.get(column)
-        texts.append("" if value is None or math.isnan(value) else f"{value:{sign}.3f}")
+        texts.append("" if value is None or math.isnan(value) else f"{value:{sign}{digits}}")
     middle, low, high = texts
     return f"{middle} [{low}, {high}]" if middle and low else middle
 
@@ -159,9 +167,11 @@ def sentence(
     threshold: float,
     settings: Sequence[tuple[str, Paired]],
     confidence: float,
+    *,
+    measure: Measure = ACCURACY,
 ) -> str:
     """Two sides at one threshold, setting by setting, in words. settings: (name, their times)."""
-    goal = "in simulated time" if math.isnan(threshold) else f"to {100 * threshold:g} %"
+    goal = "in simulated time" if math.isnan(threshold) else f"to {measure.goal(threshold)}"
     wording = _Wording(a, b, goal, confidence, settings)
     parts = (
         wording.wins(1),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.ground.measure import one_measure
 from simfed.ground.units import counted
 from simfed.study.plan import StudyPlan, each_once, plan_study
 from simfed.study.standing import RunState, Standing
@@ -149,6 +150,8 @@ def run_states(
             errors.append((setting.point, error))
     if errors:
         raise InputErrors(each_once(errors, len(plan.settings), study_file))
+    measures = (kind.measure(setting.scenario) for setting in plan.settings)
+    one_measure(measures, where=study_file)
     addresses = [""] * len(plan.runs)
     for first, setting in enumerate(plan.settings):
         facts = kind.facts(setting.scenario, source=source, device=device, time_only=time_only)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from simfed.ground.errors import InputError
+from simfed.ground.measure import ACCURACY, MEASURES, Measure
 from simfed.ground.registry import import_part
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.fleet_file import FleetFile, dump_fleet, fleet_of
@@ -51,6 +52,9 @@ class Kind(Protocol[_R]):
     def rounds(self, run: _R) -> int | None:
         """The number of rounds; None where it is not known."""
 
+    def measure(self, run: _R) -> Measure:
+        """By what its models are judged."""
+
     def learning(self, run: _R, *, device: str) -> tuple[str | None, str | None]:
         """(key that runs which learn the same share, key that runs which begin alike share); None
         where learning is not shared."""
@@ -87,6 +91,11 @@ class ScenarioRuns:
 
     def rounds(self, run: Scenario) -> int | None:
         return run.rounds
+
+    def measure(self, run: Scenario) -> Measure:
+        from simfed.learn.catalogue import dataset_facts
+
+        return MEASURES[dataset_facts(run.dataset).task]
 
     def learning(self, run: Scenario, *, device: str) -> tuple[str | None, str | None]:
         from simfed.replay.key import learning_key
@@ -135,6 +144,9 @@ class AppRuns:
 
     def rounds(self, run: FleetFile) -> int | None:
         return None
+
+    def measure(self, run: FleetFile) -> Measure:
+        return ACCURACY
 
     def learning(self, run: FleetFile, *, device: str) -> tuple[str | None, str | None]:
         return None, None

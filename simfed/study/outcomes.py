@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.ground.errors import listed
+from simfed.ground.measure import Measure, one_measure
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.read import open_run
-from simfed.record.summary import chance_of
+from simfed.record.summary import classes_of
 from simfed.study.plan import in_words, label_of
 from simfed.study.reach import RunOutcome, common_thresholds, mean_curve, outcome_of
 from simfed.study.store import PlanEntry, StudyFolder
@@ -103,8 +104,8 @@ class StudyRuns:
         """One row per planned run: its state, and of finished ones what they came to.
 
         `address, status` (`finished`, `failed`, `waiting`), `reason, final_accuracy, best_accuracy`
-        (mean of clients), `simulated_s, uplink_bytes, downlink_bytes, rollbacks, wall_s,
-        fingerprint`.
+        (mean of clients; `final_measure, best_measure` of another one), `simulated_s, uplink_bytes,
+        downlink_bytes, rollbacks, wall_s, fingerprint`.
         """
         import pandas as pd
 
@@ -118,7 +119,8 @@ class StudyRuns:
             row = {**self.point_of(entry), "address": address, "status": status}
             row["reason"] = failures.get(address) if status == "failed" else None
             rows.append({**row, **(_facts(run) if run else {})})
-        columns = [*self.columns, "address", "status", "reason", *_FACTS]
+        results = [f"final_{self.measure.key}", f"best_{self.measure.key}", *_FACTS]
+        columns = [*self.columns, "address", "status", "reason", *results]
         frame: pd.DataFrame = pd.DataFrame(rows, columns=columns)
         return frame
 
@@ -135,35 +137,49 @@ class StudyRuns:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """Accuracy (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss,
-        uplink_bytes, total_bytes`."""
+        """The measure (mean of clients) wherever it was evaluated; see `mean_curve`."""
         return self._concatenate(mean_curve)
 
     @cached_property
+    def measure(self) -> Measure:
+        """By what models are judged. Raises: `InputError` where runs differ in it."""
+        return one_measure((run.measure for _, run in self.finished), where=str(self.path))
+
+    @cached_property
     def time_only(self) -> bool:
-        """Whether the finished runs learned nothing (`--time-only`): no accuracy can be reached."""
+        """Whether the finished runs learned nothing (`--time-only`): no threshold is reached."""
         modes = {run.manifest.get("mode") for _, run in self.finished}
         return modes == {"time-only"}
 
     @cached_property
     def thresholds(self) -> list[float]:
-        """Accuracies whose first time is compared: the study's, else the highest round number that
-        at least half of the runs reach and guessing does not; what guessing reaches is left out.
-        None where nothing was learned: whole runs are compared."""
+        """Values of the measure whose first time is compared: the study's, else the hardest round
+        number that at least half of the runs reach and guessing does not; what guessing reaches is
+        left out. None where nothing was learned: whole runs are compared."""
         if self.time_only:
             return []
-        thresholds = [share for share in self.compare["thresholds"] if share > self._chance]
+        thresholds = [wanted for wanted in self._wanted if wanted not in self._guessed]
         if thresholds:
             return thresholds
         if self.curves.empty:
             return []
-        best = self.curves.groupby("address")["accuracy"].max()
-        return common_thresholds(best, self._chance)
+        values = [curve for _, curve in self.curves.groupby("address")[self.measure.key]]
+        return common_thresholds(values, self._classes, self.measure)
 
     @cached_property
-    def _chance(self) -> float:
-        """The accuracy of guessing, below which thresholds tell no arms apart."""
-        return chance_of(run for _, run in self.finished)
+    def _wanted(self) -> list[float]:
+        """The study file's. Raises: `InputError` for one that the measure cannot have."""
+        where = "compare.thresholds"
+        return [self.measure.check(wanted, where=where) for wanted in self.compare["thresholds"]]
+
+    @cached_property
+    def _guessed(self) -> list[float]:
+        """Those that guessing reaches, which tell no arms apart."""
+        return [one for one in self._wanted if not self.measure.beats_guessing(one, self._classes)]
+
+    @cached_property
+    def _classes(self) -> int:
+        return classes_of(run for _, run in self.finished)
 
     @cached_property
     def times(self) -> pd.DataFrame:
@@ -186,7 +202,7 @@ class StudyRuns:
 
     @cached_property
     def outcomes(self) -> Mapping[str, RunOutcome]:
-        """Address of each finished run → its times to the thresholds and its final accuracy."""
+        """Address of each finished run → its times to the thresholds and its final measure."""
         return {
             entry["address"]: outcome_of(run, self.curve_of(entry["address"]), self.thresholds)
             for entry, run in self.finished
@@ -269,13 +285,12 @@ class StudyRuns:
     def caveat(self) -> str:
         """A sentence about thresholds of the study file that these runs cannot compare; empty
         where they can."""
-        guessed = [share for share in self.compare["thresholds"] if share <= self._chance]
-        if guessed and not self.time_only:
-            which = " and ".join(f"{100 * share:g} %" for share in guessed)
-            return f"Not compared: {which}; guessing reaches {100 * self._chance:.3g} %."
+        if self._guessed and not self.time_only:
+            which = " and ".join(map(self.measure.goal, self._guessed))
+            return f"Not compared: {which}; guessing reaches {self.measure.guess(self._classes)}."
         if not self.time_only or not self.compare["thresholds"]:
             return ""
-        wanted = listed(f"{100 * threshold:g} %" for threshold in self.compare["thresholds"])
+        wanted = listed(map(self.measure.goal, self.compare["thresholds"]))
         return (
             "These runs learned nothing (--time-only), so the simulated times of whole runs are "
             f"compared; the time to {wanted} needs learning."
@@ -289,8 +304,6 @@ class StudyRuns:
 
 
 _FACTS = (
-    "final_accuracy",
-    "best_accuracy",
     "simulated_s",
     "uplink_bytes",
     "downlink_bytes",
@@ -302,10 +315,11 @@ _FACTS = (
 
 def _facts(run: Run) -> dict[str, Any]:
     summary = run.summary
-    accuracy = summary["accuracy"].get("mean", {})
+    key = run.measure.key
+    mean = summary[key].get("mean", {})
     return {
-        "final_accuracy": accuracy.get("final"),
-        "best_accuracy": accuracy.get("best"),
+        f"final_{key}": mean.get("final"),
+        f"best_{key}": mean.get("best"),
         "simulated_s": summary["simulated_s"],
         "uplink_bytes": summary["uplink_bytes"],
         "downlink_bytes": summary["downlink_bytes"],

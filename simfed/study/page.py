@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.ground.errors import InputError
+from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration
 from simfed.report.page import PageSection, render_page, write_text
 from simfed.report.panels import (
@@ -22,7 +23,7 @@ from simfed.report.panels import (
 )
 from simfed.report.pictures import time_unit
 from simfed.report.style import arm_colours
-from simfed.study.comparison import estimate_text, ratio_text, threshold_text, time_text
+from simfed.study.comparison import estimate_text, ratio_text, time_text
 from simfed.study.plan import short_names
 from simfed.study.statistics import Estimate
 from simfed.study.target_figure import target_panels
@@ -50,7 +51,9 @@ def study_page(study: StudyResult) -> str:
         parts["targets"] = {"title": "To the target", "panels": charts}
     if len(study.curves):
         panels = [_curves(study, setting) for setting in _settings(study)]
-        parts["curves"] = {"title": "Accuracy over simulated time", "panels": panels}
+        name = study.measure.name
+        title = f"{name[:1].upper()}{name[1:]} over simulated time"
+        parts["curves"] = {"title": title, "panels": panels}
     parts["arms"] = {"title": "Arms", "tables": [_arms(study)]}
     if study.arms_axis is not None:
         parts["comparisons"] = {"title": "Comparisons", "tables": [_comparisons(study)]}
@@ -68,14 +71,16 @@ def study_figure(
     width_in: float = 7.0,
     height_in: float | None = None,
 ) -> Figure:
-    """Accuracy against simulated time: one panel per setting, one curve with its band per arm, a
+    """The measure against simulated time: one panel per setting, one curve with its band per arm, a
     dashed line at each target (the study's thresholds if omitted)."""
     from simfed.report.curves import draw_curves
     from simfed.report.pictures import empty_figure, legend_above, picture_style
 
     if not len(study.curves):
         raise InputError(
-            "a study that learned", where=str(study.path), problem="there is no accuracy to draw"
+            "a study that learned",
+            where=str(study.path),
+            problem=f"there is no {study.measure.name} to draw",
         )
     settings, colours = _settings(study), arm_colours(study.bands["arm"])
     goals = [goal for goal in targets_of(study, targets) if not math.isnan(goal)]
@@ -89,7 +94,10 @@ def study_figure(
         for i, setting in enumerate(settings):
             ax = figure.add_subplot(rows, columns, i + 1)
             shown = study.bands[study.bands["setting"] == setting]
-            draw_curves(ax, shown, colour="arm", colours=colours, targets=goals)
+            draw_curves(
+                ax, shown, y=study.measure.key, colour="arm", colours=colours, targets=goals
+            )
+            ax.set_ylabel(f"test {study.measure.name}")
             ax.set_title(setting, fontsize=7)
             if comparable:
                 scale, _ = time_unit(float(ends_s[setting]))
@@ -117,7 +125,7 @@ def _verdicts(study: StudyResult) -> PageSection:
     note = (
         f"Intervals of {100 * confidence:g} % confidence over seeds, except where it is said that "
         "one covers less: the seeds are too few. Arms are compared seed by seed: both see the "
-        "same data, first weights and batches. A run that never reaches an accuracy counts as "
+        "same data, first weights and batches. A run that never reaches a threshold counts as "
         "later than its end. Several comparisons are not corrected for their number."
     )
     rows = [(sentence,) for sentence in study.verdicts]
@@ -140,46 +148,50 @@ def _curves(study: StudyResult, setting: str) -> Panel:
     scale, unit = time_unit(float(bands["at_s"].max()))
     series = []
     colours = arm_colours(study.bands["arm"])
+    measure, key = study.measure, study.measure.key
     for arm, band in bands.groupby("arm", sort=False):
         points = {"at_s": packed(band["at_s"] / scale)}
-        points |= {name: packed(band[name]) for name in ("accuracy", "low", "high")}
+        points |= {name: packed(band[name]) for name in (key, "low", "high")}
         line = {"label": plain(arm), "colour": colours[arm], "dash": "solid", "width": 2}
         series.append({**line, "hidden": False, "columns": points})
     spec = {
         "kind": "curves",
         "x": [{"key": "at_s", "label": f"simulated time ({unit})"}],
-        "y": [{"key": "accuracy", "label": "test accuracy, mean of clients"}],
+        "y": [{"key": key, "label": f"test {measure.name}, mean of clients"}],
         "series": series,
         "band": ["low", "high"] if bands["low"].notna().any() else None,
         "targets": study.thresholds,
     }
-    shown = bands.rename(columns={"low": "accuracy_low", "high": "accuracy_high"})
+    shown = bands.rename(columns={"low": f"{key}_low", "high": f"{key}_high"})
     columns: Columns = {
         "arm": lambda row: str(row["arm"]),
         "simulated time": lambda row: format_duration(row["at_s"]),
-        "accuracy": lambda row: estimate_text(row, "accuracy"),
+        measure.name: lambda row: estimate_text(row, key, measure=measure),
     }
     about = "The mean over seeds at equal simulated times, and the band in which it lies."
-    key = f"curves-{_settings(study).index(setting)}"
+    panel = f"curves-{_settings(study).index(setting)}"
     table = table_of(setting or study.name, shown, columns, (1, 2))
-    return Panel(key, setting or "All runs", about, spec, (), table)
+    return Panel(panel, setting or "All runs", about, spec, (), table)
 
 
 def _arms(study: StudyResult) -> PanelTable:
+    measure = study.measure
+    final = f"final_{measure.key}"
     columns: Columns = {
         "setting": lambda row: str(row["setting"]),
         "arm": lambda row: str(row["arm"]),
         "seeds": lambda row: f"{row['seeds']}",
-        "accuracy": lambda row: threshold_text(row["threshold"], "whole run"),
+        measure.name: lambda row: _goal_text(row["threshold"], measure),
         "reached by": lambda row: "" if math.isnan(row["threshold"]) else f"{row['reached']}",
         "median time": lambda row: time_text(row, study.confidence),
-        "final accuracy": lambda row: estimate_text(row, "final_accuracy"),
+        f"final {measure.name}": lambda row: estimate_text(row, final, measure=measure),
     }
     return without_empty(table_of("How every arm did", study.arms, columns, range(2, 7)))
 
 
 def _comparisons(study: StudyResult) -> PanelTable:
     verdicts = {1: "first arm", -1: "second arm", 0: "no clear difference"}
+    measure = study.measure
 
     def ratio(row: Row) -> str:
         bounds = (row["ratio_at_least"], row["ratio_at_most"], row["ratio_low"], row["ratio_high"])
@@ -192,18 +204,22 @@ def _comparisons(study: StudyResult) -> PanelTable:
         "setting": lambda row: str(row["setting"]),
         "first": lambda row: str(row["a"]),
         "second": lambda row: str(row["b"]),
-        "accuracy": lambda row: threshold_text(row["threshold"], "whole run"),
+        measure.name: lambda row: _goal_text(row["threshold"], measure),
         "first sooner": lambda row: f"{row['wins']}",
         "second sooner": lambda row: f"{row['losses']}",
         "of seeds": lambda row: f"{row['seeds']}",
         "time of second / first": lambda row: ratio(row) if decided(row) else "",
         "sooner": lambda row: verdicts[row["verdict"]] if decided(row) else "undecided",
         "p (sign test)": lambda row: f"{row['p_value']:.3g}",
-        "final accuracy, first − second": lambda row: estimate_text(
-            row, "accuracy_difference", "+"
+        f"final {measure.name}, first − second": lambda row: estimate_text(
+            row, f"{measure.key}_difference", "+", measure
         ),
     }
     return without_empty(table_of("Arms seed by seed", study.comparisons, columns, range(4, 11)))
+
+
+def _goal_text(threshold: float, measure: Measure) -> str:
+    return "whole run" if math.isnan(threshold) else measure.number(threshold)
 
 
 def _runs(study: StudyResult) -> PanelTable:
@@ -214,14 +230,14 @@ def _runs(study: StudyResult) -> PanelTable:
         results = [""] * 4
         if row["status"] == "finished":
             results = [
-                estimate_text(row, "final_accuracy"),
+                estimate_text(row, f"final_{study.measure.key}", measure=study.measure),
                 format_duration(row["simulated_s"]),
                 format_bytes(row["uplink_bytes"]),
                 str(row["fingerprint"])[:12],
             ]
         rows.append((*cells, *results))
     axes = tuple(names[axis] for axis in study.axes)
-    results = ["final accuracy", "simulated time", "sent by clients", "fingerprint"]
+    results = [f"final {study.measure.name}", "simulated time", "sent by clients", "fingerprint"]
     header = (*axes, "seed", "status", *results)
     numeric = frozenset({len(axes), *range(len(axes) + 2, len(axes) + 5)})
     return PanelTable("Every run", header, rows, numeric)

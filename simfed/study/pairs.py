@@ -12,9 +12,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from simfed.ground.errors import InputError
+from simfed.ground.measure import Measure, one_measure
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.read import Run, open_run
-from simfed.record.summary import chance_of
+from simfed.record.summary import classes_of
 from simfed.study.comparison import ComparedPair, compare_sides, sentence
 from simfed.study.reach import WHOLE_RUN, common_thresholds, mean_curve, outcome_of
 from simfed.study.statistics import Estimate
@@ -33,7 +34,7 @@ class Comparison:
 
     names: tuple[str, ...]
     thresholds: tuple[float, ...]
-    """Accuracies; empty where nothing was learned and whole runs are compared."""
+    """Of the measure; empty where nothing was learned and whole runs are compared."""
     confidence: float
     pairs: tuple[ComparedPair, ...]
     """Every two sides at every threshold."""
@@ -49,13 +50,20 @@ class Comparison:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """One per threshold and pair, and what the final accuracies differ by."""
+        """One per threshold and pair, and what the final measures differ by."""
         texts = [
-            sentence(pair.a, pair.b, pair.threshold, [("", pair.paired)], self.confidence)
+            sentence(
+                pair.a,
+                pair.b,
+                pair.threshold,
+                [("", pair.paired)],
+                self.confidence,
+                measure=pair.measure,
+            )
             for pair in self.pairs
         ]
-        gaps = dict.fromkeys((pair.a, pair.b, pair.gap) for pair in self.pairs)
-        return texts + [_gap_sentence(a, b, gap) for a, b, gap in gaps if not math.isnan(gap.least)]
+        gaps = dict.fromkeys((pair.a, pair.b, pair.gap, pair.measure) for pair in self.pairs)
+        return texts + [_gap_sentence(*of) for of in gaps if not math.isnan(of[2].least)]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
@@ -80,10 +88,10 @@ def compare(
     nobody knows what another would change. Times to a threshold that was not reached are longer
     than the run: they count as that.
 
-    names: what sides are called; the names of their scenarios if omitted. thresholds: accuracies
-    whose first times are compared; if omitted the highest round number that half of the runs reach
-    and guessing does not, and whole runs where there is none. relevant_ratio: what is sooner by
-    less is no verdict.
+    names: what sides are called; the names of their scenarios if omitted. thresholds: values of
+    the measure whose first times are compared; if omitted the hardest round number that half of the
+    runs reach and guessing does not, and whole runs where there is none. relevant_ratio: what is
+    sooner by less is no verdict.
 
     Raises: `InputError` for fewer than two sides, two runs of a side with one seed, no common seed.
     """
@@ -93,17 +101,17 @@ def compare(
         raise InputError("a number between 0 and 1", where="confidence", got=confidence)
     if not relevant_ratio >= 1:
         raise InputError("a number of at least 1", where="relevant_ratio", got=relevant_ratio)
-    for threshold in thresholds or ():
-        if not 0 < threshold <= 1:
-            raise InputError("an accuracy above 0, at most 1", where="thresholds", got=threshold)
     sides_by_seed = [_runs_by_seed(side) for side in sides]
     runs = [run for side in sides_by_seed for run in side.values()]
+    measure = one_measure((run.measure for run in runs), where="compare")
+    for threshold in thresholds or ():
+        measure.check(threshold, where="thresholds")
     called = list(zip(_name_sides(sides_by_seed, names), sides_by_seed, strict=True))
     curves = {id(run): mean_curve(run) for run in runs}
     learned = all(len(curve) for curve in curves.values())
     if thresholds is None:
-        best = (curve["accuracy"].max() for curve in curves.values())
-        chosen = common_thresholds(best, chance_of(runs)) if learned else []
+        values = [curve[measure.key] for curve in curves.values()]
+        chosen = common_thresholds(values, classes_of(runs), measure) if learned else []
     elif not learned:
         raise InputError("runs that learned", where="thresholds", got="a time-only run")
     else:
@@ -116,7 +124,8 @@ def compare(
         (name, {seed: outcome_of(run, curves[id(run)], chosen) for seed, run in side.items()})
         for name, side in called
     ]
-    pairs = compare_sides(outcomes, chosen or [WHOLE_RUN], confidence, relevant_ratio)
+    goals = chosen or [WHOLE_RUN]
+    pairs = compare_sides(outcomes, goals, confidence, relevant_ratio, measure=measure)
     return Comparison(tuple(name for name, _ in called), tuple(chosen), confidence, tuple(pairs))
 
 
@@ -151,15 +160,17 @@ def _name_sides(sides: Sequence[dict[int, Run]], names: Sequence[str] | None) ->
     ]
 
 
-def _gap_sentence(a: str, b: str, gap: Estimate) -> str:
-    better, worse, points = (a, b, gap) if gap.least >= 0 else (b, a, _negative(gap))
-    text = f"{better} ends {100 * points.least:.1f} points above {worse}"
+def _gap_sentence(a: str, b: str, gap: Estimate, measure: Measure) -> str:
+    gap = gap if measure.higher_is_better else _negative(gap)
+    better, worse, ahead = (a, b, gap) if gap.least >= 0 else (b, a, _negative(gap))
+    text = f"{better} ends {measure.gap(ahead.least)} {measure.ahead} {worse}"
+    text += "" if measure.is_share else f" in {measure.name}"
     if gap.coverage == 0:
         return f"{text} in the one seed, which decides nothing."
-    interval = f"[{100 * points.low:.1f}, {100 * points.high:.1f}]"
-    if points.low <= 0:
-        return f"No clear difference in final accuracy: {text} {interval}."
-    return f"{text} {interval}."
+    low, high = (measure.gap(end).removesuffix(" points") for end in (ahead.low, ahead.high))
+    if ahead.low <= 0:
+        return f"No clear difference in final {measure.name}: {text} [{low}, {high}]."
+    return f"{text} [{low}, {high}]."
 
 
 def _negative(gap: Estimate) -> Estimate:

@@ -202,6 +202,10 @@ def plan_study(
         allowed = "consent to run an app, which is code"
         hint = "--allow-plugins; in Python allow_plugins=True"
         raise InputError(allowed, where=source, got=next(iter(apps)), hint=hint)
+    for at, threshold in enumerate(study.compare.thresholds):
+        if threshold > 1:  # what any measure can have needs no look at the data
+            where = f"{source}: compare.thresholds[{at}]"
+            kind.measure(scenarios[0]).check(threshold, where=where)
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
     settings = [
         StudySetting(

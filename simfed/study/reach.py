@@ -1,10 +1,12 @@
-"""The first time at which a run's accuracy reached a threshold."""
+"""The first time at which a run's measure reached a threshold."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from simfed.ground.measure import ACCURACY, Measure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,57 +26,69 @@ WHOLE_RUN = math.nan
 """The threshold of a comparison of whole runs' simulated time, where nothing was learned. It finds
 itself in a dictionary, as dictionaries ask for identity first."""
 
-_COLUMNS = ["round", "at_s", "accuracy", "loss", "uplink_bytes", "total_bytes"]
-
 
 class RunOutcome(NamedTuple):
-    """The times and the accuracy of a run that comparisons need."""
+    """The times and the measure of a run that comparisons need."""
 
     times: Mapping[float, tuple[float, bool]]
     """Threshold → (simulated seconds, whether it was reached by then). A run that did not reach it
     has its end there: it took longer than the whole run."""
-    final_accuracy: float
+    final: float
     """Mean of clients; NaN where nothing was learned."""
 
 
 def mean_curve(run: Run) -> pd.DataFrame:
-    """Accuracy (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss,
-    uplink_bytes, total_bytes`."""
+    """The measure (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss,
+    uplink_bytes, total_bytes`, with `measure` in place of `accuracy` where it is another."""
     from simfed.report import frames
+
+    key = run.measure.key
 
     tidy = frames.curves(run)
     mean = tidy[tidy["prototype"] == frames.headline(tidy)] if len(tidy) else tidy
-    measured: pd.DataFrame = mean.dropna(subset=["accuracy"]).reindex(columns=_COLUMNS)
+    columns = ["round", "at_s", key, "loss", "uplink_bytes", "total_bytes"]
+    measured: pd.DataFrame = mean.dropna(subset=[key]).reindex(columns=columns)
     return measured
 
 
 def outcome_of(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> RunOutcome:
     """The outcome of a run, whose `mean_curve` is `curve`, at these thresholds."""
     end_s = float(run.summary["simulated_s"])
-    times = {t: first_amount(curve, t, "at_s", end_s) for t in thresholds}
-    final = run.summary["accuracy"].get("mean", {}).get("final")
+    measure = run.measure
+    times = {t: first_amount(curve, t, "at_s", end_s, measure) for t in thresholds}
+    final = run.summary[measure.key].get("mean", {}).get("final")
     return RunOutcome(
         {**times, WHOLE_RUN: (end_s, True)}, math.nan if final is None else float(final)
     )
 
 
 def first_amount(
-    curve: pd.DataFrame, threshold: float, column: str, end: float
+    curve: pd.DataFrame, threshold: float, column: str, end: float, measure: Measure = ACCURACY
 ) -> tuple[float, bool]:
     """(value of a growing column where `curve` first reached `threshold`, True), or (`end`, False)
     where it never did."""
-    above = curve.loc[curve["accuracy"] >= threshold, column]
-    return (float(above.min()), True) if len(above) else (end, False)
+    there = curve.loc[measure.is_reached(curve[measure.key], threshold), column]
+    return (float(there.min()), True) if len(there) else (end, False)
 
 
-def common_thresholds(best: Iterable[float], chance: float = 0.0) -> list[float]:
-    """The highest round number above `chance` that at least half of the runs reach, by their best
-    accuracies; none where guessing does as well.
+def common_thresholds(
+    curves: Iterable[pd.Series], classes: int = 0, measure: Measure = ACCURACY
+) -> list[float]:
+    """The hardest round number that at least half of the runs reach, by the values of their curves;
+    none where guessing among so many classes does as well.
 
-    >>> common_thresholds([0.93, 0.88, 0.52]), common_thresholds([0.11, 0.12], chance=0.1)
+    >>> import pandas as pd
+    >>> runs = [pd.Series([0.1, value]) for value in (0.93, 0.88, 0.52)]
+    >>> common_thresholds(runs), common_thresholds([pd.Series([0.11])], classes=10)
     ([0.85], [])
     """
-    best = list(best)
-    steps = [*(n / 20 for n in range(1, 20)), 0.97, 0.98, 0.99]
-    reached = [step for step in steps if 2 * sum(b >= step for b in best) >= len(best) > 0]
-    return [step for step in reached[-1:] if step > chance]
+    curves = list(curves)
+    best = [curve.agg(measure.best) for curve in curves]
+    shares = [*(n / 20 for n in range(1, 20)), 0.97, 0.98, 0.99]
+    steps = measure.steps((value for curve in curves for value in curve), shares)
+    reached = [
+        step
+        for step in steps
+        if 2 * sum(bool(measure.is_reached(b, step)) for b in best) >= len(best) > 0
+    ]
+    return [step for step in reached[-1:] if measure.beats_guessing(step, classes)]

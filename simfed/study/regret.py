@@ -230,7 +230,7 @@ class _Oracle:
                 return _FixedArm(policy, forced[1])
             return policy
 
-        recorder = Recorder(own=self._parts.scenario.own_columns)
+        recorder = Recorder(own=self._parts.own_columns)
         fork = simulation_of(self._parts, self._workload, recorder, make_policy)
         fork.restore(
             type(checkpoint)(checkpoint.round, copy.deepcopy(checkpoint.facts), checkpoint.arrays)

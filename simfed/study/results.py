@@ -53,34 +53,36 @@ class StudyResult(StudyRuns):
     def arms(self) -> pd.DataFrame:
         """One row per setting, arm and threshold: how it did over its seeds.
 
-        `setting, arm, seeds, final_accuracy` and its interval `_low, _high`; per threshold
+        `setting, arm, seeds, final_accuracy` and its interval `_low, _high` (`final_measure` of
+        another measure); per threshold
         `reached` (of the seeds), `median_s` (NaN where censoring leaves it open),
         `median_at_least_s`, `median_low_s, median_high_s, coverage`.
         """
         means = []
         for _, _, entries in self.groups():
-            final = [self.outcomes[entry["address"]].final_accuracy for entry in entries]
-            learned = [accuracy for accuracy in final if not math.isnan(accuracy)]
+            final = [self.outcomes[entry["address"]].final for entry in entries]
+            learned = [value for value in final if not math.isnan(value)]
             means += [mean_interval(learned, self.confidence)] * max(1, len(self.thresholds))
         rows = self.targets().rename(columns=_ARM_COLUMNS)
         rows = rows.drop(columns=[name for name in self.axes if name != self.arms_axis])
         rows.insert(2, "seeds", rows.pop("seeds"))
-        rows.insert(3, "final_accuracy", [mean.least for mean in means])
-        rows.insert(4, "final_accuracy_low", [mean.low for mean in means])
-        rows.insert(5, "final_accuracy_high", [mean.high for mean in means])
+        final_column = f"final_{self.measure.key}"
+        rows.insert(3, final_column, [mean.least for mean in means])
+        rows.insert(4, f"{final_column}_low", [mean.low for mean in means])
+        rows.insert(5, f"{final_column}_high", [mean.high for mean in means])
         return rows
 
     def targets(self, quantity: str = "time", targets: Sequence[float] = ()) -> pd.DataFrame:
         """What each arm spent until it reached each target: a row per setting, arm and target.
 
         quantity: `time` (s), `sent` (bytes up), `moved` (bytes both ways) or `energy` (J). targets:
-        accuracies; the study's thresholds if omitted, and whole runs (`target` is NaN) where there
-        are none. One column per axis but the arms', `setting, arm, target, seeds, reached` (of the
-        seeds), `median` (NaN where censoring leaves it open), `at_least`, and its interval `low,
-        high` with `coverage`.
+        of the measure; the study's thresholds if omitted, and whole runs (`target` is NaN) where
+        there are none. One column per axis but the arms', `setting, arm, target, seeds, reached`
+        (of the seeds), `median` (NaN where censoring leaves it open), `at_least`, and its interval
+        `low, high` with `coverage`.
 
         Raises: `InputError` for another quantity, for energy that the devices' profiles do not
-        know, and for accuracies of a study that learned nothing.
+        know, and for targets of a study that learned nothing.
         """
         return target_rows(self, quantity, targets)
 
@@ -100,7 +102,10 @@ class StudyResult(StudyRuns):
         settings: dict[tuple[str, str, float], list[tuple[str, Paired]]] = {}
         for text, pair in self._pairs:
             settings.setdefault((pair.a, pair.b, pair.threshold), []).append((text, pair.paired))
-        return [sentence(*key, named, self.confidence) for key, named in settings.items()]
+        return [
+            sentence(*key, named, self.confidence, measure=self.measure)
+            for key, named in settings.items()
+        ]
 
     @cached_property
     def _pairs(self) -> list[tuple[str, ComparedPair]]:
@@ -117,12 +122,13 @@ class StudyResult(StudyRuns):
                 self.confidence,
                 self.relevant_ratio,
                 self.compare["baseline"],
+                measure=self.measure,
             )
             pairs += [(self.setting_text(setting), pair) for pair in compared]
         return pairs
 
     @cached_property
     def bands(self) -> pd.DataFrame:
-        """Accuracy over simulated time by setting and arm: `setting, arm, at_s, accuracy` (mean
-        over seeds), `low, high` (its interval), `seeds`."""
+        """The measure over simulated time by setting and arm: `setting, arm, at_s, accuracy` (mean
+        over seeds; `measure` of another one), `low, high` (its interval), `seeds`."""
         return band_rows(self)

@@ -114,7 +114,8 @@ class LiveTable(Display):
             table.add_column(name, no_wrap=True)
         table.add_column("seed", justify="right")
         table.add_column("", width=16)
-        for heading in ("round", "simulated", "accuracy", "took"):
+        measure = self._plan.kind.measure(self._plan.settings[0].scenario)
+        for heading in ("round", "simulated", measure.name, "took"):
             table.add_column(heading, justify="right")
         running = [*standing.running.values()]
         ended = max(3, _MOST_ROWS - len(running))
@@ -126,13 +127,13 @@ class LiveTable(Display):
             progress = state.progress
             rounds = self._plan.kind.rounds(state.run.scenario)
             done = rounds if state.status == "finished" else int(progress.get("round", 0))
-            simulated_s, accuracy = progress.get("simulated_s"), progress.get("accuracy")
+            simulated_s, measured = progress.get("simulated_s"), progress.get("measure")
             table.add_row(
                 *labels,
                 ProgressBar(rounds, done or 0, width=16) if state.status == "running" else "done",
                 f"{'' if done is None else done}{'' if rounds is None else f'/{rounds}'}",
                 format_duration(simulated_s) if simulated_s else "",
-                f"{accuracy:.1%}" if accuracy is not None else "",
+                measure.text(measured) if measured is not None else "",
                 format_duration(state.wall_s) if state.wall_s is not None else "",
                 style="dim" if state.status == "finished" else "",
             )

@@ -91,7 +91,7 @@ class StoredProgress(TypedDict, total=False):
     round: int
     rounds: int | None
     simulated_s: float
-    accuracy: float | None
+    measure: float | None
     begun_at_wall: float
     told_at_wall: float
 

@@ -37,18 +37,19 @@ def arms_table(study: StudyResult) -> RenderableType:
 
 
 def _arms(study: StudyResult) -> Table:
-    rows = study.arms
+    rows, measure = study.arms, study.measure
+    final = f"final_{measure.key}"
     several = rows["setting"].nunique() > 1
-    learned = bool(rows["final_accuracy"].notna().any())
+    learned = bool(rows[final].notna().any())
     table = _table()
     if several:
         table.add_column("at")
     table.add_column("arm" if study.arms_axis else "study")
     table.add_column("seeds", justify="right")
     if learned:
-        table.add_column("final accuracy", justify="right")
+        table.add_column(f"final {measure.name}", justify="right")
     for threshold in study.thresholds or [WHOLE_RUN]:
-        target = threshold_text(threshold, "")
+        target = threshold_text(threshold, "", measure)
         table.add_column(f"to {target}" if target else "simulated time", justify="right")
         if learned:
             table.add_column("reached", justify="right")
@@ -57,7 +58,7 @@ def _arms(study: StudyResult) -> Table:
         cells = [str(setting)] if several else []
         cells += [str(arm), f"{first['seeds']}"]
         if learned:
-            cells.append(estimate_text(first, "final_accuracy"))
+            cells.append(estimate_text(first, final, measure=measure))
         for _, row in group.iterrows():
             cells.append(time_text(row, study.confidence))
             if learned:
@@ -69,16 +70,16 @@ def _arms(study: StudyResult) -> Table:
 def runs_table(study: StudyResult) -> RenderableType:
     """One row per run."""
     names = short_names(study.axes)
-    table = _table()
+    table, measure = _table(), study.measure
     for axis in study.axes:
         table.add_column(names[axis])
-    for heading in ("seed", "status", "accuracy", "simulated", "took"):
+    for heading in ("seed", "status", measure.name, "simulated", "took"):
         table.add_column(heading, justify="left" if heading == "status" else "right")
     for entry, (_, row) in zip(study.plan["runs"], study.summary.iterrows(), strict=True):
         status = row["status"] if row["status"] != "failed" else f"failed: {row['reason']}"
         cells = [*(entry["point"][axis] for axis in study.axes), str(row["seed"]), status]
         if row["status"] == "finished":
-            cells.append(estimate_text(row, "final_accuracy"))
+            cells.append(estimate_text(row, f"final_{measure.key}", measure=measure))
             cells += [format_duration(row["simulated_s"]), format_duration(row["wall_s"])]
         table.add_row(*cells, style="red" if row["status"] == "failed" else "")
     return table

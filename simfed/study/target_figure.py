@@ -1,4 +1,4 @@
-"""What each arm spent to reach an accuracy against a swept axis: a picture for print, and charts of
+"""What each arm spent to reach a target against a swept axis: a picture for print, and charts of
 a page."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.ground.errors import InputError
+from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration
 from simfed.report.panels import Chart, Panel, PanelTable, Row, Spec, choices, plain
 from simfed.report.pictures import bytes_unit, empty_figure, legend_above, picture_style, time_unit
@@ -84,13 +85,13 @@ def target_figure(
     arms = list(dict.fromkeys(rows["arm"]))
     handles = _handles(rows, arms) if axis is not None else []
     figure = empty_figure()
-    draw = _Drawing(quantity_of(quantity), arms, places_of(study, axis))
+    draw = _Drawing(quantity_of(quantity), arms, places_of(study, axis), study.measure)
     columns = min(len(panels), 1 if width_in < 3 else 2 if width_in < 5 else 3)
     shown = [(goal, title) for goal in goals for title in panels]
     lines = math.ceil(len(shown) / columns)
     for i, (goal, title) in enumerate(shown):
         ax = figure.add_subplot(lines, columns, i + 1)
-        words = [title] * bool(title) + [_to(goal)] * (len(goals) > 1)
+        words = [title] * bool(title) + [_to(goal, study.measure)] * (len(goals) > 1)
         ax.set_title(", ".join(words), fontsize=7, parse_math=False)
         part, in_row = panels[title], rows[_is_target(rows, goal)]
         (draw.dots if axis is None else draw.lines)(ax, part[_is_target(part, goal)], in_row, goal)
@@ -106,8 +107,10 @@ def target_figure(
 class _Drawing:
     """How panels of one figure are drawn: the same colours, places and unit in each."""
 
-    def __init__(self, quantity: SpentQuantity, arms: Sequence[str], places: Places) -> None:
-        self.quantity, self.arms, self.places = quantity, arms, places
+    def __init__(
+        self, quantity: SpentQuantity, arms: Sequence[str], places: Places, measure: Measure
+    ) -> None:
+        self.quantity, self.arms, self.places, self.measure = quantity, arms, places, measure
         self.colours = arm_colours(arms)
         step = min(0.025, 0.5 * places.least_gap / max(1, len(arms)))
         middle = (len(arms) - 1) / 2
@@ -135,7 +138,7 @@ class _Drawing:
         room = max(0.06, 1.5 * max(self.aside.values(), default=0))
         ax.set_xlim(-room, 1 + room)
         ax.set_xlabel(self.places.label, parse_math=False)
-        ax.set_ylabel(f"{self.quantity.label}\n{_to(goal)} ({unit})")
+        ax.set_ylabel(f"{self.quantity.label}\n{_to(goal, self.measure)} ({unit})")
         ax.grid(axis="y", color="black", alpha=0.12, lw=0.4)
 
     def dots(self, ax: Axes, rows: pd.DataFrame, in_row: pd.DataFrame, goal: float) -> None:
@@ -151,7 +154,7 @@ class _Drawing:
         ax.set_yticks(range(len(self.arms)), self.arms, parse_math=False)
         ax.set_ylim(len(self.arms) - 0.4, -0.6)
         ax.tick_params(axis="y", length=0)
-        ax.set_xlabel(f"{self.quantity.label} {_to(goal)} ({unit})")
+        ax.set_xlabel(f"{self.quantity.label} {_to(goal, self.measure)} ({unit})")
         ax.grid(axis="x", color="black", alpha=0.12, lw=0.4)
 
     def _points(
@@ -251,8 +254,8 @@ def _is_target(rows: pd.DataFrame, goal: float) -> Any:
     return rows["target"].isna() if math.isnan(goal) else rows["target"] == goal
 
 
-def _to(goal: float) -> str:
-    return "of whole runs" if math.isnan(goal) else f"to {100 * goal:g} %"
+def _to(goal: float, measure: Measure) -> str:
+    return "of whole runs" if math.isnan(goal) else f"to {measure.goal(goal)}"
 
 
 def target_caption(
@@ -309,7 +312,7 @@ def target_panels(study: StudyResult) -> list[Panel]:
             spent, shown = QUANTITIES[name], panels_of(study, rows, axis)[title]
             for goal in goals:
                 done = shown[_is_target(shown, goal) & (shown["seeds"] > 0)]
-                label = f"{spent.label} {_to(goal)}"
+                label = f"{spent.label} {_to(goal, study.measure)}"
                 options[label] = _chart(done, spent, label, places, colours)
                 cells += [_cells(row, spent, label, places) for row in done.to_dict("records")]
         header = ("what", places.label or "setting", "arm", "seeds", "got there", "median")

@@ -1,4 +1,4 @@
-"""What each arm spent to reach an accuracy: time, bytes or energy, over the axes of a study."""
+"""What each arm spent to reach a target: time, bytes or energy, over the axes of a study."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.units import parse_duration, parse_rate, parse_size
 from simfed.study.plan import in_words, short_names
 from simfed.study.reach import WHOLE_RUN, first_amount
@@ -41,7 +42,7 @@ _NEAR = 0.07
 
 @dataclass(frozen=True, slots=True)
 class SpentQuantity:
-    """Something that a run spends until it reaches an accuracy."""
+    """Something that a run spends until it reaches a target."""
 
     name: str
     column: str
@@ -67,22 +68,25 @@ def quantity_of(name: str, *, where: str | None = None) -> SpentQuantity:
     return QUANTITIES[name]
 
 
-def parse_target(text: str) -> float:
-    """An accuracy from `85%`, `85 %` or `0.85`.
+def parse_target(text: str, measure: Measure = ACCURACY) -> float:
+    """A value of the measure: of an accuracy from `85%`, `85 %` or `0.85`.
 
-    >>> parse_target("85 %"), parse_target("0.85")
-    (0.85, 0.85)
+    >>> from simfed.ground.measure import MEASURES
+    >>> parse_target("85 %"), parse_target("0.85"), parse_target("12.5", MEASURES["regression"])
+    (0.85, 0.85, 12.5)
     """
-    match = re.fullmatch(r"\s*(\d{1,3}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)\s*", text)
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)\s*", text)
     value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0 < value < 1:
+    if measure.is_share and not 0 < value < 1:
         raise InputError("an accuracy such as 85% or 0.85", where="--target", got=text)
+    if match is None or not value or (match[2] and not measure.is_share):
+        raise InputError(f"{measure.name} above 0 such as 12.5", where="--target", got=text)
     return value
 
 
 def targets_of(study: StudyRuns, wanted: Sequence[float] = ()) -> list[float]:
-    """The accuracies `wanted`, else the study's; NaN stands for whole runs, where nothing was
-    learned. Raises: `InputError` for an accuracy of a study that learned nothing."""
+    """The targets `wanted`, else the study's; NaN stands for whole runs, where nothing was
+    learned. Raises: `InputError` for a target of a study that learned nothing."""
     if wanted and study.time_only:
         raise InputError("a study that learned", where="--target", got="a time-only study")
     return list(dict.fromkeys(wanted)) or study.thresholds or [WHOLE_RUN]
@@ -142,7 +146,7 @@ def _amounts(
         return dict.fromkeys(targets, (end, True))
     if column == "energy_j":
         curve = curve.merge(_energy(run), on="round")
-    return {target: first_amount(curve, target, column, end) for target in targets}
+    return {target: first_amount(curve, target, column, end, run.measure) for target in targets}
 
 
 def _energy(run: Run) -> pd.DataFrame:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from simfed.ground.errors import InputError
-from simfed.record.summary import chance_of
+from simfed.ground.measure import Measure, one_measure
+from simfed.record.summary import classes_of
 from simfed.report.compare import settings_table
 from simfed.report.page import PageSection, render_page
 from simfed.report.panels import Panel, PanelTable, choices, plain, without_empty
@@ -113,9 +114,15 @@ def _choose_targets(a: StudyResult, b: StudyResult) -> list[float] | None:
     if a.time_only or b.time_only:
         return None
     shared = [target for target in a.thresholds if target in b.thresholds]
-    best = [value for study in (a, b) for value in study.summary["best_accuracy"].dropna()]
-    chance = chance_of(run for study in (a, b) for _, run in study.finished)
-    return shared or common_thresholds(best, chance) or None
+    runs = [run for study in (a, b) for _, run in study.finished]
+    measure = one_measure((run.measure for run in runs), where="simfed study report")
+    values = [
+        curve
+        for study in (a, b)
+        for _, curve in study.curves.groupby("address")[measure.key]
+        if not study.curves.empty
+    ]
+    return shared or common_thresholds(values, classes_of(runs), measure) or None
 
 
 def _runs_by_seed(study: StudyResult, entries: Sequence[PlanEntry]) -> dict[int, Run]:
@@ -138,32 +145,34 @@ def _times(shared: Sequence[Match], first: str, second: str) -> PanelTable:
                 (
                     match.setting,
                     match.arm,
-                    threshold_text(pair.threshold, "whole run"),
+                    threshold_text(pair.threshold, "whole run", pair.measure),
                     verdicts[paired.verdict] if paired.decided else "undecided",
                     text if paired.decided else "undecided",
                     f"{paired.wins} : {paired.losses} of {paired.seeds}",
-                    _points(pair.gap),
+                    _gap_text(pair.gap, pair.measure),
                 )
             )
-    gap = f"final accuracy, {first} − {second}"
+    measure = shared[0].comparison.pairs[0].measure
+    gap = f"final {measure.name}, {first} − {second}"
     header = ("setting", "arm", "to", "sooner", "how many times", "seeds", gap)
     note = (
         "Compared seed by seed, with intervals over seeds. A verdict needs an interval that leaves "
         "out 1 and a difference that matters; one seed decides nothing. Nothing is corrected for "
         "the number of comparisons."
     )
-    caption = "Time to target, and final accuracy in points"
+    caption = f"Time to target, and final {measure.name}{' in points' * measure.is_share}"
     table = PanelTable(caption, header, rows, frozenset(range(4, 7)), note, same)
     return without_empty(table, always=range(2, len(header)))
 
 
-def _points(gap: Estimate) -> str:
+def _gap_text(gap: Estimate, measure: Measure) -> str:
     if math.isnan(gap.least):
         return ""
-    text = f"{100 * gap.least:+.1f} points"
+    text = measure.gap(gap.least, "+")
     if gap.coverage == 0:
         return text
-    return f"{text} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+    low, high = (measure.gap(end, "+").removesuffix(" points") for end in (gap.low, gap.high))
+    return f"{text} [{low}, {high}]"
 
 
 def _chart(shared: Sequence[Match], first: str, second: str) -> Panel:
@@ -172,7 +181,7 @@ def _chart(shared: Sequence[Match], first: str, second: str) -> Panel:
     for i, (threshold, *_) in enumerate(shared[0].comparison.pairs):
         pairs = [(match.name or "all", match.comparison.pairs[i].paired) for match in shared]
         exact = [(name, p) for name, p in pairs if p.decided and p.ratio.is_exact]
-        target = threshold_text(threshold, "")
+        target = threshold_text(threshold, "", shared[0].comparison.pairs[i].measure)
         label = f"to {target}" if target else "whole runs"
         x = [p.ratio.least for _, p in exact]
         low = [p.ratio.low if p.ratio.coverage else p.ratio.least for _, p in exact]

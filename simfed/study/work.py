@@ -150,12 +150,12 @@ class _ProgressWriter:
         self._job = job
         self._written_at = 0.0
         self._begun_at_wall = time.time()
-        self._accuracy: float | None = None
+        self._measure: float | None = None
         self(0, 0.0, None)
 
-    def __call__(self, round: int, simulated_s: float, accuracy: float | None) -> None:
-        if accuracy is not None:
-            self._accuracy = accuracy
+    def __call__(self, round: int, simulated_s: float, measure: float | None) -> None:
+        if measure is not None:
+            self._measure = measure
         now = time.monotonic()
         if self._written_at and now - self._written_at < _WRITE_EVERY_WALL_S:
             return
@@ -166,7 +166,7 @@ class _ProgressWriter:
                 "round": round,
                 "rounds": self._job.rounds,
                 "simulated_s": simulated_s,
-                "accuracy": self._accuracy,
+                "measure": self._measure,
                 "begun_at_wall": self._begun_at_wall,
                 "told_at_wall": time.time(),
             },

@@ -70,7 +70,7 @@ def replay(run: Run, parts: Parts) -> list[str]:
         workload, make_policy = _Remembered(parts, run), partial(_paid, parts, _rewards(run))
     else:
         workload, make_policy = clock_of(parts), parts.policy
-    recorder = Recorder(own=parts.scenario.own_columns)
+    recorder = Recorder(own=parts.own_columns)
     try:
         simulation_of(parts, workload, recorder, make_policy).run()
     except (InputError, InputErrors, RunFailed) as error:
@@ -346,7 +346,7 @@ def _learn(
 ) -> tuple[Recorder, Checkpoint]:
     """The rows of the rounds after `start` (None: the beginning) up to `last`, and what the run
     then holds."""
-    recorder = Recorder(own=parts.scenario.own_columns)
+    recorder = Recorder(own=parts.own_columns)
     reached = [0]
 
     def show(round: int, simulated_s: float, accuracy: float | None) -> None:

@@ -376,7 +376,7 @@ def _summary_is_that_of_the_tables(facts: Columns) -> Broken:
     clients: dict[str, int] = {}
     for group in facts.run.scenario.get("clients", []):
         clients[group["prototype"]] = clients.get(group["prototype"], 0) + group.get("count", 1)
-    again, summary = summarise(facts.run.table, clients), facts.run.summary
+    again, summary = summarise(facts.run.table, clients, facts.run.measure), facts.run.summary
     for key in sorted(again.keys() | summary.keys()):
         if key not in again or summary.get(key) != again[key]:
             yield f"summary.json: {key} is not what the tables say"

@@ -21,7 +21,7 @@ from simfed.ground.errors import InputError, InputErrors
 from simfed.learn.catalogue import dataset_facts
 from simfed.record.manifest import is_of_this_version, oddities
 from simfed.record.read import open_run
-from simfed.record.schema import OWN_LOSSES, arrow_schema
+from simfed.record.schema import OWN_LOSSES, TABLES, arrow_schema
 from simfed.scenario.load import import_plugins
 from simfed.verify.again import policies_play_again, replay
 from simfed.verify.invariants import Array, Broken, Columns, Rows, broken_in, sentences
@@ -100,14 +100,14 @@ def _clock_plays_again(facts: Columns, parts: Parts) -> Broken:
 
 
 def _losses_are_those_of_the_method(facts: Columns, parts: Parts) -> Broken:
-    method, table = parts.scenario.method.made, facts.run.table(OWN_LOSSES)
-    for name in (OWN_LOSSES, "rounds"):
-        columns = facts.run.table(name).column_names
-        asked = arrow_schema(name, parts.scenario.own_columns.get(name, ())).names
-        if columns != asked:
-            yield f"{name}.parquet: columns are {columns}, the scenario's are {asked}"
+    method, kd_losses = parts.scenario.method.made, facts.run.table(OWN_LOSSES).column("kd_loss")
+    for name in (OWN_LOSSES, "rounds", "clients"):
+        table = facts.run.table(name)
+        asked = arrow_schema(name, parts.own_columns.get(name, ())).names
+        if table.column_names != asked and (len(table) or not TABLES[name].optional):
+            yield f"{name}.parquet: columns are {table.column_names}, the scenario's are {asked}"
     measured = {method.shared_loss, *method.losses}
-    if "kd_loss" not in measured and table.column("kd_loss").null_count < len(table):
+    if "kd_loss" not in measured and kd_losses.null_count < len(kd_losses):
         yield f"{OWN_LOSSES}.parquet: kd_loss, which the method does not have"
 
 
@@ -117,7 +117,8 @@ def _prototypes_are_evaluated_when_due(facts: Columns, parts: Parts) -> Broken:
     rows, scenario = facts["prototypes"], parts.scenario
     if facts.run.manifest["mode"] == "time-only":
         return
-    measured = ~np.isnan(rows["test_accuracy"].astype(float))
+    column = facts.run.measure.column
+    measured = ~np.isnan(rows[column].astype(float))
     pairs = list(zip(rows["round"].tolist(), rows["prototype"].tolist(), strict=True))
     shown = {pair for pair, known in zip(pairs, measured, strict=True) if known}
     due = {(number, name) for number in _due(facts, parts) for name in scenario.prototypes}
@@ -131,6 +132,9 @@ def _prototypes_are_evaluated_when_due(facts: Columns, parts: Parts) -> Broken:
     if not scenario.method.made.personal:
         wrong = measured & ~_are_shares(rows["test_accuracy"], parts)
         yield Rows("prototypes", wrong, "have an accuracy that is no share of the test samples")
+        if column != "test_accuracy":
+            wrong = measured & ~_are_of_losses(rows[column], rows["test_loss"], parts)
+            yield Rows("prototypes", wrong, f"have a {column} that is not that of the test_loss")
 
 
 def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -> Broken:
@@ -146,6 +150,12 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
     yield Rows("clients", rows["own_accuracy"] > 1, "have an own_accuracy above 1")
     wrong = ~_are_shares(rows["accuracy"], parts)
     yield Rows("clients", wrong, "have an accuracy that is no share of the test samples")
+    compared_columns = [("test_accuracy", "accuracy"), ("test_loss", "loss")]
+    if (measure := facts.run.measure).key != "accuracy":
+        compared_columns.append((measure.column, measure.key))
+        for column, loss in (("measure", "loss"), ("own_measure", "own_loss")):
+            wrong = ~_are_of_losses(rows[column], rows[loss], parts)
+            yield Rows("clients", wrong, f"have a {column} that is not that of the {loss}")
     played, everybody = facts["participations"], set(range(scenario.client_count))
     evaluated = set(facts["prototypes"]["round"].tolist())
     for number in sorted(_due(facts, parts) & evaluated):
@@ -163,8 +173,8 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
     ):
         mine = (rows["round"] == number) & (prototype == name)
         compared |= mine
-        told = [of_prototypes[column][at] for column in ("test_accuracy", "test_loss")]
-        theirs = np.stack([rows["accuracy"][mine], rows["loss"][mine]], axis=1)
+        told = [of_prototypes[column][at] for column, _ in compared_columns]
+        theirs = np.stack([rows[column][mine] for _, column in compared_columns], axis=1)
         if personal:
             theirs = theirs.mean(axis=0)
         # the two sum losses in another order, of single precision
@@ -189,6 +199,22 @@ def _are_shares(accuracy: Array, parts: Parts) -> Array:
     right = accuracy.astype(float) * dataset_facts(parts.scenario.dataset).answers
     whole: Array = (np.abs(right - np.round(right)) <= 1e-6) & (accuracy >= 0) & (accuracy <= 1)
     return whole
+
+
+def _are_of_losses(measures: Array, losses: Array, parts: Parts) -> Array:
+    """Which measures are those that the mean losses beside them say; of a regression up to the
+    target's unit, which is in no table."""
+    values, losses = measures.astype(float), losses.astype(float)
+    if parts.task == "next-token":
+        with np.errstate(over="ignore"):
+            expected = np.exp(losses)
+    else:
+        roots = np.sqrt(losses)
+        known = np.isfinite(values) & (roots > 0)
+        unit = np.median(values[known] / roots[known]) if known.any() else 1.0
+        expected = unit * roots
+    close: Array = np.isclose(values, expected, rtol=1e-9, atol=0.0, equal_nan=True)
+    return close
 
 
 def _gains_are_those_of_the_losses(facts: Columns, parts: Parts) -> Broken:

@@ -161,6 +161,9 @@ def test_the_loss_of_next_characters_and_its_gradient_are_autograds():
     value, gradient = NextToken().loss(outputs.detach(), targets)
     assert value.item() == pytest.approx(expected.item())
     assert torch.allclose(gradient, outputs.grad, atol=1e-7)
+    assert NextToken().measure(math.log(8)) == pytest.approx(8)
+    assert NextToken().measure(1e9) == math.inf
+    assert math.isnan(NextToken().measure(math.nan))
     right, losses = NextToken().each(outputs.detach(), targets)
     assert losses.mean().item() == pytest.approx(expected.item(), rel=1e-6)
     assert right.mean().item() == pytest.approx(
@@ -177,11 +180,15 @@ def test_a_model_learns_to_count(tmp_path):
     )
     tested = result.prototypes
     assert tested.test_accuracy.iloc[-1] > 0.9  # right next characters
-    assert math.exp(tested.test_loss.iloc[0]) > 2 > math.exp(tested.test_loss.iloc[-1])
+    assert np.allclose(tested.test_measure, np.exp(tested.test_loss))  # perplexity
+    assert tested.test_measure.iloc[0] > 2 > tested.test_measure.iloc[-1]
+    assert result.manifest["measure"] == {"name": "perplexity", "better": "lower"}
+    assert result.summary["measure"]["lm"]["best"] == tested.test_measure.min()
     assert verify(tmp_path / "run") == []
     clients = result.clients
     first = clients[clients["round"] == 1]
     assert first.own_loss.nunique() == 3  # each on its owner's test texts
+    assert np.allclose(first.own_measure, np.exp(first.own_loss))
     assert first.loss.nunique() == 1
 
 

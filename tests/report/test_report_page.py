@@ -307,7 +307,7 @@ def test_several_runs_are_overlaid_and_compared(report_run):
     assert results["final accuracy, small"][2].endswith(" points")
     settings = {row[0]: row[1:] for row in reader.tables["Settings that differ"]}
     assert settings == {"key": results["result"][:2], "seed": ["0", "1"]}
-    reached = reader.tables["When accuracies were reached"]
+    reached = reader.tables["When each accuracy was reached"]
     assert [row[0] for row in reached[1:3]] == results["result"][:2]
     payload = unpacked(json.loads(inflated(reader, "payload")))
     series = payload["panels"]["learning"]["series"]
@@ -399,7 +399,7 @@ def test_the_same_run_twice_keeps_two_labels(report_run):
 
 
 def test_a_threshold_table_says_when(reader, report_run):
-    table = reader.tables["When accuracies were reached"]
+    table = reader.tables["When each accuracy was reached"]
     assert table[0][0] == "prototype"
     tidy = frames.curves(report_run())
     accuracy = frames.thresholds_for(tidy)[0]

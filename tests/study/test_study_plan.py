@@ -161,7 +161,7 @@ def test_defaults_hang_on_each_points_own_values(write_study):
         ),
         (
             {"compare": {"thresholds": [90]}},
-            "compare.thresholds[0]: got 90, expected an accuracy above 0 and below 1",
+            "compare.thresholds[0]: got 90.0, expected an accuracy above 0, at most 1",
         ),
         ({"set": {"roundz": 3}}, "set.roundz: there is no key 'roundz' here, expected "),
     ],

@@ -130,7 +130,7 @@ def test_the_live_table_shows_what_runs_and_what_ended(write_study):
         "round": 30,
         "rounds": 60,
         "simulated_s": 1.5,
-        "accuracy": 0.42,
+        "measure": 0.42,
         "begun_at_wall": 0.0,
         "told_at_wall": 6.0,
     }
@@ -145,7 +145,7 @@ def test_the_live_table_shows_what_runs_and_what_ended(write_study):
     assert lines[2] == ["5", "Mbps", "500", "0", "done", "60/60", "12", "s"]
     assert lines[3] == ["5", "Mbps", "1000", "0", "failed", "unlucky"]
     assert lines[4][:4] == ["50", "Mbps", "500", "0"]
-    assert lines[4][-4:] == ["30/60", "1.5", "s", "42.0%"]
+    assert lines[4][-5:] == ["30/60", "1.5", "s", "42.0", "%"]
 
 
 def test_time_left_counted_as_runs_go_is_what_it_is_counted_anew():

@@ -44,7 +44,7 @@ def test_what_both_have_is_compared_seed_by_seed(two):
     shared = list(matches(*two))
     assert [(match.setting, match.arm) for match in shared] == [("", "top-k"), ("", "random-k")]
     for match in shared:
-        ((threshold, first, second, paired, gap),) = match.comparison.pairs
+        ((threshold, first, second, paired, gap, _),) = match.comparison.pairs
         assert (threshold, first, second) == (0.5, "slow", "fast")
         assert (paired.wins, paired.losses, paired.seeds) == (0, 3, 3)
         assert paired.ratio.least == pytest.approx(FAST_S / SLOW_S)

@@ -65,6 +65,8 @@ class Dataset:
     """(n,) indices of `owners`: whose each training sample is; None: nobody's."""
     test_owners: NDArray[np.int64] | None = None
     owners: tuple[str, ...] = ()
+    target_sd: float = 1.0
+    """What one is in the target's unit, where a regression's labels are standardised."""
     class_names: tuple[str, ...] = ()
     """Empty: the classes have numbers."""
 

@@ -89,6 +89,8 @@ class Labels:
     test_owners: NDArray[np.int64] | None = None
     owners: tuple[str, ...] = ()
     tokens: bool = False
+    target_sd: float = 1.0
+    """By what a regression's targets were divided."""
 
     @property
     def facts(self) -> DatasetFacts:
@@ -141,9 +143,11 @@ def labels_of(outline: Outline, task: str) -> Labels:
             where=place,
             got=f"{len(rows)} and {len(tests)}",
         )
+    sd = 1.0
     if task == "regression":
         mean, sd = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
-        targets, tests = ((part - mean) / (sd or 1.0) for part in (targets, tests))
+        sd = sd or 1.0
+        targets, tests = ((part - mean) / sd for part in (targets, tests))
     return Labels(
         outline.input_shape,
         task,
@@ -156,6 +160,7 @@ def labels_of(outline: Outline, task: str) -> Labels:
         test_own,
         owners,
         outline.tokens,
+        sd,
     )
 
 

@@ -214,6 +214,7 @@ def _dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
         test_owners=labels.test_owners,
         owners=labels.owners,
         class_names=labels.classes,
+        target_sd=labels.target_sd,
     )
 
 

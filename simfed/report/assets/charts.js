@@ -162,7 +162,7 @@ function curves(element, box, spec) {
     const across = spec.x[Number(x.value)], up = spec.y[Number(y.value)];
     const data = spec.series.flatMap((line) => traces(line, across, up, spec.band));
     const percent = up.key === "accuracy" ? { range: [0, 1], tickformat: ".0%" } : {};
-    const lines = up.key === "accuracy" ? spec.targets ?? [] : [];
+    const lines = ["accuracy", "measure"].includes(up.key) ? spec.targets ?? [] : [];
     return draw(element, data, {
       shapes: lines.map((y) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { width: 1, dash: "dash", color: css("--faint") } })),
       xaxis: { title: { text: across.label }, rangemode: "tozero" },

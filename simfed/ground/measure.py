@@ -1,0 +1,165 @@
+"""What models of a task are judged by, and in which direction: thresholds, comparisons, pages and
+progress ask here, and nowhere else is it known whether more is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
+
+__all__ = ["ACCURACY", "MEASURES", "Measure", "measure_in", "one_measure"]
+
+_ROUND_NUMBERS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+"""Of every power of ten: what a quantity without a scale of its own is asked for."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that a model gets on test samples."""
+
+    name: str
+    """For people."""
+    key: str
+    """What it is called in frames and summaries: `accuracy` or `measure`."""
+    higher_is_better: bool
+    is_share: bool
+    """From 0 to 1, and written in percent."""
+
+    @property
+    def column(self) -> str:
+        """Of `prototypes.parquet`."""
+        return f"test_{self.key}"
+
+    @property
+    def best(self) -> str:
+        """`max` or `min`, as frames call it."""
+        return "max" if self.higher_is_better else "min"
+
+    @property
+    def ahead(self) -> str:
+        """Where the better of two values is."""
+        return "above" if self.higher_is_better else "below"
+
+    def is_reached(self, value: Plain, threshold: float) -> Plain:
+        """Whether a value, or each of an array's, is as good as `threshold`; never of NaN.
+
+        >>> ACCURACY.is_reached(0.9, 0.9), MEASURES["regression"].is_reached(3.0, 2.0)
+        (True, False)
+        """
+        return value >= threshold if self.higher_is_better else value <= threshold
+
+    def advantage(self, difference: float) -> float:
+        """How much better, of a difference of two values: below 0 for worse."""
+        return difference if self.higher_is_better else -difference
+
+    def text(self, value: float, digits: int = 1) -> str:
+        """A value for people: percent with so many digits behind the point, else four digits.
+
+        >>> ACCURACY.text(0.8125), MEASURES["next-token"].text(12.345)
+        ('81.2 %', '12.35')
+        """
+        return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.4g}"
+
+    def number(self, threshold: float) -> str:
+        """A threshold for people, under a heading with the measure's name."""
+        return f"{100 * threshold:g} %" if self.is_share else f"{threshold:g}"
+
+    def goal(self, threshold: float) -> str:
+        """A threshold for people.
+
+        >>> ACCURACY.goal(0.85), MEASURES["regression"].goal(2.5)
+        ('85 %', 'RMSE 2.5')
+        """
+        number = self.number(threshold)
+        return number if self.is_share else f"{self.name} {number}"
+
+    def gap(self, difference: float, sign: str = "") -> str:
+        """How far two values are apart, for people. sign: `+` to say it of positive ones, too."""
+        return (
+            f"{100 * difference:{sign}.1f} points" if self.is_share else f"{difference:{sign}.3g}"
+        )
+
+    def steps(self, values: Iterable[float], shares: Iterable[float]) -> list[float]:
+        """Round numbers, from the easiest to the hardest: of shares those given, else the ones
+        between the worst and the best of `values`.
+
+        >>> MEASURES["regression"].steps([9.0, 3.5, 2.4], ())
+        [7.0, 5.0, 3.0]
+        """
+        if self.is_share:
+            return list(shares)
+        positive = [value for value in values if 0 < value < math.inf]
+        if not positive:
+            return []
+        low, high = min(positive), max(positive)
+        powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+        steps = [float(f"{step:g}e{power}") for power in powers for step in _ROUND_NUMBERS]
+        between = [step for step in steps if low <= step <= high]
+        return between if self.higher_is_better else between[::-1]
+
+    def beats_guessing(self, threshold: float, classes: int) -> bool:
+        """Whether guessing among so many classes does not reach a threshold; 0: nobody knows.
+
+        >>> [ACCURACY.beats_guessing(share, 10) for share in (0.1, 0.2)]
+        [False, True]
+        >>> [MEASURES["next-token"].beats_guessing(perplexity, 96) for perplexity in (100, 50)]
+        [False, True]
+        """
+        if classes < 2:
+            return True
+        return threshold > 1 / classes if self.higher_is_better else threshold < classes
+
+    def guess(self, classes: int) -> str:
+        """What guessing among so many classes gets, for people."""
+        return f"{100 / classes:.3g} %" if self.is_share else f"{classes}"
+
+    def check(self, threshold: float, *, where: str) -> float:
+        """The threshold. Raises: `InputError` for one that no model can reach or all do."""
+        if self.is_share and not 0 < threshold <= 1:
+            allowed = "an accuracy above 0, at most 1" if self == ACCURACY else "above 0, at most 1"
+            raise InputError(allowed, where=where, got=threshold)
+        if not 0 < threshold < math.inf:
+            raise InputError(f"{self.name} above 0", where=where, got=threshold)
+        return threshold
+
+    def plain(self) -> dict[str, Plain]:
+        """As manifests say it."""
+        return {"name": self.name, "better": "higher" if self.higher_is_better else "lower"}
+
+
+ACCURACY = Measure("accuracy", "accuracy", higher_is_better=True, is_share=True)
+
+MEASURES = {
+    "classification": ACCURACY,
+    "regression": Measure("RMSE", "measure", higher_is_better=False, is_share=False),
+    "next-token": Measure("perplexity", "measure", higher_is_better=False, is_share=False),
+}
+"""By task: the share of right answers; the root of the mean squared error, in the target's unit;
+the perplexity per character."""
+
+
+def measure_in(manifest: dict[str, Plain]) -> Measure:
+    """What a run's models were measured by. Runs of old that learned numbers say `R²`, which stands
+    in the columns of accuracies.
+
+    >>> measure_in({}).name, measure_in({"measure": "R²"}).column
+    ('accuracy', 'test_accuracy')
+    """
+    said = manifest.get("measure")
+    if said is None:
+        return ACCURACY
+    if isinstance(said, str):
+        return Measure(said, "accuracy", higher_is_better=True, is_share=True)
+    return Measure(said["name"], "measure", said["better"] == "higher", is_share=False)
+
+
+def one_measure(measures: Iterable[Measure], *, where: str) -> Measure:
+    """That of several runs. Raises: `InputError` where they have not the same."""
+    different = list(dict.fromkeys(measures))
+    if len(different) > 1:
+        got = " and ".join(measure.name for measure in different)
+        raise InputError("runs whose models are measured alike", where=where, got=got)
+    return different[0] if different else ACCURACY

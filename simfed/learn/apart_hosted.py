@@ -119,7 +119,7 @@ class HostedServer(HostedWorkload):
         upload = self._own_upload(contribution)
         if upload.kept is None:
             upload.kept = 0
-        del self._open[upload.task.client, upload.task.key]
+        self._open.remove(upload)
         self._settle(contribution, "lost")
 
     def _settle(self, contribution: Contribution, fate: Fate) -> None:
@@ -208,7 +208,7 @@ class HostedClient(HostedWorkload):
             measured_at, loss = facts["loss"]
             self._losses.measured[client] = int(measured_at), float(loss)
         upload = HostedUpload(self, task, Choice.of(facts["choice"]), down, self._own.get(client))
-        self._open[client, task.key] = upload
+        self._open.add(upload)
         self._payloads.clear()
         before = self.timings()
         super().work_off()
@@ -244,13 +244,13 @@ class HostedClient(HostedWorkload):
         return pack(facts, parts)
 
     def settle(self, label: str, fate: Fate) -> None:
-        for upload in [u for u in self._open.values() if u.task.label == label]:
+        for upload in [u for u in self._open if u.task.label == label]:
             if fate == "lost":
                 self.discard(upload)
                 continue
             if fate == "undone":
                 self._undo(upload)
-            del self._open[upload.task.client, upload.task.key]
+            self._open.remove(upload)
 
     def answer(self, what: str, parcel: Parcel) -> Parcel:
         facts, parts = unpack(parcel)

@@ -119,6 +119,8 @@ class HeldModels:
         """What clients are to have."""
         self.held: dict[_Key, Tensor] = {}
         """What they have, up to what was left out; never changed in place."""
+        self._round = 1
+        """In which they are to have it: a merge that is undone is a round without a version."""
         if scenario.downlink.compression is None:
             return
         self.note(server, 1)
@@ -133,7 +135,7 @@ class HeldModels:
         whose server is elsewhere, what it is sent."""
         if self._scenario.downlink.compression is None or not server:
             return
-        round = min(round, self._scenario.rounds)
+        self._round = round = min(round, self._scenario.rounds)
         for prototype in self._scenario.prototypes:
             who = self._tasks.first_of(prototype)
             planned = self._tasks.task(round, who.client, 0).plan.down
@@ -184,6 +186,7 @@ class HeldModels:
     def plain(self, arrays: Arrays) -> dict[str, Plain]:
         """What a checkpoint keeps."""
         return {
+            "held_in": self._round,
             "changes": [
                 [*key, *changes.plain(f"changes/{'/'.join(key)}", arrays)]
                 for key, changes in self._changes.items()
@@ -194,10 +197,13 @@ class HeldModels:
             ],
         }
 
-    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, Plain]) -> None:
-        """Inverse of `plain`."""
+    def restore(
+        self, facts: Mapping[str, Plain], arrays: Mapping[str, Plain], server: State
+    ) -> None:
+        """Inverse of `plain`; `server`: its state then."""
         device = next((held.device for held in self.held.values()), torch.device("cpu"))
         for prototype, name, sizes, memory in facts.get("changes", ()):
             self._changes[prototype, name].restore(sizes, from_plain(memory, arrays, device))
         for prototype, name, held in facts.get("held", ()):
             self.held[prototype, name] = from_plain(held, arrays, device)
+        self.note(server, facts["held_in"])

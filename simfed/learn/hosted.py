@@ -30,7 +30,7 @@ from simfed.learn.catalogue import model_facts
 from simfed.learn.changes import HeldModels
 from simfed.learn.evaluating import Evaluating, Evaluations
 from simfed.learn.federation import Federation, load_federation, prototype_clients
-from simfed.learn.hosted_upload import HostedUpload
+from simfed.learn.hosted_upload import HostedUpload, OpenUploads
 from simfed.learn.memory import Arena
 from simfed.learn.own_losses import OwnLosses, waiting
 from simfed.learn.participations import Participation, Trained, Worker, check_fields
@@ -122,7 +122,7 @@ class HostedWorkload:
         )
         self._own: dict[int, State] = {}
         self._memories: dict[tuple[int, str, str], CodecState] = {}
-        self._open: dict[tuple[int, int | str], HostedUpload] = {}
+        self._open = OpenUploads()
         self._server: State = self.method.begin(self.kit)
         self.held_models = HeldModels(scenario, streams, self.tasks, self._server)
 
@@ -153,7 +153,7 @@ class HostedWorkload:
     def execute(self, task: Task, choice: Choice) -> HostedUpload:
         """Note the client's work, with what it is sent now."""
         client = task.client
-        if any(upload.task.client == client for upload in self._open.values()):
+        if self._open.of_client(client):
             self.work_off()  # its state goes on from what an earlier upload under way left it
         down = self.method.send(self._server, task.who, task.round)
         self._check(task, "down", down, task.plan.down)
@@ -164,7 +164,7 @@ class HostedWorkload:
         if choice.level is not None and not choice.follows_update:
             choice = choice.at(choice.entries(task.plan.longest))
         upload = HostedUpload(self, task, choice, down, self._own.get(client))
-        self._open[client, task.key] = upload
+        self._open.add(upload)
         return upload
 
     def uplink_bytes(self, upload: HostedUpload) -> float:
@@ -242,7 +242,7 @@ class HostedWorkload:
         if upload.values is None:
             self.work_off()
         self._take_back(upload)
-        del self._open[upload.task.client, upload.task.key]
+        self._open.remove(upload)
 
     def timings(self) -> dict[str, float]:
         """Host seconds by activity."""
@@ -254,7 +254,9 @@ class HostedWorkload:
 
     def contribution(self, task: Task) -> HostedUpload:
         """The upload of a task that is under way: what a resumed run goes on with."""
-        return self._open[task.client, task.key]
+        upload = self._open.of_task(task)
+        assert upload is not None
+        return upload
 
     def state(self) -> tuple[dict[str, Plain], Arrays]:
         """All that a resumed run needs. Pending work is done first."""
@@ -276,7 +278,7 @@ class HostedWorkload:
             "server": to_plain(self._server, "server", arrays),
             "own": to_plain(own, "own", arrays),
             "residuals": to_plain(rests, "residuals", arrays),
-            "open": [upload.plain(arrays) for upload in self._open.values()],
+            "open": [upload.plain(arrays) for upload in self._open],
             **({} if self._noisy is None else {"privacy": self._noisy.state()}),
             **self.held_models.plain(arrays),
         }
@@ -308,8 +310,7 @@ class HostedWorkload:
             self._residuals.used.add((int(client), name))
             who = self.tasks.who(int(client))
             self._residuals.row(who, name, len(rest)).copy_(rest)
-        self.held_models.restore(facts, arrays)
-        self.held_models.note(self._server, self.version + 1)
+        self.held_models.restore(facts, arrays, self._server)
         for plain in facts["open"]:
             *of_task, downlink_bytes = plain["task"]
             task = self.tasks.task(*of_task)
@@ -318,17 +319,18 @@ class HostedWorkload:
             task = task._replace(downlink_bytes=downlink_bytes)
             values = {name: as_received(of) for name, of in tree(plain["values"]).items()}
             loss_before, loss_after = plain["losses"]
-            self._open[task.client, task.key] = HostedUpload(
+            upload = HostedUpload(
                 self, task, Choice.of(plain["choice"]), {}, tree(plain["own_before"]),
                 Received(values), plain["sizes"], tree(plain["if_lost"]), loss_before,
                 loss_after, plain["kept"],
             )  # fmt: skip
+            self._open.add(upload)
 
     # ---- clients ---------------------------------------------------------------------------------
 
     def work_off(self) -> None:
         """Train all who are pending, and compress what they send."""
-        pending = [upload for upload in self._open.values() if upload.values is None]
+        pending = [upload for upload in self._open if upload.values is None]
         if not pending:
             return
         gaining = [upload for upload in pending if self._losses.wants(upload)]
@@ -356,7 +358,7 @@ class HostedWorkload:
         values = torch.stack(list(losses.values())).tolist() if losses else []
         for upload, loss in zip(losses, values, strict=True):
             _check_finite(upload.task.client, upload.task.round, loss)
-        for upload in [u for u in self._open.values() if u in trained_of]:  # as they were started
+        for upload in [u for u in self._open if u in trained_of]:  # as they were started
             trained = trained_of[upload]
             if not trained.encoded:
                 trained = self._processes.encode(self._participation(upload), trained)
@@ -415,21 +417,30 @@ class HostedWorkload:
         return float(flops + _COMPRESSION_FLOPS * facts.parameters * len(uploads))
 
     def _take_back(self, upload: HostedUpload, share: float = 1.0) -> None:
-        """What was sent returns to the residuals, or a share of it; codecs forget the play, and
-        the client's state is as before it took part."""
+        """What was sent returns to the residuals, or a share of it, and codecs forget the play; the
+        client's state is as before it took part, see `_restore_own`."""
         task, client = upload.task, upload.task.client
         assert upload.values is not None
         for name, memory in upload.if_lost.items():
             value, choice = upload.values.change(name), upload.choice.of_field(name)
             self._encoder.take_back(task.who, choice, name, task.plan.up[name], value, share)
             self._memories[client, name, choice.strategy] = memory
-        of_client = [u for u in self._open.values() if u.task.client == client]
+        self._restore_own(upload)
+
+    def _restore_own(self, upload: HostedUpload) -> None:
+        """Its client's state is as before it, unless the client has trained again since.
+
+        A participation that began after it went on from what this one left: if that is lost as
+        well, the state goes back to before this one.
+        """
+        client = upload.task.client
+        of_client = self._open.of_client(client)
         later = of_client[of_client.index(upload) + 1 :] if upload in of_client else of_client
-        if later:  # that one began from what this one left: it would go back further
+        if later:
             later[0].own_before = upload.own_before
-        if later and later[0].values is not None:
-            pass  # and it stands
-        elif upload.own_before is None:
+            if later[0].values is not None:
+                return
+        if upload.own_before is None:
             self._own.pop(client, None)
         else:
             self._own[client] = upload.own_before
@@ -464,7 +475,7 @@ class HostedWorkload:
         weighed = [(self._own_upload(c), w) for c, w in zip(contributions, weights, strict=True)]
         weighed.sort(key=lambda pair: pair[0].task.order)
         for upload, _ in weighed:
-            del self._open[upload.task.client, upload.task.key]
+            self._open.remove(upload)
         arrivals = [
             Arrival(upload.task.who, round - upload.task.round, upload.values or {}, weight)
             for upload, weight in weighed
@@ -545,8 +556,8 @@ class HostedWorkload:
                     )
 
     def _own_upload(self, contribution: Contribution) -> HostedUpload:
-        upload = self._open.get((contribution.task.client, contribution.task.key))
-        if upload is not contribution:
+        upload = self._open.of_task(contribution.task)
+        if upload is None or upload is not contribution:
             raise ValueError(
                 f"a contribution that is under way, got that of client {contribution.task.client}"
             )

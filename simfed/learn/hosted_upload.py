@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from simfed.ground.plain import Plain
 from simfed.learn.tree import Arrays, to_plain
 from simfed.learn.uploads import Received
 
-__all__ = ["HostedUpload"]
+__all__ = ["HostedUpload", "OpenUploads"]
 
 
 class Host(Protocol):
@@ -91,3 +91,42 @@ class HostedUpload:
             "sizes": self.sizes,
             "if_lost": to_plain(self.if_lost, f"{name}/if-lost", arrays),
         }
+
+
+class OpenUploads:
+    """Uploads that are under way, in the order in which they were started."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[int, int | str], HostedUpload] = {}
+        self._of_client: dict[int, list[HostedUpload]] = {}
+
+    def add(self, upload: HostedUpload) -> None:
+        """It is started now."""
+        task = upload.task
+        self._by_key[task.client, task.key] = upload
+        self._of_client.setdefault(task.client, []).append(upload)
+
+    def remove(self, upload: HostedUpload) -> None:
+        """It is merged, or lost."""
+        task = upload.task
+        del self._by_key[task.client, task.key]
+        of_client = self._of_client[task.client]
+        of_client.remove(upload)
+        if not of_client:
+            del self._of_client[task.client]
+
+    def clear(self) -> None:
+        """None is under way."""
+        self._by_key.clear()
+        self._of_client.clear()
+
+    def of_task(self, task: Task) -> HostedUpload | None:
+        """The upload of this task, where it is under way."""
+        return self._by_key.get((task.client, task.key))
+
+    def of_client(self, client: int) -> Sequence[HostedUpload]:
+        """All of this client."""
+        return self._of_client.get(client, ())
+
+    def __iter__(self) -> Iterator[HostedUpload]:
+        return iter(self._by_key.values())

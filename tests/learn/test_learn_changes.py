@@ -209,8 +209,9 @@ def test_running_statistics_travel_with_every_change():
     assert sizes == [0, change + buffers, 2 * change + buffers, 4 * 2_243_546 + buffers]
 
 
-def test_a_round_that_is_undone_sends_nothing():
-    """fedkd: what clients hold, and the codec's memory, are as before it."""
+def test_a_round_that_is_undone_sends_nothing(monkeypatch):
+    """fedkd: what clients hold, and the codec's memory, are as before it; a resumed server sends
+    what the round after it sends, which is no longer that of its version."""
     made = worlds.scenario(
         method="fedkd",
         dataset={"name": "change-stripes", "public": 16},
@@ -228,6 +229,13 @@ def test_a_round_that_is_undone_sends_nothing():
     assert torch.equal(weights_of(surged)[1], before)
     assert tiny.state_of(surged).changes == kept
     assert surged.task(3, 0, held=1).downlink_bytes == 0  # it has all that there is
+    again, rounds = workload(made), []
+    send = again.method.send
+    monkeypatch.setattr(
+        type(again.method), "send", lambda _, *of: rounds.append(of[2]) or send(*of)
+    )
+    again.restore(*surged.state())
+    assert set(rounds) == {3}
 
 
 def test_local_losses_are_those_of_what_the_client_holds():

@@ -22,13 +22,15 @@ from simfed.deploy.world import RealTime
 from simfed.fleet.contract import Outcome
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
+from simfed.ground.seeding import Streams
 from simfed.learn.apart import ServerHalf
 from simfed.learn.parcel import Parcel
 from simfed.net import LinkUses
+from simfed.net.instants import at, cancel
 from simfed.record.schema import HOST
 from simfed.sim.flight import Flight, Leg
 from simfed.sim.server_work import PlayedWork
-from simfed.sim.world import Asking
+from simfed.sim.world import Asking, Presence, phase_fails
 
 __all__ = ["Joined", "Remote"]
 
@@ -37,25 +39,32 @@ _MERGING = ("server", "distillation", "logits")
 
 
 class Joined:
-    """The clients that have joined, in the story's time. A `Presence`."""
+    """The clients that have joined and that the scenario has there as well, in the story's time. A
+    `Presence`."""
 
-    def __init__(self) -> None:
+    def __init__(self, planned: Presence | None) -> None:
+        """planned: the scenario's; None: everybody is to be there, and nothing to fail."""
         self.ids: set[int] = set()
+        self._planned = planned
 
     def available(self, at_s: float) -> NDArray[np.int64]:
-        return np.array(sorted(self.ids), dtype=np.int64)
+        joined = np.array(sorted(self.ids), dtype=np.int64)
+        if self._planned is None:
+            return joined
+        return np.intersect1d(joined, self._planned.available(at_s), assume_unique=True)
 
     def is_available(self, client: int, at_s: float) -> bool:
-        return client in self.ids
+        planned = self._planned
+        return client in self.ids and (planned is None or planned.is_available(client, at_s))
 
     def leaves_at_s(self, client: int, at_s: float) -> float:
-        return math.inf
+        return math.inf if self._planned is None else self._planned.leaves_at_s(client, at_s)
 
     def next_return_s(self, at_s: float) -> float:
-        return math.inf
+        return math.inf if self._planned is None else self._planned.next_return_s(at_s)
 
     def failure(self, client: int, phase: str) -> float:
-        return 0.0
+        return 0.0 if self._planned is None else self._planned.failure(client, phase)
 
 
 class Remote:
@@ -63,10 +72,14 @@ class Remote:
 
     network = None
 
-    def __init__(self, workload: ServerHalf, rejoin_s: float) -> None:
-        """rejoin_s: how long to wait while nobody is there."""
+    def __init__(
+        self, workload: ServerHalf, rejoin_s: float, streams: Streams, planned: Presence | None
+    ) -> None:
+        """rejoin_s: how long to wait while nobody is there. planned: whom the scenario has there,
+        and what it lets fail."""
         self.env = RealTime()
-        self.presence = Joined()
+        self.presence = Joined(planned)
+        self._streams = streams
         self.uses = LinkUses()
         self._workload = workload
         self._rejoin_s = rejoin_s
@@ -120,14 +133,22 @@ class Remote:
         self.before(stop_requested)
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
-        """See `World`."""
-        return self._back if patient else self.env.process(self._wait_for_somebody(round))
-
-    def _wait_for_somebody(self, round: int) -> Generator[simpy.Event, Any, None]:
+        """See `World`. Of those who have joined, one that the scenario has come back."""
+        returns_at_s = self.presence.next_return_s(self.env.now)
         back = self._back
+        if returns_at_s < math.inf:
+            back = back | at(self.env, returns_at_s)
+        return back if patient else self.env.process(self._wait_for_somebody(round, back))
+
+    def _wait_for_somebody(
+        self, round: int, back: simpy.Event
+    ) -> Generator[simpy.Event, Any, None]:
         yield back | self.env.timeout(self._rejoin_s)
-        if not back.triggered:
+        if back.triggered:
+            return
+        if not self.presence.ids or back is self._back:
             raise RunFailed(f"round {round}: no client was there for {self._rejoin_s:g} s")
+        yield back
 
     def carry(self, flight: Flight) -> None:
         """See `World`: it is asked to do its part, and answers when it is done."""
@@ -140,6 +161,10 @@ class Remote:
             self._workload.most_bytes(flight.contribution),
             lambda arrival: None if done.triggered else done.succeed(arrival),
         )
+        leaves_at_s = self.presence.leaves_at_s(flight.client, self.env.now)
+        if leaves_at_s < math.inf:
+            flight.departure = departure = at(self.env, leaves_at_s)
+            departure.callbacks.append(lambda _: self.cut(flight, "dropped"))
 
     def resume(self, flight: Flight) -> None:
         """See `World`: who was under way then is lost."""
@@ -148,7 +173,8 @@ class Remote:
         flight.end(self.env.now)
 
     def cut(self, flight: Flight, cause: str) -> None:
-        """See `World`."""
+        """See `World`. What its client still does of it is not waited for."""
+        flight.away = cause == "dropped"
         done = self._under_way[flight.client]
         done.callbacks.clear()
         if not done.triggered:
@@ -183,13 +209,30 @@ class Remote:
             arrived_s=self.env.instant_s(frame.at_s),
             landed_s=self.env.now,
         )
-        self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
         sizes = float(arrival.sent_bytes), float(frame.size)
+        if self._fails(flight):
+            self._lose(flight, "failed", *sizes)
+            return
+        self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
         flight.legs = lay_out(instants, flight.pull.arm.label, *sizes)
         flight.done = len(flight.legs)
 
+    def _fails(self, flight: Flight) -> bool:
+        """Whether the scenario lets one of its phases fail, by the draws of the simulation; it is
+        known when the upload is there."""
+        task = flight.task
+        down = int(task.downlink_bytes > 0)
+        worked = down + len(task.work) + len(task.plan.compressed)
+        steps = {"download": down, "training": worked, "upload": worked + bool(task.plan.up)}
+        return any(
+            phase_fails(self.presence, self._streams, flight, phase, number)
+            for phase, number in steps.items()
+        )
+
     def _land(self, flight: Flight) -> None:
         del self._under_way[flight.client]
+        departure, flight.departure = flight.departure, None
+        cancel(self.env, departure)
         flight.end(self.env.now)
         self._asking.land(flight)
         if flight.lost:

@@ -18,7 +18,7 @@ from simfed.deploy.playing import Remote
 from simfed.experiment.assembly import Parts, checked
 from simfed.experiment.running import Progress, RunResult, carry_out, loaded, self_contained
 from simfed.fleet.contract import Workload
-from simfed.ground.errors import InputError, Interrupted, RunFailed, listed
+from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.method import Plan
 from simfed.ground.plain import Plain
 from simfed.learn.parcel import Parcel, pack
@@ -68,9 +68,10 @@ def serve(
 ) -> RunResult:
     """Serve a scenario to clients that join; its run directory goes to `out`.
 
-    Real: devices, links, availability, failures. The scenario's own are not played. The rest is the
-    simulation's: selection, server mode, policies (whose rewards count measured seconds), codecs,
-    learning, records.
+    Real: devices, links, and whatever goes wrong with them. The rest is the simulation's:
+    selection, server mode, policies (whose rewards count measured seconds), codecs, learning,
+    records; and on top of what really happens, who is to be there, which phases are to fail, and
+    the server's restarts.
 
     told: called with host and port once clients may join. The other arguments are those of
     `simfed.run`.
@@ -81,19 +82,7 @@ def serve(
     listening = listening or Listening()
     scenario, source = loaded(scenario, source)
     parts = checked(scenario, source, time_only=False)
-    if any(plan.steps for plan in _plans(parts)):
-        raise InputError(
-            "a method whose plan is download, work, upload: real clients exchange nothing beside",
-            where="method",
-            got=parts.scenario.method.kind,
-        )
-    if parts.scenario.privacy is not None:
-        raise InputError(
-            where="privacy",
-            problem="a deployment does not claim it: whoever has the scenario's seed can draw its "
-            "noise again",
-            hint="simfed run simulates it",
-        )
+    _refuse_undeployable(parts)
     holder = _Holder(parts, listening, told, say)
     with contextlib.closing(holder):
         return carry_out(
@@ -154,7 +143,12 @@ class _Holder:
 
     def simulation(self, parts: Parts, workload: Workload, recorder: Recorder) -> Simulation:
         """The server loop, which nobody is connected to yet."""
-        self._world = Remote(cast("ServerHalf", workload), self.listening.join_s)
+        self._world = Remote(
+            cast("ServerHalf", workload),
+            self.listening.join_s,
+            parts.streams,
+            parts.fleet.presence(),
+        )
         most = max(_most_down(parts), default=0)
         facts = {**self._files.facts, "scenario": self._text, "most_down": 24 * most + _MOST}
         self._peers = Peers(
@@ -178,6 +172,7 @@ class _Holder:
             recorder=recorder,
             streams=parts.streams,
             samples_of=parts.samples_of,
+            faults=parts.faults,
         )
 
     @contextlib.contextmanager
@@ -231,7 +226,7 @@ class _Holder:
         }
         return {
             "clocks": self.peers.clocks(),
-            "warnings": [*sorted(strange), *self._gone[:20], *_not_played(self.parts)],
+            "warnings": [*sorted(strange), *self._gone[:20]],
         }
 
     # ---- what the learning and the connections ask -----------------------------------------------
@@ -268,11 +263,34 @@ def _most_down(parts: Parts) -> Iterator[int]:
         yield sum(field.entries for field in (*plan.down.values(), *plan.up.values()))
 
 
-def _not_played(parts: Parts) -> Iterator[str]:
-    names = []
-    if parts.fleet.presence() is not None:
-        names.append("availability or failure")
-    if parts.scenario.faults is not None:
-        names.append("faults")
-    if names:
-        yield f"{listed(names)} of the scenario were not played: clients were real"
+def _refuse_undeployable(parts: Parts) -> None:
+    """Raises: `InputError` for what real clients cannot be made to do."""
+    scenario = parts.scenario
+    if any(plan.steps for plan in _plans(parts)):
+        raise InputError(
+            "a method whose plan is download, work, upload: real clients exchange nothing beside",
+            where="method",
+            got=scenario.method.kind,
+        )
+    if scenario.privacy is not None:
+        raise InputError(
+            where="privacy",
+            problem="a deployment does not claim it: whoever has the scenario's seed can draw its "
+            "noise again",
+            hint="simfed run simulates it",
+        )
+    faults = [] if scenario.faults is None else sorted(scenario.faults.model_fields_set)
+    struck = [name for name in faults if name != "restarts" and getattr(scenario.faults, name)]
+    if struck:
+        raise InputError(
+            "restarts alone in a deployment, whose links, devices and messages fail by themselves",
+            where="faults",
+            got=struck,
+        )
+    presence = parts.fleet.presence()
+    if presence is not None and presence.follows_work:
+        raise InputError(
+            "a trace, daily or markov in a deployment: nobody knows the joules of real devices",
+            where="clients.availability",
+            got="one that follows work, such as battery",
+        )

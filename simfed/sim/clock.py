@@ -36,7 +36,7 @@ from simfed.record.schema import BARRIER
 from simfed.sim.flight import ENDED, Flight, LaidSteps, Leg, Running
 from simfed.sim.rows import powered_s
 from simfed.sim.server_work import PlayedWork, play_work
-from simfed.sim.world import CUT, Asking, Instants, KnowsWork, Presence
+from simfed.sim.world import CUT, Asking, Instants, KnowsWork, Presence, phase_fails
 
 __all__ = ["Clock", "MakeNetwork"]
 
@@ -467,11 +467,7 @@ class Clock:
         phase = flight.steps[number].phase
         if phase not in ("download", "upload"):
             phase = "training"
-        chance = self.presence.failure(flight.client, phase)
-        if not chance:
-            return False
-        draw = self._streams("failure", flight.client, flight.task.key, phase, number + 1)
-        return bool(draw.random() < chance)
+        return phase_fails(self.presence, self._streams, flight, phase, number + 1)
 
     # ---- barriers --------------------------------------------------------------------------------
 

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from simfed.fleet.contract import Outcome
 from simfed.ground.method import Work
+from simfed.ground.seeding import Streams
 from simfed.net import LinkUses, Network
 from simfed.net.instants import at
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import PlayedWork
 
-__all__ = ["CUT", "Asking", "Instants", "KnowsWork", "Presence", "World"]
+__all__ = ["CUT", "Asking", "Instants", "KnowsWork", "Presence", "World", "phase_fails"]
 
 CUT = "cut"
 """Why a participation ends that nobody waits for any longer: it is dropped, but its client is
@@ -160,6 +161,18 @@ class World(Protocol):
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Inverse of `state`, after `set_out`."""
         ...
+
+
+def phase_fails(
+    presence: Presence, streams: Streams, flight: Flight, phase: str, number: int
+) -> bool:
+    """Whether a phase of a participation fails, as its scenario has it; `number`: of its last step
+    among all, from 1."""
+    chance = presence.failure(flight.client, phase)
+    if not chance:
+        return False
+    draw = streams("failure", flight.client, flight.task.key, phase, number)
+    return bool(draw.random() < chance)
 
 
 class Instants:

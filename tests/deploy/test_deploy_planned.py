@@ -1,0 +1,56 @@
+"""What a scenario plans to go wrong, on top of what really does: presence, failures, restarts."""
+
+import deploy_worlds as worlds
+import pytest
+from test_deploy_loopback import assert_same_learning
+
+import simfed
+from simfed.ground.errors import InputError
+from simfed.verify.run import verify
+
+
+def group(**more):
+    return [{"count": 3, "prototype": "small", "device": "x86-2core-vm", **more}]
+
+
+def test_phases_fail_that_fail_in_the_simulation(tmp_path):
+    failing = group(failure={"download": 0.2, "training": 0.2, "upload": 0.2})
+    plan = worlds.scenario(rounds=4, clients=failing)
+    real = worlds.deployed(plan, tmp_path / "real")
+    outcomes = real.participations["outcome"].value_counts()
+    assert set(outcomes.index) == {"aggregated", "failed"}
+    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+    assert verify(tmp_path / "real") == []
+
+
+def test_who_is_not_to_be_there_is_not_asked_and_who_leaves_is_dropped(tmp_path):
+    trace = tmp_path / "there.csv"
+    trace.write_text("client,from_s,to_s\n0,0,100000\n2,0,0.4\n")
+    plan = worlds.scenario(rounds=2, clients=group(availability={"trace": str(trace)}))
+    real = worlds.deployed(plan, tmp_path / "real", slow={"client_2": 1.0})
+    seen = real.participations[["round", "client", "outcome"]].to_numpy().tolist()
+    assert seen == [[1, 0, "aggregated"], [1, 2, "dropped"], [2, 0, "aggregated"]]
+    assert verify(tmp_path / "real") == []
+
+
+def test_a_server_restarts_and_loses_what_it_got(tmp_path):
+    strikes = {"between": {"uniform": {"low": "0.2 s", "high": "0.3 s"}}, "lasts": "0.1 s"}
+    plan = worlds.scenario(rounds=2, faults={"restarts": strikes})
+    slow = {f"client_{client}": 0.6 for client in range(3)}
+    real = worlds.deployed(plan, tmp_path / "real", slow=slow)
+    assert set(real.participations["outcome"]) == {"dropped"}
+    assert "restart" in set(real.spans["kind"])
+    assert verify(tmp_path / "real") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"faults": {"freezes": {"between": "1 h", "lasts": "1 s"}}}, "faults"),
+        ({"faults": {"messages": {"lost": 0.1}}}, "faults"),
+    ],
+)
+def test_what_real_clients_cannot_be_made_to_do_is_refused(changes, where):
+    with pytest.raises(InputError) as raised:
+        worlds.serve(worlds.scenario(**changes))
+    assert raised.value.where == where

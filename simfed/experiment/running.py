@@ -472,7 +472,7 @@ def explained(
     if isinstance(error, KeyboardInterrupt):
         rest = rest if resumable else "an app cannot be saved, so nothing was kept"
         return Interrupted(f"stopped at once; {rest}")
-    if isinstance(error, RunFailed) and directory is not None and "--resume" not in str(error):
+    if isinstance(error, RunFailed) and directory is not None:
         return RunFailed(f"{error}; {rest}") if resumable else error
     return error
 

@@ -650,37 +650,63 @@ class Scenario(Section):
 
 def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
     """An error for each set of keys that exclude one another, though each alone is allowed."""
-    method, kind, clients = scenario.method.made, scenario.method.kind, scenario.client_count
+    for find in (
+        _find_missing_parts,
+        _find_twofold_work,
+        _find_unfit_arms,
+        _find_unfit_prototypes,
+        _find_too_few_public,
+        _find_unfit_rule,
+        _find_too_few_clients,
+    ):
+        yield from find(scenario)
+
+
+def _find_missing_parts(scenario: Scenario) -> Iterator[InputError]:
+    method, clients = scenario.method, scenario.client_count
     if not scenario.clients:
         yield InputError("at least one group of clients", where="clients", got=[])
     elif clients > MOST_CLIENTS:
         yield InputError(f"at most {MOST_CLIENTS:,} clients", where="clients", got=clients)
     if not scenario.prototypes:
         yield InputError("at least one prototype", where="prototypes", got={})
-    elif not method.mixes_prototypes and len(scenario.prototypes) != 1:
-        allowed = f"one prototype with method {kind}"
+    elif not method.made.mixes_prototypes and len(scenario.prototypes) != 1:
+        allowed = f"one prototype with method {method.kind}"
         yield InputError(allowed, where="prototypes", got=list(scenario.prototypes))
+
+
+def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
     steps, epochs = scenario.training.local_steps, scenario.training.local_epochs
     if steps is not None and epochs is not None:
         got = f"local_steps {steps}, local_epochs {epochs}"
         yield InputError("either local_steps or local_epochs", where="training", got=got)
+
+
+def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
+    """Codecs and levels that a group plays, beside the index code and the method."""
     code = scenario.compression.index_code
     for i, group in enumerate(scenario.clients):
-        if code == "rice" and any(arm.follows_update for arm in scenario.arms_of_group(group)):
+        arms = scenario.arms_of_group(group)
+        if code == "rice" and any(arm.follows_update for arm in arms):
             allowed = "an index code whose length tells K, beside a level of energy"
             yield InputError(allowed, where="compression.index_code", got=code)
-        for arm in () if method.moves_point else scenario.arms_of_group(group):
+        for arm in () if scenario.method.made.moves_point else arms:
             if any(choice.codec.moves_point for choice in arm.pairs):
                 policy_key = f"clients[{i}].policy" if group.policy else "policy"
                 yield InputError(
                     "a codec whose gradient is taken at the weights themselves with method "
-                    f"{kind}, whose clients train there",
+                    f"{scenario.method.kind}, whose clients train there",
                     where="compression.strategies"
                     if arm in scenario.compression.choices
                     else policy_key,
                     got=arm.label,
                     hint="fedkd and fedavg move them; with weight 0 it is plain error feedback",
                 )
+
+
+def _find_unfit_prototypes(scenario: Scenario) -> Iterator[InputError]:
+    """Clients without a prototype, and prototypes without clients."""
+    for i, group in enumerate(scenario.clients):
         if group.prototype not in scenario.prototypes:
             yield InputError(
                 f"a prototype of this scenario: {listed(scenario.prototypes)}",
@@ -688,26 +714,30 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
                 got=group.prototype,
                 hint=did_you_mean(group.prototype, scenario.prototypes),
             )
-    unused = [p for p in scenario.prototypes if p not in {g.prototype for g in scenario.clients}]
-    if (
-        unused
-        and scenario.clients
-        and all(group.prototype in scenario.prototypes for group in scenario.clients)
-    ):
+    used = {group.prototype for group in scenario.clients}
+    unused = [name for name in scenario.prototypes if name not in used]
+    if unused and used and used <= scenario.prototypes.keys():
         yield InputError(
             "each prototype with clients",
             where=f"prototypes.{unused[0]}",
             problem="no client has this prototype",
             hint=f"clients: - {{prototype: {unused[0]}, …}}, or leave it out",
         )
-    data = scenario.dataset
-    if method.needs_public and data.public < 1:
-        allowed = f"at least 1 public image with method {kind}"
+
+
+def _find_too_few_public(scenario: Scenario) -> Iterator[InputError]:
+    data, method = scenario.dataset, scenario.method
+    if method.made.needs_public and data.public < 1:
+        allowed = f"at least 1 public image with method {method.kind}"
         yield InputError(allowed, where="dataset.public", got=data.public)
     elif data.public_batch is not None and data.public_batch > data.public:
         allowed = f"at most the {data.public} public images"
         yield InputError(allowed, where="dataset.public_batch", got=data.public_batch)
-    yield from _find_unfit_rule(scenario)
+
+
+def _find_too_few_clients(scenario: Scenario) -> Iterator[InputError]:
+    """For the cohorts that are asked for."""
+    clients = scenario.client_count
     per_round, server = scenario.participation.clients_per_round, scenario.aggregation
     for where, asked in (
         ("participation.clients_per_round", per_round),

@@ -120,11 +120,6 @@ class Simulation:
         except Exception as error:
             raise as_raised(error) from None
 
-    def lose(self, client: int, outcome: str = "dropped") -> None:
-        """This client's participation ends now and nothing of it is merged: `dropped` (the
-        client is away for the rest of the round) or `failed` (it stays, and waits)."""
-        self._world.cut(self._level.in_flight[client], outcome)
-
     def wall_s(self) -> dict[str, float]:
         """Host seconds of `run`, split: learning (inside the workload), recording, and the rest."""
         learning_s, recording_s = self._learning.wall_s, self._recording.wall_s

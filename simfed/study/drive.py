@@ -108,13 +108,25 @@ def run_study(
             if standing.waiting:
                 if isinstance(executor, str):
                     executor = make_executor(executor, jobs=jobs, device=device)
-                try:
-                    _Work(standing, folder, executor, make_job, display, ctrl_c).do_waiting()
-                finally:
-                    with suppress(OSError):  # a disk that refuses is already what went wrong
-                        folder.sweep()
-                    if store is not None:
-                        store.trim()
+                work = _Work(standing, folder, executor, make_job, display, ctrl_c)
+                _do_waiting(work, folder, store)
+    _refuse_failed(states, folder)
+    return load_study(folder.path)
+
+
+def _do_waiting(work: _Work, folder: StudyFolder, store: TrajectoryStore | None) -> None:
+    """Do what waits; leave nothing behind but what was done."""
+    try:
+        work.do_waiting()
+    finally:
+        with suppress(OSError):  # a disk that refuses is already what went wrong
+            folder.sweep()
+        if store is not None:
+            store.trim()
+
+
+def _refuse_failed(states: Mapping[str, RunState], folder: StudyFolder) -> None:
+    """Raises: `RunFailed` if a run has failed."""
     failed = [state for state in states.values() if state.status == "failed"]
     if failed:
         raise RunFailed(
@@ -122,7 +134,6 @@ def run_study(
             f"{failed[0].reason}; the others are kept in {folder.path}, --retry-failed tries "
             "these again"
         )
-    return load_study(folder.path)
 
 
 def _open_store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore | None:

@@ -79,6 +79,7 @@ class World:
     simulation: Simulation
     recorder: Recorder
     workload: Any
+    clock: Any = None
 
     def run(self, **options):
         self.simulation.run(**options)
@@ -129,7 +130,7 @@ def build(
         streams=streams,
         faults=faults,
     )
-    return World(plain, simulation, recorder, workload)
+    return World(plain, simulation, recorder, workload, clock)
 
 
 def write(path, world_of, plain, **run_options):

@@ -243,18 +243,15 @@ def test_accuracy_is_recorded_per_prototype_and_shown_as_their_mean_over_clients
 
 def lose_at(world, at_s, client, outcome):
     """Have this client lose its participation at an instant of the first round."""
-    simulation, go_on = world.simulation, world.simulation._go_on
+    clock, carry = world.clock, world.clock.carry
 
-    def story():
-        yield simulation._env.timeout(at_s)
-        simulation.lose(client, outcome)
+    def carry_and_lose(flight):
+        carry(flight)
+        if flight.client == client and flight.task.round == 1:
+            strike = clock.env.timeout(at_s - clock.env.now)
+            strike.callbacks.append(lambda _: clock.cut(flight, outcome))
 
-    def go_on_and_lose():
-        simulation._go_on = go_on
-        simulation._env.process(story())
-        go_on()
-
-    simulation._go_on = go_on_and_lose
+    clock.carry = carry_and_lose
     return world
 
 

@@ -25,17 +25,13 @@ SCENARIO = Scenario.model_validate(
 )
 
 
-class Losing(Simulation):
+class Losing(Clock):
     """Loses the upload of client 1 in round 1, half-way."""
 
-    def _go_on(self):
-        if not self._round:
-            self._env.process(self._half_way())
-        super()._go_on()
-
-    def _half_way(self):
-        yield self._env.timeout(0.5)
-        self.lose(1)
+    def carry(self, flight):
+        super().carry(flight)
+        if flight.client == 1 and flight.task.round == 1:
+            self.env.timeout(0.5).callbacks.append(lambda _: self.cut(flight, "dropped"))
 
 
 def after_a_run_with_a_loss():
@@ -43,10 +39,10 @@ def after_a_run_with_a_loss():
     workload = HostedWorkload(SCENARIO, parts.streams)
     star = Star(3, up_bytes_per_s=[1e6, 4e3, 1e6])
     recorder = Recorder()
-    simulation = Losing(
+    simulation = Simulation(
         SCENARIO,
         workload=workload,
-        world=Clock(
+        world=Losing(
             lambda env, on_use: Network(env, star, on_use=on_use), parts.device, parts.streams
         ),
         make_policy=parts.policy,

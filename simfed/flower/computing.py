@@ -210,11 +210,20 @@ def _declared_seconds(computing: Computing, names: Sequence[str]) -> str:
     return seconds
 
 
+_FLOPS_PER_BYTE = 36.0
+"""What a processor computes in the time in which it moves a byte."""
+_FLOPS_BESIDE = 70.0
+"""FLOPs per moved byte of the models that profiles are fitted to: so much is in their laws."""
+
+
 def _price_pass(processor: Processor, step: Pass) -> float:
-    """Seconds by the profile's laws for models that were not measured. Raises: `InputError`."""
+    """Seconds by the profile's laws for models that were not measured. Bytes that are moved beyond
+    what goes with the FLOPs of such models count as the FLOPs of their time. Raises:
+    `InputError`."""
+    moved_bytes = max(0.0, step.moved_bytes - step.flops / _FLOPS_BESIDE)
     quantity = "training" if step.trained else "inference"
     size: dict[str, Any] = {"batch" if step.trained else "samples": step.samples}
-    flops = step.flops / step.samples
+    flops = (step.flops + _FLOPS_PER_BYTE * moved_bytes) / step.samples
     name = f"a model of {step.parameters} parameters and {flops:.17g} FLOPs a sample"
     processor.profile.models.setdefault(name, ModelWork(step.parameters, flops, flops))
     try:

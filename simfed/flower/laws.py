@@ -57,6 +57,8 @@ class MessageRow:
     waited_s: float = 0.0
     first: bool = False
     """The first of its kind in its process."""
+    round: int = 0
+    """The exchange that it belongs to."""
     values: dict[str, float] = field(init=False, repr=False)
     """What a law may name, as arithmetic spells it."""
 

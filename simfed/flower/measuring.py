@@ -24,7 +24,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
@@ -35,7 +35,17 @@ from simfed.ground.plain import Plain
 from simfed.record.digest import folder_digest
 from simfed.scenario.fleet_file import FleetFile
 
-__all__ = ["NODES", "MeasuredApp", "measure", "play_and_print", "plays_of"]
+__all__ = [
+    "NODES",
+    "AppPlay",
+    "MeasuredApp",
+    "join_counts",
+    "measure",
+    "play_all",
+    "play_and_print",
+    "plays_of",
+    "time_kernel",
+]
 
 NODES = 10
 """Of the smallest play, where neither the command nor the app says a number."""
@@ -135,25 +145,24 @@ def measure(
     components, config = describe(folder, overrides)
     smallest = nodes or min(stated_nodes(folder), default=NODES)
     plays = plays_of(config, overrides, smallest)[:runs]
-    with tempfile.TemporaryDirectory(prefix="simfed-") as scratch:
-        tell("the kernel, a gradient of lenet5")
-        kernel, machine = _time_kernel(Path(scratch))
-        tell("imports of the client app")
-        imports_s = _time_imports(components["clientapp"], folder)
-        numbered = list(enumerate(plays))
-        rows, left_out = _play_all(numbered, folder, config, tell, counts=False)
-        done = {row.play for row in rows}
-        if not rows:
-            raise RunFailed(f"{folder}: no play came to anything: {'; '.join(left_out)}")
-        if len(done) < 2:
-            allowed = "an app that runs with two sizes, to tell what grows"
-            raise InputError(allowed, where=str(folder), problem="; ".join(left_out))
+    tell("the kernel, a gradient of lenet5")
+    kernel, machine = time_kernel()
+    tell("imports of the client app")
+    imports_s = _time_imports(components["clientapp"], folder)
+    numbered = list(enumerate(plays))
+    rows, left_out, countable = play_all(numbered, folder, config, tell, counts=False)
+    done = {row.play for row in rows}
+    if not rows:
+        raise RunFailed(f"{folder}: no play came to anything: {'; '.join(left_out)}")
+    if len(done) < 2:
+        allowed = "an app that runs with two sizes, to tell what grows"
+        raise InputError(allowed, where=str(folder), problem="; ".join(left_out))
+    laws = fit_kinds(rows)
+    if countable and needs_counts(laws):
+        again = [(number, play) for number, play in numbered if number in done]
+        counted, *_ = play_all(again, folder, config, tell, counts=True)
+        rows = join_counts(rows, counted)
         laws = fit_kinds(rows)
-        if needs_counts(laws):
-            again = [(number, play) for number, play in numbered if number in done]
-            counted, _ = _play_all(again, folder, config, tell, counts=True)
-            rows = _join_counts(rows, counted)
-            laws = fit_kinds(rows)
     work = WorkFile(
         app=folder.resolve().name,
         digest=folder_digest(folder, but=f"*{SUFFIX}"),
@@ -186,17 +195,19 @@ def _run_python(
     )
 
 
-def _play_all(
+def play_all(
     plays: Sequence[tuple[int, AppPlay]],
     folder: Path,
     config: Mapping[str, Plain],
     tell: Tell,
     *,
     counts: bool,
-) -> tuple[list[MessageRow], list[str]]:
-    """The messages of plays, and a sentence for each play that failed."""
+) -> tuple[list[MessageRow], list[str], bool]:
+    """(the messages of plays, a sentence for each play that failed, whether the app uses PyTorch,
+    whose operators can be counted)."""
     rows: list[MessageRow] = []
     left_out: list[str] = []
+    countable = False
     for place, (number, play) in enumerate(plays, 1):
         counting = ", counting operators" if counts else ""
         tell(f"play {place} of {len(plays)}: {play.changes}{counting}")
@@ -215,8 +226,10 @@ def _play_all(
             left_out.append(f"{play.changes}: {last}")
             continue
         seen = {**config, **play.overrides}
-        rows += _read_rows(json.loads(text), number, play.nodes, seen)
-    return rows, left_out
+        said = json.loads(text)
+        countable |= said["torch"]
+        rows += _read_rows(said["messages"], number, play.nodes, seen)
+    return rows, left_out, countable
 
 
 def play_and_print() -> None:
@@ -245,7 +258,7 @@ def play_and_print() -> None:
                 "uplink_bytes": visible.uplink_bytes,
                 "work_s": spent.work_s,
                 "waited_s": spent.waited_s,
-                "client": mail.client,
+                "round": 0 if mail.flight is None else mail.flight.task.round,
             }
         )
 
@@ -262,7 +275,8 @@ def play_and_print() -> None:
         run_folder(job["folder"], fleet, **options)
     except SimfedError as error:
         sys.exit(str(error))
-    Path(out).write_text(json.dumps(messages), encoding="utf-8")
+    said = {"messages": messages, "torch": "torch" in sys.modules}
+    Path(out).write_text(json.dumps(said), encoding="utf-8")
 
 
 _VISIBLE = ("message_type", "config", "reply", "counted", "downlink_bytes", "uplink_bytes")
@@ -276,31 +290,17 @@ def _read_rows(
     for message in messages:
         visible = Visible(**{name: message[name] for name in _VISIBLE})
         kind = visible.message_type, json.dumps(visible.texts, sort_keys=True)
-        yield MessageRow(
-            play, visible, config, nodes, message["work_s"], message["waited_s"], kind not in begun
-        )
+        times = {name: message[name] for name in ("work_s", "waited_s", "round")}
+        yield MessageRow(play, visible, config, nodes, first=kind not in begun, **times)
         begun.add(kind)
 
 
-def _join_counts(rows: Sequence[MessageRow], counted: Sequence[MessageRow]) -> list[MessageRow]:
+def join_counts(rows: Sequence[MessageRow], counted: Sequence[MessageRow]) -> list[MessageRow]:
     """Times of the first plays with counts of the second; plays that took another course keep no
     counts, and so do all others, as a law needs them everywhere."""
-    joined = []
     if [_course(row) for row in rows] != [_course(row) for row in counted]:
         return list(rows)
-    for row, twin in zip(rows, counted, strict=True):
-        joined.append(
-            MessageRow(
-                row.play,
-                twin.visible,
-                row.run_config,
-                row.nodes,
-                row.work_s,
-                row.waited_s,
-                row.first,
-            )
-        )
-    return joined
+    return [replace(row, visible=twin.visible) for row, twin in zip(rows, counted, strict=True)]
 
 
 def _course(row: MessageRow) -> tuple[int, str]:
@@ -339,17 +339,19 @@ measure(plan, sys.argv[1])
 """
 
 
-def _time_kernel(scratch: Path) -> tuple[Kernel, dict[str, str]]:
+def time_kernel() -> tuple[Kernel, dict[str, str]]:
     """The kernel's median on this machine, measured as profiles are, and the machine. Raises:
     `RunFailed`."""
     from simfed.learn.catalogue import model_facts
 
-    done = _run_python(_KERNEL, str(scratch / "kernel.csv"))
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it gave no answer"])[-1]
-        raise RunFailed(f"the kernel could not be timed: {last}")
-    with open(scratch / "kernel.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    with tempfile.TemporaryDirectory(prefix="simfed-") as folder:
+        table = Path(folder) / "kernel.csv"
+        done = _run_python(_KERNEL, str(table))
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["it gave no answer"])[-1]
+            raise RunFailed(f"the kernel could not be timed: {last}")
+        with open(table, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
     facts = model_facts("lenet5", (1, 28, 28), 10)
     kernel = Kernel(
         parameters=facts.parameters,

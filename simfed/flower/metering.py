@@ -7,6 +7,9 @@ use of the same parameters, which may be used again within one call of a module,
 does. What has no parameters (a loss, a transform of the data) belongs to the pass that is under
 way.
 
+Activations, normalisation, pooling and sums move numbers and do next to nothing with them: counted
+are the bytes that they read and write in the pass under way, whatever module they are in.
+
 Counted are the FLOPs of matrix products, convolutions, attention and recurrent layers
 (`simfed.flower.flops`), and one operation per number that an embedding looks up. Of the other
 operators, the numbers that they go through are added up by name, so that a run can say what it did
@@ -30,7 +33,19 @@ from simfed.flower.operands import Operands, samples_of
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Counted", "FlopMeter", "Pass"]
+__all__ = ["MEMORY_BOUND", "Counted", "FlopMeter", "Pass"]
+
+MEMORY_BOUND = (
+    *("relu", "threshold", "gelu", "silu", "hardswish", "hardtanh", "leaky_relu", "elu", "sigmoid"),
+    *("tanh", "native_batch_norm", "native_layer_norm", "native_group_norm", "_native_batch_norm"),
+    *("max_pool", "avg_pool", "adaptive", "_adaptive", "mean", "sum", "add", "sub", "mul", "div"),
+    *("cat", "stack", "copy", "clone", "native_dropout", "bernoulli", "_softmax", "_log_softmax"),
+    *("nll_loss", "upsample", "constant_pad", "masked_fill", "where", "sqrt", "pow", "exp"),
+)
+"""Beginnings of the names of operators whose time is that of memory; their backward operators begin
+with the same."""
+_BYTES_PER_NUMBER = 8.0
+"""A 32-bit number is read, and one is written."""
 
 
 @dataclass(slots=True)
@@ -42,6 +57,8 @@ class Pass:
     flops: float = 0.0
     trained: bool = False
     """Backward work followed."""
+    moved_bytes: float = field(default=0.0, compare=False)
+    """Read and written by operators that do next to nothing else with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +87,7 @@ class _ModelCall:
         self.samples = operands.samples
         self.parameters = dict(operands.parameters)
         self.flops = 0.0
+        self.moved_bytes = 0.0
         self.trained = False
         self._absorber: _ModelCall | None = None
 
@@ -83,6 +101,7 @@ class _ModelCall:
         self.samples = self.samples + other.samples if again else max(self.samples, other.samples)
         self.parameters |= other.parameters
         self.flops += other.flops
+        self.moved_bytes += other.moved_bytes
         other._absorber = self
 
     @property
@@ -91,7 +110,8 @@ class _ModelCall:
         return self if self._absorber is None else self._absorber.whole
 
     def as_pass(self) -> Pass:
-        return Pass(sum(self.parameters.values()), self.samples, self.flops, self.trained)
+        size = sum(self.parameters.values())
+        return Pass(size, self.samples, self.flops, self.trained, self.moved_bytes)
 
 
 class FlopMeter:
@@ -233,6 +253,9 @@ class FlopMeter:
         """An operator without a formula ran, which may use a bias or a scale."""
         if self._optimizing and not backward and not self._model_depth:
             return
+        if name.startswith(MEMORY_BOUND) and self._steps:
+            step = self._steps[-1] if self._backward is None or not backward else self._backward[1]
+            step.whole.moved_bytes += _BYTES_PER_NUMBER * numbers
         self._uncounted[name] = self._uncounted.get(name, 0.0) + numbers
         if self._steps and not self._model_depth and not backward:
             operands, step = look(), self._steps[-1].whole

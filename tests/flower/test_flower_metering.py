@@ -18,8 +18,8 @@ from simfed.scenario.fleet_file import Computing
 SHAPE = (1, 28, 28)
 
 
-def train(net, batch):
-    loss = F.cross_entropy(net(torch.rand(batch, *SHAPE)), torch.zeros(batch, dtype=torch.long))
+def train(net, batch, shape=SHAPE):
+    loss = F.cross_entropy(net(torch.rand(batch, *shape)), torch.zeros(batch, dtype=torch.long))
     loss.backward()
 
 
@@ -265,6 +265,32 @@ def test_counted_steps_are_priced_by_the_profiles_law():
     expected = law["overhead"] + max(law["per_flop"] * flops, law["per_byte"] * 12 * parameters)
     step = Pass(parameters, 32, flops, trained=True)
     assert priced(Counted((step, step))) == pytest.approx(2 * expected, rel=1e-12)
+
+
+def test_layers_that_only_move_numbers_are_priced_by_their_bytes():
+    """However they are written; what goes with the FLOPs of usual models is in the law already."""
+    scale, mix = nn.BatchNorm2d(16), nn.Conv2d(16, 16, 1)
+    images = torch.rand(8, 16, 64, 64)
+
+    def by_modules():
+        nn.Sequential(mix, scale, nn.ReLU())(images).sum().backward()
+
+    def by_functions():
+        mixed = F.conv2d(images, mix.weight, mix.bias)
+        whole = F.batch_norm(mixed, None, None, scale.weight, scale.bias, training=True)
+        F.relu(whole).sum().backward()
+
+    (one,), (other,) = passes(by_modules), passes(by_functions)
+    assert one == other
+    assert one.moved_bytes == pytest.approx(other.moved_bytes, rel=1e-3)
+    assert one.moved_bytes >= 4 * 8.0 * images.numel()  # both ways through both layers
+    bare = Pass(one.parameters, one.samples, one.flops, trained=True)
+    assert priced(Counted((one,))) > 2 * priced(Counted((bare,)))
+    (usual,) = passes(
+        lambda: train(build_model("wresnet40-2", (3, 32, 32), 10, seed=0), 2, (3, 32, 32))
+    )
+    bare = Pass(usual.parameters, usual.samples, usual.flops, trained=True)
+    assert priced(Counted((usual,))) == pytest.approx(priced(Counted((bare,))), rel=0.1)
 
 
 def test_a_profile_without_a_law_says_so():

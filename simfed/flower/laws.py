@@ -321,7 +321,12 @@ def _products(amounts: Sequence[str], settings: Sequence[str]) -> list[str]:
     of a setting (batches); without any amount, settings over one another and over `nodes`."""
     own = [name for name in settings if name != "nodes"]
     pairs = [f"{one} * {other}" for one, other in combinations(own, 2)]
-    texts = [*amounts, *settings, *pairs]
+    texts = [
+        *amounts,
+        *settings,
+        *pairs,
+        *(f"nodes * {name}" for name in own if "nodes" in settings),
+    ]
     for amount in amounts:
         pieces = [f"ceil({amount} / {over})" for over in own]
         texts += [f"{amount} * {times}" for times in own] + pieces

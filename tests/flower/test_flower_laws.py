@@ -64,6 +64,18 @@ def test_what_does_not_grow_is_a_constant_and_chance_no_term():
     assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.05)
 
 
+def test_work_for_every_other_node_grows_with_them():
+    """Masks of secure aggregation: one for each other node, as often as a setting says."""
+    rows = [
+        MessageRow(play, Visible("query", {}, {}), {**CONFIG, **changes}, nodes, work_s)
+        for play, (nodes, changes) in enumerate(PLAYS)
+        for work_s in [0.03 * nodes * {**CONFIG, **changes}["local-epochs"]] * 8
+    ]
+    (law,) = fit_kinds(rows)
+    price = read_arithmetic(law.seconds)
+    assert price({"nodes": 6, "local-epochs": 3}) == pytest.approx(0.54)
+
+
 def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
     """A stage of secure aggregation tells a kind; a date, which is new every time, does not."""
     rows = [

@@ -23,6 +23,7 @@ from flwr.server import server as flower_server
 from flwr.server.client_manager import SimpleClientManager
 from flwr.server.compat import app as flower_app
 from flwr.server.compat.app_utils import _update_client_manager
+from flwr.server.workflow import default_workflows as flower_workflows
 
 from simfed.flower.clocks import replaced
 from simfed.flower.grid import Later, SimGrid
@@ -46,6 +47,7 @@ def without_threads(grid: SimGrid) -> Iterator[None]:
     with (
         replaced(flower_server, "concurrent", SimpleNamespace(futures=futures)),
         replaced(flower_app, "start_update_client_manager_thread", _keep_up_to_date),
+        replaced(flower_workflows, "start_update_client_manager_thread", _keep_up_to_date),
         replaced(SimpleClientManager, "wait_for", _wait_for),
     ):
         yield

@@ -219,6 +219,10 @@ class Codec(ABC):
     """Whether its state is a `Memory`, dense vectors included."""
     by_layer: bool = False
     """Whether several codecs share the work; see `parts`."""
+    slices: int = 1
+    """In so many pieces, one after another, it makes its payload; see `simfed.compress.slices`."""
+    timed_as: str | None = None
+    """The label under which profiles know its times, where that is not its own."""
 
     @property
     def takes_k(self) -> bool:
@@ -602,13 +606,15 @@ def as_codec(part: Part) -> Codec:
 
 
 def _codec(spec: Plain) -> Codec:
-    if isinstance(spec, Mapping) and list(spec) == [LAYERS]:
-        return COMPOSED[LAYERS](spec[LAYERS])
+    if isinstance(spec, Mapping) and len(spec) == 1:
+        name = next(iter(spec))
+        if name in COMPOSED:
+            return COMPOSED[name](spec[name])
     if isinstance(spec, str):
         if spec in registry("compressor"):
             return as_codec(_make(spec, {}))
         links = read_label(spec)
-        if [name for name, _ in links] == [LAYERS]:
+        if len(links) == 1 and links[0][0] in COMPOSED:
             return _codec(dict(links))
         return _chain([_make(name, options) for name, options in links])
     if isinstance(spec, Mapping) and len(spec) == 1 and "chain" in spec:

@@ -272,6 +272,13 @@ def _refuse_undeployable(parts: Parts) -> None:
             where="method",
             got=scenario.method.kind,
         )
+    sliced = [i for i, group in enumerate(scenario.clients) if group.slices > 1]
+    if sliced:
+        raise InputError(
+            where=f"clients[{sliced[0]}].overlap",
+            problem="real clients compress and send one after the other",
+            hint="simfed run simulates it",
+        )
     if scenario.privacy is not None:
         raise InputError(
             where="privacy",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simfed.compress.choice import Choice
+from simfed.compress.slices import sliced
 from simfed.device import (
     Device,
     ModelWork,
@@ -319,6 +320,7 @@ class Parts:
             if len(errors) > before:
                 continue  # what it would take is no question then
             gather(partial(self._check_steps, i), "method")
+            gather(partial(self._check_overlap, i, time_only), f"clients[{i}].overlap")
             gather(partial(self._check_private_uploads, i))
             gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
             gather(partial(self._check_battery, i), f"clients[{i}].availability")
@@ -596,6 +598,28 @@ class Parts:
                 "the method's plan has steps of its own",
                 got=self.scenario.aggregation.mode,
             )
+
+    def _check_overlap(self, index: int, time_only: bool) -> None:
+        """What is cut into slices is a selection of at least as many entries."""
+        chunks = self.scenario.clients[index].slices
+        if chunks == 1:
+            return
+        plan = self._task_of_group(index).plan
+        if not plan.longest:
+            allowed, problem = "a method whose uploads are compressed", "nothing is compressed"
+            raise InputError(allowed, problem=problem)
+        for arm in self._arms_and_forced(index, time_only):
+            sliced(arm, chunks)
+            if arm.level is not None and arm.level.kind == "energy":
+                allowed = "a number or a share of entries, as slices are cut before they are seen"
+                raise InputError(allowed, got=arm.label)
+            least, _ = self.fleet.range_of_k(index, plan.longest, arm.level)
+            if least < chunks:
+                raise InputError(
+                    f"at most {least} chunks, the entries that {arm.label} sends at the least",
+                    where="chunks",
+                    got=chunks,
+                )
 
     def _check_account(self) -> None:
         """What counts ε is installed, and some noise meets the target."""

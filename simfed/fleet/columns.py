@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.compress.choice import Choice
+from simfed.compress.slices import sliced
 from simfed.fleet.availability import (
     Always,
     Availability,
@@ -137,6 +138,7 @@ class Fleet:
         self._streams = streams
         self.group = scenario.group_of_client().astype(np.int32)
         """Client id → index of its group."""
+        self._slices = [group.slices for group in scenario.clients]
 
     def __len__(self) -> int:
         return len(self.group)
@@ -189,6 +191,9 @@ class Fleet:
         level = choice.level if pull.k is None else Level.read(pull.k)
         if level is not None and level.kind == "energy":
             return choice.at(level if longest else 0)
+        slices = self._slices[self.group[client]]
+        if slices > 1 and longest:
+            choice = sliced(choice, slices)
         return choice.at(self.k(client, longest, level))
 
     def range_of_k(

@@ -356,7 +356,8 @@ def codec_work(
     codec = choice.codec
     parts = codec.parts(field.entries, k, field.layout_of(who)) if codec.by_layer else ()
     # by place: by name takes half a microsecond longer, three times in each participation
-    return Work(quantity, who.model, k, times, kind, name, client, choice.strategy, parts)
+    timed_as = codec.timed_as or choice.strategy
+    return Work(quantity, who.model, k, times, kind, name, client, timed_as, parts)
 
 
 def _count_bytes(

@@ -136,7 +136,7 @@ class FleetGroup(ClientGroup):
 
     @model_validator(mode="after")
     def _refuse_learning(self) -> FleetGroup:
-        for key in ("k", "policy"):
+        for key in ("k", "policy", "overlap"):
             if getattr(self, key) is not None:
                 problem = f"no {key} in a fleet for an app, which decides what it sends"
                 raise Refused(where=key, problem=problem)

@@ -436,6 +436,13 @@ class CheckpointSpec(Section):
     every: Int = Field(default=50, description="rounds; 0: only when interrupted")
 
 
+class Overlap(Section):
+    """A compressed upload in slices of its coordinates, each with its share of K: one is sent while
+    the next is compressed. Of compressors that select entries and send them as they are."""
+
+    chunks: PositiveInt = Field(description="slices")
+
+
 class ClientGroup(Section):
     """`count` clients that are alike."""
 
@@ -452,6 +459,14 @@ class ClientGroup(Section):
     availability: AvailabilityOf = Field(default="always", description="when clients are there")
     failure: Failure = Field(default=Failure(), description="of participations, per phase")
     policy: AnyPolicy | None = Field(default=None, description="in place of the scenario's policy")
+    overlap: Overlap | None = Field(
+        default=None, description="of compression and upload; null: the one after the other"
+    )
+
+    @property
+    def slices(self) -> int:
+        """In so many pieces an upload is compressed and sent."""
+        return 1 if self.overlap is None else self.overlap.chunks
 
     @model_validator(mode="after")
     def _check_columns(self) -> ClientGroup:

@@ -55,16 +55,15 @@ class Parts(NamedTuple):
     """The download, handling, unpacking, and the work of a plan in its short form."""
     packing: Sequence[Step]
     """The compression of each field."""
-    slices: int
-    """So many pieces of compression and upload, the one while the next is compressed."""
     shares: Sequence[float]
-    """What each slice is of the upload's bytes."""
+    """What each slice of compression and upload is of the upload's bytes, one sent while the next
+    is compressed."""
 
 
 def course_of(plan: Plan, parts: Parts) -> Course:
     """The course of a plan."""
     packing = Block.chain(parts.packing)
-    if plan.up and parts.slices > 1:
+    if plan.up and len(parts.shares) > 1:
         packing = sliced_upload(parts.packing, parts.shares)
     elif plan.up:
         packing = Block.chain([*parts.packing, UPLOAD])

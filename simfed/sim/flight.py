@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from simfed.compress.slices import shares_of
 from simfed.fleet.contract import Contribution, Task
 from simfed.fleet.tasks import codec_work
 from simfed.ground.method import Node, Plan, Work
@@ -379,7 +380,15 @@ class Flight:
             arrival.append(Do(CLIENT, Work("handling", task.model, 1), HANDLING))
         arrival += units(task.unpacking if plan.steps else task.work)
         packing = units(self.codec_work("compression"), "compression")
-        return course_of(plan, Parts(arrival, packing, 1, (1.0,)))
+        return course_of(plan, Parts(arrival, packing, self._shares()))
+
+    def _shares(self) -> Sequence[float]:
+        """What each slice of its upload is of the whole."""
+        choice, plan = self.contribution.choice, self.task.plan
+        if choice.fields or not plan.longest or choice.codec.slices == 1:
+            return (1.0,)
+        k = min(self.contribution.k, plan.longest)
+        return shares_of(choice.codec.slices, plan.longest, k)
 
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
         """The work on each compressed field of its upload, named as the tables name the choice."""

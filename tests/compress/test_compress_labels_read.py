@@ -7,7 +7,13 @@ import simfed
 from simfed.compress.choice import Choice
 
 ROOT = Path(simfed.__file__).parent
-READERS = {"compress/choice.py", "compress/codec.py", "compress/layers.py", "compress/labels.py"}
+READERS = {
+    "compress/choice.py",
+    "compress/codec.py",
+    "compress/layers.py",
+    "compress/slices.py",
+    "compress/labels.py",
+}
 SPLITS = {
     "removeprefix",
     "removesuffix",

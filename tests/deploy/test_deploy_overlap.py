@@ -1,0 +1,27 @@
+"""Deployments and Flower fleets refuse uploads in slices in one sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from simfed.deploy.serving import serve
+from simfed.ground.errors import InputError, InputErrors
+from simfed.scenario.fleet_file import fleet_of
+
+GROUP = {"count": 2, "device": "x86-2core-vm", "overlap": {"chunks": 4}}
+
+
+def test_a_deployment_refuses_them():
+    scenario = {
+        "name": "sliced", "rounds": 1, "method": "fedavg", "dataset": {"name": "mnist-mini"},
+        "prototypes": {"small": {"model": "lenet5-half"}}, "compression": {"k": "1%"},
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        "clients": [{**GROUP, "prototype": "small"}],
+    }  # fmt: skip
+    with pytest.raises(InputError, match=r"clients\[0\].overlap: real clients compress and send"):
+        serve(scenario)
+
+
+def test_a_fleet_for_an_app_refuses_them():
+    with pytest.raises(InputErrors, match="no overlap in a fleet for an app"):
+        fleet_of({"name": "fleet", "clients": [GROUP]}, source="fleet", folder=Path())

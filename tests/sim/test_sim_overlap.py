@@ -1,0 +1,188 @@
+"""Compression and upload in slices: the closed form, what is learned, what is refused."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import sim_worlds as sim
+
+import simfed
+from simfed.compress import RandomK, TopK, codec_from_spec
+from simfed.compress.choice import Choice
+from simfed.compress.slices import Sliced, shares_of, sliced
+from simfed.ground.errors import InputErrors
+from simfed.net import Star
+from simfed.record import Checkpoint
+from simfed.record.schema import TABLES
+from simfed.verify.invariants import verify
+
+CASES = list(itertools.product((1, 2, 3, 5, 8, 40), (0.0, 0.2, 3.0), (0.001, 1.0, 7.0), (0.0, 0.3)))
+
+
+def world(chunks, compression_s, rate, latency_s, clients=1, rounds=1, recorder=None, **changes):
+    """1,000 bytes of uploads in 125 entries and their indices, over links of their own."""
+    group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h", "k": 240}
+    if chunks > 1:
+        group["overlap"] = {"chunks": chunks}
+    plain = sim.scenario(rounds=rounds, clients=[group], **changes)
+    star = Star(clients, up_bytes_per_s=rate, latency_s=latency_s)
+    devices = [sim.Fixed(1.0, compression_s) for _ in range(clients)]
+    return sim.build(plain, star=star, devices=devices, recorder=recorder)
+
+
+@pytest.mark.parametrize(("chunks", "compression_s", "transmission_s", "latency_s"), CASES)
+def test_an_overlapped_upload_takes_its_closed_form(
+    chunks, compression_s, transmission_s, latency_s
+):
+    whole = world(1, 0.0, 1.0, 0.0).run()
+    size_bytes = whole.rows("participations")[0]["uplink_bytes"]
+    played = world(chunks, compression_s, size_bytes / transmission_s, latency_s).run()
+    (row,) = played.rows("participations")
+    c, comp, up = chunks, compression_s, transmission_s
+    expected_s = latency_s + comp / c + (c - 1) / c * max(comp, up) + up / c
+    spent_s = row["compression_s"] + row["uplink_s"] + row["waiting_s"]
+    assert spent_s == pytest.approx(expected_s, rel=1e-12)
+    assert row["uplink_bytes"] == pytest.approx(size_bytes, rel=1e-12)
+    # what is exposed of the upload is what comes after the last slice is compressed, and gaps
+    assert row["compression_s"] == pytest.approx(comp, rel=1e-12)
+    assert played.column("rounds", "duration_s") == [pytest.approx(1.0 + expected_s, rel=1e-12)]
+
+
+def test_the_critical_path_of_slices_is_compression_or_upload():
+    fast = world(4, 8.0, 1000.0, 0.0).run()
+    slow = world(4, 2.0, 10.0, 0.0).run()
+    assert fast.column("rounds", "critical_phase") == ["compression"]
+    assert slow.column("rounds", "critical_phase") == ["upload"]
+
+
+def test_slices_of_tcp_share_one_handshake():
+    """Beside the whole upload on one connection: no more handshakes, no new slow start."""
+    took_s = {}
+    for chunks in (1, 2, 8):
+        group = {**SCENARIO["clients"][0], "overlap": {"chunks": chunks}}
+        group["link"] = {"up": "1 Mbps", "latency": "50 ms"}
+        plain = {**SCENARIO, "clients": [group], "network": {"model": "tcp"}, "rounds": 1}
+        run = simfed.run(plain, time_only=True, progress=False)
+        took_s[chunks] = run.rounds["duration_s"][0] - run.participations["compression_s"][0]
+    assert took_s[2] == pytest.approx(took_s[1], rel=0.02)
+    assert took_s[8] == pytest.approx(took_s[1], rel=0.05)
+
+
+def test_slices_keep_every_invariant_and_go_on_from_any_border(tmp_path):
+    late = {"mode": "deadline", "deadline": "2.5 s", "late": "merge"}
+
+    def made(recorder=None):
+        return world(4, 1.0, 700.0, 0.1, clients=3, rounds=6, recorder=recorder, aggregation=late)
+
+    whole = sim.write(tmp_path / "run", made, made().scenario)
+    assert "\n".join(verify(whole.path)) == ""
+    saved = []
+    made().run(save=lambda kept: saved.append(json.dumps(kept.facts)), save_every=1)
+    assert any(flight["running"] for flight in json.loads(saved[0])["simulation"]["flights"])
+    for number, facts in enumerate(saved[:-1], start=1):
+        again = made()
+        again.simulation.restore(Checkpoint(number, json.loads(facts), {}))
+        again.run()
+        for table in set(TABLES) - {"policies"}:
+            rows = again.rows(table)
+            assert rows == whole.table(table).to_pylist()[len(whole.table(table)) - len(rows) :]
+
+
+# ---- what is learned -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 7])
+def test_slices_take_no_more_than_they_have(count):
+    for length in range(count, 24):
+        for k in range(1, length + 1):
+            update = np.arange(length, dtype=np.float32)
+            assert len(Sliced(TopK(), count).select(update, k).indices) == k
+
+
+def test_each_slice_selects_its_share():
+    rng = np.random.default_rng(0)
+    update = rng.normal(size=103).astype(np.float32)
+    chosen = Sliced(TopK(), 4).select(update, 30)
+    shares = shares_of(4, 103, 30)
+    assert len(chosen.indices) == 30
+    assert sum(shares) == pytest.approx(1.0)
+    for number, share in enumerate(shares):
+        begin, end = 103 * number // 4, 103 * (number + 1) // 4
+        mine = chosen.indices[(chosen.indices >= begin) & (chosen.indices < end)]
+        assert len(mine) == round(share * 30)
+        alone = TopK().select(update[begin:end], len(mine)).indices + begin
+        assert np.array_equal(mine, alone)
+
+
+def test_a_sliced_codec_is_its_label_and_its_bytes_those_of_the_whole():
+    codec = sliced(Choice("top-k"), 8).codec
+    assert codec_from_spec(codec.label).label == codec.label == "slices(8=top-k)"
+    for code in ("fixed", "ideal", "raw32"):
+        assert codec.size_bytes(1000, 80, code) == TopKWhole.size_bytes(1000, 80, code)
+    update = np.random.default_rng(1).normal(size=1000).astype(np.float32)
+    payload, _ = codec.encode(update, k=80)
+    data = payload.encoded("fixed")
+    assert len(data) == codec.size_bytes(1000, 80, "fixed")
+    again = codec.from_bytes(data, 1000, 80, "fixed")
+    assert np.array_equal(again.dense(), payload.dense())
+
+
+TopKWhole = codec_from_spec("top-k")
+
+
+def test_blind_slices_keep_states_of_their_own():
+    codec = sliced(Choice("periodic-k"), 3).codec
+    update, state, seen = np.ones(30, np.float32), None, []
+    for turn in range(5):
+        payload, state = codec.encode(update, state, np.random.default_rng(turn), 6)
+        seen += payload.indices.tolist()
+        state = json.loads(json.dumps(state))
+    assert sorted(seen) == list(range(30))
+    assert RandomK().select(update, 3, rng=np.random.default_rng(0)).indices.size == 3
+
+
+SCENARIO = {
+    "name": "overlap", "rounds": 3, "method": "fedavg",
+    "dataset": {"name": "mnist-mini"}, "prototypes": {"small": {"model": "lenet5-half"}},
+    "policy": {"kind": "uniform", "strategy": "top-k"}, "compression": {"k": "20%"},
+    "clients": [{"count": 4, "prototype": "small", "device": "x86-2core-vm",
+                 "link": {"up": "1 Mbps", "down": "2 Mbps"}}],
+}  # fmt: skip
+
+
+def with_overlap(overlap, **changes):
+    return {
+        **SCENARIO, **changes, "clients": [{**SCENARIO["clients"][0], "overlap": overlap}],
+    }  # fmt: skip
+
+
+def test_learning_follows_and_one_chunk_is_none(tmp_path):
+    plain = simfed.run(SCENARIO, progress=False)
+    one = simfed.run(with_overlap({"chunks": 1}), progress=False)
+    many = simfed.run(with_overlap({"chunks": 8}), tmp_path / "run", progress=False)
+    assert one.fingerprint == plain.fingerprint
+    loss = [run.prototypes["test_loss"].tolist() for run in (plain, many)]
+    assert loss[0] != loss[1]
+    assert many.participations["uplink_bytes"].tolist() == pytest.approx(
+        plain.participations["uplink_bytes"].tolist(), rel=1e-12
+    )
+    assert set(many.participations["arm"]) == {"top-k"}
+    assert "\n".join(verify(many.path)) == ""
+    timed = simfed.run(with_overlap({"chunks": 8}), time_only=True, progress=False)
+    for column in ("started_at_s", "compression_s", "uplink_s", "finished_at_s"):
+        assert timed.participations[column].tolist() == many.participations[column].tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"policy": {"kind": "uniform", "strategy": "qsgd"}}, "got 'qsgd.16.', expected a compr"),
+        ({"policy": {"kind": "uniform", "strategy": "dense"}}, "a compressor that selects entries"),
+        ({"compression": {"k": 5}}, "overlap: chunks: got 8, expected at most 5 chunks"),
+        ({"method": "fedmd", "compression": {}}, "a method whose uploads are compressed"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_in_a_sentence(changes, sentence):
+    with pytest.raises(InputErrors, match=sentence):
+        simfed.run(with_overlap({"chunks": 8}, **changes), time_only=True, progress=False)

@@ -59,6 +59,7 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
+from simfed.learn.objective import Classification
 from simfed.learn.parcel import pack, unpack
 from simfed.learn.passes import PARTS, passes_of, stretch
 from simfed.learn.precision import exact_float32, same_algorithms
@@ -135,7 +136,7 @@ class MeasurementPlan:
 
     def cases(self, model: str, dataset: str) -> list[MeasuredCase]:
         """All cases of one model."""
-        d = facts(model, dataset).parameters
+        d, buffers = facts(model, dataset).parameters, facts(model, dataset).buffers
         ks = [k for k in sorted(set(self.ks)) if k <= d]
         per_strategy = [
             (codec_key(strategy), k)
@@ -144,6 +145,7 @@ class MeasurementPlan:
         ]
         sizes = {
             "training": self.batches,
+            "private": () if buffers else self.batches,  # refused with batch norm
             "inference": self.samples,
             "distillation": self.samples,
             "handling": (1,),
@@ -483,6 +485,7 @@ class Bench:
         self.client = self._flat_model(model, facts)
         self._server_passes = passes_of(self.server, facts.input_shape)
         self._client_passes = passes_of(self.client, facts.input_shape)
+        self._objective = Classification()
         self.residual = self._zeros(facts.parameters)
         self._gradient = self._zeros(facts.parameters)
         self._players = {
@@ -505,7 +508,7 @@ class Bench:
             self._wait()
             seconds = self.clock() - begin
             preempted = 0 if _waits_count(self._plan) else _preemptions() - before
-        if case.quantity == "training":
+        if case.quantity in ("training", "private"):
             seconds /= self._plan.steps
         return seconds * (self._plan.quota or 1.0), preempted
 
@@ -527,6 +530,21 @@ class Bench:
         def call() -> None:
             for _ in range(self._plan.steps):
                 self.step(case.size)
+
+        return call
+
+    def _private(self, case: MeasuredCase) -> Callable[[], object]:
+        """The same with the gradient of each sample shortened, and noise."""
+        draws = torch.Generator().manual_seed(0)
+
+        def call() -> None:
+            for _ in range(self._plan.steps):
+                samples, labels = self._batch(case.size)
+                loss = self._client_passes.clipped_gradient(
+                    samples, labels, self._objective, 1.0, self.residual
+                )
+                noise = torch.randn(len(self.residual), generator=draws)
+                self.residual.add_(noise.to(loss.device), alpha=1e-9)
 
         return call
 
@@ -611,18 +629,19 @@ class Bench:
 
     def step(self, batch: int) -> torch.Tensor:
         """One step of a client: from the received weights to the gradient, in the residual."""
+        samples, labels = self._batch(batch)
+        return self._client_passes.gradient(
+            samples, lambda logits: cross_entropy(logits, labels), self.residual, training=True
+        )
+
+    def _batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """So many samples, and their labels, for a client that got the weights anew."""
         self.client.weights.copy_(self.server.weights)
         self.client.statistics.copy_(self.server.statistics)
         self.client.reset_counters()
-        chosen = self._rng.choice(len(self.labels), batch, replace=False)
+        chosen = self._rng.choice(len(self.labels), size, replace=False)
         positions = beside(chosen, self.labels.device)
-        labels = self.labels[positions]
-        return self._client_passes.gradient(
-            self.samples[positions],
-            lambda logits: cross_entropy(logits, labels),
-            self.residual,
-            training=True,
-        )
+        return self.samples[positions], self.labels[positions]
 
     def encode(self, case: MeasuredCase) -> Payload:
         """The payload of the residual, which is what is left of it then."""

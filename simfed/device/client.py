@@ -26,7 +26,15 @@ _PER_QUANTITY = ("assume", "scale")
 _KEYS = ("speed", "cores", "background", "dvfs", "thermal", "noise", *_PER_QUANTITY, "uncertainty")
 """What `build_processor` reads."""
 
-_LIKE_TRAINING = ("inference", "distillation", "auxiliary", "handling", "evaluation", "losses")
+_LIKE_TRAINING = (
+    "private",
+    "inference",
+    "distillation",
+    "auxiliary",
+    "handling",
+    "evaluation",
+    "losses",
+)
 """Work of the same processor at full load, as far as a profile does not know better."""
 
 

@@ -1,6 +1,7 @@
 """What is known of a device's speed: seconds per kind of work, model and size.
 
-Kinds of work ("quantities"): one local training step on a batch, compression and decompression of
+Kinds of work ("quantities"): one local training step on a batch, one that shortens the gradient of
+each sample for privacy, compression and decompression of
 one gradient to K entries by a strategy, inference and one distillation step on a set of samples,
 one step of a method's auxiliary work (a generator, a discriminator) by the name of that work, the
 handling of a participation's messages, the evaluation of a model on the test set, and a server's
@@ -81,6 +82,7 @@ QUANTITIES: dict[str, WorkQuantity] = {
     q.name: q
     for q in (
         WorkQuantity("training", "batch"),
+        WorkQuantity("private", "batch"),
         WorkQuantity("compression", "k", per_strategy=True),
         WorkQuantity("decompression", "k", per_strategy=True),
         WorkQuantity("inference", "samples"),

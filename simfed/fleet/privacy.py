@@ -213,9 +213,14 @@ class Account:
         `merged` arrived."""
         raise NotImplementedError
 
-    def by_client(self) -> Mapping[int, float]:
-        """Client → ε of its samples so far, at level `sample`."""
-        return {}
+    def by_client(self) -> Mapping[int, float] | None:
+        """Client → ε of its samples so far; None where clients are what is private."""
+        return None
+
+    def of_client(self, client: int, times: int) -> float:
+        """ε of a client's samples, or of a client, after so many of its participations, or
+        merges."""
+        raise NotImplementedError
 
     @cached_property
     def noise(self) -> Noise:
@@ -305,7 +310,9 @@ class _ClientAccount(Account):
         counted = {-1} if self.amplified else {who.client for who in merged}
         for client in counted:
             self._times[client] = self._times.get(client, 0) + 1
-        times = max(self._times.values(), default=0)
+        return self.of_client(-1, max(self._times.values(), default=0))
+
+    def of_client(self, client: int, times: int) -> float:
         return self._epsilon(self._rate, self.noise.total / self._halved, times)
 
     def _worst(self) -> Iterable[tuple[float, float, int]]:
@@ -324,12 +331,12 @@ class _SampleAccount(Account):
             self._times[who.client] = self._times.get(who.client, 0) + 1
         return max(self.by_client().values(), default=0.0)
 
-    def by_client(self) -> Mapping[int, float]:
-        return {client: self._of(client, times) for client, times in sorted(self._times.items())}
+    def by_client(self) -> dict[int, float]:
+        return {client: self.of_client(client, n) for client, n in sorted(self._times.items())}
 
-    def _of(self, client: int, participations: int) -> float:
+    def of_client(self, client: int, times: int) -> float:
         parts = self._parts(client)
-        return self._epsilon(1 / parts, self.noise.total, participations * self._steps(parts))
+        return self._epsilon(1 / parts, self.noise.total, times * self._steps(parts))
 
     def _parts(self, client: int) -> int:
         return sampling_parts(self._samples_of(client), self._scenario.training.batch_size)

@@ -88,6 +88,7 @@ class Tasks:
             local_epochs=training.local_epochs,
             prototypes=sizes,
             distillation_steps=scenario.distillation.steps,
+            private=scenario.privacy is not None and scenario.privacy.level == "sample",
         )
         self._samples_of = samples_of
         self._first_of: dict[str, int] = {}

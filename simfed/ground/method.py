@@ -113,8 +113,9 @@ class Work(NamedTuple):
     """One unit of work: `times` × what a device profile knows of `quantity`, model and size."""
 
     quantity: str
-    """`training` (one step on a batch), `inference`, `distillation` (one step), or `auxiliary`
-    (what is no pass of a known model: `model` is then the name of the work)."""
+    """`training` (one step on a batch), `private` (one that shortens each sample's gradient),
+    `inference`, `distillation` (one step), or `auxiliary` (what is no pass of a known model:
+    `model` is then the name of the work)."""
     model: str
     size: int
     """Samples of one step or pass."""
@@ -343,6 +344,8 @@ class Setting:
     prototypes: Mapping[str, Size]
     distillation_steps: int = 1
     """Of the scenario's `distillation`."""
+    private: bool = False
+    """Local steps shorten each sample's gradient and add noise."""
 
     def steps(self, who: Who) -> int:
         """Local steps of one participation."""
@@ -352,7 +355,10 @@ class Setting:
 
     def training(self, who: Who) -> Work:
         """Local training: every step takes as long as one at the configured batch size."""
-        return Work("training", who.model, self.batch_size, self.steps(who))
+        steps = self.steps(who)
+        if self.private:
+            return Work("private", who.model, self.batch_size, steps, kind="training")
+        return Work("training", who.model, self.batch_size, steps)
 
 
 class Method:

@@ -67,7 +67,7 @@ class Evaluating:
             samples, right, losses = (float(row.sum()) for row in rows)
             measure = self._data.objective.measure(losses / samples)
             prototypes[name] = Evaluation(right / samples, losses / samples, measure)
-        if not self._scenario.evaluation.clients:
+        if not self._scenario.evaluates_clients:
             return prototypes, {}
         clients = range(len(self._data.owned))
         return prototypes, {

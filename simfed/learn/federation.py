@@ -25,6 +25,7 @@ __all__ = [
     "draw_epoch",
     "draw_local",
     "draw_own",
+    "draw_poisson",
     "draw_probe",
     "draw_public",
     "load_federation",
@@ -172,6 +173,18 @@ def draw_epoch(
     """
     orders = [owned[rng.permutation(owned.size)] for _ in range(epochs)]
     return [order[i : i + size] for order in orders for i in range(0, order.size, size)]
+
+
+def draw_poisson(
+    rng: np.random.Generator, owned: Positions, parts: int, steps: int
+) -> list[Positions]:
+    """`steps` batches in which each of `owned` is with probability 1 / parts, whoever else is.
+
+    >>> sizes = [b.size for b in draw_poisson(np.random.default_rng(0), np.arange(100), 4, 50)]
+    >>> bool(20 < np.mean(sizes) < 30), min(sizes) < 25 < max(sizes)
+    (True, True)
+    """
+    return [owned[rng.random(owned.size) * parts < 1] for _ in range(steps)]
 
 
 def draw_own(

@@ -18,12 +18,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from simfed.fleet.privacy import account_of, sampling_parts
+from simfed.ground.errors import InputError
 from simfed.ground.method import LocalSteps, Setting, Values, Who
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import model_facts
 from simfed.learn.descent import Descent, plain_descent
-from simfed.learn.federation import Federation, Positions, draw_local, draw_own, draw_public
+from simfed.learn.federation import (
+    Federation,
+    Positions,
+    draw_local,
+    draw_own,
+    draw_poisson,
+    draw_public,
+)
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import DIVERGENCES, kl_sum
 from simfed.learn.memory import Arena
@@ -32,7 +41,7 @@ from simfed.learn.models import build_model
 from simfed.learn.models.build import last_linear
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import PARTS, passes_of, stretch
-from simfed.learn.training import Course, Trainer
+from simfed.learn.training import Course, PrivateSteps, Trainer
 from simfed.learn.uploads import Change, Sparse
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
@@ -110,9 +119,13 @@ class Kit:
         self._streams = streams
         self._data = data
         self._seats: dict[str, _Seat] = {
-            name: _Seat(name, scenario.prototypes[name].model, streams, data, self.training)
+            name: _Seat(
+                name, scenario.prototypes[name].model, streams, data, self.training,
+                private=setting.private,
+            )
             for name in self.prototypes
-        }
+        }  # fmt: skip
+        self._private = self._find_private() if setting.private else None
         self.parts = PARTS if self.device.type == "cpu" else 1
         """A public or test set is worked through in so many parts at most."""
         self.each: Each = self._one_after_another
@@ -191,7 +204,44 @@ class Kit:
     def batches(self, who: Who, round: int) -> list[Positions]:
         """Where the samples of each local step are, as the scenario's `training` says."""
         rng = self._streams("batch", who.client, who.key(round))
-        return draw_local(rng, self._data.owned[who.client], self.training)
+        owned = self._data.owned[who.client]
+        if self._private is not None:
+            parts = sampling_parts(len(owned), self.training.batch_size)
+            return draw_poisson(rng, owned, parts, self.setting.steps(who))
+        return draw_local(rng, owned, self.training)
+
+    def _find_private(self) -> tuple[float, float]:
+        """(the clip of samples' gradients, the deviation of their noise) of the scenario.
+
+        Raises: `InputError` for a model whose samples cannot be told apart.
+        """
+        privacy = self._scenario.privacy
+        account = account_of(self._scenario, lambda client: len(self._data.owned[client]))
+        assert privacy is not None
+        assert account is not None
+        assert isinstance(privacy.clip, float)
+        for name, seat in self._seats.items():
+            samples, labels = self._data.at(np.arange(2))
+            steps = PrivateSteps(privacy.clip, 0.0, 1.0, torch.Generator())
+            try:
+                seat.trainer.privately(steps, samples, labels, torch.zeros_like(seat.flat.weights))
+            except RuntimeError as error:
+                raise InputError(
+                    "a model that torch.func.vmap can follow, under privacy of samples",
+                    where=f"prototypes.{name}.model",
+                    got=self._scenario.prototypes[name].model,
+                    problem=str(error).partition(".")[0],
+                ) from None
+        return privacy.clip, privacy.clip * account.noise.total
+
+    def _steps_of(self, who: Who, round: int) -> PrivateSteps | None:
+        """What becomes of samples' gradients in a participation; None: their mean."""
+        if self._private is None:
+            return None
+        owned = len(self._data.owned[who.client])
+        expected = owned / sampling_parts(owned, self.training.batch_size)
+        draws = self.generator("privacy", who.client, who.key(round))
+        return PrivateSteps(*self._private, expected, draws)
 
     def samples_at(self, positions: Positions) -> tuple[Tensor, Tensor]:
         """Training samples and labels at these positions."""
@@ -269,6 +319,7 @@ class Kit:
                 self.batches(who, round),
                 steps.drift,
                 partial(self.noise, who, round),
+                self._steps_of(who, round),
             )
             for who, round, steps in participations
         ]
@@ -583,13 +634,20 @@ class _Seat:
     """One prototype's module in this process, into which values are loaded to be computed with."""
 
     def __init__(
-        self, name: str, model: str, streams: Streams, data: Federation, training: Training
+        self,
+        name: str,
+        model: str,
+        streams: Streams,
+        data: Federation,
+        training: Training,
+        *,
+        private: bool = False,
     ) -> None:
         seed = streams.integer("init", name)
         module = build_model(model, data.input_shape, data.classes, seed=seed).to(data.device)
         self.flat = FlatModel(module)
         self.passes = passes_of(self.flat, data.input_shape)
-        self.trainer = Trainer(self.flat, self.passes, data, training)
+        self.trainer = Trainer(self.flat, self.passes, data, training, private=private)
         self.may_draw = registry("model").origin(model) != "built in"
         self._holds: tuple[Tensor, int] | None = None
         """The tensor whose values the weights are, as it was then."""

@@ -7,13 +7,17 @@ pass by hand needs no autograd tape and one by autograd starts from the same num
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
 
 from simfed.ground.registry import import_part
 from simfed.learn.flat import FlatModel
+from simfed.learn.models.build import plain
+from simfed.learn.objective import Objective
 
 __all__ = [
     "DEEP_CHUNK",
@@ -40,6 +44,9 @@ Share = tuple[Loss, Tensor]
 
 _LINEAR = "simfed.learn.models.linear_passes:LinearPasses"
 """Of chains of linear layers and activations, which need declare nothing."""
+
+_OWN_GRADIENTS = 1 << 25
+"""Numbers that gradients of samples, each of its own, may take at a time."""
 
 SMALL_CHUNK, DEEP_CHUNK, DEVICE_CHUNK = 128, 32, 512
 """Samples per forward pass, as measured: for small models, for deep ones, on an accelerator."""
@@ -185,3 +192,36 @@ class Passes:
         (logits * gradient.to(logits.dtype)).sum().backward()
         self.model.accumulate_into(None)
         return value
+
+    def clipped_gradient(
+        self, samples: Tensor, targets: Tensor, objective: Objective, clip: float, into: Tensor
+    ) -> Tensor:
+        """Adds each sample's own gradient to the flat vector `into`, shortened to the norm `clip`
+        where it is longer; the sum of the losses. In training mode.
+
+        Here for any module that `torch.func.vmap` can follow: RuntimeError for others.
+        """
+        weights = {name: p.detach() for name, p in self._ordinary.named_parameters()}
+        trained = [name for name, p in self._ordinary.named_parameters() if p.requires_grad]
+        live = dict(zip(trained, self.model.split(self.model.weights), strict=True))
+        fixed = {name: of for name, of in weights.items() if name not in live}
+
+        def loss_of(weights: dict[str, Tensor], sample: Tensor, target: Tensor) -> Tensor:
+            outputs = functional_call(self._ordinary, {**fixed, **weights}, (sample[None],))
+            return objective.each(outputs, target[None])[1][0]
+
+        own = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
+        total = into.new_zeros(())
+        most = max(1, min(self.chunk, _OWN_GRADIENTS // self.model.parameters))
+        for some, mine in zip(samples.split(most), targets.split(most), strict=True):
+            by_name, losses = own(live, some, mine)
+            rows = torch.cat([by_name[name].flatten(1) for name in trained], 1)
+            norms = torch.linalg.vector_norm(rows, dim=1)
+            into += (clip / norms).clamp_(max=1.0) @ rows
+            total += losses.sum()
+        return total
+
+    @cached_property
+    def _ordinary(self) -> nn.Module:
+        """A twin of ordinary layers, whose weights are not looked at."""
+        return plain(self.model.module).train()

@@ -23,7 +23,7 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.passes import Passes
 from simfed.scenario.model import Training
 
-__all__ = ["Course", "Trained", "Trainer", "dealt"]
+__all__ = ["Course", "PrivateSteps", "Trained", "Trainer", "dealt"]
 
 Thing = TypeVar("Thing")
 
@@ -41,6 +41,18 @@ class Course(NamedTuple):
     """(d,) added to every step's gradient."""
     noise: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered while a model that may draw random numbers trains."""
+    private: PrivateSteps | None = None
+    """What becomes of its samples' gradients; None: their mean."""
+
+
+class PrivateSteps(NamedTuple):
+    """DP-SGD (Abadi et al. 2016): (Σ of the samples' gradients, each shortened to the norm `clip`,
+    + N(0, `deviation`²)) / the expected batch."""
+
+    clip: float
+    deviation: float
+    expected: float
+    draws: torch.Generator
 
 
 class Trained(NamedTuple):
@@ -56,9 +68,17 @@ class Trainer:
     """Trains clients of one prototype in this process."""
 
     def __init__(
-        self, model: FlatModel, passes: Passes, data: Federation, training: Training
+        self,
+        model: FlatModel,
+        passes: Passes,
+        data: Federation,
+        training: Training,
+        *,
+        private: bool = False,
     ) -> None:
-        """`model`: to be trained in, where clients are trained one by one; `passes` are its."""
+        """`model`: to be trained in, where clients are trained one by one; `passes` are its.
+        `private`: courses have `PrivateSteps`."""
+        self._private = private
         self._model = model
         self._passes = passes
         self._data = data
@@ -68,7 +88,12 @@ class Trainer:
     def stacks(self) -> bool:
         """Whether clients step together."""
         classes = self._data.task == "classification"  # whose loss is compiled
-        return self._passes.stacks and classes and not self._model.statistics.numel()
+        return (
+            not self._private
+            and self._passes.stacks
+            and classes
+            and not self._model.statistics.numel()
+        )
 
     @cached_property
     def together(self) -> int:
@@ -95,6 +120,7 @@ class Trainer:
         *,
         differentiate: Callable[[Tensor, Tensor, int, Tensor], Tensor] | None = None,
         corrections: Sequence[Callable[[Tensor], Tensor]] = (),
+        private: PrivateSteps | None = None,
     ) -> list[Tensor]:
         """Local steps on the model as it is; the loss of each batch.
 
@@ -109,7 +135,9 @@ class Trainer:
         for step, positions in enumerate(batches):
             samples, labels = self._data.at(positions)
             gradient.zero_()
-            if differentiate is None:
+            if private is not None:
+                losses.append(self.privately(private, samples, labels, gradient))
+            elif differentiate is None:
                 share = (partial(self._data.objective.loss, targets=labels), gradient)
                 losses += self._passes.gradients(samples, [share], training=True)
             else:
@@ -118,6 +146,20 @@ class Trainer:
                 gradient += correction(weights)
             descent.step(weights, gradient)
         return losses
+
+    def privately(
+        self, private: PrivateSteps, samples: Tensor, labels: Tensor, gradient: Tensor
+    ) -> Tensor:
+        """The noisy mean of the samples' gradients is added to `gradient`; their mean loss, which
+        is told to nobody."""
+        total, objective = gradient.new_zeros(()), self._data.objective
+        if len(samples):
+            total = self._passes.clipped_gradient(
+                samples, labels, objective, private.clip, gradient
+            )
+        noise = torch.randn(len(gradient), generator=private.draws).to(gradient.device)
+        gradient.add_(noise, alpha=private.deviation).div_(private.expected)
+        return total.float() / max(1, len(samples))
 
     def _train_alone(self, course: Course, rate: float, pull: float) -> Trained:
         corrections: list[Callable[[Tensor], Tensor]] = []
@@ -130,7 +172,9 @@ class Trainer:
         model.statistics.copy_(course.statistics)
         model.reset_counters()
         with course.noise():
-            losses = self.descend(course.batches, rate, corrections=corrections)
+            losses = self.descend(
+                course.batches, rate, corrections=corrections, private=course.private
+            )
         return Trained(model.weights, model.statistics, torch.stack(losses).double().mean())
 
     @torch.inference_mode()  # views and versions need no account

@@ -130,6 +130,9 @@ class Assumed(Section):
     lacks."""
 
     training: Duration | None = Field(default=None, description="of a local step")
+    private: Duration | None = Field(
+        default=None, description="of a local step with privacy of samples"
+    )
     compression: Duration | None = Field(default=None, description="of an update")
     decompression: Duration | None = Field(default=None, description="of an upload")
     inference: Duration | None = Field(default=None, description="of the public set")
@@ -152,6 +155,9 @@ class Scale(Section):
     in another unit, say. Times that the scenario says itself stay as they are said."""
 
     training: Positive | None = Field(default=None, description="of local steps")
+    private: Positive | None = Field(
+        default=None, description="of local steps with privacy of samples"
+    )
     compression: Positive | None = Field(default=None, description="of updates")
     decompression: Positive | None = Field(default=None, description="of uploads")
     inference: Positive | None = Field(default=None, description="of the public set")
@@ -198,6 +204,7 @@ class DeviceSpec(Section):
         description="draw the profile's constants, per run, from what its fit does not know",
     )
     training: Duration | None = Field(default=None, description=_SHORT)
+    private: Duration | None = Field(default=None, description=_SHORT)
     compression: Duration | None = Field(default=None, description=_SHORT)
     decompression: Duration | None = Field(default=None, description=_SHORT)
     inference: Duration | None = Field(default=None, description=_SHORT)

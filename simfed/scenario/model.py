@@ -583,6 +583,13 @@ class Scenario(Section):
         return columns
 
     @property
+    def evaluates_clients(self) -> bool:
+        """Whether evaluations are told per client too: what its samples' privacy has cost stands
+        beside them."""
+        private = self.privacy is not None and self.privacy.level == "sample"
+        return self.evaluation.clients or private
+
+    @property
     def public_dealt(self) -> int:
         """Training samples that are kept back for the public set."""
         own_file = self.dataset.public_file is not None

@@ -42,7 +42,8 @@ class Privacy(Section):
     """Differential privacy of what the server releases, see privacy.
 
     `client`: the change that each client brings to a merge is shortened to the norm `clip`, and the
-    server adds noise to the sum.
+    server adds noise to the sum. `sample`: the gradient of each sample is, in every local step, and
+    clients add the noise.
     """
 
     level: Literal["client", "sample"] = Field(description="what one neighbour more or less is")
@@ -60,11 +61,11 @@ class Privacy(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Privacy:
-        if self.level == "sample":
-            raise Refused("client", where="level", got=self.level)
         if (self.noise is None) == (self.target is None):
             got = "neither" if self.noise is None else "both"
             raise Refused("either noise or target", got=got)
+        if self.level == "sample" and isinstance(self.clip, AdaptiveClip):
+            raise Refused("a number with level sample", where="clip", got="a quantile")
         if self.target is not None and self.delta is not None:
             raise Refused("delta inside target", where="delta", got=self.delta)
         return self

@@ -275,8 +275,12 @@ def prototype_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[
         yield (*row, *map(more.get, own)) if own else row
 
 
-def client_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
-    """One row per client whose own model was evaluated; `own`: see `own_columns`."""
+def client_rows(
+    outcome: Outcome, own: Sequence[str] = (), account: Account | None = None
+) -> Iterable[tuple[Any, ...]]:
+    """One row per client whose own model was evaluated; `own`: see `own_columns`; `account`: of
+    samples' privacy."""
+    spent = (account.by_client() if account is not None else None) or {}
     for client, found in sorted(outcome.clients.items()):
         row = ClientResult(
             round=outcome.round,
@@ -287,4 +291,5 @@ def client_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[Any
             own_loss=found.own_loss,
         )
         more = {"measure": found.measure, "own_measure": found.own_measure}
+        more["epsilon"] = spent.get(client, 0.0)
         yield (*row, *map(more.get, own)) if own else row

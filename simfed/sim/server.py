@@ -355,7 +355,8 @@ class Simulation:
             into = self._recorder
             into.rounds.append(rows.round_row(played, taken, outcome, who, self._account))
             into.prototypes.extend(rows.prototype_rows(outcome, into.own.get("prototypes", ())))
-            into.clients.extend(rows.client_rows(outcome, into.own.get("clients", ())))
+            own = into.own.get("clients", ())
+            into.clients.extend(rows.client_rows(outcome, own, self._account))
             for flight, verdict in zip(taken, verdicts, strict=True):
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)

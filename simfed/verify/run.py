@@ -143,7 +143,7 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
     is."""
     rows, scenario = facts["clients"], parts.scenario
     personal = scenario.method.made.personal
-    if not personal and not scenario.evaluation.clients:
+    if not personal and not scenario.evaluates_clients:
         if len(rows["round"]):
             yield "clients.parquet: rows, but the scenario asks for no evaluation of clients"
         return
@@ -262,9 +262,23 @@ def _gains_are_those_of_the_losses(facts: Columns, parts: Parts) -> Broken:
     yield Rows("participations", wrong, "have a gain that is not that of the losses")
 
 
+def _clients_have_spent_what_they_took_part_in(facts: Columns, parts: Parts) -> Broken:
+    """ε of each client's samples is that of its participations so far."""
+    account, rows = parts.account(), facts["clients"]
+    if account is None or "epsilon" not in rows:
+        return
+    played, wrong = facts["participations"], np.zeros(len(rows["round"]), bool)
+    for at, (number, client) in enumerate(zip(rows["round"], rows["client"], strict=True)):
+        times = int(((played["client"] == client) & (played["merge"] <= number)).sum())
+        expected = account.of_client(int(client), times)
+        wrong[at] = not np.isclose(rows["epsilon"][at], expected, rtol=1e-9)
+    yield Rows("clients", wrong, "have an epsilon that their participations do not come to")
+
+
 _LEARNED: tuple[Callable[[Columns, Parts], Broken], ...] = (
     _losses_are_those_of_the_method,
     _gains_are_those_of_the_losses,
     _prototypes_are_evaluated_when_due,
     _clients_are_evaluated_with_their_prototypes,
+    _clients_have_spent_what_they_took_part_in,
 )

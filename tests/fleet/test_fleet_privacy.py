@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiment"))
+from forging import Forgery
 
 import simfed
 from simfed.fleet.privacy import account_of, epsilon_of
@@ -102,12 +104,29 @@ def test_else_the_most_merges_of_any_count_with_half_the_noise():
     assert again.settle([one], [one]) == epsilon_of(1.0, 0.6, 3, DELTA)
 
 
+def test_samples_count_by_client_and_lost_uploads_too():
+    owned = {0: 16, 1: 320}
+    spent = account(
+        {"level": "sample", "clip": 1.0, "noise": 1.2},
+        samples=lambda client: owned.get(client, 64),
+        training={"local_epochs": 2, "batch_size": 16},
+    )
+    spent.settle([who(0), who(1)], [who(1)])
+    largest = spent.settle([who(1)], [who(1)])
+    assert spent.by_client() == {
+        0: epsilon_of(1.0, 1.2, 2, DELTA),
+        1: epsilon_of(1 / 20, 1.2, 2 * 2 * 20, DELTA),
+    }
+    assert largest == max(spent.by_client().values())
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 @pytest.mark.parametrize(
     "changes",
     [
         {},
         {"participation": {"clients_per_round": 3}},
+        {"privacy": {"level": "sample", "clip": 1.0}},
         {"privacy": {"level": "client", "clip": {"quantile": 0.5, "count_noise": 40.0}}},
     ],
 )
@@ -191,14 +210,33 @@ def test_an_interrupted_run_goes_on_alike(mode, tmp_path):
     assert half.summary["epsilon"] == whole.summary["epsilon"]
 
 
-def test_an_epsilon_that_was_changed_is_found(tmp_path):
-    run = simfed.run(plain(CLIENT), tmp_path / "run", time_only=True, progress=False)
-    path = run.path / "rounds.parquet"
-    table = pq.read_table(path)
-    smaller = table.column("epsilon").to_numpy() * 0.5
-    place = table.column_names.index("epsilon")
-    pq.write_table(table.set_column(place, "epsilon", pa.array(smaller)), path)
-    assert any("epsilon" in sentence for sentence in verify(run.path))
+def test_what_samples_have_spent_stands_by_client(tmp_path):
+    made = plain({"level": "sample", "clip": 1.0, "noise": 1.0})
+    made["clients"][0]["device"]["private"] = "30 ms"
+    run = simfed.run(made, tmp_path / "run", workers=1, progress=False)
+    last = run.clients[run.clients["round"] == 6]
+    assert len(last) == 20
+    assert last["epsilon"].max() == run.summary["epsilon"]
+    assert run.participations["training_s"].median() == 2 * 0.03
+    assert verify(run.path) == []
+
+
+def smaller(table):
+    """A forgery: a tenth less of every ε of a table, everything signed anew."""
+
+    def change(draft):
+        draft.set(table, "epsilon", [0.9 * value for value in draft.values(table, "epsilon")])
+
+    return Forgery(f"{table}.epsilon", change)
+
+
+@pytest.mark.parametrize("table", ["rounds", "clients"])
+def test_an_epsilon_that_was_changed_is_found(table, tmp_path):
+    made = plain({"level": "sample", "clip": 1.0, "noise": 1.0}, rounds=3)
+    made["clients"][0]["device"]["private"] = "30 ms"
+    run = simfed.run(made, tmp_path / "run", workers=1, progress=False)
+    forged = smaller(table).of(run.path, tmp_path / "forged")
+    assert any(s.startswith(f"{table}.parquet") and "epsilon" in s for s in verify(forged))
 
 
 def test_a_private_run_is_answered_from_a_trajectory(tmp_path):

@@ -10,18 +10,25 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
 from simfed.compress.choice import Choice
 from simfed.fleet.privacy import Noise
+from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Method
 from simfed.ground.seeding import Streams
 from simfed.learn.federation import Federation
+from simfed.learn.flat import FlatModel
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.kit import Kit
 from simfed.learn.methods.fedbuff import FedBuff
+from simfed.learn.models import build_model
+from simfed.learn.models.build import plain
+from simfed.learn.objective import Classification
+from simfed.learn.passes import Passes, passes_of
 from simfed.learn.privacy import NoisyMeans
 from simfed.learn.uploads import Received, Sparse
 from simfed.scenario.privacy import AdaptiveClip, Privacy
@@ -227,3 +234,129 @@ def test_a_saved_state_keeps_the_clip():
 def test_the_section_reads_both_clips():
     assert Privacy(level="client", clip=2, noise=1).clip == 2.0
     assert Privacy(level="client", clip={"quantile": 0.5}, noise=1).clip.start == 0.1
+
+
+# ---- samples ---------------------------------------------------------------------------------
+
+
+def own_gradients(module, samples, labels):
+    """One row per sample, by autograd, one after another."""
+    rows = []
+    for sample, label in zip(samples, labels, strict=True):
+        module.zero_grad()
+        F.cross_entropy(module(sample[None]), label[None]).backward()
+        rows.append(torch.cat([p.grad.flatten() for p in module.parameters()]))
+    return torch.stack(rows)
+
+
+def clipped_by_hand(rows, clip):
+    return sum(row * min(1.0, clip / row.norm().item()) for row in rows)
+
+
+@pytest.mark.parametrize("count", [1, 16, 37])
+@pytest.mark.parametrize("model", ["lenet5", "lenet5-half", "mcmahan-cnn", "perceptron"])
+def test_a_clipped_sum_is_that_of_samples_one_by_one(model, count):
+    """To float32's last digits, by the fast passes of the model and by those of any module."""
+    module = build_model(model, (1, 28, 28), 10, seed=3)
+    flat = FlatModel(module)
+    draw = torch.Generator().manual_seed(count)
+    samples = torch.randn(count, 1, 28, 28, generator=draw)
+    labels = torch.randint(10, (count,), generator=draw)
+    rows = own_gradients(plain(module), samples, labels)
+    clip = rows.norm(dim=1).median().item()
+    expected = clipped_by_hand(rows, clip)
+    for passes in (passes_of(flat, (1, 28, 28)), Passes(flat)):
+        into = torch.zeros_like(flat.weights)
+        loss = passes.clipped_gradient(samples, labels, Classification(), clip, into)
+        assert (into - expected).norm() <= 1e-6 * expected.norm()
+        logits = plain(module)(samples)
+        assert loss.item() == pytest.approx(F.cross_entropy(logits, labels).item() * count, 1e-5)
+
+
+def trained(privacy, seed=0, rounds=2, **changes):
+    made = scenario(privacy, training={"batch_size": 10, "learning_rate": 0.05, **changes})
+    data = tiny.federation(made)
+    work = HostedWorkload(made, Streams(seed), data=data, learns=False)
+    return run(made, rounds, work)
+
+
+def test_with_whole_batches_and_no_clip_it_is_descent_on_all_samples():
+    loose = {"level": "sample", "clip": 1e6, "noise": 1e-15}
+    whole = {"batch_size": 400, "local_steps": 3}
+    assert torch.allclose(
+        weights(trained(loose, **whole)), weights(trained(None, **whole)), atol=2e-6
+    )
+
+
+def test_noise_of_steps_is_keyed_by_client_and_round():
+    noisy = {"level": "sample", "clip": 1.0, "noise": 1.0}
+    first = weights(trained(noisy, local_steps=2))
+    assert torch.equal(first, weights(trained(noisy, local_steps=2)))
+    louder = weights(trained({**noisy, "noise": 2.0}, local_steps=2))
+    assert not torch.equal(first, louder)
+
+
+def test_the_noise_of_a_step_is_that_of_the_expected_batch():
+    """One client, one step at rate 1/4 of 40 samples, clip next to nothing: z·S·η/10."""
+    made = scenario(
+        {"level": "sample", "clip": 1e-3, "noise": 50.0},
+        clients=[{"count": 1, "prototype": "only", "device": "any"}],
+        training={"batch_size": 10, "learning_rate": 0.5, "local_steps": 1},
+    )
+    data = Federation(tiny.dataset(), [np.arange(40)], np.arange(0), torch.device("cpu"))
+    work = HostedWorkload(made, Streams(0), data=data, learns=False)
+    before = weights(work)
+    moved = weights(run(made, 1, work)) - before
+    assert moved.std().item() == pytest.approx(50.0 * 1e-3 * 0.5 / 10, rel=0.1)
+
+
+def test_poisson_batches_are_drawn_for_each_step():
+    noisy = {"level": "sample", "clip": 1.0, "noise": 1.0}
+    made = scenario(noisy, training={"batch_size": 8, "local_epochs": 3})
+    work = HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
+    who = work.tasks.who(0)
+    batches, owned = work.kit.batches(who, 1), work.data.owned[0]
+    parts = -(-len(owned) // 8)
+    assert len(batches) == 3 * parts
+    assert all(np.isin(batch, owned).all() for batch in batches)
+    sizes = [len(batch) for round in range(40) for batch in work.kit.batches(who, round)]
+    assert np.mean(sizes) == pytest.approx(len(owned) / parts, rel=0.05)
+    assert np.var(sizes) == pytest.approx(len(owned) / parts * (1 - 1 / parts), rel=0.15)
+
+
+def test_a_model_that_looks_at_the_whole_batch_is_refused(add_part):
+    class Centred(torch.nn.Module):
+        def __init__(self, input_shape, classes):
+            super().__init__()
+            self.only = torch.nn.Linear(int(np.prod(input_shape)), classes)
+
+        def forward(self, x):
+            outputs = self.only(x.flatten(1))
+            return outputs if outputs.abs().max() < 1e9 else outputs * 0
+
+    add_part("model", "centred", Centred)
+    made = scenario(
+        {"level": "sample", "clip": 1.0, "noise": 1.0}, prototypes={"only": {"model": "centred"}}
+    )
+    with pytest.raises(InputError) as found:
+        HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
+    assert (found.value.where, found.value.got) == ("prototypes.only.model", "centred")
+
+
+@pytest.mark.privacy
+@pytest.mark.parametrize("model", ["lenet5", "mcmahan-cnn"])
+def test_a_clipped_sum_is_that_of_opacus(model):
+    from opacus.grad_sample import GradSampleModule
+
+    module = build_model(model, (1, 28, 28), 10, seed=3)
+    flat = FlatModel(module)
+    samples = torch.randn(24, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(24) % 10
+    theirs = GradSampleModule(plain(module), loss_reduction="sum")
+    F.cross_entropy(theirs(samples), labels, reduction="sum").backward()
+    rows = torch.cat([p.grad_sample.flatten(1) for p in theirs.parameters()], 1)
+    clip = rows.norm(dim=1).median().item()
+    expected = (clip / rows.norm(dim=1)).clamp(max=1) @ rows
+    into = torch.zeros_like(flat.weights)
+    passes_of(flat, (1, 28, 28)).clipped_gradient(samples, labels, Classification(), clip, into)
+    assert (into - expected).norm() <= 1e-6 * expected.norm()

@@ -14,6 +14,8 @@ from simfed.scenario import dump_scenario
 from simfed.scenario.load import validated
 
 CLIENT = {"level": "client", "clip": 1.0, "noise": 1.1}
+SAMPLE = {"level": "sample", "clip": 1.0, "noise": 1.1}
+DEVICE = {"training": "1 ms", "private": "2 ms", "compression": "1 ms"}
 
 
 def plain(privacy=CLIENT, **changes):
@@ -23,9 +25,7 @@ def plain(privacy=CLIENT, **changes):
         "method": "fedavg",
         "dataset": {"name": "mnist-mini"},
         "prototypes": {"a": {"model": "lenet5-half"}},
-        "clients": [
-            {"count": 20, "prototype": "a", "device": {"training": "1 ms", "compression": "1 ms"}}
-        ],
+        "clients": [{"count": 20, "prototype": "a", "device": DEVICE}],
         "policy": {"kind": "uniform", "strategy": "top-k"},
         "participation": {"clients_per_round": 5, "selection": "poisson"},
         "privacy": privacy,
@@ -64,6 +64,7 @@ def test_it_is_written_only_where_it_is():
         ({"level": "client", "clip": 1, "target": {"epsilon": 8}, "delta": 1e-6}, "privacy.delta"),
         ({**CLIENT, "noise": 0}, "privacy.noise"),
         ({**CLIENT, "delta": 1.0}, "privacy.delta"),
+        ({**SAMPLE, "clip": {"quantile": 0.5}}, "privacy.clip"),
         ({**CLIENT, "clip": {"quantile": 0.5}}, "privacy.noise"),  # twice a twentieth of 5
     ],
 )
@@ -71,16 +72,18 @@ def test_slips_of_its_own(privacy, where):
     assert [place for place, _ in refusals(privacy)] == [where]
 
 
+@pytest.mark.parametrize("privacy", [CLIENT, SAMPLE])
 @pytest.mark.parametrize("method", ["fedkd", "feddf", "fedproto", "fedmd", "local-only"])
-def test_methods_that_send_more_than_clipped_changes(method):
-    assert ("method", method) in refusals(method=method)
+def test_methods_that_send_more_than_clipped_changes(method, privacy):
+    assert ("method", method) in refusals(privacy, method=method)
 
 
 def test_methods_of_either_level():
     for method in ("fedavg", "fedprox", "fedopt", "fedbuff"):
-        assert refusals(method=method) == []
+        assert refusals(method=method) == refusals(SAMPLE, method=method) == []
     for method in ("scaffold", "fedasync"):
         assert refusals(method=method) == [("method", method)]
+        assert refusals(SAMPLE, method=method) == []
 
 
 def test_what_leaves_a_client_outside_the_clip():
@@ -93,7 +96,7 @@ def test_what_leaves_a_client_outside_the_clip():
     for selection in ("uniform", "fastest", "all"):
         assert refusals(participation={**asked, "selection": selection}) == []
     statistics = {"prototypes": {"a": {"model": "resnet18"}}}
-    for privacy in (CLIENT,):
+    for privacy in (CLIENT, SAMPLE):
         assert refusals(privacy, **statistics) == [("prototypes.a.model", "resnet18")]
 
 

@@ -6,6 +6,7 @@ Where the package was built without them, `compiled()` is None and PyTorch's con
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -132,29 +133,47 @@ class ConvpoolPair:
 
     def backward(self, gradient: Tensor, kept: _Kept, into: list[Tensor]) -> None:
         """Adds to the gradients of the parameters, in their order, given that in the features."""
-        gradient = gradient.contiguous()
-        loops, n = self._loops, len(gradient)
-        self._first.blocks = self._second.blocks = -(-n // LANES)
-        loops.side_by_side(
-            gradient.data_ptr(), n, 1, 1, self.features, 0, kept.gradients[1].data_ptr()
-        )
-        weight2 = self._parameters[2]
+        blocks = self._pull_back(gradient, kept)
         sums = [_empty(*parameter.shape).zero_() for parameter in self._parameters]
-        loops.call(
-            "weight_gradient", self._second,
-            kept.pooled[0], kept.gradients[1], kept.corners[1], sums[2], sums[3],
+        self._add_weight_gradients(kept, slice(0, blocks), sums)
+        for lanes, to in zip(sums, into, strict=True):
+            self._loops.add_lanes(lanes.data_ptr(), to.numel(), to.data_ptr())
+        self.give_back(kept)
+
+    def backward_each(self, gradient: Tensor, kept: _Kept) -> list[Tensor]:
+        """(n, entries) of each parameter: the gradients of each sample, which is a lane."""
+        blocks = self._pull_back(gradient, kept)
+        sums = [_empty(blocks, parameter.numel()).zero_() for parameter in self._parameters]
+        for block in range(blocks):
+            one = slice(block, block + 1)
+            self._add_weight_gradients(kept, one, [lanes[block] for lanes in sums])
+        self.give_back(kept)
+        return [lanes.transpose(1, 2).flatten(0, 1)[: len(gradient)] for lanes in sums]
+
+    def _pull_back(self, gradient: Tensor, kept: _Kept) -> int:
+        """Gradients behind both layers, from that in the features; how many blocks they fill."""
+        gradient, loops = gradient.contiguous(), self._loops
+        blocks = self._first.blocks = self._second.blocks = -(-len(gradient) // LANES)
+        loops.side_by_side(
+            gradient.data_ptr(), len(gradient), 1, 1, self.features, 0,
+            kept.gradients[1].data_ptr(),
         )  # fmt: skip
         loops.call(
             "input_gradient", self._second,
-            kept.gradients[1], kept.corners[1], weight2, kept.spread, kept.gradients[0],
+            kept.gradients[1], kept.corners[1], self._parameters[2], kept.spread,
+            kept.gradients[0],
         )  # fmt: skip
-        loops.call(
-            "weight_gradient", self._first,
-            kept.samples, kept.gradients[0], kept.corners[0], sums[0], sums[1],
-        )  # fmt: skip
-        for lanes, to in zip(sums, into, strict=True):
-            loops.add_lanes(lanes.data_ptr(), to.numel(), to.data_ptr())
-        self.give_back(kept)
+        return blocks
+
+    def _add_weight_gradients(self, kept: _Kept, blocks: slice, sums: Sequence[Tensor]) -> None:
+        """Those of these blocks, sample by sample of a block."""
+        self._first.blocks = self._second.blocks = blocks.stop - blocks.start
+        for layer, x, at in ((self._second, kept.pooled[0], 1), (self._first, kept.samples, 0)):
+            self._loops.call(
+                "weight_gradient", layer,
+                x[blocks], kept.gradients[at][blocks], kept.corners[at][blocks],
+                sums[2 * at], sums[2 * at + 1],
+            )  # fmt: skip
 
     def give_back(self, kept: _Kept) -> None:
         self._room.setdefault(self._key, []).append(kept)

@@ -12,6 +12,7 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.models.convpool import ConvpoolPair, compiled
 from simfed.learn.models.layers import ReluPool
 from simfed.learn.models.lenet import LeNet5
+from simfed.learn.objective import Objective
 from simfed.learn.passes import SMALL_CHUNK, Loss, Passes, Share
 
 __all__ = ["CompiledLeNetPasses", "LeNetPasses", "TorchLeNetPasses"]
@@ -129,6 +130,39 @@ class CompiledLeNetPasses(LeNetPasses):
             layers.backward(gradient, kept, gradients[:4])
             values.append(value)
         return values
+
+    @torch.inference_mode()
+    def clipped_gradient(
+        self, samples: Tensor, targets: Tensor, objective: Objective, clip: float, into: Tensor
+    ) -> Tensor:
+        """As in `Passes`: a product of a layer's input and output gradient has the product of
+        their norms, and the compiled loops keep samples apart anyhow."""
+        layers, n = self._layers_for(samples), len(samples)
+        features, kept = layers.forward(samples, keep=True)
+        *inputs, logits = features, *self._classify(features)
+        value, gradient = objective.loss(logits, targets)
+        gradient = gradient.to(features.dtype) * n
+        linear = []
+        squares = into.new_zeros(n)
+        for layer in (2, 1, 0):
+            x, (weight, _) = inputs[layer], self._linear[layer]
+            squares += gradient.square().sum(1) * (x.square().sum(1) + 1)
+            linear.append((2 * layer + 4, gradient, x))
+            gradient = gradient @ weight
+            if layer:
+                gradient = _relu_backward(gradient, x)
+        own = layers.backward_each(gradient, kept)
+        for of_parameter in own:
+            squares += of_parameter.square().sum(1)
+        shares = (clip / squares.sqrt_()).clamp_(max=1.0)
+        places = list(self.model.split(into))
+        for place, of_parameter in zip(places, own, strict=False):
+            place += (shares @ of_parameter).view_as(place)
+        for at, outer, x in linear:
+            outer = outer * shares[:, None]
+            places[at] += outer.t() @ x
+            places[at + 1] += outer.sum(0)
+        return value * n
 
     def _layers_for(self, samples: Tensor) -> ConvpoolPair:
         if self._layers is None:

@@ -1,6 +1,7 @@
 """The public door to the checks of parts of your own; they stand in `simfed.verify.parts`."""
 
 from simfed.verify.parts import (
+    check_attack,
     check_availability,
     check_compressor,
     check_dataset,
@@ -13,6 +14,7 @@ from simfed.verify.parts import (
 )
 
 __all__ = [
+    "check_attack",
     "check_availability",
     "check_compressor",
     "check_dataset",

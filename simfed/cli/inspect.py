@@ -203,7 +203,7 @@ def list_parts(
         typer.Argument(
             autocompletion=lambda incomplete: [k for k in _kinds() if k.startswith(incomplete)],
             help="scenarios, methods, compressors, policies, models, datasets, selections, "
-            "availabilities, rules, profiles",
+            "availabilities, rules, attacks, profiles",
         ),
     ],
     import_: Imports = None,

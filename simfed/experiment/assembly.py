@@ -322,6 +322,7 @@ class Parts:
             gather(partial(self._check_steps, i), "method")
             gather(partial(self._check_overlap, i, time_only), f"clients[{i}].overlap")
             gather(partial(self._check_private_uploads, i))
+            gather(partial(self._check_attack, i), f"clients[{i}].attack")
             gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
             gather(partial(self._check_battery, i), f"clients[{i}].availability")
             gather(partial(self.policy, self.fleet.first(i)), f"clients[{i}].policy")
@@ -582,6 +583,12 @@ class Parts:
                 workload.known_k(task, arm)
         for choice in self._at_both_ends(index, arms, task.plan):
             workload.size_bytes(task, choice)
+
+    def _check_attack(self, index: int) -> None:
+        """A group's attack can be made on this data set."""
+        attack = self.scenario.clients[index].attack
+        if attack is not None:
+            attack.made.check(dataset_facts(self.scenario.dataset))
 
     def _check_steps(self, index: int) -> None:
         """A plan that says its steps can be carried out, and its barriers open."""

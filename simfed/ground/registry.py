@@ -468,6 +468,17 @@ REGISTRIES: dict[str, Registry] = {
                 "norm-bound": "simfed.learn.rules:NormBound",
             },
         ),
+        Registry(
+            "attack",
+            {
+                "label-flip": "simfed.learn.attacks:LabelFlip",
+                "sign-flip": "simfed.learn.attacks:SignFlip",
+                "gaussian": "simfed.learn.attacks:Gaussian",
+                "alie": "simfed.learn.attacks:Alie",
+                "ipm": "simfed.learn.attacks:Ipm",
+                "backdoor": "simfed.learn.attacks:Backdoor",
+            },
+        ),
         Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load
     )
 }
@@ -475,7 +486,7 @@ REGISTRIES: dict[str, Registry] = {
 
 def registry(kind: str) -> Registry:
     """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection`,
-    `availability`, `rule` or `device`."""
+    `availability`, `rule`, `attack` or `device`."""
     if kind not in REGISTRIES:
         raise InputError(
             f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
@@ -487,7 +498,8 @@ def register(kind: str, name: str, part: Part, *, replace: bool = False) -> None
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
     `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection`, `availability`,
-    `rule` or `device`; `part` is what the built-in ones are (a device: the path of a calibration
-    profile; see `docs/extending.md`), or the string `"module:attribute"` to import it on first use.
+    `rule`, `attack` or `device`; `part` is what the built-in ones are (a device: the path of a
+    calibration profile; see `docs/extending.md`), or the string `"module:attribute"` to import it
+    on first use.
     """
     registry(kind).add(name, part, replace=replace)

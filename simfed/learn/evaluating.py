@@ -14,8 +14,10 @@ from simfed.ground.method import Method, State
 from simfed.learn.federation import Federation
 from simfed.learn.kit import Kit
 from simfed.learn.mixes import in_mix, own_mix
+from simfed.learn.participations import Unit
 from simfed.learn.processes import Units
 from simfed.scenario import Scenario
+from simfed.scenario.model import ATTACK_SUCCESS
 
 __all__ = ["Evaluating", "Evaluations"]
 
@@ -52,8 +54,22 @@ class Evaluating:
                 for part in range(parts)
             ]
         samples = len(self._data.test_labels) / parts
-        costs = [self._kit.flops[prototype] * samples for prototype, *_ in calls]
-        return [("test", call) for call in calls], costs
+        units: list[Unit] = [("test", call) for call in calls]
+        if self._scenario.backdoor is not None:
+            units += [("attack_success", (name, values)) for name, values in models.items()]
+        return units, [self._kit.flops[prototype] * samples for _, (prototype, *_) in units]
+
+    def successes(self, answers: Sequence[Tensor]) -> dict[str, dict[str, float]]:
+        """Prototype → the share of marked images that a backdoor gets through, where there is
+        one and the answers to `units` say it."""
+        names = list(self._scenario.prototypes)
+        if self._scenario.backdoor is None or not answers:
+            return {}
+        counts = [answer.tolist() for answer in answers[-len(names) :]]
+        return {
+            name: {ATTACK_SUCCESS: taken / max(images, 1)}
+            for name, (images, taken) in zip(names, counts, strict=True)
+        }
 
     def of_prototypes(self, answers: Sequence[Tensor]) -> Evaluations:
         """What the answers to `units` say where clients have no models of their own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,8 @@ class Federation:
         self._stored = _tensor(dataset.train_images, device)
         self._affine = [None if part is None else _tensor(part, device) for part in dataset.affine]
         self.labels = _tensor(dataset.train_labels, device)
+        self.poisoned: dict[int, Positions] = {}
+        """Attacker → where what it trains on instead is, in the order of its own samples."""
         if public.ndim > 1 or public.dtype.kind != "i":
             self.public = self._normalised(_tensor(public, device))
         else:
@@ -98,6 +100,29 @@ class Federation:
         """Training samples and labels at these positions."""
         where = positions if isinstance(positions, Tensor) else self.places(positions)
         return self.samples(where), self.labels.index_select(0, where)
+
+    def poison(self, client: int, change: Callable[..., tuple[Tensor, Tensor]]) -> None:
+        """Give a client another set of samples beside its own (`Attack.poison`)."""
+        own = self.places(self.owned[client])
+        stored = torch.index_select(self._stored, 0, own)
+        labels = self.labels.index_select(0, own)
+        samples, labels = change(stored, labels, classes=self.classes, brightest=self.brightest)
+        start = len(self.labels)
+        self._stored = torch.cat([self._stored, samples])
+        self.labels = torch.cat([self.labels, labels])
+        self.poisoned[client] = np.arange(start, start + len(labels))
+
+    @property
+    def brightest(self) -> float:
+        """The largest stored value."""
+        whole = not self._stored.is_floating_point()
+        return 255.0 if whole else float(self._stored.max())
+
+    def marked_tests(self, mark: Callable[[Tensor, Tensor | float], Tensor]) -> Tensor:
+        """The test samples with an attacker's mark (`Backdoor.mark`), as it would be stored."""
+        one = self._stored[:1]
+        bright = self._normalised(torch.full_like(one, self.brightest))[0]
+        return mark(self.test_samples, bright[:, :1, :1])
 
     def _normalised(self, stored: Tensor) -> Tensor:
         """As `Dataset.normalise`, bit for bit."""

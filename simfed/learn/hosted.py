@@ -26,6 +26,7 @@ from simfed.ground.method import Arrival, Field, Losses, Method, State, Values, 
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.accelerator import device_of, kit_on
+from simfed.learn.attacks import Attack, poison_data
 from simfed.learn.catalogue import model_facts
 from simfed.learn.changes import HeldModels
 from simfed.learn.evaluating import Evaluating, Evaluations
@@ -85,6 +86,7 @@ class HostedWorkload:
             )
         self.scenario = scenario
         self.data = data if data is not None else load_federation(scenario, streams, place)
+        poison_data(self.data, scenario, streams)
         self.method: Method = scenario.method.made
         self.version = 0
         self._settings = ExitStack()  # the same bits whatever the caller has set
@@ -196,11 +198,12 @@ class HostedWorkload:
         self.work_off()
         uploads, arrivals = self._arrivals(round, contributions, weights)
         if not uploads and self._noisy is None:
-            evaluation, clients = self._evaluated(round, self._processes.run(*self._tests(round)))
+            answers = self._processes.run(*self._tests(round))
+            evaluation, clients = self._evaluated(round, answers)
             before = self.safeguard.before()
             return Outcome(
-                round, self.version, shared_loss_before=before, evaluation=evaluation,
-                clients=clients,
+                round, self.version, losses=self._evaluating.successes(answers),
+                shared_loss_before=before, evaluation=evaluation, clients=clients,
             )  # fmt: skip
         before = self.safeguard.before(lambda: self.method.first_losses(self.kit, self._server))
         server, held = self._server, dict(self.held_models.held)
@@ -223,6 +226,8 @@ class HostedWorkload:
             self._losses.accept(uploads, self.version)
             answers = results[len(gains[0]) :]
         evaluation, clients = self._evaluated(round, answers)
+        for name, success in self._evaluating.successes(answers).items():
+            losses[name] = {**losses.get(name, {}), **success}
         return Outcome(
             round=round,
             model_version=self.version,
@@ -354,6 +359,7 @@ class HostedWorkload:
             for group, answers in zip(groups, results, strict=True)
             for upload, trained in zip(group, answers, strict=True)
         }
+        self._agree(trained_of)
         losses = {u: trained.loss for u, trained in trained_of.items() if trained.loss is not None}
         values = torch.stack(list(losses.values())).tolist() if losses else []
         for upload, loss in zip(losses, values, strict=True):
@@ -363,6 +369,30 @@ class HostedWorkload:
             if not trained.encoded:
                 trained = self._processes.encode(self._participation(upload), trained)
             self._note(upload, trained)
+
+    def _colludes(self, upload: HostedUpload) -> bool:
+        """Whether its client agrees with other attackers on what they send."""
+        attack = self.kit.attack_on(upload.task.client, upload.task.round)
+        return attack is not None and attack.colludes
+
+    def _agree(self, trained_of: dict[HostedUpload, Trained]) -> None:
+        """Attackers of one kind, prototype and round put what they agree on in place of their
+        updates. They were started together, so all of them are here."""
+        bands: dict[tuple[int, str, Attack], list[HostedUpload]] = {}
+        for upload in sorted(trained_of, key=lambda of: of.task.order):
+            attack = self.kit.attack_on(upload.task.client, upload.task.round)
+            if attack is not None and attack.colludes:
+                key = upload.task.round, upload.task.prototype, attack
+                bands.setdefault(key, []).append(upload)
+        for (round, prototype, attack), band in bands.items():
+            cohort = [u for u in self._open if u.task.round == round]
+            participants = sum(u.task.prototype == prototype for u in cohort)
+            updates = torch.stack([trained_of[upload].values["update"] for upload in band])
+            agreed = attack.agree(updates, participants).expand_as(updates)
+            for upload, update in zip(band, agreed, strict=True):
+                trained = trained_of[upload]
+                values = {**trained.values, "update": update.clone()}
+                trained_of[upload] = trained._replace(values=values)
 
     def _note(self, upload: HostedUpload, done: Trained) -> None:
         task = upload.task
@@ -394,7 +424,7 @@ class HostedWorkload:
             choice=upload.choice.label,
             memories=memories,
             rests=frozenset(name for name in compressed if (task.client, name) in used),
-            encodes=self._residuals.reach(task.who, compressed),
+            encodes=not self._colludes(upload) and self._residuals.reach(task.who, compressed),
         )
 
     def _groups(self, pending: Sequence[HostedUpload]) -> list[list[HostedUpload]]:

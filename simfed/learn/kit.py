@@ -23,6 +23,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.method import LocalSteps, Setting, Values, Who
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
+from simfed.learn.attacks import Attack
 from simfed.learn.catalogue import model_facts
 from simfed.learn.descent import Descent, plain_descent
 from simfed.learn.federation import (
@@ -145,6 +146,8 @@ class Kit:
         policies = [scenario.policy_of_group(group) for group in scenario.clients]
         self._local_losses = [policy.reward.local_loss for policy in policies]
         self._group_of = scenario.group_of_client()
+        self._attacks = [group.attack for group in scenario.clients]
+        self._any_attack = any(self._attacks)
 
     def _one_after_another(
         self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]
@@ -205,10 +208,17 @@ class Kit:
         """Where the samples of each local step are, as the scenario's `training` says."""
         rng = self._streams("batch", who.client, who.key(round))
         owned = self._data.owned[who.client]
+        if self._any_attack and self.attack_on(who.client, round) is not None:
+            owned = self._data.poisoned.get(who.client, owned)
         if self._private is not None:
             parts = sampling_parts(len(owned), self.training.batch_size)
             return draw_poisson(rng, owned, parts, self.setting.steps(who))
         return draw_local(rng, owned, self.training)
+
+    def attack_on(self, client: int, round: int) -> Attack | None:
+        """What a client does to the server in a round; None: it is honest."""
+        chosen = self._attacks[self._group_of[client]] if self._any_attack else None
+        return None if chosen is None or round < getattr(chosen, "from") else chosen.made
 
     def _find_private(self) -> tuple[float, float]:
         """(the clip of samples' gradients, the deviation of their noise) of the scenario.
@@ -628,6 +638,16 @@ class Kit:
         return by_group(
             logits, data.test_labels[some], data.objective, data.test_groups[some], data.groups
         )
+
+    def attack_success(self, prototype: str, model: Values) -> Tensor:
+        """(2,): test images of other classes than the backdoor's target, and how many of them are
+        taken for it once they are marked."""
+        backdoor = self._scenario.backdoor
+        seat, others = self._seats[prototype], self._data.test_labels != backdoor.target
+        seat.load(model)
+        marked = self._data.marked_tests(backdoor.mark)[others]
+        taken = seat.passes.logits(marked).argmax(1) == backdoor.target
+        return torch.stack([others.sum(), taken.sum()])
 
 
 class _Seat:

@@ -30,6 +30,7 @@ _ACTIVITIES = {
     "distil_part": "distillation",
     "own_losses": "local_losses",
     "test": "evaluation",
+    "attack_success": "evaluation",
 }
 """Unit of work → what its time is spent on; compression is told apart from training."""
 
@@ -78,7 +79,7 @@ class Trained(NamedTuple):
 class Worker:
     """What a process needs to carry out units. Built before processes are forked."""
 
-    activities = tuple(_ACTIVITIES.values())
+    activities = tuple(dict.fromkeys(_ACTIVITIES.values()))
 
     def __init__(self, method: Method, kit: Kit, encoder: Encoder, shelf: Shelf) -> None:
         self._method = method
@@ -138,9 +139,19 @@ class Worker:
         else:
             trained = [Trained(*method.train(kit, *begin), None) for begin in begins]
         return [
-            self._checked(participation, done)
+            self._checked(participation, self._crafted(participation, done))
             for participation, done in zip(participations, trained, strict=True)
         ]
+
+    def _crafted(self, participation: Participation, trained: Trained) -> Trained:
+        """What an attacker sends in place of its update; of all others what they trained."""
+        who, round = self._who(participation), participation.round
+        attack = self._kit.attack_on(who.client, round)
+        if attack is None:
+            return trained
+        rng = self._kit.generator("attack", who.client, who.key(round))
+        update = attack.craft(trained.values["update"], rng)
+        return trained._replace(values={**trained.values, "update": update})
 
     def _beginning(self, participation: Participation) -> tuple[Who, int, Values, State]:
         """Who trains, the round, what it has been sent, from where the codec wants gradients to be

@@ -259,11 +259,11 @@ class MultiKrum(_Scoring):
 
 @dataclass(frozen=True)
 class Bulyan(_Scoring):
-    """Of n − 2f uploads that Krum picks one after another, per coordinate the mean of the n − 4f
-    values next to the median.
+    """Per coordinate the mean near the median, of uploads that Krum picks one after another.
 
-    Needs n ≥ 4f + 3. Source: E. M. El Mhamdi, R. Guerraoui and S. Rouault, "The Hidden
-    Vulnerability of Distributed Learning in Byzantium", 2018.
+    It picks n − 2f, and takes the n − 4f values next to their median. Needs n ≥ 4f + 3. Source: E.
+    M. El Mhamdi, R. Guerraoui and S. Rouault, "The Hidden Vulnerability of Distributed Learning in
+    Byzantium", 2018.
     """
 
     needs_dense = True

@@ -183,6 +183,7 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
         },
         "policy": {policy.kind for policy in policies},
         "rule": {scenario.aggregation.rule.kind},
+        "attack": {group.attack.kind for group in scenario.clients if group.attack is not None},
     }
     return {
         f"{kind} {name}": part_digest(registry(kind).get(name))

@@ -136,7 +136,7 @@ class FleetGroup(ClientGroup):
 
     @model_validator(mode="after")
     def _refuse_learning(self) -> FleetGroup:
-        for key in ("k", "policy", "overlap"):
+        for key in ("k", "policy", "overlap", "attack"):
             if getattr(self, key) is not None:
                 problem = f"no {key} in a fleet for an app, which decides what it sends"
                 raise Refused(where=key, problem=problem)
@@ -302,7 +302,7 @@ def dump_fleet(
     if plain["app"] is None:
         del plain["app"]
     for group in plain["clients"]:
-        for key in ("k", "policy"):
+        for key in ("k", "policy", "attack"):
             group.pop(key, None)
     for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
         if device is not None and profile_names:
@@ -320,7 +320,11 @@ _OF_THE_WORLD = ("name", "seed", "client_order", "network", "faults")
 def _drop_learning(data: Mapping[str, Plain]) -> dict[str, Plain]:
     world = {key: data[key] for key in _OF_THE_WORLD if key in data}
     groups = [
-        {key: inner for key, inner in group.items() if key not in ("prototype", "k", "policy")}
+        {
+            key: inner
+            for key, inner in group.items()
+            if key not in ("prototype", "k", "policy", "attack")
+        }
         for group in data["clients"]
     ]
     device = (data.get("server") or {}).get("device")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import (
@@ -18,6 +18,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
+    create_model,
     field_validator,
     model_serializer,
     model_validator,
@@ -30,9 +31,10 @@ from simfed.ground.arrays import Ints
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import WrittenLevel
 from simfed.ground.method import Method
+from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
-from simfed.scenario.aggregation import Aggregation, RuleChoice
+from simfed.scenario.aggregation import Aggregation, RuleChoice, read_short
 from simfed.scenario.dataset import DatasetSpec, Partition
 from simfed.scenario.device import AnyDevice, DeviceSpec
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
@@ -443,6 +445,33 @@ class Overlap(Section):
     chunks: PositiveInt = Field(description="slices")
 
 
+class _AttackChoice(OfKind):
+    """How clients are hostile: a kind, and its options beside it; `{sign-flip: 3, from: 10}` is
+    `{kind: sign-flip, scale: 3, from: 10}`."""
+
+    registry_kind: ClassVar[str] = "attack"
+
+    kind: Named("attack") = Field(description="see `simfed list attacks`")  # type: ignore[valid-type]
+
+    @classmethod
+    def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
+        begins = {key: of for key, of in value.items() if key == "from"}
+        others = {key: of for key, of in value.items() if key != "from"}
+        return {**read_short(others, cls.registry_kind), **begins}
+
+
+if TYPE_CHECKING:
+    AttackChoice = _AttackChoice
+else:  # `from` is no name that a class could write down
+    AttackChoice = create_model(
+        "AttackChoice",
+        __base__=_AttackChoice,
+        __doc__=_AttackChoice.__doc__,
+        **{"from": (PositiveInt, Field(default=1, description="first round in which they are"))},
+    )
+AnyAttack = Annotated[SerializeAsAny[AttackChoice], short_for("kind", AttackChoice | str)]
+
+
 class ClientGroup(Section):
     """`count` clients that are alike."""
 
@@ -459,6 +488,9 @@ class ClientGroup(Section):
     availability: AvailabilityOf = Field(default="always", description="when clients are there")
     failure: Failure = Field(default=Failure(), description="of participations, per phase")
     policy: AnyPolicy | None = Field(default=None, description="in place of the scenario's policy")
+    attack: Annotated[AnyAttack | None, OnlyWith("method", "averages")] = Field(
+        default=None, description="how its clients are hostile, see robustness; null: they are not"
+    )
     overlap: Overlap | None = Field(
         default=None, description="of compression and upload; null: the one after the other"
     )
@@ -484,6 +516,10 @@ class ClientGroup(Section):
             raise Refused(allowed, where="devices")
         return self
 
+
+ATTACK_SUCCESS = "attack_success"
+"""The column of prototypes.parquet for a backdoor: of the test images of other classes, the share
+that is taken for its target once it has the mark."""
 
 MOST_CLIENTS = 10_000_000
 """Of a scenario; idle ones take some 80 bytes each."""
@@ -574,8 +610,9 @@ class Scenario(Section):
     @property
     def own_columns(self) -> dict[str, tuple[str, ...]]:
         """Table → columns that a run of this scenario has beside everybody's: losses of its method,
-        and what its privacy has cost."""
-        columns = {"prototypes": self.method.made.losses}
+        how far its backdoor gets, and what its privacy has cost."""
+        success = () if self.backdoor is None else (ATTACK_SUCCESS,)
+        columns = {"prototypes": (*self.method.made.losses, *success)}
         if self.privacy is not None:
             columns["rounds"] = ("epsilon",)
             if self.privacy.level == "sample":
@@ -653,6 +690,12 @@ class Scenario(Section):
         recorded run is not opened here."""
         return self.policy_of_group(group).arms(self.compression.choices)
 
+    @property
+    def backdoor(self) -> Any:
+        """The attack whose success evaluations measure; None: there is none."""
+        attacks = [group.attack.made for group in self.clients if group.attack is not None]
+        return next((attack for attack in attacks if attack.marks), None)
+
     def measures_losses(self, group: ClientGroup) -> bool:
         """Whether clients of this group are asked for their own loss before and after a round:
         their policy learns from it, or the selection looks at it."""
@@ -679,6 +722,7 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
         _find_unfit_prototypes,
         _find_too_few_public,
         _find_unfit_rule,
+        _find_unfit_attacks,
         _find_too_few_clients,
     ):
         yield from find(scenario)
@@ -808,6 +852,27 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
                 f"which has {most} at most",
                 hint="more clients per round, a larger buffer, or a smaller f",
             )
+
+
+def _find_unfit_attacks(scenario: Scenario) -> Iterator[InputError]:
+    """An error for attackers that cannot agree here, or are of two minds."""
+    attacks = [(i, group.attack) for i, group in enumerate(scenario.clients) if group.attack]
+    mode = scenario.aggregation.mode
+    for i, attack in attacks:
+        if attack.made.colludes and scenario.aggregation.concurrency is not None:
+            yield InputError(
+                "a server that starts its clients together (synchronous, deadline or first), as "
+                f"attackers of kind {attack.kind} agree on what they send",
+                where=f"clients[{i}].attack",
+                got=f"mode {mode}",
+            )
+    marked = [attack for _, attack in attacks if attack.made.marks]
+    if len({(attack.made.target, attack.made.size) for attack in marked}) > 1:
+        yield InputError(
+            "the same target and size in every group with a backdoor: attack_success is of one",
+            where="clients",
+            got=listed([f"target {one.made.target}, size {one.made.size}" for one in marked]),
+        )
 
 
 def _format_rule(rule: RuleChoice) -> str:

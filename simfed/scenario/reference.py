@@ -50,10 +50,18 @@ def scenario_schema() -> dict[str, Plain]:
         "type": "string",
         "description": "another scenario file that this one builds on",
     }
-    for declared in OfKind.__subclasses__():
+    for declared in _find_choices(OfKind):
         if declared.__name__ in document["$defs"]:
             _add_kinds(document["$defs"], declared)
     return document
+
+
+def _find_choices(base: type[OfKind]) -> Iterator[type[OfKind]]:
+    """The classes that scenarios name."""
+    for declared in base.__subclasses__():
+        if declared.part is None:
+            yield declared
+            yield from _find_choices(declared)
 
 
 def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:

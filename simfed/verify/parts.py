@@ -41,12 +41,14 @@ from simfed.ground.levels import Level
 from simfed.ground.method import Arrival, Field, Method, Size, Who
 from simfed.ground.registry import import_part, registry
 from simfed.ground.seeding import Streams
+from simfed.learn.attacks import Attack
 from simfed.learn.rules import Rule
 from simfed.policy import CHOICES, Policy, Pull, Spent, watches
 from simfed.policy.text import TextPolicy
 from simfed.scenario import Scenario
 
 __all__ = [
+    "check_attack",
     "check_availability",
     "check_compressor",
     "check_dataset",
@@ -526,6 +528,56 @@ def check_rule(cls: Callable[..., Rule], **options: Any) -> None:
         few, many = (rule.work("any", size, uploads) for uploads in (rule.least, rule.least + 9))
         grows = few is None or (many is not None and few.size < many.size)
         _require(grows, "work that grows with the uploads")
+
+
+def check_attack(cls: Callable[..., Attack], **options: Any) -> None:
+    """Check an attack class, made as `cls(**options)`.
+
+    - it is a frozen dataclass that its options make again;
+    - `poison` gives as many samples and labels as it gets, of the same types, labels that are
+      classes; `craft` an update; `agree` one for all attackers, or one for each; all finite;
+    - they change no argument, use no global randomness and give the same bits twice;
+    - one of them gives something other than an honest client would.
+    """
+    import torch
+
+    with _no_global_randomness():
+        attack, again = cls(**options), cls(**options)
+        _require(attack == again, "a frozen dataclass that its options make again")
+        rng = np.random.default_rng(5)
+        samples = torch.from_numpy(rng.integers(0, 200, (20, 1, 6, 6), dtype=np.uint8))
+        labels = torch.from_numpy(np.arange(20) % 3)
+        updates = torch.from_numpy(rng.standard_normal((4, 30)).astype(np.float32))
+        given = {"samples": samples, "labels": labels, "updates": updates}
+        before = _bits(given)
+
+        def act(attack: Attack) -> dict[str, Any]:
+            draws = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
+            poisoned = attack.poison(samples, labels, draws[0], classes=3, brightest=255.0)
+            return {
+                "samples": poisoned[0],
+                "labels": poisoned[1],
+                "crafted": attack.craft(updates[0], draws[1]),
+                "agreed": attack.agree(updates, 9),
+                "alone": attack.agree(updates[:1], 1),
+            }
+
+        made = act(attack)
+        _require(_bits(given) == before, "arguments that are left alone")
+        _require(_bits(act(again)) == _bits(made), "the same bits twice")
+        alike = made["samples"].shape == samples.shape and made["samples"].dtype == samples.dtype
+        _require(alike and made["labels"].shape == labels.shape, "as many samples and labels")
+        known = bool(((made["labels"] >= 0) & (made["labels"] < 3)).all())
+        _require(known and made["labels"].dtype == labels.dtype, "labels that are classes")
+        for name, most in (("crafted", 0), ("agreed", 4), ("alone", 1)):
+            shaped = made[name].shape in ((30,), *([(most, 30)] if most else []))
+            sound = shaped and bool(torch.isfinite(made[name]).all())
+            _require(sound, f"an update, or one for each attacker, finite; {name}")
+        honest = _bits(
+            {"samples": samples, "labels": labels, "crafted": updates[0], "agreed": updates}
+        )
+        differs = _bits({name: made[name] for name in list(made)[:4]}) != honest
+        _require(differs, "something other than an honest client's")
 
 
 def check_availability(cls: Callable[..., PresenceKind], **options: Any) -> None:

@@ -136,7 +136,7 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
             ["list", "modles"],
             (
                 "list: got 'modles', expected compressors, policies, models, "
-                "datasets, selections, availabilities, methods, rules, devices, profiles "
+                "datasets, selections, availabilities, methods, rules, attacks, devices, profiles "
                 "or scenarios (did you mean 'models'?)"
             ),
         ),

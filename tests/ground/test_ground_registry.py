@@ -62,7 +62,7 @@ def test_a_part_needs_a_name(name):
 def test_groups_are_the_documented_ones():
     groups = {r.group for r in REGISTRIES.values()}
     kinds = ("compressors", "policies", "models", "datasets", "methods", "selections", "devices")
-    kinds += ("availabilities", "rules")
+    kinds += ("availabilities", "rules", "attacks")
     assert groups == {f"simfed.{kind}" for kind in kinds}
 
 

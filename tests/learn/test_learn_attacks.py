@@ -1,0 +1,290 @@
+"""Attackers: what each sends against a few lines written out, and what a run makes of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent / "methods"))
+import engine_worlds as tiny
+from textbook import Textbook, data_of, flat, scenario
+
+from simfed.compress.choice import Choice
+from simfed.ground.errors import InputError
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
+from simfed.learn import attacks
+from simfed.learn.apart import client_half
+from simfed.learn.facts import DatasetFacts
+from simfed.learn.hosted import HostedWorkload
+
+NAMES = registry("attack").names()
+IMAGES = DatasetFacts((1, 12, 12), 4, 400, 60)
+
+
+def with_attack(attack, honest=2, hostile=2, method="fedavg", **changes):
+    """Two honest clients and, of the highest ids, two hostile ones; several steps on all data."""
+    groups = [
+        {"count": honest, "prototype": "a", "device": "any"},
+        {"count": hostile, "prototype": "a", "device": "any", "attack": attack},
+    ]
+    return scenario(method, clients=groups, client_order="grouped", **changes)
+
+
+def sent(made, rounds=1, workers=1, arm="dense"):
+    """What each client sends in the last of these rounds, and the workload, which is closed."""
+    workload = HostedWorkload(made, Streams(0), data=data_of(made), workers=workers)
+    for round in range(1, rounds + 1):
+        tasks = [workload.task(round, client) for client in range(made.client_count)]
+        uploads = [workload.execute(task, Choice(arm, 30)) for task in tasks]
+        workload.work_off()
+        updates = [upload.values["update"].clone() for upload in uploads]
+        workload.merge(round, uploads)
+    workload.close()
+    return updates, workload
+
+
+@pytest.fixture(scope="module")
+def honest():
+    """The updates of the first round without attackers."""
+    return sent(scenario("fedavg"))[0]
+
+
+def assert_equal(one, other):
+    for mine, theirs in zip(one, other, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_honest_clients_are_as_without_attackers(honest):
+    for attack in NAMES:
+        assert_equal(sent(with_attack(attack))[0][:2], honest[:2])
+
+
+def test_sign_flip_turns_its_own_update_around(honest):
+    updates, _ = sent(with_attack({"sign-flip": 3}))
+    assert_equal(updates[2:], [-3 * own for own in honest[2:]])
+
+
+def test_gaussian_noise_is_as_long_as_it_says_and_keyed_by_client_and_round(honest):
+    updates, _ = sent(with_attack({"gaussian": 5}))
+    for update, own in zip(updates[2:], honest[2:], strict=True):
+        ratio = float(update.norm() / own.norm())
+        assert abs(ratio / 5 - 1) < 0.15
+        assert abs(float(torch.corrcoef(torch.stack([update, own]))[0, 1])) < 0.2
+    assert not torch.equal(updates[2] / updates[2].norm(), updates[3] / updates[3].norm())
+    again, _ = sent(with_attack({"gaussian": 5}))
+    assert all(map(torch.equal, updates, again))
+
+
+@pytest.mark.parametrize(("n", "m"), [(50, 5), (50, 24), (25, 11), (10, 1), (10, 3), (7, 7)])
+def test_alie_stays_within_what_a_majority_supports(n, m):
+    rows = np.random.default_rng(0).normal(size=(m, 6)).astype(np.float32)
+    supporters = n // 2 + 1 - m
+    share = (n - m - supporters) / (n - m) if n > m else 1.0
+    z = NormalDist().inv_cdf(min(max(share, 0.5), 0.999))
+    expected = rows.mean(0) - z * rows.std(0)
+    got = attacks.Alie().agree(torch.from_numpy(rows), n).numpy()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_alie_of_the_papers_example_is_a_third_of_a_deviation_away():
+    # n = 50, m = 24: s = 2 of 26 honest ones are needed; Φ⁻¹(24/26) = 1.43 of their table's z
+    rows = torch.tensor([[0.0], [2.0]]).repeat(12, 1)
+    assert attacks.Alie().agree(rows, 50).item() == pytest.approx(1 - 1.4260769, abs=1e-5)
+
+
+def test_colluding_attackers_send_what_comes_of_the_updates_of_all_of_them(honest):
+    own = torch.stack(honest[2:])
+    alie, _ = sent(with_attack({"alie": 1.5}))
+    assert_equal(alie[2:], [own.mean(0) - 1.5 * own.std(0, correction=0)] * 2)
+    ipm, _ = sent(with_attack({"ipm": 0.7}))
+    assert_equal(ipm[2:], [-0.7 * own.mean(0)] * 2)
+
+
+def test_attackers_of_two_kinds_agree_among_their_own():
+    made = scenario("fedavg", clients=[
+        {"prototype": "a", "device": "any", "attack": attack}
+        for attack in (None, "ipm", "alie", "ipm")
+    ], client_order="grouped")  # fmt: skip
+    own, _ = sent(scenario("fedavg"))
+    updates, _ = sent(made)
+    assert_equal([updates[1], updates[3]], [-0.5 * (own[1] + own[3]) / 2] * 2)
+    assert_equal([updates[2]], [own[2]])  # alone it has no deviation
+
+
+def book(made, change):
+    """What clients that train on changed data send, written with PyTorch."""
+    textbook = Textbook(made)
+    change(textbook.data)
+    model = textbook.module("a")
+    return [flat(model) - flat(textbook.trained(model, client, 1)) for client in (2, 3)]
+
+
+def test_label_flip_trains_on_labels_that_are_turned_around():
+    made = with_attack("label-flip")
+    updates, workload = sent(made)
+
+    def turn(data):
+        data.labels = 3 - data.labels
+
+    assert_equal(updates[2:], book(made, turn))
+    assert workload.data.labels[: len(tiny.dataset().train_labels)].tolist() == (
+        tiny.dataset().train_labels.tolist()
+    )
+
+
+def test_a_backdoor_trains_on_marked_images_of_its_target():
+    made = with_attack({"kind": "backdoor", "target": 2, "size": 3, "share": 1.0, "scale": 2.0})
+    updates, _ = sent(made)
+
+    def mark(data):
+        data.labels = torch.full_like(data.labels, 2)
+        data._stored[:, :, -3:, -3:] = 255
+
+    assert_equal(updates[2:], [2 * update for update in book(made, mark)])
+
+
+def test_a_backdoor_marks_its_share_of_images():
+    samples, labels = torch.zeros(10, 1, 6, 6, dtype=torch.uint8), torch.arange(10)
+    backdoor = attacks.Backdoor(target=3, size=2, share=0.4)
+    rng = torch.Generator().manual_seed(0)
+    marked, taught = backdoor.poison(samples, labels, rng, classes=10, brightest=255.0)
+    hit = (marked.sum((1, 2, 3)) == 4 * 255).nonzero().flatten()
+    assert len(hit) == 4
+    assert (marked[hit, :, 4:, 4:] == 255).all()
+    assert (taught[hit] == 3).all()
+    others = [i for i in range(10) if i not in hit.tolist()]
+    assert taught[others].tolist() == others
+    assert not samples.any()
+
+
+@pytest.mark.parametrize("attack", NAMES)
+def test_attackers_are_honest_before_their_first_round(attack):
+    late = with_attack({"kind": attack, "from": 3})
+    plain = scenario("fedavg")
+    assert all(map(torch.equal, sent(late, 2)[0], sent(plain, 2)[0]))
+    assert not all(map(torch.equal, sent(late, 3)[0][2:], sent(plain, 3)[0][2:]))
+
+
+@pytest.mark.parametrize("attack", NAMES)
+def test_any_number_of_processes_and_a_resumed_run_come_to_the_same_bits(attack):
+    made = with_attack(attack, arm="top-k", prototypes={"a": {"model": "lenet5-half"}})
+    alone, _ = sent(made, 2, arm="top-k")
+    both, _ = sent(made, 2, workers=2, arm="top-k")
+    assert all(map(torch.equal, alone, both))
+    first = HostedWorkload(made, Streams(0), data=data_of(made))
+    uploads = [first.execute(first.task(1, c), Choice("top-k", 30)) for c in range(4)]
+    state = first.state()  # all of them under way
+    first.close()
+    second = HostedWorkload(made, Streams(0), data=data_of(made))
+    second.restore(*state)
+    second.merge(1, [second.contribution(upload.task) for upload in uploads])
+    uploads = [second.execute(second.task(2, c), Choice("top-k", 30)) for c in range(4)]
+    second.work_off()
+    assert all(map(torch.equal, alone, [upload.values["update"] for upload in uploads]))
+    second.close()
+
+
+def test_what_an_attacker_sends_goes_through_its_codec():
+    made = with_attack({"sign-flip": 2}, arm="top-k")
+    updates, _ = sent(made, arm="top-k")
+    honest, _ = sent(scenario("fedavg", arm="top-k"), arm="top-k")
+    assert [int((u != 0).sum()) for u in updates] == [30] * 4
+    assert_equal(updates[2:], [-2 * own for own in honest[2:]])
+
+
+def test_the_success_of_a_backdoor_is_the_share_of_marked_images_taken_for_its_target():
+    made = with_attack(
+        {"kind": "backdoor", "target": 1, "size": 4, "share": 0.5, "scale": 3.0},
+        training={"batch_size": 16, "learning_rate": 0.05, "local_steps": 12},
+        evaluation={"every": 1}, rounds=4,
+    )  # fmt: skip
+    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    for round in range(1, 5):
+        uploads = [workload.execute(workload.task(round, c), Choice("dense", 1)) for c in range(4)]
+        outcome = workload.merge(round, uploads)
+    got = outcome.losses["a"]["attack_success"]
+    textbook = Textbook(made)
+    model = textbook.module("a")
+    torch.nn.utils.vector_to_parameters(
+        torch.tensor(workload.state()[1]["server/a/weights"]), model.parameters()
+    )
+    images = torch.from_numpy(tiny.dataset().test_images.copy())
+    images[:, :, -4:, -4:] = 255
+    labels = torch.from_numpy(tiny.dataset().test_labels.copy())
+    with torch.no_grad():
+        said = model((images.float() / 255 - 0.4) / 0.3).argmax(1)
+    others = labels != 1
+    assert got == pytest.approx(float((said[others] == 1).float().mean()))
+    assert got > 0.5  # and it works
+    assert made.own_columns["prototypes"] == ("attack_success",)
+    workload.close()
+
+
+def test_a_round_without_arrivals_still_tells_the_success():
+    made = with_attack("backdoor", evaluation={"every": 1})
+    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    assert 0 <= workload.merge(1, []).losses["a"]["attack_success"] <= 1
+    workload.close()
+    assert scenario("fedavg").own_columns["prototypes"] == ()
+
+
+# ---- what is refused -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attack", "sentence"),
+    [
+        ("sign-flipp", r"no attack 'sign-flipp', .* \(did you mean 'sign-flip'\?\)"),
+        ({"sign-flip": 0}, "scale: got 0.0, expected a number above 0"),
+        ({"kind": "alie", "from": 0}, "from"),
+        ({"kind": "alie", "form": 2}, "attack alie has no key 'form'"),
+        ({"backdoor": {"share": 0}}, "share: got 0.0"),
+    ],
+)
+def test_bad_options_are_one_sentence(attack, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        with_attack(attack)
+
+
+def test_methods_that_do_not_average_and_servers_without_cohorts_refuse():
+    with pytest.raises(ValueError, match="method fedproto does not use attack"):
+        with_attack("sign-flip", method="fedproto")
+    flying = {"mode": "buffered", "buffer": 2, "concurrency": 3}
+    with pytest.raises(ValueError, match="attackers of kind alie agree on what they send"):
+        with_attack("alie", method="fedbuff", aggregation=flying)
+    with_attack("sign-flip", method="fedbuff", aggregation=flying)
+
+
+def test_two_backdoors_have_one_target():
+    groups = [
+        {"prototype": "a", "device": "any", "attack": {"backdoor": target}} for target in (0, 1)
+    ]
+    with pytest.raises(ValueError, match="the same target and size in every group"):
+        scenario("fedavg", clients=groups)
+
+
+@pytest.mark.parametrize(
+    ("attack", "data", "where"),
+    [
+        (attacks.LabelFlip(), DatasetFacts((5,), 1, 9, 9, task="regression"), "kind"),
+        (attacks.Backdoor(), DatasetFacts((5,), 3, 9, 9), "kind"),
+        (attacks.Backdoor(target=4), IMAGES, "target"),
+        (attacks.Backdoor(size=13), IMAGES, "size"),
+    ],
+)
+def test_data_that_cannot_be_attacked_are_refused(attack, data, where):
+    with pytest.raises(InputError) as refused:
+        attack.check(data)
+    assert refused.value.where == where
+    attacks.Backdoor(target=3, size=12).check(IMAGES)
+
+
+def test_real_clients_are_what_they_are():
+    with pytest.raises(InputError, match=r"clients\[1\].attack: got 'ipm', expected null"):
+        client_half(with_attack("ipm"), Streams(0), 0)

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
 from simfed.flower.versions import flower_version
-from simfed.flower.workfile import SUFFIX, Kernel, Visible, WorkFile
+from simfed.flower.workfile import Kernel, Visible, WorkFile
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.record.digest import folder_digest
@@ -165,7 +165,7 @@ def measure(
         laws = fit_kinds(rows)
     work = WorkFile(
         app=folder.resolve().name,
-        digest=folder_digest(folder, but=f"*{SUFFIX}"),
+        digest=folder_digest(folder, "*.py"),
         machine=machine,
         kernel=kernel,
         imports=float(f"{imports_s:.4g}"),

@@ -166,6 +166,8 @@ def run_folder(
     origin = {"folder": Path(app).resolve().name, "digest": folder_digest(Path(app))}
     with load(app, overrides) as (server_app, client_app, config):
         notes = _compare_sizes(Path(app), stated_nodes(Path(app)), fleet.client_count)
+        if fleet.charged.file is not None:
+            notes += _compare_code(Path(app), fleet.charged.file)
         options |= {"source": source, "run_config": config, "app": origin, "notes": notes}
         return run(server_app, client_app, fleet, out, **options)
 
@@ -178,6 +180,16 @@ def _compare_sizes(folder: Path, stated: Sequence[int], nodes: int) -> list[str]
     return [
         f"{folder / 'pyproject.toml'} has num-supernodes = {counts}, the fleet {nodes:,} nodes: an "
         "app that deals its data by `num-partitions` gives each node another share than there"
+    ]
+
+
+def _compare_code(folder: Path, work_file: str) -> list[str]:
+    """A sentence where the app is not the one that was measured."""
+    if load_work(work_file).digest == folder_digest(folder, "*.py"):
+        return []
+    return [
+        f"the app's code has changed since {work_file} was measured; `simfed flower measure` with "
+        "--overwrite brings it up to date"
     ]
 
 

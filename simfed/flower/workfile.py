@@ -199,7 +199,7 @@ class WorkFile(Section):
 
     kind: Literal["work"] = "work"
     app: str
-    digest: str = Field(description="of the app's folder, without work files")
+    digest: str = Field(description="of the Python files in the app's folder")
     machine: dict[str, str] = Field(default={}, description="what measured it")
     kernel: Kernel
     imports: NonNegative = Field(

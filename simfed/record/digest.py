@@ -54,16 +54,15 @@ def file_digest(path: Path) -> str:
     return running.hexdigest()
 
 
-def folder_digest(folder: Path, *, but: str = "") -> str:
-    """A hash of the names and contents of all files below a folder, but for hidden ones, what
-    Python compiles, and those whose names match the pattern `but`."""
-    inside = ((file.relative_to(folder), file) for file in sorted(folder.rglob("*")))
+def folder_digest(folder: Path, pattern: str = "*") -> str:
+    """A hash of the names and contents of all files below a folder whose names match `pattern`, but
+    for hidden ones and what Python compiles."""
+    inside = ((file.relative_to(folder), file) for file in sorted(folder.rglob(pattern)))
     return digest_of(
         [
             [name.as_posix(), file_digest(file)]
             for name, file in inside
             if file.is_file()
-            and not (but and file.match(but))
             and not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
         ]
     )

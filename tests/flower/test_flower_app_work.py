@@ -93,7 +93,9 @@ def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
     assert command(app, "--work", str(path)) == 0
     expected = 4 * (2 * 0.001 * 3000 * 2 + 0.25)
     assert read(app, "summary.json")["simulated_s"] == pytest.approx(expected)
-    assert read(app, "manifest.json")["computing"] == "work"
+    manifest = read(app, "manifest.json")
+    assert manifest["computing"] == "work"
+    assert f"the app's code has changed since {path} was measured" in manifest["warnings"][0]
     copied = app.parent / "run" / "calibration" / "my.work.yaml"
     assert load_work(copied) == load_work(path)
     assert main(["verify", str(app.parent / "run")]) == 0
@@ -187,6 +189,7 @@ def test_a_measured_app_is_charged_what_it_takes(app, capsys):
     assert command(app, "--run-config", "local-epochs=6 num-server-rounds=1") == 0
     charged_s = read(app, "summary.json")["simulated_s"]
     assert command(app, "--run-config", "local-epochs=2 num-server-rounds=1", "--overwrite") == 0
+    assert not [w for w in read(app, "manifest.json")["warnings"] if "code has changed" in w]
     assert charged_s / read(app, "summary.json")["simulated_s"] == pytest.approx(3, rel=0.3)
     assert main(["flower", "measure", str(app)]) == 2
     assert "there is a work file already" in capsys.readouterr().err

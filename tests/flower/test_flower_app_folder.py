@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -233,3 +234,23 @@ def test_a_fleet_of_another_size_than_the_app_names_is_said(app):
 def test_a_run_of_an_app_does_not_resume_and_says_why(app, capsys):
     assert command(app, "--resume") == 2
     assert "--resume: a Flower app cannot go on where it stopped" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_the_apps_of_a_checkout_are_played_one_by_one(app, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "analysis"))
+    from flower_originals import main as play_originals
+
+    checkout, out = app.parent / "flower", app.parent / "out"
+    (checkout / "examples").mkdir(parents=True)
+    shutil.copytree(app, checkout / "examples" / "good")
+    broken = shutil.copytree(app, checkout / "examples" / "broken")
+    code = next(broken.rglob("apps.py"))
+    code.write_text("import no_such_module\n" + code.read_text())
+    arguments = [str(checkout), "--fleet", str(app.parent / "fleet.yaml"), "--out", str(out)]
+    assert play_originals(arguments) == 1
+    bad, good = (out / "apps.csv").read_text().splitlines()[1:]
+    assert good.startswith("examples/good,finished,2.0,")
+    assert bad.startswith("examples/broken,refused,,")
+    assert "No module named 'no_such_module'" in bad
+    assert "1 of 2 apps finished" in capsys.readouterr().out

@@ -266,6 +266,8 @@ def _most_down(parts: Parts) -> Iterator[int]:
 def _refuse_undeployable(parts: Parts) -> None:
     """Raises: `InputError` for what real clients cannot be made to do."""
     scenario = parts.scenario
+    if scenario.aggregation.edge_servers is not None:
+        raise InputError("null: real clients talk to one server", where="aggregation.edge_servers")
     if any(plan.steps for plan in _plans(parts)):
         raise InputError(
             "a method whose plan is download, work, upload: real clients exchange nothing beside",

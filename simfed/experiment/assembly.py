@@ -14,6 +14,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from simfed.compress.choice import Choice
 from simfed.compress.slices import sliced
 from simfed.device import (
@@ -30,6 +32,7 @@ from simfed.device import (
 )
 from simfed.fleet.columns import Fleet, forgotten_links
 from simfed.fleet.contract import Task
+from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Exponential, Faults, Messages, Rhythm
 from simfed.fleet.privacy import Account, account_of, find_unprovable, require_accountant
 from simfed.fleet.tasks import Tasks, codec_work, policies_of
@@ -40,6 +43,7 @@ from simfed.ground.method import Method, Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import check_steps, nodes_of
+from simfed.ground.strikes import Strikes
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
 from simfed.record.read import Run, open_run
@@ -98,8 +102,7 @@ class Parts:
     def profile_files(self) -> dict[str, Path]:
         """Profile name → the file that it stands for."""
         specs = [group.device for group in self.scenario.clients]
-        if self.scenario.server.device is not None:
-            specs.append(self.scenario.server.device)
+        specs += [spec for _, spec in self._server_devices() if spec is not None]
         folders = profile_folders(self._source.parent if self._source else Path())
         names = dict.fromkeys(spec.profile for spec in specs if spec.profile is not None)
         return {name: find_profile(name, folders) for name in names}
@@ -246,6 +249,41 @@ class Parts:
         arms = tuple(dict.fromkeys((*self.scenario.compression.choices, *played)))
         return Replay(arms, recorded=played, levels=recorded.levels(client))
 
+    def _server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
+        """Of the server and of edge servers, with where the scenario says them."""
+        yield "server.device", self.scenario.server.device
+        edges = self.scenario.aggregation.edge_servers
+        if edges is not None:
+            yield "aggregation.edge_servers.device", edges.device
+
+    @property
+    def edge_servers(self) -> list[EdgeServer]:
+        """Where they are, with new devices; empty: clients' uploads go to the server."""
+        spec = self.scenario.aggregation.edge_servers
+        if spec is None:
+            return []
+        nodes, node_of_client = self.topology.end_at(self._tier(spec.at))
+        processor = None if spec.device is None else self._build_processor(spec.device)
+        rhythm, streams = _make_rhythm(spec.restarts), self.streams
+        first = self.scenario.client_count
+        return [
+            EdgeServer(
+                name,
+                np.flatnonzero(node_of_client == k),
+                None if processor is None else processor.client(streams, first + k),
+                None if rhythm is None else Strikes(rhythm, streams, "restart", name),
+            )
+            for k, name in enumerate(nodes)
+        ]
+
+    def _tier(self, name: str) -> list[str]:
+        """The nodes of a tier of the network."""
+        from simfed.net import Tier
+
+        count = next(tier.count for tier in self.scenario.network.tiers if tier.name == name)
+        tier = Tier(name, count)
+        return [tier.node(k) for k in range(count)]
+
     @cached_property
     def topology(self) -> Topology:
         """Links and paths of all clients."""
@@ -329,7 +367,9 @@ class Parts:
             if time_only:
                 gather(partial(self._check_time_only, i))
         gather(self._check_account)
-        gather(partial(self._try_server, time_only), "server.device")
+        for where, spec in self._server_devices():
+            if spec is not None:
+                gather(partial(self._try_server, spec, time_only), where)
         gather(lambda: self.topology)
         gather(lambda: self.network_model)
         return list({str(error): error for error in errors}.values())
@@ -599,6 +639,10 @@ class Parts:
 
             nodes = Nodes(self.topology)
             nodes.path(nodes.node_of(self.fleet.first(index), node), "server")
+        if plan.steps and self.scenario.aggregation.edge_servers is not None:
+            raise InputError(
+                "a plan without steps of its own, as edge servers take the server's place in them"
+            )
         if plan.steps and self.scenario.aggregation.concurrency is not None:
             raise InputError(
                 "a server that starts its clients together (synchronous, deadline or first), as "
@@ -696,10 +740,8 @@ class Parts:
         """The task of a group's first client in the first round."""
         return self.tasks.task(1, self.fleet.first(index), 0)
 
-    def _try_server(self, time_only: bool) -> None:
-        device = self.server_device()
-        if device is None:
-            return
+    def _try_server(self, spec: DeviceSpec, time_only: bool) -> None:
+        device = self._build_processor(spec).client(self.streams, -1)
         first = [self._task_of_group(i) for i in range(len(self.scenario.clients))]
         enough = [task.who for task in first] * self.scenario.aggregation.rule.made.least
         work = [

@@ -267,7 +267,8 @@ def _make_learning(
     parts: Parts, workers: int, device: str, store: TrajectoryStore | None
 ) -> Workload:
     make = partial(learning_of, parts, workers, device)
-    if parts.scenario.method.made.sizes_vary or parts.changes_vary:
+    at_edges = parts.scenario.aggregation.edge_servers is not None
+    if parts.scenario.method.made.sizes_vary or parts.changes_vary or at_edges:
         # what travels down is timed from the start, before an outcome could be looked up
         return make()
     return _make_replaying(parts, make, device, store) if store else make()
@@ -348,7 +349,10 @@ def most_workers(scenario: Scenario) -> int:
     and a few for each core that this process may use."""
     from simfed.sim.modes import mode_of
 
-    return min(most_processes(), mode_of(scenario).at_once(scenario.client_count))
+    clients = scenario.client_count
+    if scenario.aggregation.edge_servers is None:
+        clients = mode_of(scenario).at_once(clients)
+    return min(most_processes(), clients)
 
 
 def workers_of(scenario: Scenario, asked: int | None) -> int:
@@ -368,12 +372,15 @@ def simulation_of(
     """The clock side of a scenario; `make_policy`: in place of the scenario's policies."""
     from simfed.net import Network
     from simfed.sim import Clock, Simulation
+    from simfed.sim.edges import backbone_of
+
+    edges, device = parts.edge_servers, parts.server_device()
 
     world = Clock(
         lambda env, on_use: Network(env, parts.topology, model=parts.network_model, on_use=on_use),
         parts.device,
         parts.streams,
-        server_device=parts.server_device(),
+        server_device=None if edges else device,
         presence=parts.fleet.presence(),
         faults=parts.faults,
     )
@@ -386,6 +393,8 @@ def simulation_of(
         streams=parts.streams,
         samples_of=parts.samples_of,
         faults=parts.faults,
+        edges=edges,
+        backbone=backbone_of(world, parts.streams, device, parts.faults) if edges else None,
     )
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "Outcome",
     "PersonalEvaluation",
     "Task",
+    "TieredWorkload",
     "Workload",
 ]
 
@@ -223,4 +224,28 @@ class Workload(Protocol):
 
     def close(self) -> None:
         """End worker processes and free shared memory; safe to call twice."""
+        ...
+
+
+class TieredWorkload(Workload, Protocol):
+    """What a clock with edge servers needs besides. Edge server e is known as client `clients + e`:
+    its tasks, and its part in a merge, are as a client's."""
+
+    def place(self, edges: Sequence[Sequence[int]]) -> None:
+        """The clients of each; called once, before anything else."""
+        ...
+
+    def lend(self, task: Task) -> Contribution:
+        """An edge server is sent the server's model as it is now, to merge into."""
+        ...
+
+    def execute(self, task: Task, choice: Choice, edge: Contribution | None = None) -> Contribution:
+        """With what that edge server has now; None: the server."""
+        ...
+
+    def gather(
+        self, edge: Contribution, contributions: Sequence[Contribution], weights: Sequence[float]
+    ) -> None:
+        """One merge of an edge server's own. What it merged stays under way until the server merges
+        what the edge server sends, or that is discarded, and so is the rest."""
         ...

@@ -247,15 +247,20 @@ class Selecting:
         """Whether nobody may be chosen though somebody is there."""
 
     def cohort(
-        self, streams: Streams, round: int, count: int | None, free: Ints | None = None
+        self,
+        streams: Streams,
+        round: int,
+        count: int | None,
+        free: Ints | None = None,
+        keys: tuple[int, ...] = (),
     ) -> list[int]:
         """The ids of `count` clients (None: of all), ascending, among those that are `free` (None:
-        everybody)."""
+        everybody). `keys`: of the draw, beside the round."""
         wanted = self._clients if count is None else count
         if self._uniform and free is None:  # at the cost of the cohort alone
             return list(map(int, cohort(streams, round, self._clients, wanted)))
         ids = np.arange(self._clients) if free is None else free
-        rng = streams("selection", round)
+        rng = streams("selection", round, *keys)
         facts = Facts.unknown(ids[:0]) if self._uniform else self._facts
         chosen = self._selection.choose(ids, wanted, facts, round=round, rng=rng)
         if not self._uniform:

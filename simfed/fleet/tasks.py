@@ -18,17 +18,32 @@ from simfed.compress.selection import checked_k
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
-from simfed.ground.method import Field, Layers, Layout, Method, Plan, Setting, Size, Who, Work
+from simfed.ground.method import (
+    Field,
+    Layers,
+    Layout,
+    Method,
+    Plan,
+    Setting,
+    Size,
+    Wait,
+    Who,
+    Work,
+)
 from simfed.ground.seeding import Streams
+from simfed.ground.steps import DOWNLOAD, UPLOAD
 from simfed.policy import Policy, Pull, policy_maker
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
 
-__all__ = ["SERVER", "Tasks", "codec_work", "k_of", "policies_of", "pull_for"]
+__all__ = ["MERGES", "SERVER", "Tasks", "codec_work", "k_of", "policies_of", "pull_for"]
 
 SERVER = "server"
 """In place of a model's name: what the server handles at a merge is no client's messages."""
 
+
+MERGES = "merges"
+"""The gate at which an edge server's participation waits for its own merges."""
 
 _UNUSED = np.random.default_rng(0)
 """For policies that say that they draw nothing: to key a generator takes longer than their pull."""
@@ -91,6 +106,8 @@ class Tasks:
             private=scenario.privacy is not None and scenario.privacy.level == "sample",
         )
         self._samples_of = samples_of
+        self._edges: list[tuple[str, ...]] = []
+        """Prototypes of the clients of each edge server."""
         self._first_of: dict[str, int] = {}
         self._group_of_client = scenario.group_of_client()
         self._prototypes = [group.prototype for group in scenario.clients]
@@ -103,6 +120,13 @@ class Tasks:
             """By what changes of the model travel down."""
         self._weight_bytes = 2.0 if scenario.downlink.payload == "fp16" else 4.0
         self._bytes: dict[tuple[object, ...], float | None] = {}
+
+    def place(self, edges: Iterable[Sequence[int]]) -> None:
+        """There are edge servers, with these clients each; they are clients after the others."""
+        of_group = dict(enumerate(self._prototypes))
+        for clients in edges:
+            groups = np.unique(self._group_of_client[np.asarray(clients)]).tolist()
+            self._edges.append(tuple(dict.fromkeys(of_group[group] for group in groups)))
 
     def who(self, client: int, turn: int = 0) -> Who:
         """The plain facts of one client."""
@@ -126,11 +150,27 @@ class Tasks:
         held: int | None = None,
     ) -> Task:
         """What `client` is asked to do in `round`; `held`: the version that it has already."""
+        if client >= self.setting.clients:
+            return self._task_of_edge(round, client, model_version, turn)
         who = self.who(client, turn)
         plan = self.method.plan(self.setting, who, round)
         if self._changes is None:
             return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
         return self.as_sent(Task(round, client, who, plan, model_version, 0.0, held))
+
+    def _task_of_edge(self, round: int, client: int, model_version: int, turn: int) -> Task:
+        """An edge server is sent what its clients are, and sends what they send, uncompressed."""
+        down: dict[str, Field] = {}
+        up: dict[str, Field] = {}
+        names = self._edges[client - self.setting.clients]
+        for name in names:
+            plan = self.method.plan(self.setting, self.first_of(name), round)
+            down |= {f"{name}/{key}": field for key, field in plan.down.items()}
+            fields = {key: field._replace(compressed=False) for key, field in plan.up.items()}
+            up |= {f"{name}/{key}": field for key, field in fields.items()}
+        plan = Plan(down, (), up, (DOWNLOAD, Wait(MERGES), UPLOAD))
+        who = Who(client, names[0], self.setting.prototypes[names[0]], 1, turn)
+        return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
 
     def as_sent(
         self,
@@ -291,7 +331,10 @@ class Tasks:
             work += self._compress_changes(round)
         work.append(Work("handling", SERVER, 1))
         measures, group_of = self._measures, self._group_of_client
-        if any(measures) and any(measures[group_of[who.client]] for who in arrived):
+        clients = self.setting.clients
+        if any(measures) and any(
+            who.client >= clients or measures[group_of[who.client]] for who in arrived
+        ):
             work.append(Work("losses", SERVER, 1))
         due = self.scenario.evaluation.due(round, self.scenario.rounds)
         if due and self._test_samples and not self.method.personal:

@@ -318,6 +318,8 @@ class Arrival(NamedTuple):
     """Named as the plan's `up`."""
     weight: float = 1.0
     """What the server mode makes of the staleness."""
+    uploads: int = 1
+    """Clients' uploads of which it is the mean: more than one where an edge server merged them."""
 
     def change(self, name: str) -> Any:
         """One of `values` as `Kit.add`, `Kit.logits_each` and `mean_of` take it: where only some
@@ -398,6 +400,8 @@ class Method:
     answered from recorded trajectories, and time-only ones need a recorded run."""
     moves_point: ClassVar[bool] = False
     """Its clients begin where their codec says (`Codec.point`), which may be beside the weights."""
+    two_levels: ClassVar[bool] = False
+    """Edge servers can merge its uploads before the server does: it says `shares` and `shift`."""
     workload: ClassVar[str] = "simfed.learn.hosted:HostedWorkload"
     """`module:class` of its learning side: the one for all methods, unless it brings its own."""
 
@@ -492,6 +496,17 @@ class Method:
     ) -> tuple[State, Losses]:
         """The server's next state, and what it measured. `server` is not changed."""
         return server, {}
+
+    def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
+        """What an edge server makes of arrivals of one prototype: for each field of an upload what
+        each of them counts, so that `merge`, given the sum alone, does as it would with all of
+        them. Of methods of `two_levels`."""
+        raise NotImplementedError
+
+    def shift(self, kit: Any, server: State, merged: Arrival) -> State:
+        """The state from which an edge server `send`s, after a merge of its own: `merged` is the
+        sum that `shares` says. What a server knows beside models stays as it is there."""
+        raise NotImplementedError
 
     def model(self, server: State, own: State, who: Who) -> Values:
         """`weights` and `buffers` of the model that is evaluated for this client."""

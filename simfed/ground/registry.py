@@ -68,7 +68,8 @@ class Only:
     `beta2: Annotated[float, Only("optimizer", "adam", "yogi"), "memory of the squares"] = 0.99`:
     a scenario that gives `beta2` beside another optimizer is refused with this as the reason. The
     other key stands beside this one; with a dot, as in `network.model`, it is a path from the top
-    of the scenario. `needed`: where the key says something, it is required.
+    of the scenario. `needed`: where the key says something, it is required. `beside`: the path of
+    a key that lifts the condition where it is given.
 
     >>> print(Only("network.topology", "tree", "graph"))
     network.topology tree or graph
@@ -77,11 +78,13 @@ class Only:
     key: str
     values: tuple[Plain, ...] = ()
     needed: bool = False
+    beside: str = ""
 
-    def __init__(self, key: str, *values: Plain, needed: bool = False) -> None:
+    def __init__(self, key: str, *values: Plain, needed: bool = False, beside: str = "") -> None:
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "needed", needed)
+        object.__setattr__(self, "beside", beside)
 
     @property
     def from_the_top(self) -> bool:
@@ -94,6 +97,8 @@ class Only:
 
     def holds(self, section: object) -> bool:
         """Whether the marked key has an effect beside what `section` says."""
+        if self.beside and attrgetter(self.beside)(section) is not None:
+            return True
         chosen = self.chosen(section)
         return chosen in self.values if self.values else bool(chosen)
 

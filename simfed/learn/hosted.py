@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import torch
 from torch import Tensor
 
-from simfed.compress.choice import Choice
+from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.compressors import State as CodecState
 from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.fleet.privacy import account_of
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
-from simfed.ground.method import Arrival, Field, Losses, Method, State, Values, Work
+from simfed.ground.method import Arrival, Field, Losses, Method, State, Values, Who, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.accelerator import device_of, kit_on
@@ -31,7 +31,7 @@ from simfed.learn.catalogue import model_facts
 from simfed.learn.changes import HeldModels
 from simfed.learn.evaluating import Evaluating, Evaluations
 from simfed.learn.federation import Federation, load_federation, prototype_clients
-from simfed.learn.hosted_upload import HostedUpload, OpenUploads
+from simfed.learn.hosted_upload import EdgeUpload, HostedUpload, OpenUploads
 from simfed.learn.memory import Arena
 from simfed.learn.own_losses import OwnLosses, waiting
 from simfed.learn.participations import Participation, Trained, Worker, check_fields
@@ -125,6 +125,9 @@ class HostedWorkload:
         self._own: dict[int, State] = {}
         self._memories: dict[tuple[int, str, str], CodecState] = {}
         self._open = OpenUploads()
+        self._lent: dict[tuple[int, int | str], EdgeUpload] = {}
+        self._gathers = 0
+        """Merges of edge servers so far."""
         self._server: State = self.method.begin(self.kit)
         self.held_models = HeldModels(scenario, streams, self.tasks, self._server)
 
@@ -152,12 +155,46 @@ class HostedWorkload:
         """The work of `client` in `round`."""
         return self.tasks.task(round, client, self.version, turn, held)
 
-    def execute(self, task: Task, choice: Choice) -> HostedUpload:
+    def place(self, edges: Sequence[Sequence[int]]) -> None:
+        """See `TieredWorkload`."""
+        self.tasks.place(edges)
+
+    def lend(self, task: Task) -> EdgeUpload:
+        """See `TieredWorkload`."""
+        size_bytes = self.tasks.uplink_bytes(task, NO_COMPRESSION)
+        assert size_bytes is not None
+        edge = EdgeUpload(task, size_bytes, self._server, self.version)
+        self._lent[task.client, task.key] = edge
+        return edge
+
+    def gather(
+        self, edge: EdgeUpload, contributions: Sequence[HostedUpload], weights: Sequence[float]
+    ) -> None:
+        """See `TieredWorkload`."""
+        self.work_off()
+        weighed = sorted(
+            zip(contributions, weights, strict=True), key=lambda one: one[0].task.order
+        )
+        arrived: dict[str, list[Arrival]] = {}
+        for upload, weight in weighed:
+            who = self._own_upload(upload).task.who
+            arrival = Arrival(who, 0, upload.values or {}, weight)
+            arrived.setdefault(who.prototype, []).append(arrival)
+        edge.merged.append([upload for upload, _ in weighed])
+        edge.shares.append({name: self.method.shares(of) for name, of in arrived.items()})
+        for name, of in arrived.items():
+            merged = Arrival(of[0].who, 0, edge.change(name))
+            edge.server = self.method.shift(self.kit, edge.server, merged)
+        self._gathers += 1
+        edge.version = -self._gathers
+
+    def execute(self, task: Task, choice: Choice, edge: EdgeUpload | None = None) -> HostedUpload:
         """Note the client's work, with what it is sent now."""
         client = task.client
-        if self._open.of_client(client):
+        if any(upload.values is None for upload in self._open.of_client(client)):
             self.work_off()  # its state goes on from what an earlier upload under way left it
-        down = self.method.send(self._server, task.who, task.round)
+        server = self._server if edge is None else edge.server
+        down = self.method.send(server, task.who, task.round)
         self._check(task, "down", down, task.plan.down)
         if self.tasks.downlink_varies(task):
             sent = {name: value.numel() for name, value in down.items()}
@@ -165,7 +202,7 @@ class HostedWorkload:
         down = self.held_models.arrived(task, down)
         if choice.level is not None and not choice.follows_update:
             choice = choice.at(choice.entries(task.plan.longest))
-        upload = HostedUpload(self, task, choice, down, self._own.get(client))
+        upload = HostedUpload(self, task, choice, down, self._own.get(client), at=edge)
         self._open.add(upload)
         return upload
 
@@ -242,7 +279,13 @@ class HostedWorkload:
         )
 
     def discard(self, contribution: Contribution) -> None:
-        """The upload was lost: what it carried returns to the client, its state is as before."""
+        """The upload was lost: what it carried returns to the client, its state is as before. With
+        what an edge server sends, all that it merged is lost."""
+        if isinstance(contribution, EdgeUpload):
+            del self._lent[contribution.task.client, contribution.task.key]
+            for upload in reversed([u for merge in contribution.merged for u in merge]):
+                self.discard(upload)
+            return
         upload = self._own_upload(contribution)
         if upload.values is None:
             self.work_off()
@@ -257,9 +300,10 @@ class HostedWorkload:
         """End worker processes; safe to call twice."""
         self._settings.close()
 
-    def contribution(self, task: Task) -> HostedUpload:
+    def contribution(self, task: Task) -> HostedUpload | EdgeUpload:
         """The upload of a task that is under way: what a resumed run goes on with."""
-        upload = self._open.of_task(task)
+        lent = self._lent.get((task.client, task.key))
+        upload = self._open.of_task(task) if lent is None else lent
         assert upload is not None
         return upload
 
@@ -284,6 +328,7 @@ class HostedWorkload:
             "own": to_plain(own, "own", arrays),
             "residuals": to_plain(rests, "residuals", arrays),
             "open": [upload.plain(arrays) for upload in self._open],
+            "lent": [self._gathers, [edge.plain(arrays) for edge in self._lent.values()]],
             **({} if self._noisy is None else {"privacy": self._noisy.state()}),
             **self.held_models.plain(arrays),
         }
@@ -331,6 +376,16 @@ class HostedWorkload:
             )  # fmt: skip
             self._open.add(upload)
 
+        self._gathers, lent = facts["lent"]
+        known = {(upload.task.client, upload.task.key): upload for upload in self._open}
+        for plain in lent:
+            task = self.tasks.task(*plain["task"])
+            self._lent[task.client, task.key] = EdgeUpload(
+                task, plain["bytes"], tree(plain["server"]), plain["version"],
+                merged=[[known[c, key] for c, key in merge] for merge in plain["merged"]],
+                shares=plain["shares"],
+            )  # fmt: skip
+
     # ---- clients ---------------------------------------------------------------------------------
 
     def work_off(self) -> None:
@@ -339,7 +394,7 @@ class HostedWorkload:
         if not pending:
             return
         gaining = [upload for upload in pending if self._losses.wants(upload)]
-        measured = [u for u in gaining if not self._losses.has(u, self.version)]
+        measured = [u for u in gaining if not self._losses.has(u, self._version_of(u))]
         groups = self._groups(pending)
         measuring = self._losses.units([(u, u.own_before) for u in measured], self._model_of)
         trainings = [("train", ([self._participation(u) for u in group],)) for group in groups]
@@ -348,7 +403,13 @@ class HostedWorkload:
         losses = self._losses.by_upload(measured, results[len(groups) :])
         self._finish(groups, results[: len(groups)])
         for upload in gaining:
-            self._losses.note(upload, losses.get(upload), self.version)
+            self._losses.note(upload, losses.get(upload), self._version_of(upload))
+        for upload in pending:
+            upload.at = None
+
+    def _version_of(self, upload: HostedUpload) -> int:
+        """Of the models of whoever sent it what it trains on."""
+        return self.version if upload.at is None else upload.at.version
 
     def _finish(
         self, groups: Sequence[Sequence[HostedUpload]], results: Sequence[Sequence[Trained]]
@@ -489,7 +550,8 @@ class HostedWorkload:
     def _model_of(self, upload: HostedUpload, own: State) -> Values:
         """The model that a client's loss is measured at."""
         who = upload.task.who
-        model = self.method.model(self._server, own, who)
+        server = self._server if upload.at is None else upload.at.server
+        model = self.method.model(server, own, who)
         held = self.held_models.held.get((who.prototype, "weights"))
         if self.method.personal or held is None:
             return model
@@ -502,15 +564,33 @@ class HostedWorkload:
     ) -> tuple[list[HostedUpload], list[Arrival]]:
         """What is merged, in the order in which it is; it is not under way any more."""
         weights = weights or [1.0] * len(contributions)
-        weighed = [(self._own_upload(c), w) for c, w in zip(contributions, weights, strict=True)]
-        weighed.sort(key=lambda pair: pair[0].task.order)
-        for upload, _ in weighed:
+        weighed = sorted(
+            zip(contributions, weights, strict=True), key=lambda pair: pair[0].task.order
+        )
+        uploads: list[HostedUpload] = []
+        arrivals: list[Arrival] = []
+        for one, weight in weighed:
+            staleness = round - one.task.round
+            if isinstance(one, EdgeUpload):
+                del self._lent[one.task.client, one.task.key]
+                uploads += [upload for merge in one.merged for upload in merge]
+                arrivals += self._forwarded(one, staleness, weight)
+            else:
+                upload = self._own_upload(one)
+                uploads.append(upload)
+                arrivals.append(Arrival(one.task.who, staleness, upload.values or {}, weight))
+        for upload in uploads:
             self._open.remove(upload)
-        arrivals = [
-            Arrival(upload.task.who, round - upload.task.round, upload.values or {}, weight)
-            for upload, weight in weighed
-        ]
-        return [upload for upload, _ in weighed], arrivals
+        return uploads, arrivals
+
+    def _forwarded(self, edge: EdgeUpload, staleness: int, weight: float) -> Iterator[Arrival]:
+        """What an edge server sends of each prototype, as one client with the samples of all."""
+        for name, size in self.tasks.setting.prototypes.items():
+            mine = [u for n in range(len(edge.merged)) for u in edge.uploads(name, n)]
+            if mine:
+                samples = sum(upload.task.who.samples for upload in mine)
+                who = Who(edge.task.client, name, size, samples, edge.task.who.turn)
+                yield Arrival(who, staleness, edge.forwarded(name), weight, len(mine))
 
     def _merged(self, arrivals: Sequence[Arrival], round: int) -> dict[str, dict[str, float]]:
         """The server takes the method's next step; what that measured."""

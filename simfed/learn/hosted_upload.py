@@ -6,16 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from simfed.compress.choice import Choice
+from torch import Tensor
+
+from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.compressors import State as CodecState
 from simfed.fleet.contract import Task
 from simfed.fleet.tasks import k_of
 from simfed.ground.method import State, Values
 from simfed.ground.plain import Plain
+from simfed.learn.kit import plus
 from simfed.learn.tree import Arrays, to_plain
-from simfed.learn.uploads import Received
+from simfed.learn.uploads import Received, Sum
 
-__all__ = ["HostedUpload", "OpenUploads"]
+__all__ = ["EdgeUpload", "HostedUpload", "OpenUploads"]
 
 
 class Host(Protocol):
@@ -28,6 +31,95 @@ class Host(Protocol):
     def uplink_bytes(self, upload: HostedUpload) -> float:
         """Size of an upload on the wire."""
         ...
+
+
+class Forwarded(Mapping[str, Tensor]):
+    """What an edge server sends of one prototype, by field, as `Received`."""
+
+    def __init__(self, sums: Mapping[str, Sum]) -> None:
+        self._sums = sums
+
+    def __getitem__(self, name: str) -> Tensor:
+        return plus(None, self._sums[name], 1.0)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sums)
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def change(self, name: str) -> Sum:
+        """See `Arrival.change`."""
+        return self._sums[name]
+
+
+@dataclass(eq=False, slots=True)
+class EdgeUpload:
+    """What an edge server has made of its clients' uploads since it was sent the model: the
+    contract's `Contribution` of an edge server."""
+
+    task: Task
+    bytes: float
+    server: State
+    """What it sends its clients from."""
+    version: int
+    """Tells its models apart from others: below 0 from its first own merge on."""
+    choice: Choice = NO_COMPRESSION
+    k: int = 0
+    merged: list[list[HostedUpload]] = field(default_factory=list)
+    """What it merged, merge by merge."""
+    shares: list[Mapping[str, Mapping[str, Sequence[float]]]] = field(default_factory=list)
+    """Of each of these merges, by prototype and field, what each upload of it counts."""
+
+    def uplink_bytes(self) -> float:
+        """Bytes of what it forwards: whole vectors, whatever its clients' uploads were."""
+        return self.bytes
+
+    def uploads(self, prototype: str, merge: int) -> list[HostedUpload]:
+        """Those of a prototype in one of its merges."""
+        return [u for u in self.merged[merge] if u.task.prototype == prototype]
+
+    def change(self, prototype: str, merge: int = -1) -> Forwarded:
+        """What one of its merges came to."""
+        mine, shares = self.uploads(prototype, merge), self.shares[merge][prototype]
+        return Forwarded({name: _sum_of(name, mine, each) for name, each in shares.items()})
+
+    def forwarded(self, prototype: str) -> Forwarded:
+        """What all of them did: running statistics are those of the last, all else adds up."""
+        merges = [n for n, shares in enumerate(self.shares) if prototype in shares]
+        each = [self.change(prototype, merge) for merge in merges]
+        fields = self.uploads(prototype, merges[0])[0].task.plan.up
+        return Forwarded(
+            {
+                name: each[-1].change(name)
+                if field.kind == "buffers"
+                else Sum([term for one in each for term in one.change(name).terms])
+                for name, field in fields.items()
+            }
+        )
+
+    def plain(self, arrays: Arrays) -> dict[str, Plain]:
+        """What a checkpoint keeps of it; vectors go to `arrays`."""
+        name = f"lent/{self.task.client}/{self.task.key}"
+        return {
+            "task": [*self.task.arguments],
+            "bytes": self.bytes,
+            "server": to_plain(self.server, f"{name}/server", arrays),
+            "version": self.version,
+            "merged": [[[u.task.client, u.task.key] for u in merge] for merge in self.merged],
+            "shares": [
+                {
+                    of: {name: list(each) for name, each in fields.items()}
+                    for of, fields in m.items()
+                }
+                for m in self.shares
+            ],
+        }
+
+
+def _sum_of(name: str, uploads: Sequence[HostedUpload], shares: Sequence[float]) -> Sum:
+    changes = [upload.values.change(name) for upload in uploads if upload.values is not None]
+    return Sum(list(zip(changes, shares, strict=True)))
 
 
 @dataclass(eq=False, slots=True)
@@ -52,6 +144,8 @@ class HostedUpload:
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
     loss_after: float | None = None
     """The same after its merge; where credit goes as printed, at its next participation."""
+    at: EdgeUpload | None = None
+    """The edge server that sent it, as long as its work is not done; None: the server did."""
     kept: int | None = None
     """K that a level of energy came to, of the first compressed field; the others have the same."""
 

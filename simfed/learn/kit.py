@@ -43,7 +43,7 @@ from simfed.learn.models.build import last_linear
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import PARTS, passes_of, stretch
 from simfed.learn.training import Course, PrivateSteps, Trainer
-from simfed.learn.uploads import Change, Sparse
+from simfed.learn.uploads import Change, Sparse, Sum, terms_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
 
@@ -407,11 +407,11 @@ class Kit:
             return seat.trainer.together
         return max(seat.trainer.together, self._in_one_pass(prototype, self.training.batch_size))
 
-    def add(self, vector: Tensor, changes: Iterable[tuple[Change, float]]) -> Tensor:
+    def add(self, vector: Tensor, changes: Iterable[tuple[Change | Sum, float]]) -> Tensor:
         """A vector plus changes times factors, one after another in the order given; a change is a
         tensor, or what `Arrival.change` gives."""
         total = vector.clone()
-        for change, factor in changes:
+        for change, factor in terms_of(changes):
             if isinstance(change, Sparse):
                 total.index_add_(0, change.indices, change.values * factor)
             else:
@@ -763,11 +763,17 @@ def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:
         share = weight / sum(weights)
         as_it_came = getattr(value, "change", value.__getitem__)
         for name in value:
-            total[name] = _plus(total.get(name), as_it_came(name), share)
+            total[name] = plus(total.get(name), as_it_came(name), share)
     return total
 
 
-def _plus(total: Tensor | None, change: Change, share: float) -> Tensor:
+def plus(total: Tensor | None, change: Change | Sum, share: float) -> Tensor:
+    """The sum of a vector (None: of nothing) and a change times a factor."""
+    if isinstance(change, Sum):
+        for one, part in change.terms:
+            total = plus(total, one, part * share)
+        assert total is not None
+        return total
     if not isinstance(change, Sparse):
         dense: Tensor = share * change
         return dense if total is None else total + dense

@@ -105,6 +105,11 @@ def _require_no_clock(scenario: Scenario) -> None:
         raise InputError(
             "mode synchronous in learning without a clock", where="aggregation.mode", got=mode
         )
+    if scenario.aggregation.edge_servers is not None:
+        raise InputError(
+            "null in learning without a clock, which has no network",
+            where="aggregation.edge_servers",
+        )
     if scenario.faults is not None:
         raise InputError("null", where="faults", problem="without a clock nothing can go wrong")
     if Fleet(scenario, Streams(scenario.seed)).presence() is not None:

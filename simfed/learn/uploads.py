@@ -4,7 +4,7 @@ and what the server takes the upload for."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -30,9 +30,11 @@ __all__ = [
     "Residuals",
     "Sent",
     "Sparse",
+    "Sum",
     "Wire",
     "as_received",
     "require_finite",
+    "terms_of",
 ]
 
 _LARGE = 1 << 20
@@ -49,6 +51,23 @@ class Sparse(NamedTuple):
 
 Change: TypeAlias = Tensor | Sparse
 """A vector as the server gets it."""
+
+
+class Sum(NamedTuple):
+    """What an edge server forwards: changes times factors, which are added one after another in
+    this order wherever the sum is, so that merging them in two steps rounds as merging in one."""
+
+    terms: Sequence[tuple[Change, float]]
+
+
+def terms_of(changes: Iterable[tuple[Change | Sum, float]]) -> Iterator[tuple[Change, float]]:
+    """Changes and factors, with sums taken apart."""
+    for change, factor in changes:
+        if isinstance(change, Sum):
+            yield from ((one, part * factor) for one, part in change.terms)
+        else:
+            yield change, factor
+
 
 Wire: TypeAlias = Tensor | list[Plain]
 """The same as pipes and checkpoints carry it: a tensor, or what a `Sparse` is made of."""

@@ -28,6 +28,7 @@ __all__ = ["Access", "Cell", "Direction", "Line", "Path", "Routes", "Star", "Top
 
 Direction = Literal["up", "down"]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 PerClient: TypeAlias = "float | Sequence[float] | Floats"
 """One number for all clients, or one for each."""
 
@@ -241,6 +242,10 @@ class Topology:
         self._lossy = any(line.loss for line in self.lines)
         self._ways: dict[int, tuple[Way, Way]] = {}
         self._steps_in_memory = 0
+        self._below: dict[int, int] = {}
+        """Route → how many of its lines are the clients', where their traffic ends at a node."""
+        self._first_routes: dict[int, int] = {}
+        """Of each such node, by its place, a route that passes it."""
         self.between_nodes = False
         """Whether nodes send and get what is no client's traffic with the server."""
         # views, whose items are Python's own numbers in a third of the time of an array's
@@ -265,6 +270,35 @@ class Topology:
         self.between_nodes = True
         self._of_lines = (list(self._of_lines[1]), *self._of_lines[1:])
         self._ways.clear()
+
+    def end_at(self, tier: Sequence[str]) -> tuple[list[str], Ints]:
+        """Let clients' traffic end at the node of `tier` on their way to the server. Those of the
+        nodes that have clients, and for each client the index of its own among them.
+
+        From now on node k of them sends and gets as client `clients + k`, by `path`. Call it before
+        any transfer. Raises: `InputError` for a client whose way passes no such node.
+        """
+        if not self.between_nodes:
+            self.open_between()
+        self._below.clear()
+        self._first_routes.clear()
+        names, routes, node_of_route = set(tier), self.routes, {}
+        for route in np.unique(self._nodes).tolist():
+            way = routes.lines_from(routes.up[route])
+            below = next((i for i, k in enumerate(way) if self.lines[k].tail in names), None)
+            if below is None:
+                allowed = f"a node whose way to the server passes one of {tier[0]}"
+                raise InputError(allowed, where="node", got=routes.nodes[route])
+            node_of_route[route] = self.lines[way[below]].tail
+            self._below[route] = below
+        present = set(node_of_route.values())
+        nodes = [name for name in tier if name in present]
+        place = {name: k for k, name in enumerate(nodes)}
+        of_route = np.zeros(len(routes.nodes), dtype=np.int64)
+        for route, node in node_of_route.items():
+            of_route[route] = place[node]
+            self._first_routes.setdefault(place[node], route)
+        return nodes, of_route[self._nodes]
 
     def _fill_columns(self, access: Access) -> None:
         n, rates = self.clients, self.capacities_bytes_per_s
@@ -399,7 +433,7 @@ class Topology:
     def path(self, client: int, direction: Direction) -> Path:
         """The path of a client's transfers in one direction."""
         if not 0 <= client < self.clients:
-            raise InputError(f"a client from 0 to {self.clients - 1}", where="client", got=client)
+            return self._path_above(client - self.clients, direction)
         route = self._of_clients[0][client]
         up, down = self._ways.get(route) or self._walk_ways(route)
         return self.path_by(client, direction, up, down)
@@ -436,10 +470,24 @@ class Topology:
         loss = losses[client] + (1 - losses[client]) * (1 - way.success)
         return Path(links, crossed, here_s, up_s + down_s, loss, air)
 
+    def _path_above(self, place: int, direction: Direction) -> Path:
+        """The path between a node at which clients' traffic ends and the server."""
+        if place not in self._first_routes:
+            clients, got = f"a client from 0 to {self.clients - 1}", self.clients + place
+            raise InputError(clients, where="client", got=got)
+        route = self._first_routes[place]
+        below = self._below[route]
+        up = self.way(self.routes.lines_from(self.routes.up[route])[below:])
+        down = self.way(self.routes.lines_from(self.routes.down[route])[below:][::-1])
+        way = up if direction == "up" else down
+        rtt_s = up.latency_s + down.latency_s
+        return Path(way.links, way.crossed, way.latency_s, rtt_s, 1 - way.success)
+
     def _walk_ways(self, route: int) -> tuple[Way, Way]:
         """Both ways of a route, which stay in memory for its next transfer."""
-        up = self.routes.lines_from(self.routes.up[route])
-        down = self.routes.lines_from(self.routes.down[route])[::-1]
+        below = self._below.get(route)
+        up = self.routes.lines_from(self.routes.up[route])[:below]
+        down = self.routes.lines_from(self.routes.down[route])[:below][::-1]
         self._steps_in_memory += len(up) + len(down)
         if self._steps_in_memory > MOST_STEPS_IN_MEMORY:
             self._ways.clear()

@@ -47,6 +47,7 @@ __all__ = [
     "ClientResult",
     "Column",
     "LinkUse",
+    "Merge",
     "OwnColumns",
     "Participation",
     "PolicyValue",
@@ -177,6 +178,19 @@ class Participation(NamedTuple):
     merge: Annotated[int, "the round at whose end it was merged, or known to be lost"] = 0
 
 
+class Merge(NamedTuple):
+    """One merge at one node, in runs with edge servers (`merges.parquet`)."""
+
+    node: Annotated[str, "an edge server's node, or `server`"]
+    merge: Annotated[int, "of this node: 1, 2, …"]
+    round: Annotated[int, "the server's round for which the node was sent the model"]
+    started_at_s: Annotated[float, "the node starts its participants"]
+    finished_at_s: Annotated[float, "the merge is done, the node's work included"]
+    participants: Annotated[int, "clients, or at the server edge servers, that had ended"]
+    uplink_bytes: Annotated[float, "that these sent the node, lost uploads included"]
+    downlink_bytes: Annotated[float, "sent to them, where the downlink is charged"]
+
+
 class PolicyValue(NamedTuple):
     """What a client's policy thought of one arm before its pull (`policies.parquet`)."""
 
@@ -266,6 +280,7 @@ for _name, _table in {
     "clients": Table(
         ClientResult, order=("round", "client"), once=("round", "client"), learned=None
     ),
+    "merges": Table(Merge, title="Edge servers"),
 }.items():
     declare(_name, _table)
 

@@ -77,6 +77,12 @@ def labels(runs: Sequence[Run]) -> list[str]:
     return next((texts for texts in choices if len(set(texts)) == len(texts)), numbered)
 
 
+def edge_servers(run: Run) -> list[str]:
+    """The nodes of its edge servers that merged, in the order of the network's tier."""
+    nodes = set(run.table("merges").column("node").to_pylist()) - {"server"}
+    return sorted(nodes, key=lambda name: (len(name), name))
+
+
 def clients_of(run: Run) -> pd.DataFrame:
     """`client, prototype` of every client that ever took part, in the order of ids."""
     table = run.table("participations").select(["client", "prototype"])

@@ -131,6 +131,9 @@ def _figure(
     bottom_in = layout.bottom + 0.135 * share * len(below) + 0.06 * bool(below)
     panels = [layout.band] * len(groups)
     panels.append(layout.row * _row_count(rows, bars))
+    edges = timeline.edges()
+    nodes = list(dict.fromkeys(edges["track"]))[:MOST_ROWS]
+    panels += [layout.row * (len(nodes) + 0.4)] * bool(nodes)
     panels += [layout.link] * len(links)
     if height_in is not None:
         room_in = height_in - bottom_in - legend_height_in(handles, inner_in, points)
@@ -155,7 +158,9 @@ def _figure(
     for ax, (prototype, members) in zip(axes, groups, strict=False):
         _draw_band(ax, timeline, str(prototype), members, at)
     _draw_rows(axes[len(groups)], bars, rows, row_in, at)
-    for ax, link in zip(axes[len(groups) + 1 :], links, strict=True):
+    if nodes:
+        _draw_edges(axes[len(groups) + 1], edges, nodes, at)
+    for ax, link in zip(axes[len(groups) + 1 + bool(nodes) :], links, strict=True):
         _draw_link(ax, timeline, link, at, (capacities or {}).get(link))
     _draw_rounds(axes, timeline, at, level)
     since = f"{timeline.run.seconds} time"
@@ -258,6 +263,20 @@ def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, 
     _draw_marks(ax, bars, start, end, y.to_numpy(), row_in)
     _draw_critical(ax, bars, start, end, y.to_numpy())
     _label_rows(ax, rows, y_of, server_y if on_server.any() else None, row_in)
+
+
+def _draw_edges(ax: Axes, spans: pd.DataFrame, nodes: Sequence[str], at: At) -> None:
+    """A row for each edge server: its transfers, its waiting for clients, its work."""
+    y = spans["track"].map({name: k for k, name in enumerate(nodes)}).to_numpy(dtype=float)
+    start, end, kinds = at(spans["started_at_s"]), at(spans["finished_at_s"]), spans["kind"]
+    known = kinds.where(kinds.isin(["download", "upload", "waiting"]), "server").to_numpy()
+    for kind, look in looks(["download", "upload", "waiting", "server"]).items():
+        shown = (known == kind) & ~np.isnan(y)
+        half = 0.17 if kind == "waiting" else 0.41
+        _add(ax, _boxes(start[shown], end[shown], y[shown], half), **_filling(look), linewidth=0)
+    ax.set_ylim(len(nodes) - 0.3, -0.7)
+    ax.set_yticks(range(len(nodes)), nodes)
+    ax.tick_params(axis="y", length=0)
 
 
 def _boxes(start: Array, end: Array, y: Array, half: float) -> Array:

@@ -102,6 +102,16 @@ class Timeline:
         waits_s = (moves["first_s"] - moves["at_s"]).where(moves["first_s"] < end_s, 0.0)
         return waits_s.reindex(self.bars.index).fillna(0.0)
 
+    def edges(self) -> pd.DataFrame:
+        """`track, kind, name, round, started_at_s, finished_at_s` of edge servers in these rounds,
+        in the order of their nodes; empty where there are none."""
+        spans = self.run.frame("spans", self.rounds["round"].tolist())
+        names = frames.edge_servers(self.run)
+        mine = spans[spans["track"].isin(names)]
+        order = mine["track"].map({name: k for k, name in enumerate(names)})
+        columns = ["track", "kind", "name", "round", "started_at_s", "finished_at_s"]
+        return mine.iloc[np.argsort(order, kind="stable")][columns]
+
     def link_use(self, name: str | None = None) -> pd.DataFrame:
         """The rows of `links.parquet` (of one link) that touch the shown time."""
         import pyarrow.compute as pc
@@ -176,7 +186,8 @@ def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     spans = run.frame("spans", rounds["round"].tolist())
     on_server = (spans["track"] == "server").to_numpy()
     on_client = spans["client"].isin(rows["client"]).to_numpy(dtype=bool)
-    on_client &= ~on_server & ~spans["track"].str.contains(LANE, regex=False).to_numpy(dtype=bool)
+    on_client &= spans["track"].str.startswith("client ").to_numpy(dtype=bool)
+    on_client &= ~spans["track"].str.contains(LANE, regex=False).to_numpy(dtype=bool)
     bars = spans.loc[
         on_client | on_server, ["track", "kind", "round", "client", "started_at_s", "finished_at_s"]
     ]

@@ -42,6 +42,7 @@ _CLIENT_LANES = ("compute", "downlink", "uplink", "idle")
 _SERVER_LANES = ("rounds", "merges", "work")
 _SIDE_LANES = ("link", "link 2", "link 3", "link 4", "link 5 and more")
 """Of clients whose steps overlap; of the server, `steps`."""
+_EDGE_LANES = ("work", "downlink", "uplink", "clients")
 _LANE = {"download": 1, "upload": 2, "waiting": 3, "offline": 3}
 """Every other kind is work: lane 0."""
 _FACTS = {
@@ -87,6 +88,7 @@ def trace_events(run: Run, rounds: tuple[int, int] | None = None) -> Iterator[Ev
     merges = _merges(shown)
     yield from _server(run, shown, merges)
     yield from _clients(run, shown, merges)
+    yield from _edges(run, shown)
     yield from _network(run, shown)
     yield from _learning(run, shown)
 
@@ -128,6 +130,8 @@ def _names(run: Run) -> Iterator[Event]:
     }
     for client, prototype in frames.clients_of(run).itertuples(index=False):
         processes[_CLIENTS + client] = (f"client {client} ({prototype})", _CLIENT_LANES)
+    for name, pid in _edge_pids(run).items():
+        processes[pid] = (name, _EDGE_LANES)
     for order, (pid, (name, lanes)) in enumerate(processes.items()):
         yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
         yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": order}}
@@ -219,6 +223,23 @@ def _side_lanes(spans: pd.DataFrame) -> Iterator[Event]:
             yield {"ph": "M", "name": "thread_sort_index", **thread, "args": {"sort_index": lane}}
         args = {"round": int(number), "client": int(client)}
         yield _slice(str(kind), pid, lane, start, end, args)
+
+
+def _edge_pids(run: Run) -> dict[str, int]:
+    """Node → process of an edge server, after those of the clients."""
+    first = _CLIENTS + 1 + int(frames.clients_of(run)["client"].max())
+    return {name: first + k for k, name in enumerate(frames.edge_servers(run))}
+
+
+def _edges(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
+    pids = _edge_pids(run)
+    spans = run.spans[run.spans["track"].isin(pids) & run.spans["round"].isin(rounds["round"])]
+    starts, ends = _ns(spans["started_at_s"]), _ns(spans["finished_at_s"])
+    columns = spans[["track", "kind", "name", "round", "client"]].to_dict("records")
+    for row, start, end in zip(columns, starts, ends, strict=True):
+        kind, pid = str(row.pop("kind")), pids[row.pop("track")]
+        name = str(row.pop("name")) if kind == "waiting" else kind
+        yield _slice(name, pid, _LANE.get(kind, 0), start, end, _args(row))
 
 
 def _participation_facts(run: Run, rounds: pd.DataFrame) -> dict[tuple[int, int, float], Event]:

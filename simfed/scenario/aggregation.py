@@ -6,10 +6,13 @@ import inspect
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
+from simfed.scenario.device import AnyDevice, DeviceSpec
+from simfed.scenario.distribution import Distribution
+from simfed.scenario.faults import Strike
 from simfed.scenario.fields import (
     Int,
     Named,
@@ -21,7 +24,7 @@ from simfed.scenario.fields import (
 from simfed.scenario.options import OfKind
 from simfed.scenario.section import OnlyWith, Refused, Section, short_for
 
-__all__ = ["Aggregation", "RuleChoice", "Staleness", "read_short"]
+__all__ = ["Aggregation", "EdgeServers", "RuleChoice", "Staleness", "read_short"]
 
 
 def read_short(value: Mapping[str, Plain], kind: str) -> dict[str, Plain]:
@@ -81,14 +84,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-class Aggregation(Section):
-    """When the server merges, and what happens to late uploads.
-
-    `synchronous`: when everybody who takes part has ended. `deadline`: at the latest so long after
-    the start. `first`: when `clients_per_round` of (1 + over_selection) times as many have arrived.
-    `buffered`: `concurrency` clients are kept in flight, and `buffer` arrivals are merged.
-    `asynchronous`: the same with every arrival.
-    """
+class _Mode(Section):
+    """When a node merges, and what happens to late uploads."""
 
     mode: Literal["synchronous", "deadline", "first", "buffered", "asynchronous"] = Field(
         default="synchronous", description="when the server merges"
@@ -115,11 +112,6 @@ class Aggregation(Section):
         description="what late uploads count; polynomial where clients are kept in flight",
     )
 
-    rule: Annotated[AnyRule, OnlyWith("method", "averages")] = Field(
-        default=RuleChoice.model_validate({}),
-        description="what stands for the mean of uploads, see robustness",
-    )
-
     @model_validator(mode="before")
     @classmethod
     def _fill_in_defaults(cls, value: Any) -> Any:
@@ -131,7 +123,54 @@ class Aggregation(Section):
         return {**value, **missing}
 
     @model_validator(mode="after")
-    def _check_staleness(self) -> Aggregation:
+    def _check_staleness(self) -> _Mode:
         if self.staleness is not None and self.late == "drop":
             raise Refused("staleness only where the late are merged", where="late", got=self.late)
         return self
+
+
+class EdgeServers(_Mode):
+    """Servers between the clients and the cloud: every node of a tier of the network merges what
+    its own clients send, `merges` times, and sends the cloud what that changed.
+
+    The modes are the cloud's own, each counted at one edge server; `clients_per_round` and
+    `concurrency` are of each of them.
+    """
+
+    at: str = Field(description="the tier of `network.tiers` whose nodes they are")
+    merges: PositiveInt = Field(
+        default=1, description="of its own that each makes before it sends the cloud anything"
+    )
+    device: AnyDevice | None = Field(
+        default=None, description="of each; null: their work takes no time"
+    )
+    restarts: Strike | None = Field(
+        default=None, description="each loses what it got since its last merge"
+    )
+
+    @field_validator("device")
+    @classmethod
+    def _refuse_distribution(cls, value: DeviceSpec | None) -> DeviceSpec | None:
+        if value is not None and isinstance(value.speed, Distribution):
+            raise Refused(
+                "a number: edge servers are alike", where="speed", problem="a distribution"
+            )
+        return value
+
+
+class Aggregation(_Mode):
+    """When the server merges, and what happens to late uploads.
+
+    `synchronous`: when everybody who takes part has ended. `deadline`: at the latest so long after
+    the start. `first`: when `clients_per_round` of (1 + over_selection) times as many have arrived.
+    `buffered`: `concurrency` clients are kept in flight, and `buffer` arrivals are merged.
+    `asynchronous`: the same with every arrival. With `edge_servers`, these take the clients' place.
+    """
+
+    rule: Annotated[AnyRule, OnlyWith("method", "averages")] = Field(
+        default=RuleChoice.model_validate({}),
+        description="what stands for the mean of uploads, see robustness",
+    )
+    edge_servers: Annotated[EdgeServers | None, OnlyWith("method", "two_levels")] = Field(
+        default=None, description="servers of a tier of the network, between clients and this one"
+    )

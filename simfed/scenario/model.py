@@ -34,7 +34,7 @@ from simfed.ground.method import Method
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
-from simfed.scenario.aggregation import Aggregation, RuleChoice, read_short
+from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice, read_short
 from simfed.scenario.dataset import DatasetSpec, Partition
 from simfed.scenario.device import AnyDevice, DeviceSpec
 from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
@@ -349,7 +349,12 @@ class ParticipationSpec(Section):
     """Who takes part in a round: everybody, or some of those who are there."""
 
     clients_per_round: Annotated[
-        PositiveInt | None, Only("aggregation.mode", "synchronous", "deadline", "first")
+        PositiveInt | None,
+        Only(
+            "aggregation.mode",
+            *("synchronous", "deadline", "first"),
+            beside="aggregation.edge_servers",
+        ),
     ] = Field(default=None, description="chosen anew each round; everybody if omitted")
     selection: Annotated[AnySelection, Only("clients_per_round")] = Field(
         default=SelectionChoice.model_validate({"kind": "uniform"}),
@@ -811,12 +816,63 @@ def _find_too_few_clients(scenario: Scenario) -> Iterator[InputError]:
     ):
         if asked is not None and asked > clients:
             yield InputError(f"at most the {clients} clients there are", where=where, got=asked)
-    if server.over_selection and (per_round or clients) == clients:
+    if server.edge_servers is not None:
+        yield from _find_unfit_edges(scenario, server.edge_servers)
+    elif server.over_selection and (per_round or clients) == clients:
         allowed = (
             f"fewer than the {clients} clients with mode first, which asks more clients than it "
             "waits for"
         )
         yield InputError(allowed, where="participation.clients_per_round", got=per_round)
+
+
+def _find_unfit_edges(scenario: Scenario, edges: EdgeServers) -> Iterator[InputError]:
+    """An error for edge servers that could not be where they are, or do what they are to."""
+    where, network = "aggregation.edge_servers", scenario.network
+    tiers = {tier.name: tier.count for tier in network.tiers}
+    if not tiers:
+        yield InputError(
+            "a network of topology tree, at whose nodes edge servers are",
+            where="network.topology",
+            got=network.topology,
+        )
+    elif edges.at not in tiers:
+        allowed, hint = f"a tier of the network: {listed(tiers)}", did_you_mean(edges.at, tiers)
+        yield InputError(allowed, where=f"{where}.at", got=edges.at, hint=hint)
+    else:
+        most, asked = tiers[edges.at], scenario.aggregation.concurrency
+        if asked is not None and asked > most:
+            allowed = f"at most the {most} edge servers there are"
+            yield InputError(allowed, where="aggregation.concurrency", got=asked)
+    per_round = scenario.participation.clients_per_round
+    if edges.concurrency is not None and edges.concurrency > scenario.client_count:
+        allowed = f"at most the {scenario.client_count} clients there are"
+        yield InputError(allowed, where=f"{where}.concurrency", got=edges.concurrency)
+    if edges.concurrency is not None and per_round is not None:
+        yield InputError(
+            "null where edge servers keep clients in flight",
+            where="participation.clients_per_round",
+            got=per_round,
+        )
+    if edges.over_selection is not None and per_round is None:
+        allowed = "how many clients each edge server of mode first waits for"
+        yield InputError(allowed, where="participation.clients_per_round", got=None)
+    if scenario.aggregation.rule.kind != "mean":
+        yield InputError(
+            "the rule mean with edge servers, which forward means",
+            where="aggregation.rule",
+            got=scenario.aggregation.rule.kind,
+        )
+    if scenario.privacy is not None:
+        yield InputError(
+            "null with edge servers, at which no account is kept", where="privacy", got="given"
+        )
+    if scenario.downlink.compression is not None:
+        yield InputError(
+            "null with edge servers, which send their clients whole models",
+            where="downlink.compression",
+            got=scenario.downlink.compression.strategy,
+        )
 
 
 def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:

@@ -31,6 +31,7 @@ __all__ = [
     "blame_last",
     "critical_path",
     "links_of",
+    "longest_limit",
     "longest_phase",
     "play_again",
     "upload_again",
@@ -67,7 +68,7 @@ def blame(
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
     phase, spent_s = longest_phase(critical, server_s)
-    link = _longest_limit(critical.limited_s(phase), spent_s)
+    link = longest_limit(critical.limited_s(phase), spent_s)
     others = [flight for flight in flights if flight is not critical]
     if any(flight.task.plan.steps or flight.left is not None for flight in flights):
         return _blame_path(critical, flights, server_s)
@@ -96,7 +97,7 @@ def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Bla
     spent_s[last.client, "server"] = server_s
     (client, phase), longest_s = max(spent_s.items(), key=lambda item: item[1])
     limited_s = next(flight for flight in flights if flight.client == client).limited_s(phase)
-    return Blame(client, phase, _longest_limit(limited_s, longest_s), None)
+    return Blame(client, phase, longest_limit(limited_s, longest_s), None)
 
 
 def critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Leg]]:
@@ -144,7 +145,7 @@ def blame_last(
     if last is None:
         return Blame(None, otherwise, None, None)
     phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))
-    return Blame(last.client, phase, _longest_limit(last.limited_s(phase), spent_s), None)
+    return Blame(last.client, phase, longest_limit(last.limited_s(phase), spent_s), None)
 
 
 def play_again(flights: Sequence[Flight], network: Network) -> float | None:
@@ -250,7 +251,7 @@ def links_of(network: Network, client: int) -> set[str]:
     return {topology.link_name(link) for link in links}
 
 
-def _longest_limit(limited_s: Mapping[str | None, float], spent_s: float) -> str | None:
+def longest_limit(limited_s: Mapping[str | None, float], spent_s: float) -> str | None:
     """The link that limited a transfer for longest; None where its latency, or a cap of its own,
     took longer than any link."""
     latency_s = spent_s - sum(limited_s.values())

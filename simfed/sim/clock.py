@@ -89,13 +89,16 @@ class Clock:
         if isinstance(presence, KnowsWork) and presence.follows_work:
             self._working = presence
         self.uses = LinkUses()
-        self._make_network = make_network
+        self.make_network = make_network
         self._make_device = make_device
         self._devices: dict[int, Device] = {}
         self._server_device = server_device
         self._device_of = device_of or (lambda flight: self.device(flight.client))
         self._streams = streams
         self._faults = faults
+        self._at_wait: Callable[[Flight], None] | None = None
+        self._companions: list[Clock] | None = []
+        """Those that joined it; None: it joined another, which keeps the network's state."""
         self._messages = None if faults is None else faults.messages
         self._numbers = itertools.count()
         """Counts the beginnings of steps."""
@@ -121,8 +124,29 @@ class Clock:
     def set_out(self, now_s: float) -> None:
         """See `World`."""
         self.env = simpy.Environment(initial_time=now_s)
-        self.network = self._make_network(self.env, self.uses)
+        self.network = self.make_network(self.env, self.uses)
         self._returns = Instants(self.env)
+
+    def join(self, other: Clock) -> None:
+        """Stand on the same clock as another, and send over the same network, in place of setting
+        out."""
+        self.env, self.network, self.uses = other.env, other.network, other.uses
+        self._returns = Instants(self.env)
+        assert other._companions is not None
+        other._companions.append(self)
+        self._companions = None
+
+    def come_to(self, at_wait: Callable[[Flight], None]) -> None:
+        """Call this where a flight comes to a barrier, which then is none: it waits until `go_on`.
+        Of edge servers, which make their own merges meanwhile."""
+        self._at_wait = at_wait
+
+    def go_on(self, flight: Flight, waited_s: float, name: str) -> None:
+        """What it came to a barrier for is done, in so many seconds."""
+        (running,) = flight.running
+        leg = Leg(BARRIER, name, waited_s, running.started_at_s, step=running.step)
+        flight.legs.append(leg)
+        self._finish(flight, running)
 
     def gather(self, stop_requested: Callable[[], bool]) -> None:
         """Rounds can be played at once."""
@@ -188,11 +212,13 @@ class Clock:
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """See `World`."""
         server = self._server_device
+        clocks = () if self._companions is None else (self, *self._companions)
+        under_way = any(clock._under_way for clock in clocks)
         facts = {
             "devices": {str(c): s for c, d in self._devices.items() if (s := d.state())},
             "server_device": server.state() if server else {},
             "steps": next(self._numbers),
-            "network": self.network.state() if self._under_way else None,
+            "network": self.network.state() if under_way else None,
             "closes_s": [[*gate, at_s] for gate, at_s in self._closes_s.items()],
         }
         return facts, {}
@@ -216,7 +242,7 @@ class Clock:
         self._under_way += 1
         device = self._device_of(flight)
         flight.lay_steps(device.charges("handling", flight.task.model), self._laid)
-        if flight.task.plan.steps:
+        if flight.task.plan.steps and self._at_wait is None:
             self._announce(flight)
 
     def _begin(self, flight: Flight) -> None:
@@ -249,7 +275,10 @@ class Clock:
             else:
                 self._queue(self._processor(flight, step), flight, running)
         elif isinstance(step, Wait):
-            self._come(flight, running, step)
+            if self._at_wait is None:
+                self._come(flight, running, step)
+            else:
+                self._at_wait(flight)
         elif step.stream and any(
             _stream_of(flight.steps[other.step]) == step.stream for other in flight.running[:-1]
         ):
@@ -299,7 +328,7 @@ class Clock:
         departure, flight.departure = flight.departure, None
         cancel(self.env, departure)
         self._under_way -= 1
-        if flight.task.plan.steps:
+        if flight.task.plan.steps and self._at_wait is None:
             self._leave_gates(flight)
         if self._working is not None:  # whoever lands may be chosen again at this instant
             energy_j = self.energy_j(flight.client, partial(powered_s, flight))
@@ -309,7 +338,9 @@ class Clock:
     def _resume_step(self, flight: Flight, running: Running) -> None:
         """Go on with a step that a checkpoint left in the middle."""
         step = flight.steps[running.step]
-        if isinstance(step, Wait):
+        if isinstance(step, Wait) and self._at_wait is not None:
+            pass  # its merges go on by themselves
+        elif isinstance(step, Wait):
             gate = flight.task.round, step.gate
             self._waiting.setdefault(gate, []).append((flight, running))
             self._open_later(gate)  # if all had come; `_open` sees whether somebody is ahead

@@ -506,6 +506,7 @@ _PLAIN = (
     "done",
     "order",
     "merges",
+    "staleness",
     "outcome",
     "away",
     "over",

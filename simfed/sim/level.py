@@ -9,17 +9,17 @@ merge, arrivals wait for the next one and nobody is started.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import simpy
 
 from simfed.fleet.contract import Outcome
 from simfed.ground.errors import RunFailed
 from simfed.ground.strikes import Strikes
-from simfed.net.instants import cancel, end_of_instant
+from simfed.net.instants import at, cancel, end_of_instant
 from simfed.sim.flight import Flight
 from simfed.sim.modes import Mode
 from simfed.sim.server_work import PlayedWork
@@ -61,6 +61,37 @@ class Closing:
     def arrived(self) -> list[Flight]:
         """Those that are merged."""
         return [flight for flight in self.taken if not flight.lost]
+
+    def plain(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "taken": [flight.plain() for flight in self.taken],
+            "last": None if self.last is None else list(self.taken).index(self.last),
+            "work": [astuple(piece) for piece in self.work],
+        }
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any], taken: Sequence[Flight]) -> Closing:
+        """Inverse of `plain`."""
+        last = None if plain["last"] is None else taken[plain["last"]]
+        work = [PlayedWork(*piece) for piece in plain["work"]]
+        return cls(**{**plain, "taken": taken, "last": last, "work": work})
+
+
+_PLAIN = (
+    "merges",
+    "starts",
+    "restarts",
+    "_lost_in_a_row",
+    "_started_at_s",
+    "_delay_s",
+    "_cohort",
+    "_cohort_ended",
+    "_arrived",
+    "_struck",
+)
+"""What a level is besides, in plain numbers."""
 
 
 class Node(Protocol):
@@ -112,7 +143,7 @@ class Level:
         """`size`: how many may take part. `strikes`: when the node goes down; it comes back with
         what it had after its last merge."""
         self.mode = mode
-        self._node, self._world, self._size, self._strikes = node, world, size, strikes
+        self._node, self.world, self._size, self._strikes = node, world, size, strikes
         self.merges = 0
         """How many are done."""
         self.starts = 0
@@ -129,12 +160,23 @@ class Level:
         self._cohort = self._cohort_ended = self._arrived = 0
         self._deadline_at_s = self._strikes_at_s = math.inf
         self._deadline: simpy.Event | None = None
+        self._next: tuple[str, simpy.Event, Callable[[simpy.Event], None]] | None = None
+        """What it waits for, and in which part of a merge."""
+        self._last: Flight | None = None
+        self._struck = False
+        self._closing: Closing | None = None
+        """The merge that its node works at."""
         self._wake: simpy.Event | None = None
 
     def set_out(self) -> None:
         """Its world's clock stands."""
-        self._env = self._world.env
+        self._env = self.world.env
         self._instants = Instants(self._env)
+
+    @property
+    def active(self) -> bool:
+        """Whether a merge is under way."""
+        return self._next is not None
 
     # ---- one merge after another -----------------------------------------------------------------
 
@@ -147,7 +189,8 @@ class Level:
         """Start participants; where none is there, wait until one is."""
         ids = self._node.choose()
         if not (len(ids) or self.in_flight or self.ended or self._node.may_pass()):
-            self._then(self._world.somebody_back(self._node.round, patient=False), self._start)
+            back = self.world.somebody_back(self._node.round, patient=False)
+            self._then("starting", back, self._start)
             return
         self._delay_s = self._env.now - self._started_at_s
         flights = self._node.make_flights(ids)
@@ -170,15 +213,15 @@ class Level:
         if self._due() or self._env.now >= self._strikes_at_s:
             self._close()
             return
-        self._wake = self._env.event()
-        self._then(self._wake, self._woken)
+        self._wake = wake = self._env.event()
+        self._then("waiting", wake, self._woken)
         if self.mode.filled and len(self.in_flight) < (self.mode.concurrency or 0):
             patient = bool(self.in_flight)
-            self._alarm(self._world.somebody_back(self._node.round, patient=patient))
+            self._alarm(self.world.somebody_back(self._node.round, patient=patient))
 
     def _woken(self, _: simpy.Event) -> None:
         self._wake = None
-        self._then(end_of_instant(self._env), self._look)
+        self._then("waiting", end_of_instant(self._env), self._look)
 
     def _look(self, _: simpy.Event) -> None:
         """All that happens at this instant has happened."""
@@ -194,23 +237,22 @@ class Level:
 
     def _close(self) -> None:
         """Nobody is waited for any longer."""
-        struck = not self._due()
-        last = None if struck else self._last_awaited()
-        work = partial(self._work, last, struck)
+        self._struck = struck = not self._due()
+        self._last = None if struck else self._last_awaited()
         if (struck or not self.mode.keeps_late or self._node.last) and self._cut_off():
-            self._then(end_of_instant(self._env), work)
+            self._then("closing", end_of_instant(self._env), self._work)
         else:
-            work()
+            self._work()
 
     def _cut_off(self) -> bool:
         """End whatever is in flight; whether anything was."""
         late = list(self.in_flight.values())
         for flight in late:
-            self._world.cut(flight, CUT)
+            self.world.cut(flight, CUT)
         return bool(late)
 
-    def _work(self, last: Flight | None, struck: bool, _: simpy.Event | None = None) -> None:
-        now_s, taken = self._env.now, self._take()
+    def _work(self, _: simpy.Event | None = None) -> None:
+        now_s, taken, last, struck = self._env.now, self._take(), self._last, self._struck
         if struck:
             for flight in taken:
                 if not flight.lost:  # it had arrived, and nobody knows of it any longer
@@ -230,14 +272,32 @@ class Level:
         else:
             closing.work, merge = self._node.work(closing, merge)
         closing.server_s = sum(piece.duration_s for piece in closing.work)
-        self._then(self._env.timeout(closing.server_s), partial(self._worked, closing, merge))
+        self._closing, self._merge = closing, merge
+        self._then("working", self._env.timeout(closing.server_s), self._worked)
 
-    def _worked(self, closing: Closing, merge: Callable[[], Outcome], _: simpy.Event) -> None:
-        self._then(end_of_instant(self._env), partial(self._finish, closing, merge))
+    def _worked(self, _: simpy.Event) -> None:
+        self._then("merging", end_of_instant(self._env), self._finish)
 
-    def _finish(self, closing: Closing, merge: Callable[[], Outcome], _: simpy.Event) -> None:
+    def _finish(self, _: simpy.Event) -> None:
+        assert self._closing is not None
+        closing, self._closing, self._next = self._closing, None, None
         self.merges += 1
-        self._node.finish(closing, merge())
+        self._node.finish(closing, self._merge())
+
+    def stop(self, round: int) -> Closing:
+        """End whatever is under way; those that had not been merged, lost ones included."""
+        if self._next is not None:
+            _, event, story = self._next
+            if event.callbacks is not None:
+                event.callbacks.remove(story)
+        cancel(self._env, self._deadline)
+        self._next = self._wake = self._deadline = None
+        self._deadline_at_s = math.inf
+        self._cut_off()
+        begun, closing, now_s = self._started_at_s, self._closing, self._env.now
+        self._closing = None
+        taken = [*(() if closing is None else closing.taken), *self._take()]
+        return Closing(round, taken, None, True, False, begun, 0.0, now_s - begun, now_s)
 
     # ---- what it knows of its participants -------------------------------------------------------
 
@@ -299,7 +359,7 @@ class Level:
             flight.merges = self.merges
             self.in_flight[flight.client] = flight
             self.busy.add(flight.client)
-            self._world.carry(flight)
+            self.world.carry(flight)
 
     def land(self, flight: Flight) -> None:
         """A participation is over, this very moment."""
@@ -318,7 +378,7 @@ class Level:
     def resume(self, flight: Flight) -> None:
         """Take up one that a checkpoint left under way, or that waits for its merge."""
         if not flight.over:
-            self._world.resume(flight)
+            self.world.resume(flight)
         if not flight.over:
             self.in_flight[flight.client] = flight
         else:
@@ -327,12 +387,63 @@ class Level:
         if not (flight.over and self.mode.filled):
             self.busy.add(flight.client)
 
+    # ---- checkpoints -----------------------------------------------------------------------------
+
+    def plain(self) -> dict[str, Any]:
+        """What a checkpoint in the middle of a merge keeps of it, beside the flights that are in
+        flight or have ended."""
+        closing = self._closing
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "until": [
+                None if s == math.inf else s for s in (self._deadline_at_s, self._strikes_at_s)
+            ],
+            "phase": None if self._next is None else self._next[0],
+            "last": None if self._last is None else self._last.task.name,
+            "closing": None if closing is None else closing.plain(),
+        }
+
+    def restore(
+        self, plain: Mapping[str, Any], flight_of: Callable[[Mapping[str, Any]], Flight]
+    ) -> None:
+        """Inverse of `plain`, once those flights are resumed; `flight_of`: gives others
+        back."""
+        for name in _PLAIN:
+            setattr(self, name, plain[name])
+        deadline_at_s, strikes_at_s = plain["until"]
+        self._last = next((f for f in self.ended if [*f.task.name] == plain["last"]), None)
+        if plain["closing"] is not None:
+            taken = [flight_of(of) for of in plain["closing"]["taken"]]
+            self._closing = closing = Closing.of_plain(plain["closing"], taken)
+            self._merge = partial(self._node.merge, closing)
+        if deadline_at_s is not None:
+            self._deadline_at_s = deadline_at_s
+            self._deadline = at(self._env, deadline_at_s)
+            self._alarm(self._deadline)
+        if strikes_at_s is not None:
+            self._strikes_at_s = strikes_at_s
+            self._alarm(self._instants.at(strikes_at_s))
+        phase = plain["phase"]
+        if phase == "working":
+            assert self._closing is not None
+            ends_s = self._closing.at_s + self._closing.server_s
+            self._then(phase, at(self._env, ends_s), self._worked)
+        elif phase is not None:
+            stories = {
+                "starting": self._start,
+                "waiting": self._look,
+                "closing": self._work,
+                "merging": self._finish,
+            }
+            self._then(phase, end_of_instant(self._env), stories[phase])
+
     # ---- waiting ---------------------------------------------------------------------------------
 
-    def _then(self, event: simpy.Event, story: Callable[[simpy.Event], None]) -> None:
+    def _then(self, phase: str, event: simpy.Event, story: Callable[[simpy.Event], None]) -> None:
         """Go on when this event comes."""
         assert event.callbacks is not None
         event.callbacks.append(story)
+        self._next = phase, event, story
 
     def _ring(self, _: simpy.Event | None = None) -> None:
         """Look whether the merge is due, where the level waits."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simfed.scenario import Scenario
-from simfed.scenario.aggregation import Aggregation, Staleness
+from simfed.scenario.aggregation import Aggregation, EdgeServers, Staleness
 
 __all__ = ["Mode", "mode_of", "staleness_weight"]
 
@@ -52,13 +52,31 @@ class Mode:
 
 
 def mode_of(scenario: Scenario) -> Mode:
-    """What the scenario's `aggregation` and `participation` come to."""
-    chosen: Aggregation = scenario.aggregation
+    """That of a server of clients: what `aggregation` and `participation` come to."""
     per_round = scenario.participation.clients_per_round
+    return _make_mode(scenario.aggregation, per_round, scenario.client_count)
+
+
+def mode_of_edge(scenario: Scenario, clients: int) -> Mode:
+    """That of an edge server with so many clients."""
+    assert scenario.aggregation.edge_servers is not None
+    per_round = scenario.participation.clients_per_round
+    return _make_mode(scenario.aggregation.edge_servers, per_round, clients)
+
+
+def mode_of_cloud(scenario: Scenario, edges: int) -> Mode:
+    """That of a server whose participants are so many edge servers: all are started, and of `first`
+    as many are waited for as leave a share `over_selection` of them over."""
+    extra = scenario.aggregation.over_selection
+    wanted = None if extra is None else max(1, math.floor(edges / (1 + extra)))
+    return _make_mode(scenario.aggregation, wanted, edges)
+
+
+def _make_mode(chosen: Aggregation | EdgeServers, per_round: int | None, participants: int) -> Mode:
     cohort, wanted = per_round, None
     if chosen.over_selection is not None:
-        wanted = per_round or scenario.client_count
-        cohort = min(math.ceil(wanted * (1 + chosen.over_selection)), scenario.client_count)
+        wanted = min(per_round or participants, participants)
+        cohort = min(math.ceil(wanted * (1 + chosen.over_selection)), participants)
     if chosen.concurrency is not None:
         wanted = chosen.buffer or 1
     return Mode(

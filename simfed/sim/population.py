@@ -24,6 +24,8 @@ from simfed.sim.world import KnowsWork, Presence
 
 __all__ = ["Population"]
 
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
 
 _TRIES = 100
 """Draws of one client before all that are free are listed instead."""
@@ -56,52 +58,70 @@ class Population:
     def __len__(self) -> int:
         return len(self._fleet)
 
-    def choose(self, level: Level, streams: Streams, round: int, at_s: float) -> list[int]:
+    def choose(
+        self,
+        level: Level,
+        streams: Streams,
+        round: int,
+        at_s: float,
+        members: Ints | None = None,
+        keys: tuple[int, ...] = (),
+    ) -> list[int]:
         """Whom the server starts now, of those that are there and idle, who are busy from now on;
         ids ascending.
 
         A cohort is drawn for its round; where clients are kept in flight, each start is drawn by
-        how many there were before, one client after another.
+        how many there were before, one client after another. An edge server's are some `members`,
+        ascending, whom it draws for a round by `keys`: (its merge there, its place).
         """
         mode, busy = level.mode, level.busy
         if mode.concurrency is None:
-            return self._selecting.cohort(streams, round, mode.cohort, self._free(busy, at_s))
+            free = self._free(busy, at_s, members)
+            return self._selecting.cohort(streams, round, mode.cohort, free, keys)
         chosen: list[int] = []
         while len(busy) < mode.concurrency:
-            client = self._draw(streams("start", level.starts + len(chosen)), busy, at_s)
+            rng = streams("start", level.starts + len(chosen), *keys[1:])
+            client = self._draw(rng, busy, at_s, members)
             if client is None:
                 break
             chosen.append(client)
             busy.add(client)
         return sorted(chosen)
 
-    def may_pass(self, level: Level, at_s: float) -> bool:
+    def may_pass(self, level: Level, at_s: float, members: Ints | None = None) -> bool:
         """Whether nobody may be chosen though somebody is there and idle now."""
         if not self._selecting.varies:
             return False
-        free = self._free(level.busy, at_s)
+        free = self._free(level.busy, at_s, members)
         return free is None or len(free) > 0
 
     def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
         """What a participation told the server, see `Selecting.tell`."""
         self._selecting.tell(client, duration_s, loss)
 
-    def _free(self, busy: set[int], at_s: float) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-        """Ids of those that are there and idle; None: everybody."""
+    def _free(self, busy: set[int], at_s: float, members: Ints | None) -> Ints | None:
+        """Ids of the members (None: of all) that are there and idle; None: everybody."""
         if self._presence is None and not busy:
-            return None
-        there = np.arange(len(self)) if self._presence is None else self._presence.available(at_s)
+            return members
+        everybody = np.arange(len(self)) if members is None else members
+        there = everybody if self._presence is None else self._presence.available(at_s)
+        if members is not None and self._presence is not None:
+            there = np.intersect1d(there, members, assume_unique=True)
         return there[~np.isin(there, np.fromiter(busy, np.int64, len(busy)))] if busy else there
 
-    def _draw(self, rng: np.random.Generator, busy: set[int], at_s: float) -> int | None:
+    def _draw(
+        self, rng: np.random.Generator, busy: set[int], at_s: float, members: Ints | None
+    ) -> int | None:
         """One that is there and idle, uniformly; None: there is none."""
         for _ in range(_TRIES):
-            client = int(rng.integers(len(self)))
+            client = int(rng.integers(len(self if members is None else members)))
+            if members is not None:
+                client = int(members[client])
             if client in busy:
                 continue
             if self._presence is None or self._presence.is_available(client, at_s):
                 return client
-        free = self._free(busy, at_s)
+        free = self._free(busy, at_s, members)
         left = range(len(self)) if free is None else free.tolist()
         return int(rng.choice(left)) if left else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from simfed.fleet.contract import Outcome
 from simfed.fleet.privacy import Account
@@ -20,6 +20,7 @@ from simfed.sim.server_work import PlayedWork
 __all__ = [
     "End",
     "Played",
+    "Settled",
     "Verdict",
     "client_rows",
     "client_spans",
@@ -64,6 +65,13 @@ class Played:
     @property
     def duration_s(self) -> float:
         return self.waited_s + self.server_s
+
+
+class Settled(NamedTuple):
+    """A participation, and the merge at which it ended: of its server, or of its edge server."""
+
+    flight: Flight
+    played: Played
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +137,15 @@ def end_of(flight: Flight, played: Played) -> End:
 
 
 def participation_row(
-    flight: Flight, end: End, played: Played, verdict: Verdict, energy_j: float | None
+    flight: Flight,
+    end: End,
+    played: Played,
+    verdict: Verdict,
+    energy_j: float | None,
+    merge: int | None = None,
 ) -> Participation:
-    """The row of `participations.parquet`: the rest of the round is waiting, or being away."""
+    """The row of `participations.parquet`: the rest of the round is waiting, or being away.
+    `merge`: the server's that settled it, where an edge server's settled it before."""
     task, rest_s = flight.task, end.rest_s
     return Participation(
         round=task.round,
@@ -159,7 +173,7 @@ def participation_row(
         reward=verdict.reward,
         slack_s=slack_of(flight, played),
         staleness=flight.staleness,
-        merge=played.round,
+        merge=played.round if merge is None else merge,
     )
 
 
@@ -230,13 +244,15 @@ def powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     return spent_s
 
 
-def server_spans(work: Iterable[PlayedWork], played: Played) -> Iterable[Span]:
-    """The server's work, one piece after another, up to the round's end."""
+def server_spans(
+    work: Iterable[PlayedWork], played: Played, track: str = "server"
+) -> Iterable[Span]:
+    """A server's work, one piece after another, up to the end of its merge."""
     at_s = played.finished_at_s - played.server_s
     for piece in work:
         if piece.duration_s > 0:
             until_s = min(at_s + piece.duration_s, played.finished_at_s)
-            yield Span("server", piece.kind, piece.name, played.round, piece.client, at_s, until_s)
+            yield Span(track, piece.kind, piece.name, played.round, piece.client, at_s, until_s)
             at_s = until_s
 
 

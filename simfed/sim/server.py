@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from simfed.compress.choice import Choice
-from simfed.fleet.contract import Outcome, Workload
+from simfed.fleet.contract import Contribution, Outcome, TieredWorkload, Workload
+from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.privacy import account_of
 from simfed.fleet.tasks import pull_for
@@ -29,12 +30,14 @@ from simfed.record.schema import PolicyValue
 from simfed.record.summary import mean_over_clients
 from simfed.scenario import Scenario
 from simfed.sim import rows
-from simfed.sim.blame import blame, blame_last
+from simfed.sim.blame import Blame, blame, blame_last
+from simfed.sim.clock import Clock
+from simfed.sim.edges import Edges
 from simfed.sim.flight import Flight
 from simfed.sim.level import Closing, Level
-from simfed.sim.modes import mode_of
+from simfed.sim.modes import mode_of, mode_of_cloud
 from simfed.sim.population import Population
-from simfed.sim.rows import Played, Verdict
+from simfed.sim.rows import Played, Settled, Verdict
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import World
 
@@ -64,20 +67,39 @@ class Simulation:
         streams: Streams,
         samples_of: Callable[[int], int] = lambda client: 1,
         faults: Faults | None = None,
+        edges: Sequence[EdgeServer] = (),
+        backbone: Clock | None = None,
     ) -> None:
         """`make_policy(client)` is called once per client that takes part; `samples_of(client)`:
         what a selection may look at; `faults`: when the server restarts (what befalls devices and
-        messages is the world's)."""
+        messages is the world's); `edges`: edge servers between the clients and the server, whose
+        own participations are in `backbone`."""
         self._scenario = scenario
         self._workload = workload
         self._world = world
         self._recorder = recorder
         self._streams = streams
         self._may_resend = faults is not None and faults.messages is not None
-        restarts = None if faults is None else faults.restarts
-        mode = mode_of(scenario)
-        self._level = Level(mode, self, world, scenario.client_count, restarts)
         self._population = Population(scenario, make_policy, streams, world.presence, samples_of)
+        restarts = None if faults is None else faults.restarts
+        self._edges: Edges | None = None
+        if backbone is None:
+            mode = mode_of(scenario)
+            self._level = Level(mode, self, world, scenario.client_count, restarts)
+        else:
+            mode = mode_of_cloud(scenario, len(edges))
+            self._level = Level(mode, self, backbone, len(edges), restarts)
+            self._edges = Edges(
+                scenario,
+                edges,
+                backbone,
+                server=self,
+                world=world,
+                workload=cast("TieredWorkload", workload),
+                population=self._population,
+                recorder=recorder,
+                streams=streams,
+            )
         self._account = account_of(scenario, samples_of)
         self._held: dict[int, int] | None = {} if scenario.downlink.compression else None
         self._now_s = 0.0
@@ -142,6 +164,7 @@ class Simulation:
             "population": self._population.state(),
             "starts": level.starts,
             "flights": [flight.plain() for flight in flying],
+            "edges": None if self._edges is None else self._edges.plain(),
             "held": sorted(self._held.items()) if self._held is not None else None,
             "restarts": level.restarts,
             **({} if self._account is None else {"privacy": self._account.state()}),
@@ -166,24 +189,32 @@ class Simulation:
             self._account.restore(own["privacy"])
         self._set_out()
         self._world.restore(checkpoint.facts["world"], checkpoint.arrays)
-        for flight in self._recorded(own["flights"]):
+        if self._edges is not None:
+            self._edges.backbone.restore(own["edges"]["backbone"], {})
+        # in the order in which they began what they do
+        plain = sorted(own["flights"], key=lambda of: int(of["order"]))
+        flying = list(map(self._recorded, plain))
+        for flight in flying:
             level.resume(flight)
+        if self._edges is not None:
+            self._edges.restore(own["edges"], flying, self._recorded)
 
     def _set_out(self) -> None:
         self._has_set_out = True
         self._world.set_out(self._now_s)
         self._env = self._world.env
+        if self._edges is not None:
+            self._edges.set_out()
         self._level.set_out()
 
-    def _recorded(self, plain: Sequence[Mapping[str, Any]]) -> Iterator[Flight]:
-        """A checkpoint's flights, in the order in which they began what they do."""
-        for of in sorted(plain, key=lambda of: int(of["order"])):
-            round, client, _, turn = of["task"]
-            contribution = self._workload.contribution(self._workload.task(round, client, turn))
-            flight = Flight.of_plain(of, contribution.task, contribution)
-            if flight.task.model_version == self._version:
-                flight.shared_loss = self._shared_loss
-            yield flight
+    def _recorded(self, of: Mapping[str, Any]) -> Flight:
+        """A checkpoint's flight."""
+        round, client, _, turn = of["task"]
+        contribution = self._workload.contribution(self._workload.task(round, client, turn))
+        flight = Flight.of_plain(of, contribution.task, contribution)
+        if flight.task.model_version == self._version:
+            flight.shared_loss = self._shared_loss
+        return flight
 
     # ---- what the world asks and tells -----------------------------------------------------------
 
@@ -205,7 +236,15 @@ class Simulation:
         """See `Asking`."""
         if self._held is not None and flight.received:
             self._held[flight.client] = flight.task.model_version
+        self._level_of(flight.client).land(flight)
+
+    def land_edge(self, flight: Flight) -> None:
+        """An edge server's participation is over."""
         self._level.land(flight)
+
+    def _level_of(self, client: int) -> Level:
+        """Where a client's uploads are merged."""
+        return self._level if self._edges is None else self._edges.level_of(client)
 
     # ---- participations and merges ---------------------------------------------------------------
 
@@ -226,25 +265,41 @@ class Simulation:
 
     def choose(self) -> list[int]:
         """See `Node`."""
+        if self._edges is not None:
+            return self._edges.choose(self._level)
         return self._population.choose(self._level, self._streams, self.round, self._env.now)
 
     def may_pass(self) -> bool:
         """See `Node`."""
-        return self._population.may_pass(self._level, self._env.now)
+        return self._edges is None and self._population.may_pass(self._level, self._env.now)
 
     def make_flights(self, ids: Sequence[int]) -> list[Flight]:
         """See `Node`."""
+        if self._edges is not None:
+            return self._edges.make_flights(ids, self._turns)
+        return self.start_clients(ids, self.round, self._turns)
+
+    def start_clients(
+        self,
+        ids: Sequence[int],
+        round: int,
+        turns: dict[int, int],
+        edge: Contribution | None = None,
+    ) -> list[Flight]:
+        """The flights of these clients, before anything moves. `turns`: how often each was started
+        before in this round; `edge`: what their edge server merges into."""
         people, held = self._population, self._held
-        round, filled = self.round, self._level.mode.filled
         policies = [people.policy(client) for client in ids]
         tasks = []
         with self._learning:
             for client in ids:
-                turn = self._turns.get(client, 0)
-                if filled:
-                    self._turns[client] = turn + 1
+                turn = turns.get(client, 0)
+                turns[client] = turn + 1
                 known = None if held is None else held.get(client)
-                tasks.append(self._workload.task(round, client, turn, known))
+                task = self._workload.task(round, client, turn, known)
+                if edge is not None:
+                    task = task._replace(model_version=edge.task.model_version)
+                tasks.append(task)
         asked = []
         forced = None if self._forced_arm is None else Choice(self._forced_arm)
         for task, policy in zip(tasks, policies, strict=True):
@@ -253,9 +308,12 @@ class Simulation:
             pull = pull_for(task, policy, forced, self._streams)
             asked.append((task, pull, people.compression(task.client, pull, task.plan)))
         flights = []
+        execute = self._workload.execute
+        if edge is not None:
+            execute = partial(cast("TieredWorkload", self._workload).execute, edge=edge)
         with self._learning:
             for task, pull, choice in asked:
-                contribution = self._workload.execute(task, choice)
+                contribution = execute(task, choice)
                 flights.append(
                     Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
                 )
@@ -265,10 +323,12 @@ class Simulation:
         self, closing: Closing, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
         """See `Node`."""
+        if self._edges is not None and self.last:
+            self._edges.stop()
         arrived = closing.arrived
         contributions = [flight.contribution for flight in arrived]
         work = partial(self._workload.server_work, closing.round, contributions)
-        return self._world.merge(closing.round, arrived, work, merge)
+        return self._level.world.merge(closing.round, arrived, work, merge)
 
     def merge(self, closing: Closing) -> Outcome:
         """See `Node`."""
@@ -343,31 +403,40 @@ class Simulation:
 
     # ---- facts -----------------------------------------------------------------------------------
 
-    def _record(self, closing: Closing, played: Played, outcome: Outcome) -> None:
+    def blame_clients(self, closing: Closing) -> Blame:
+        """Who held up a merge of clients' uploads."""
         taken, work = closing.taken, closing.work
-        verdicts = [self._reward(flight, outcome, played) for flight in taken]
-        if played.waits_for_all and taken:
-            who = blame(taken, work, self._world.network, resent=self._may_resend)
+        if closing.waits_for_all and taken:
+            return blame(taken, work, self._world.network, resent=self._may_resend)
+        return blame_last(closing.last, work, _other_cause(closing))
+
+    def _record(self, closing: Closing, played: Played, outcome: Outcome) -> None:
+        if self._edges is None:
+            who = self.blame_clients(closing)
+            settled = [Settled(flight, played) for flight in closing.taken]
         else:
-            otherwise = "restart" if closing.struck else "deadline" if taken else "server"
-            who = blame_last(closing.last, work, otherwise)
+            who = self._edges.blame(closing, _other_cause(closing))
+            self._edges.note_merge("server", played.round, closing, played)
+            settled = self._edges.settle(closing)
+        verdicts = [self._reward(flight, outcome, of) for flight, of in settled]
         with self._recording:
             into = self._recorder
-            into.rounds.append(rows.round_row(played, taken, outcome, who, self._account))
+            flights = [flight for flight, _ in settled]
+            into.rounds.append(rows.round_row(played, flights, outcome, who, self._account))
             into.prototypes.extend(rows.prototype_rows(outcome, into.own.get("prototypes", ())))
             own = into.own.get("clients", ())
             into.clients.extend(rows.client_rows(outcome, own, self._account))
-            for flight, verdict in zip(taken, verdicts, strict=True):
+            for (flight, of), verdict in zip(settled, verdicts, strict=True):
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)
-                end = rows.end_of(flight, played)
+                end = rows.end_of(flight, of)
                 powered_s = partial(rows.powered_s, flight, end.rest_s)
                 energy_j = self._world.energy_j(flight.client, powered_s)
                 into.participations.append(
-                    rows.participation_row(flight, end, played, verdict, energy_j)
+                    rows.participation_row(flight, end, of, verdict, energy_j, played.round)
                 )
                 into.spans.extend(rows.client_spans(flight, end))
-            into.spans.extend(rows.server_spans(work, played))
+            into.spans.extend(rows.server_spans(closing.work, played))
             uses = self._world.uses
             into.spans.extend(rows.link_spans(uses, played.round))
             into.links.extend(uses)
@@ -425,6 +494,11 @@ def _fewer_collections(cohort_size: int) -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def _other_cause(closing: Closing) -> str:
+    """What ended the wait for a merge that waited for nobody in particular."""
+    return "restart" if closing.struck else "deadline" if closing.taken else "server"
 
 
 def _policy_rows(round: int, client: int, policy: Policy) -> Iterable[PolicyValue]:

@@ -41,7 +41,7 @@ def play_work(
     flights: Sequence[Flight],
     work: Sequence[Work],
     start_at_s: float,
-    round: int,
+    round: int | str,
 ) -> list[PlayedWork]:
     """Decompression of what arrived, then `work`, with the time that each takes from `start_at_s`.
 

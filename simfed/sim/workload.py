@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simfed.compress.choice import Choice
+from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.fleet.tasks import Tasks, k_of
 from simfed.ground.errors import InputError, listed
@@ -25,13 +25,15 @@ __all__ = ["Recorded", "TimeOnlyWorkload"]
 class SizedContribution:
     """A contribution of which only the size is known."""
 
-    __slots__ = ("_size_bytes", "choice", "k", "task")
+    __slots__ = ("_size_bytes", "choice", "k", "merged", "task")
 
     def __init__(self, task: Task, choice: Choice, k: int, size_bytes: float) -> None:
         self.task = task
         self.choice = choice
         self.k = k
         self._size_bytes = size_bytes
+        self.merged: list[Contribution] = []
+        """Of an edge server's, what it has merged."""
 
     def uplink_bytes(self) -> float:
         return self._size_bytes
@@ -185,7 +187,29 @@ class TimeOnlyWorkload:
         """The work of one client in one round."""
         return self.tasks.task(round, client, self._merges, turn, held)
 
-    def execute(self, task: Task, choice: Choice) -> Contribution:
+    def place(self, edges: Sequence[Sequence[int]]) -> None:
+        """See `TieredWorkload`."""
+        self.tasks.place(edges)
+
+    def lend(self, task: Task) -> SizedContribution:
+        """See `TieredWorkload`."""
+        size_bytes = self.tasks.uplink_bytes(task, NO_COMPRESSION)
+        assert size_bytes is not None
+        lent = SizedContribution(task, NO_COMPRESSION, 0, size_bytes)
+        self._open[task.client, task.key] = lent
+        return lent
+
+    def gather(
+        self,
+        edge: Contribution,
+        contributions: Sequence[Contribution],
+        weights: Sequence[float],
+    ) -> None:
+        """See `TieredWorkload`."""
+        assert isinstance(edge, SizedContribution)
+        edge.merged += contributions
+
+    def execute(self, task: Task, choice: Choice, edge: Contribution | None = None) -> Contribution:
         """A contribution with the size that the full run's would have."""
         k = self.known_k(task, choice)
         if self._recorded is None:
@@ -224,6 +248,8 @@ class TimeOnlyWorkload:
 
     def discard(self, contribution: Contribution) -> None:
         """It is under way no longer; there is nothing to give back."""
+        for one in contribution.merged if isinstance(contribution, SizedContribution) else ():
+            self.discard(one)
         self._open.pop((contribution.task.client, contribution.task.key), None)
 
     def contribution(self, task: Task) -> Contribution:
@@ -232,17 +258,24 @@ class TimeOnlyWorkload:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         under_way = [
-            [c.task.arguments, c.choice.label, c.k, c.uplink_bytes(), c.task.downlink_bytes]
+            [
+                *(c.task.arguments, c.choice.label, c.k, c.uplink_bytes(), c.task.downlink_bytes),
+                [[one.task.client, one.task.key] for one in c.merged],
+            ]
             for c in self._open.values()
         ]
         return {"merges": self._merges, "open": under_way}, {}
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         self._merges = int(facts["merges"])
-        for arguments, label, k, size_bytes, down_bytes in facts.get("open", ()):
+        for arguments, label, k, size_bytes, down_bytes, _ in facts.get("open", ()):
             choice = Choice.of(label)
             task = self.tasks.as_recorded(self.tasks.task(*arguments), down_bytes)
             self._open[task.client, task.key] = SizedContribution(task, choice, k, size_bytes)
+        for contribution, (*_, merged) in zip(
+            self._open.values(), facts.get("open", ()), strict=True
+        ):
+            contribution.merged = [self._open[client, key] for client, key in merged]
 
     def timings(self) -> Mapping[str, float]:
         return {}

@@ -116,9 +116,10 @@ def path_key(scenario: Scenario, *, device: str) -> str | None:
     """A key that runs share which learn exactly the same; None where learning depends on the
     clock (server modes with deadlines, policies that learn or watch time)."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
-    if scenario.aggregation.mode != "synchronous" or any(
-        policy.learns or policy.watches_time for policy in policies
-    ):
+    server = scenario.aggregation
+    if server.mode != "synchronous" or server.edge_servers is not None:
+        return None
+    if any(policy.learns or policy.watches_time for policy in policies):
         return None
     choices = [[policy.kind, policy.options, policy.arms_from] for policy in policies]
     counts = [group.count for group in scenario.clients]

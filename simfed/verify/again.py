@@ -143,10 +143,10 @@ class _Remembered(TimeOnlyWorkload):
             if loss is not None
         }
 
-    def execute(self, task: Task, choice: Choice) -> Contribution:
+    def execute(self, task: Task, choice: Choice, edge: Contribution | None = None) -> Contribution:
         """As recorded, where K depends on what was learned."""
         known = choice.at(self._record.k(task)) if choice.follows_update else choice
-        return super().execute(task, known)
+        return super().execute(task, known, edge)
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()

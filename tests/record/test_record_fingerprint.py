@@ -9,6 +9,7 @@ from simfed.record.schema import (
     OPTIONAL_TABLES,
     TABLES,
     ClientResult,
+    Merge,
     PolicyValue,
     Span,
     columns,
@@ -92,6 +93,8 @@ def test_it_covers_every_column_of_every_table():
     recorder = Recorder()
     recorder.clients.append(ClientResult(1, 0, 0.5, 1.0, 0.75, 0.5))
     running.add("clients", recorder.table("clients"))
+    recorder.merges.append(Merge("edge-0", 1, 1, 0.0, 1.0, 2, 8.0, 8.0))
+    running.add("merges", recorder.table("merges"))
     covered = set(running._columns)
     assert covered == {(table, column.name) for table in TABLES for column in columns(table)}
 

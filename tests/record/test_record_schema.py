@@ -16,6 +16,8 @@ CONTRACT = {
     "links": "link, from_s, to_s, bytes, capacity_bytes_per_s, flows",
     "spans": "track, kind, name, round, client, started_at_s, finished_at_s",
     "clients": "round, client, accuracy, loss, own_accuracy, own_loss",
+    "merges": "node, merge, round, started_at_s, finished_at_s, participants, uplink_bytes, "
+    "downlink_bytes",
 }
 
 

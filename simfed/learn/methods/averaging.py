@@ -4,7 +4,7 @@ weights."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from simfed.ground.method import (
@@ -25,7 +25,7 @@ from simfed.learn.methods.fields import model_down, update_up
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["Averaging", "averaged", "by_prototype", "moved"]
+__all__ = ["Averaging", "averaged", "by_prototype", "moved", "parts_of"]
 
 
 class Averaging(Method):
@@ -66,6 +66,16 @@ class Averaging(Method):
             after[name] = moved(server[name], mine)
         return after, {}
 
+    def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
+        weights = [arrival.who.samples * arrival.weight for arrival in arrivals]
+        return dict.fromkeys(("update", "buffers"), parts_of(weights))
+
+    def shift(self, kit: Kit, server: State, merged: Arrival) -> State:
+        name = merged.who.prototype
+        weights = kit.add(server[name]["weights"], [(merged.change("update"), -1.0)])
+        after = {"weights": weights, "buffers": merged.values["buffers"]}
+        return {**server, name: {**server[name], **after}}
+
     def model(self, server: State, own: State, who: Who) -> Values:
         model: Values = server[who.prototype]
         return model
@@ -75,6 +85,11 @@ class Averaging(Method):
 def _plan(size: Size, training: Work) -> Plan:
     """Made once for clients that are alike: a time-only run asks for a million of them."""
     return Plan(model_down(size), (training,), update_up(size))
+
+
+def parts_of(weights: Sequence[float]) -> list[float]:
+    """Each one's share of their sum."""
+    return [weight / sum(weights) for weight in weights]
 
 
 def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
@@ -105,7 +120,7 @@ def averaged(
 ) -> Values:
     """The mean, weighted by `sizes`, of the arrivals' models, each `model` plus a factor times its
     update; where few entries travelled, only these are touched."""
-    shares = [size / sum(sizes) for size in sizes]
+    shares = parts_of(sizes)
     changes = [
         (arrival.change("update"), factor * share)
         for arrival, factor, share in zip(arrivals, factors, shares, strict=True)

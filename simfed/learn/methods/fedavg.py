@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from simfed.ground.method import Arrival, Losses, State
-from simfed.learn.methods.averaging import Averaging, averaged, by_prototype
+from simfed.learn.methods.averaging import Averaging, averaged, by_prototype, parts_of
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -27,6 +27,12 @@ class FedAvg(Averaging):
 
     mixes_prototypes: ClassVar[bool] = False
     moves_point: ClassVar[bool] = True
+    two_levels: ClassVar[bool] = True
+
+    def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
+        parts = parts_of([arrival.who.samples for arrival in arrivals])
+        damped = [a.weight * part for a, part in zip(arrivals, parts, strict=True)]
+        return {"update": damped, "buffers": parts}
 
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from simfed.ground.method import Arrival, Losses, State, Values, Who
 from simfed.ground.registry import Only
@@ -42,6 +42,8 @@ class FedOpt(Averaging):
     The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
     Source: S. Reddi et al., "Adaptive Federated Optimization", 2021.
     """
+
+    two_levels: ClassVar[bool] = True
 
     optimizer: Annotated[
         Literal["momentum", "adagrad", "adam", "yogi"], "what the server steps with"

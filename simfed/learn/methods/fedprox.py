@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import LocalSteps, State, Values, Who
@@ -23,6 +23,8 @@ class FedProx(Averaging):
     Source: T. Li et al., "Federated Optimization in Heterogeneous Networks", 2020. With μ = 0 it is
     fedavg.
     """
+
+    two_levels: ClassVar[bool] = True
 
     mu: Annotated[float, "weight of the pull to the server's weights"] = 0.01
 

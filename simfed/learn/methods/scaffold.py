@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -18,7 +18,7 @@ from simfed.ground.method import (
     Values,
     Who,
 )
-from simfed.learn.methods.averaging import Averaging, by_prototype
+from simfed.learn.methods.averaging import Averaging, by_prototype, parts_of
 from simfed.learn.methods.fields import model_down, update_up
 from simfed.learn.methods.options import require_above_zero
 
@@ -51,6 +51,7 @@ class Scaffold(Averaging):
     """
 
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
+    two_levels: ClassVar[bool] = True
 
     server_rate: Annotated[float, "η_g, on the mean change of the weights"] = 1.0
 
@@ -91,6 +92,10 @@ class Scaffold(Averaging):
     def sent(self, own: State, values: Values) -> State:
         return {"control": own["control"] + values["control"]}
 
+    def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
+        parts = parts_of([arrival.weight for arrival in arrivals])
+        return {"update": parts, "buffers": parts, "control": [1.0] * len(arrivals)}
+
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
@@ -99,7 +104,9 @@ class Scaffold(Averaging):
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():
             before = server[name]
-            mean = mean_of([arrival.values for arrival in mine], [a.weight for a in mine])
+            mean = mean_of(
+                [arrival.values for arrival in mine], [a.weight * a.uploads for a in mine]
+            )
             change = sum(arrival.values["control"] for arrival in mine)
             clients = kit.setting.prototypes[name].clients
             after[name] = {

@@ -1,0 +1,26 @@
+"""Where edge servers are, which clients are theirs, and what they work with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.device import Device
+from simfed.ground.strikes import Strikes
+
+__all__ = ["EdgeServer"]
+
+
+class EdgeServer(NamedTuple):
+    """One edge server."""
+
+    name: str
+    """Of its node."""
+    clients: NDArray[np.int64]
+    """Their ids, ascending."""
+    device: Device | None = None
+    """None: its work takes no time."""
+    strikes: Strikes | None = None
+    """When it goes down; None: never."""

@@ -1,0 +1,445 @@
+"""Edge servers: a server to its clients each, and a client of the cloud.
+
+An edge server's participation in a round of the cloud is a download, so many merges of its own
+under its own mode, and an upload of what they changed. What its clients did is settled when the
+cloud has merged that upload, or it is lost. What is ignored: the edge servers' memory, and the sum
+that they make (a pass over the weights).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from simfed.compress.choice import NO_COMPRESSION
+from simfed.device import Device
+from simfed.fleet.contract import Contribution, Outcome, TieredWorkload
+from simfed.fleet.edges import EdgeServer
+from simfed.fleet.faults import Faults
+from simfed.fleet.tasks import MERGES, SERVER
+from simfed.ground.method import Work, key_of
+from simfed.ground.seeding import Streams
+from simfed.ground.steps import Wait
+from simfed.policy import Pull
+from simfed.record import Recorder
+from simfed.record.schema import BARRIER, Merge, Span
+from simfed.scenario import Scenario
+from simfed.sim import rows
+from simfed.sim.blame import Blame, longest_limit, longest_phase
+from simfed.sim.clock import Clock
+from simfed.sim.flight import Flight
+from simfed.sim.level import Closing, Level
+from simfed.sim.modes import mode_of_edge
+from simfed.sim.population import Population
+from simfed.sim.rows import Played, Settled
+from simfed.sim.server_work import PlayedWork, play_work
+from simfed.sim.world import World
+
+__all__ = ["Edges", "Server", "backbone_of"]
+
+
+FlightOf = Callable[[Mapping[str, Any]], Flight]
+"""A flight from what a checkpoint keeps of it."""
+
+
+class _NoDevice:
+    """Of participations that work nothing: an edge server's own device works at its merges."""
+
+    def charges(self, quantity: str, model: str) -> bool:
+        return False
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+
+def backbone_of(
+    world: Clock, streams: Streams, server_device: Device | None, faults: Faults | None
+) -> Clock:
+    """What carries edge servers' participations, beside the `world` of their clients."""
+    nothing = cast("Device", _NoDevice())
+    return Clock(
+        world.make_network,
+        lambda edge: nothing,
+        streams,
+        server_device=server_device,
+        faults=faults,
+    )
+
+
+class Server(Protocol):
+    """Whose edge servers they are."""
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def last(self) -> bool: ...
+
+    def start_clients(
+        self, ids: Sequence[int], round: int, turns: dict[int, int], edge: Contribution | None
+    ) -> list[Flight]:
+        """The flights of these clients of an edge server."""
+        ...
+
+    def blame_clients(self, closing: Closing) -> Blame:
+        """Who held up a merge of clients' uploads."""
+        ...
+
+    def land_edge(self, flight: Flight) -> None:
+        """An edge server's participation is over."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """An edge server's participation: what its merges have come to so far."""
+
+    settled: list[Settled]
+    merges: int = 0
+    merging_s: float = 0.0
+    blame: tuple[float, Blame] | None = None
+    """Of the longest of them, with its length."""
+
+    def plain(self) -> list[Any]:
+        """What a checkpoint keeps of it."""
+        settled = [[one.flight.plain(), astuple(one.played)] for one in self.settled]
+        blame = None if self.blame is None else [self.blame[0], astuple(self.blame[1])]
+        return [settled, self.merges, self.merging_s, blame]
+
+    @classmethod
+    def of_plain(cls, plain: Sequence[Any], flight_of: FlightOf) -> Part:
+        """Inverse of `plain`."""
+        settled, merges, merging_s, blame = plain
+        again = [Settled(flight_of(flight), Played(*played)) for flight, played in settled]
+        who = None if blame is None else (blame[0], Blame(*blame[1]))
+        return cls(again, merges, merging_s, who)
+
+
+class Edge:
+    """One edge server. The `Node` of its level."""
+
+    def __init__(self, place: int, spec: EdgeServer, of: Edges) -> None:
+        self.place, self.spec, self._of = place, spec, of
+        mode = mode_of_edge(of.scenario, len(spec.clients))
+        self.level = Level(mode, self, of.world, len(spec.clients), spec.strikes)
+        self.flight: Flight | None = None
+        """Its participation under way."""
+        self._turns: dict[int, int] = {}
+        self._turns_of = 0
+
+    @property
+    def round(self) -> int:
+        """Of the cloud, in which it was sent the model."""
+        assert self.flight is not None
+        return self.flight.task.round
+
+    @property
+    def last(self) -> bool:
+        """See `Node`."""
+        cloud = self._of.server
+        ends = self._part.merges + 1 == self._of.merges
+        return ends and cloud.last and self.round == cloud.round
+
+    @property
+    def _part(self) -> Part:
+        assert self.flight is not None
+        return self._of.parts[self.flight.task.name]
+
+    @property
+    def _nth(self) -> int:
+        """Which of its merges of the round is under way, from 0."""
+        assert self.flight is not None
+        return self.flight.task.who.turn * self._of.merges + self._part.merges
+
+    def choose(self) -> Sequence[int]:
+        """See `Node`."""
+        keys = (self._nth, self.place) if self._nth or self.place else ()
+        return self._of.population.choose(
+            self.level,
+            self._of.streams,
+            self.round,
+            self._of.world.env.now,
+            self.spec.clients,
+            keys,
+        )
+
+    def may_pass(self) -> bool:
+        """See `Node`."""
+        now_s = self._of.world.env.now
+        return self._of.population.may_pass(self.level, now_s, self.spec.clients)
+
+    def make_flights(self, ids: Sequence[int]) -> list[Flight]:
+        """See `Node`."""
+        assert self.flight is not None
+        if self._turns_of != self.round:
+            self._turns_of = self.round
+            self._turns.clear()
+        edge = self.flight.contribution
+        return self._of.server.start_clients(ids, self.round, self._turns, edge)
+
+    def work(
+        self, closing: Closing, merge: Callable[[], Outcome]
+    ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
+        """See `Node`."""
+        device, arrived = self.spec.device, closing.arrived
+        if device is None or not arrived:
+            return [], merge
+        key = key_of(self.round, self._nth)
+        work = [Work("handling", SERVER, 1)]
+        return play_work(device, arrived, work, self._of.world.env.now, key), merge
+
+    def merge(self, closing: Closing) -> Outcome:
+        """See `Node`: what it was worth, the cloud's merge will tell."""
+        assert self.flight is not None
+        workload, arrived = self._of.workload, closing.arrived
+        for flight in closing.taken:
+            if flight.lost:
+                workload.discard(flight.contribution)
+        if arrived:
+            weights = [self.level.mode.weight(flight.staleness) for flight in arrived]
+            contributions = [flight.contribution for flight in arrived]
+            workload.gather(self.flight.contribution, contributions, weights)
+        return Outcome(self.round, self.flight.task.model_version)
+
+    def finish(self, closing: Closing, outcome: Outcome) -> None:
+        """See `Node`: the next of its merges, or on to the cloud."""
+        flight, part, of = self.flight, self._part, self._of
+        assert flight is not None
+        now_s = of.world.env.now
+        played = Played.of(closing, now_s, filled=self.level.mode.filled)
+        part.settled += [Settled(one, played) for one in closing.taken]
+        part.merges += 1
+        part.merging_s += played.duration_s
+        if part.blame is None or played.duration_s > part.blame[0]:
+            part.blame = played.duration_s, of.server.blame_clients(closing)
+        of.note_merge(self.spec.name, self.level.merges, closing, played)
+        into, track = of.recorder.spans, self.spec.name
+        begun_s, until_s = closing.started_at_s, closing.at_s
+        if until_s > begun_s:
+            name = f"merge {part.merges}"
+            into.append(Span(track, "waiting", name, self.round, None, begun_s, until_s))
+        into.extend(rows.server_spans(closing.work, played, track))
+        if part.merges < of.merges:
+            self.level.begin()
+            return
+        if not any(not one.flight.lost for one in part.settled):
+            flight.lose("failed")
+        of.backbone.go_on(flight, part.merging_s, MERGES)
+
+    def stop(self) -> None:
+        """Whatever its clients do is lost, and nothing of it is merged any more."""
+        now_s = self._of.world.env.now
+        closing = self.level.stop(self._of.server.round)
+        for flight in closing.taken:
+            if not flight.lost:
+                flight.lose("dropped")
+            self._of.workload.discard(flight.contribution)
+        if closing.taken:
+            played = Played.of(closing, now_s, filled=self.level.mode.filled)
+            self._of.stray += [Settled(flight, played) for flight in closing.taken]
+
+    def plain(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        turns = [self._turns_of, sorted(self._turns.items())]
+        return {"level": self.level.plain(), "turns": turns}
+
+    def restore(self, plain: Mapping[str, Any], flight_of: FlightOf) -> None:
+        """Inverse of `plain`, once its participation is restored and its clients' are resumed."""
+        self._turns_of, turns = plain["turns"]
+        self._turns = dict(turns)
+        self.level.restore(plain["level"], flight_of)
+
+
+class Edges:
+    """The edge servers of a run, between its clients and the cloud. What carries their
+    participations asks them (`Asking`)."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        edges: Sequence[EdgeServer],
+        backbone: Clock,
+        *,
+        server: Server,
+        world: World,
+        workload: TieredWorkload,
+        population: Population,
+        recorder: Recorder,
+        streams: Streams,
+    ) -> None:
+        """`backbone`: the world of their participations, as `world` is of their clients'."""
+        assert scenario.aggregation.edge_servers is not None
+        self.scenario, self.server, self.world, self.backbone = scenario, server, world, backbone
+        self.workload, self.population = workload, population
+        self.recorder, self.streams = recorder, streams
+        self.merges = scenario.aggregation.edge_servers.merges
+        self._first = scenario.client_count
+        self._edges = [Edge(place, spec, self) for place, spec in enumerate(edges)]
+        self._of_client = np.zeros(self._first, np.int64)
+        for edge in self._edges:
+            self._of_client[edge.spec.clients] = edge.place
+        self.parts: dict[tuple[int, ...], Part] = {}
+        """By the names of their tasks, of participations that the cloud has not merged."""
+        self.stray: list[Settled] = []
+        """Clients' participations that came to no merge."""
+        workload.place([spec.clients.tolist() for spec in edges])
+        backbone.connect(self)
+        backbone.come_to(self._come)
+
+    def __len__(self) -> int:
+        return len(self._edges)
+
+    def set_out(self) -> None:
+        """The clients' world has."""
+        assert isinstance(self.world, Clock)
+        self.backbone.join(self.world)
+        for edge in self._edges:
+            edge.level.set_out()
+
+    def level_of(self, client: int) -> Level:
+        """Where a client's uploads are merged."""
+        return self._edges[int(self._of_client[client])].level
+
+    # ---- as participants of the cloud ------------------------------------------------------------
+
+    def choose(self, level: Level) -> list[int]:
+        """Whom the cloud starts now: all that are idle, or as many as it keeps in flight, each
+        drawn by how many there were before."""
+        mode, busy = level.mode, level.busy
+        idle = [k for k in range(self._first, self._first + len(self)) if k not in busy]
+        if mode.concurrency is None:
+            return idle
+        chosen: list[int] = []
+        while idle and len(busy) < mode.concurrency:
+            rng = self.streams("edge", level.starts + len(chosen))
+            chosen.append(idle.pop(int(rng.integers(len(idle)))))
+            busy.add(chosen[-1])
+        return sorted(chosen)
+
+    def make_flights(self, ids: Sequence[int], turns: dict[int, int]) -> list[Flight]:
+        """Their participations, before anything moves."""
+        flights = []
+        for k in ids:
+            turn = turns.get(k, 0)
+            turns[k] = turn + 1
+            contribution = self.workload.lend(self.workload.task(self.server.round, k, turn))
+            pull = Pull(NO_COMPRESSION, "fixed")
+            flight = Flight(contribution.task, contribution, pull, self.world.env.now)
+            self.parts[flight.task.name] = Part([])
+            flights.append(flight)
+        return flights
+
+    def _edge(self, flight: Flight) -> Edge:
+        return self._edges[flight.client - self._first]
+
+    def _come(self, flight: Flight) -> None:
+        """It has the model: its merges begin."""
+        edge = self._edge(flight)
+        edge.flight = flight
+        edge.level.begin()
+
+    def size_of(self, flight: Flight) -> float:
+        """See `Asking`."""
+        return flight.contribution.uplink_bytes()
+
+    def land(self, flight: Flight) -> None:
+        """See `Asking`."""
+        edge = self._edge(flight)
+        if edge.flight is flight:
+            if flight.lost and edge.level.active:
+                edge.stop()
+            edge.flight = None
+        at_s = flight.started_at_s
+        for leg in flight.legs:
+            until_s = at_s + leg.duration_s
+            if leg.phase != BARRIER and leg.duration_s > 0:
+                of = edge.spec.name, leg.phase, leg.name, flight.task.round
+                self.recorder.spans.append(Span(*of, None, at_s, until_s))
+            at_s = until_s
+        self.server.land_edge(flight)
+
+    def forget_model_of(self, client: int | None) -> None:
+        """See `Asking`: they are sent whole models."""
+
+    # ---- what comes of a merge of the cloud ------------------------------------------------------
+
+    def note_merge(self, name: str, merge: int, closing: Closing, played: Played) -> None:
+        """The row of a merge at a node, the cloud's included."""
+        taken = closing.taken
+        self.recorder.merges.append(
+            Merge(
+                node=name,
+                merge=merge,
+                round=played.round,
+                started_at_s=played.started_at_s,
+                finished_at_s=played.finished_at_s,
+                participants=len(taken),
+                uplink_bytes=sum(flight.uplink_bytes for flight in taken),
+                downlink_bytes=sum(flight.downlink_bytes for flight in taken),
+            )
+        )
+
+    def stop(self) -> None:
+        """Nobody is waited for any longer, anywhere."""
+        for edge in self._edges:
+            edge.stop()
+
+    def settle(self, closing: Closing) -> list[Settled]:
+        """The clients' participations that a merge of the cloud settles, in the order in which
+        tables have them."""
+        settled, self.stray = self.stray, []
+        for flight in closing.taken:
+            part = self.parts.pop(flight.task.name)
+            for one in part.settled:
+                if flight.lost and not one.flight.lost:
+                    one.flight.lose("dropped")
+            settled += part.settled
+        return sorted(settled, key=lambda one: one.flight.task.order)
+
+    def blame(self, closing: Closing, otherwise: str) -> Blame:
+        """Who held the cloud up: the client that held up the longest merge of the edge server that
+        came last, or what that spent longer on."""
+        taken = closing.taken
+        last = closing.last
+        if closing.waits_for_all and taken:
+            last = max(taken, key=lambda flight: (flight.elapsed_s, -flight.client))
+        if last is None:
+            return Blame(None, otherwise, None, None)
+        phase, spent_s = longest_phase(last, closing.server_s)
+        blamed = self.parts[last.task.name].blame
+        if phase != BARRIER or blamed is None:
+            return Blame(None, phase, longest_limit(last.limited_s(phase), spent_s), None)
+        who, others_s = blamed[1], [one.elapsed_s for one in taken if one is not last]
+        if who.saved_s is None or not others_s:
+            return who
+        return replace(who, saved_s=min(who.saved_s, last.elapsed_s - max(others_s)))
+
+    # ---- checkpoints -----------------------------------------------------------------------------
+
+    def plain(self) -> dict[str, Any]:
+        """What a checkpoint keeps of them, beside their participations."""
+        levels = [edge.level for edge in self._edges]
+        return {
+            "backbone": self.backbone.state()[0],
+            "edges": [edge.plain() for edge in self._edges],
+            "flights": [f.plain() for of in levels for f in (*of.in_flight.values(), *of.ended)],
+            "parts": [[list(name), part.plain()] for name, part in self.parts.items()],
+        }
+
+    def restore(
+        self, plain: Mapping[str, Any], flying: Sequence[Flight], flight_of: FlightOf
+    ) -> None:
+        """Inverse of `plain`; `flying`: their participations; `flight_of` gives back clients'."""
+        for name, part in plain["parts"]:
+            self.parts[tuple(name)] = Part.of_plain(part, flight_of)
+        for flight in flying:
+            if not flight.over and isinstance(flight.steps[flight.done], Wait):
+                self._edge(flight).flight = flight
+        for of in sorted(plain["flights"], key=lambda of: int(of["order"])):
+            flight = flight_of(of)
+            self.level_of(flight.client).resume(flight)
+        for edge, of in zip(self._edges, plain["edges"], strict=True):
+            edge.restore(of, flight_of)

@@ -1,0 +1,217 @@
+"""Edge servers: to their clients a server, to the cloud a client."""
+
+import json
+
+import pytest
+
+from simfed.experiment.assembly import Parts
+from simfed.experiment.running import clock_of, learning_of, simulation_of
+from simfed.record import Checkpoint, Recorder
+from simfed.scenario import Scenario
+
+SLOW = {"profile": "rtx3090-ryzen4800h", "speed": 0.2, "noise": {"cv": 0.3}}
+CLIENTS = [
+    {"count": 3, "prototype": "small", "device": "rtx3090-ryzen4800h",
+     "link": {"up": "5 Mbps", "down": "20 Mbps"}},
+    {"count": 3, "prototype": "small", "device": SLOW,
+     "link": {"up": "1 Mbps", "down": "9 Mbps"}},
+]  # fmt: skip
+BACKBONE = {"up": "10 Mbps", "down": "50 Mbps", "latency": "20 ms"}
+MODES = {
+    "synchronous": {},
+    "deadline": {"mode": "deadline", "deadline": "350 ms", "late": "merge"},
+    "first": {"mode": "first", "over_selection": 0.6},
+    "buffered": {"mode": "buffered", "buffer": 2, "concurrency": 4},
+    "asynchronous": {"mode": "asynchronous", "concurrency": 3},
+}
+MODEL_BYTES = 4 * 15_738
+MBPS = 1e6 / 8
+DEVICE = {"decompression": "50 ms"}
+
+
+def world(edges=None, cloud=None, *, count=1, tier=None, method="fedavg", rounds=4, **changes):
+    """Six clients below `count` nodes; `edges`: keys of their edge servers, None: there are
+    none."""
+    at_edges = {} if edges is None else {"edge_servers": {"at": "edge", **edges}}
+    plain = {
+        "name": "edges",
+        "rounds": rounds,
+        "method": method,
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"small": {"model": "lenet5-half"}},
+        "clients": CLIENTS,
+        "client_order": "round-robin",
+        "compression": {"k": 500},
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        "network": {
+            "topology": "tree",
+            "tiers": [{"name": "edge", "count": count, **(tier or {})}],
+        },
+        "aggregation": {**(cloud or {}), **at_edges},
+        **changes,
+    }
+    return Scenario.model_validate(plain)
+
+
+def build(scenario, *, learn=False):
+    parts, recorder = Parts(scenario), Recorder()
+    assert parts.errors(time_only=not learn) == []
+    workload = learning_of(parts, 1, "cpu") if learn else clock_of(parts)
+    return simulation_of(parts, workload, recorder), recorder, workload
+
+
+def play(scenario, *, learn=False, **options):
+    simulation, recorder, workload = build(scenario, learn=learn)
+    simulation.run(**options)
+    workload.close()
+    return recorder
+
+
+def rows(recorder, table):
+    return recorder.table(table).to_pylist()
+
+
+def per_round(mode):
+    return {"participation": {"clients_per_round": 3}} if mode == "first" else {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_edge_server_with_free_links_above_is_the_flat_run(mode):
+    flat = play(world(cloud=MODES[mode], **per_round(mode)))
+    tiered = play(world(MODES[mode], **per_round(mode)))
+    for table in ("rounds", "participations", "links"):
+        assert rows(tiered, table) == rows(flat, table)
+    clients = [row for row in rows(tiered, "spans") if row["track"] != "edge"]
+    assert clients == rows(flat, "spans")
+
+
+@pytest.mark.parametrize(
+    ("method", "mode"),
+    [("fedavg", "deadline"), ("fedopt", "synchronous"), ("scaffold", "buffered")],
+)
+def test_it_learns_as_the_flat_run_does_to_the_bit(method, mode):
+    options = {"method": method, "rounds": 3, "training": {"local_steps": 1}}
+    flat = play(world(cloud=MODES[mode], **options), learn=True)
+    tiered = play(world(MODES[mode], **options), learn=True)
+    for table in ("rounds", "prototypes", "participations"):
+        assert rows(tiered, table) == rows(flat, table)
+
+
+def test_several_edge_servers_that_merge_once_learn_what_one_server_does():
+    options = {"rounds": 2, "training": {"local_steps": 2}, "method": "fedprox"}
+    flat = play(world(**options, count=3), learn=True)
+    tiered = play(world({}, **options, count=3, tier=BACKBONE), learn=True)
+    for one, other in zip(rows(flat, "prototypes"), rows(tiered, "prototypes"), strict=True):
+        assert other["test_loss"] == pytest.approx(one["test_loss"], rel=1e-5)
+
+
+def test_the_instants_of_two_merges_between_two_transfers_are_sums():
+    recorder = play(world({"merges": 2}, count=3, tier=BACKBONE, rounds=1))
+    merges = {(row["node"], row["merge"]): row for row in rows(recorder, "merges")}
+    begun_s = 0.02 + MODEL_BYTES / (50 * MBPS)
+    assert merges["edge-1", 1]["started_at_s"] == pytest.approx(begun_s, rel=1e-12)
+    assert merges["edge-1", 2]["started_at_s"] == merges["edge-1", 1]["finished_at_s"]
+    last_s = max(row["finished_at_s"] for row in merges.values() if row["node"] != "server")
+    ended_s = last_s + 0.02 + MODEL_BYTES / (10 * MBPS)
+    assert merges["server", 1]["finished_at_s"] == pytest.approx(ended_s, rel=1e-12)
+    assert merges["server", 1]["participants"] == 3
+    assert merges["server", 1]["uplink_bytes"] == 3 * MODEL_BYTES
+    assert len(rows(recorder, "participations")) == 2 * 6
+
+
+def test_what_an_edge_server_forwards_too_late_is_lost_with_all_that_it_merged():
+    cloud = {"mode": "deadline", "deadline": "0.7 s"}
+    recorder = play(world({"merges": 3}, cloud, count=3, tier=BACKBONE, rounds=2))
+    assert {row["outcome"] for row in rows(recorder, "participations")} == {"dropped"}
+    assert rows(recorder, "merges")[-1]["participants"] == 3
+    assert [row["critical_phase"] for row in rows(recorder, "rounds")] == ["deadline"] * 2
+
+
+def test_an_edge_server_that_goes_down_loses_what_it_got():
+    restarts = {"between": "1 s", "lasts": "100 ms"}
+    recorder = play(world({"restarts": restarts}, count=3, tier=BACKBONE, rounds=8))
+    down = [row for row in rows(recorder, "spans") if row["kind"] == "restart"]
+    assert down
+    assert all(row["track"].startswith("edge-") for row in down)
+    dropped = [row for row in rows(recorder, "participations") if row["outcome"] == "dropped"]
+    assert len(dropped) == 2 * len(down)
+
+
+def test_its_device_decompresses_what_arrives():
+    recorder = play(world({"device": DEVICE}, count=3, tier=BACKBONE, rounds=1))
+    work = [row for row in rows(recorder, "spans") if row["kind"] == "decompression"]
+    assert sorted(row["track"] for row in work) == ["edge-0"] * 2 + ["edge-1"] * 2 + ["edge-2"] * 2
+    for row in work:
+        assert row["finished_at_s"] - row["started_at_s"] == pytest.approx(0.05)
+
+
+CLOUDS = {
+    "synchronous": {},
+    "deadline": {"mode": "deadline", "deadline": "400 ms", "late": "merge"},
+    "buffered": {"mode": "buffered", "buffer": 1, "concurrency": 2},
+}
+RESUMED = [
+    ("synchronous", {"merges": 2}),
+    ("deadline", {"mode": "deadline", "deadline": "300 ms", "late": "merge", "merges": 2}),
+    ("buffered", {"mode": "buffered", "buffer": 2, "concurrency": 2, "merges": 2,
+                  "device": DEVICE}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cloud", "edges"), RESUMED)
+def test_a_resumed_run_goes_on_in_the_middle_of_its_edge_servers_merges(cloud, edges):
+    scenario = world(edges, CLOUDS[cloud], count=3, tier=BACKBONE)
+    tables = ("rounds", "participations", "links", "merges", "spans")
+    saved = []
+    simulation, whole, _ = build(scenario)
+
+    def save(checkpoint):
+        facts = json.loads(json.dumps(checkpoint.facts))
+        counts = {table: len(rows(whole, table)) for table in tables}
+        saved.append((Checkpoint(checkpoint.round, facts, checkpoint.arrays), counts))
+
+    simulation.run(save=save, save_every=1)
+    for checkpoint, counts in saved[:-1]:
+        again, recorder, _ = build(scenario)
+        again.restore(checkpoint)
+        again.run()
+        for table in tables:
+            assert rows(recorder, table) == rows(whole, table)[counts[table] :], table
+
+
+def test_a_resumed_run_has_what_edge_servers_had_learned():
+    scenario = world(
+        {"merges": 2}, CLOUDS["deadline"], count=3, tier=BACKBONE, rounds=3,
+        training={"local_steps": 1}, method="scaffold", evaluation={"every": 1},
+    )  # fmt: skip
+    saved = []
+    simulation, whole, workload = build(scenario, learn=True)
+    simulation.run(save=saved.append, save_every=1)
+    again, recorder, other = build(scenario, learn=True)
+    again.restore(saved[0])
+    again.run()
+    workload.close()
+    other.close()
+    assert rows(recorder, "prototypes") == rows(whole, "prototypes")[1:]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"edges": {"at": "ege"}}, "edge_servers.at: got 'ege', expected a tier of the network"),
+        ({"network": {"topology": "star"}}, "network.topology: got 'star', expected a network of "),
+        ({"edges": {"merges": 0}}, "edge_servers.merges"),
+        ({"method": "feddf", "dataset": {"name": "mnist-mini", "public": 8}}, "edge_servers"),
+        ({"cloud": {"rule": "median"}}, "aggregation.rule: got 'median', expected the rule mean "),
+        ({"downlink": {"compression": {"strategy": "top-k"}}}, "downlink.compression: "),
+        ({"edges": MODES["first"]}, "participation.clients_per_round: "),
+        ({"cloud": {"mode": "asynchronous", "concurrency": 2}}, "at most the 1 edge servers"),
+        (
+            {"edges": MODES["buffered"], "participation": {"clients_per_round": 2}},
+            "null where edge servers keep clients in flight",
+        ),
+    ],
+)
+def test_edge_servers_that_could_not_be_are_refused_in_a_sentence(changes, message):
+    with pytest.raises(ValueError, match=message.replace(".", r"\.")):
+        world(**{"edges": {}, **changes})

@@ -217,7 +217,11 @@ def _choose_terms(rows: Sequence[MessageRow], seconds: Array, plays: Array) -> _
             best = better
         if best.score <= GOOD:
             break
-    return best
+    # a term of no weight in all plays may take over where one is left out
+    present = [
+        term for term, kept in zip(best.terms, _weights(best) > _NO_WEIGHT, strict=True) if kept
+    ]
+    return _evaluate(present, seconds, plays) if present else best
 
 
 def _take_up_one(best: _Fit, pool: Sequence[_Term], seconds: Array, plays: Array) -> _Fit | None:
@@ -293,13 +297,23 @@ def _solve(design: Array, seconds: Array) -> Array:
 
 def _as_text(fit: _Fit) -> str:
     """The law as arithmetic; a term of no weight is not there."""
-    typical_s = float(np.median(fit.seconds()))
     parts = [
         f"{coefficient:.5g} * {term.text}" if term.text else f"{coefficient:.5g}"
-        for term, coefficient in zip(fit.terms, fit.coefficients, strict=True)
-        if coefficient * term.column.max() > 1e-3 * typical_s
+        for term, coefficient, weight in zip(
+            fit.terms, fit.coefficients, _weights(fit), strict=True
+        )
+        if weight > _NO_WEIGHT
     ]
     return " + ".join(parts) or "0"
+
+
+_NO_WEIGHT = 1e-3
+
+
+def _weights(fit: _Fit) -> Array:
+    """The most that each term comes to in any row, beside what a message takes."""
+    most = np.array([term.column.max() for term in fit.terms])
+    return np.asarray(fit.coefficients * most / np.median(fit.seconds()))
 
 
 # ---- terms ---------------------------------------------------------------------------------------

@@ -180,6 +180,23 @@ def test_a_study_of_a_regression_compares_times_to_an_rmse(tmp_path):
     assert "to RMSE 15" in console.export_text()
 
 
+def test_a_study_has_one_measure(tmp_path):
+    write_world(tmp_path, rounds=1)
+    table = {"table": "rows.csv", "target": "price"}
+    study = {
+        "name": "tasks",
+        "base": "prices.yaml",
+        "grid": {"dataset": [{**table, "task": "regression"}, {"name": "mnist-mini"}]},
+    }
+    (tmp_path / "tasks.yaml").write_text(json.dumps(study))
+    with pytest.raises(InputError, match="measured alike") as error:
+        simfed.run_study(tmp_path / "tasks.yaml", tmp_path / "out", jobs=1, progress=False)
+    assert error.value.got == "RMSE and accuracy"
+    study = {"name": "far", "base": "prices.yaml", "compare": {"thresholds": [15]}}
+    (tmp_path / "far.yaml").write_text(json.dumps(study))
+    simfed.study.plan.plan_study(tmp_path / "far.yaml")  # 15 is no accuracy, but an RMSE
+
+
 def test_thresholds_that_no_model_can_have_are_refused_before_anything_runs(tmp_path):
     assert parse_target("12.5", MEASURES["regression"]) == 12.5
     for text in ("0", "85%", "x"):

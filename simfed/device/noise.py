@@ -7,7 +7,10 @@ takes longer by an exponentially distributed share; their mean is above 1 and th
 Where no such law has the mean that was measured (work under a quota of processor time either passes
 at once or waits for the next period), the factors' own quantiles stand in its place.
 
-What is ignored: that slow calls come in bursts. Draws are independent.
+What is ignored: that slow calls come in bursts, as draws are independent, and so that a quota makes
+the next call pay for what this one overran; that many steps scatter less, relative to their length,
+than the few that were measured, as one factor is drawn for a whole call; and that caches are colder
+after a wait.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from simfed.ground.measure import MEASURES, Measure
 from simfed.ground.method import Method, Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.ground.steps import check_steps, nodes_of
+from simfed.ground.steps import Wait, check_steps, nodes_of
 from simfed.ground.strikes import Strikes
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
@@ -643,12 +643,28 @@ class Parts:
             raise InputError(
                 "a plan without steps of its own, as edge servers take the server's place in them"
             )
-        if plan.steps and self.scenario.aggregation.concurrency is not None:
+        gates = [step for step in plan.steps if isinstance(step, Wait)]
+        if gates and self.scenario.aggregation.concurrency is not None:
             raise InputError(
                 "a server that starts its clients together (synchronous, deadline or first), as "
-                "the method's plan has steps of its own",
+                "the method's plan has barriers",
                 got=self.scenario.aggregation.mode,
             )
+        for gate in gates:
+            come = sum(
+                group.count
+                for i, group in enumerate(self.scenario.clients)
+                if any(
+                    isinstance(step, Wait) and step.gate == gate.gate
+                    for step in self._task_of_group(i).plan.steps
+                )
+            )
+            if come < gate.least:
+                raise InputError(
+                    f"at least {gate.least} clients whose plans come to barrier {gate.gate}",
+                    got=come,
+                    problem="nobody would ever pass it",
+                )
 
     def _check_overlap(self, index: int, time_only: bool) -> None:
         """What is cut into slices is a selection of at least as many entries."""

@@ -247,6 +247,14 @@ def test_graphs_under_faults_and_absences_are_verified(kind, tmp_path):
     assert "\n".join(verify(run.path)) == ""
 
 
+@pytest.mark.parametrize("mode", [{"mode": "asynchronous"}, {"mode": "buffered", "buffer": 2}])
+def test_servers_that_keep_clients_in_flight_take_graphs_without_barriers(mode, tmp_path):
+    made = {**SCENARIO, "method": "served", "aggregation": {**mode, "concurrency": 3}}
+    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+    assert "\n".join(verify(run.path)) == ""
+    assert "aggregated" in set(run.participations["outcome"])
+
+
 @pytest.mark.parametrize(
     ("after", "sentence"),
     [

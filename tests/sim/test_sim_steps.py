@@ -274,6 +274,29 @@ def test_a_server_that_keeps_clients_in_flight_refuses_barriers():
         simfed.run(asynchronous, time_only=True, progress=False)
 
 
+def test_a_barrier_that_too_few_plans_come_to_is_refused():
+    """Only the first group's plan has it, and wants all three clients."""
+
+    @dataclass(frozen=True)
+    class Lonely(Method):
+        def plan(self, setting, who, round):
+            up = {"counts": Field("counts", 250)}
+            waits = (Wait("keys", least=3),) if who.prototype == "first" else ()
+            return Plan({}, (), up, steps=(*waits, UPLOAD))
+
+    register("method", "lonely", Lonely, replace=True)
+    group = SCENARIO["clients"][0]
+    groups = [{**group, "count": n, "prototype": p} for n, p in ((1, "first"), (2, "second"))]
+    models = {name: {"model": MODEL} for name in ("first", "second")}
+    made = {**SCENARIO, "method": "lonely", "clients": groups, "prototypes": models}
+    del made["policy"]
+    try:
+        with pytest.raises(InputErrors, match="at least 3 clients whose plans come to barrier"):
+            simfed.run(made, time_only=True, progress=False)
+    finally:
+        registry("method").remove("lonely")
+
+
 @pytest.mark.parametrize(
     ("steps", "sentence"),
     [

@@ -174,7 +174,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             values = 100 * shown.to_numpy()
             axes.imshow(values, cmap="RdYlBu", vmin=0, vmax=100, aspect="auto", alpha=0.75)
             for (y, x), value in np.ndenumerate(values):
-                text = "undefined" if np.isnan(value) else f"{value:.0f}"
+                text = _none_of(RULES[y], share) if np.isnan(value) else f"{value:.0f}"
                 if shown.columns[x] == "backdoor" and not np.isnan(value):
                     text += f"  ({100 * success.loc[RULES[y], 'backdoor']:.0f})"
                 grey, weight = ("#777777", "normal") if np.isnan(value) else ("black", "bold")
@@ -205,17 +205,22 @@ def table(rows: pd.DataFrame) -> str:
         ]
         worst = worst_of(accuracy)
         for rule in RULES:
-            texts = [_percent(accuracy.loc[rule, a], half.loc[rule, a]) for a in ATTACKS]
-            texts += [_percent(success.loc[rule, "backdoor"]), _percent(worst[rule])]
+            values = [(accuracy.loc[rule, a], half.loc[rule, a]) for a in ATTACKS]
+            values += [(success.loc[rule, "backdoor"], np.nan), (worst[rule], np.nan)]
+            none = _none_of(rule, share)
+            texts = [none if np.isnan(value) else _percent(value, of) for value, of in values]
             texts += ["–" if np.isnan(cost[rule]) else f"{cost[rule]:.2g} ms"]
             lines.append(f"| {rule} | {' | '.join(texts)} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def _percent(value: float, half: float = np.nan) -> str:
-    if np.isnan(value):
-        return "undefined"
+def _none_of(rule: str, share: float) -> str:
+    """What stands where there is no number."""
+    return "–" if is_defined(Cell(0, share, rule, "none")) else "undefined"
+
+
+def _percent(value: float, half: float) -> str:
     return f"{100 * value:.1f}" + ("" if np.isnan(half) else f" ± {100 * half:.1f}")
 
 

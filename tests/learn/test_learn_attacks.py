@@ -15,6 +15,7 @@ import engine_worlds as tiny
 from textbook import Textbook, data_of, flat, scenario
 
 from simfed.compress.choice import Choice
+from simfed.experiment.running import run
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
@@ -22,6 +23,8 @@ from simfed.learn import attacks
 from simfed.learn.apart import client_half
 from simfed.learn.facts import DatasetFacts
 from simfed.learn.hosted import HostedWorkload
+from simfed.replay.store import TrajectoryStore
+from simfed.verify.run import verify
 
 NAMES = registry("attack").names()
 IMAGES = DatasetFacts((1, 12, 12), 4, 400, 60)
@@ -232,6 +235,31 @@ def test_a_round_without_arrivals_still_tells_the_success():
     assert 0 <= workload.merge(1, []).losses["a"]["attack_success"] <= 1
     workload.close()
     assert scenario("fedavg").own_columns["prototypes"] == ()
+
+
+def test_a_run_with_a_backdoor_can_be_verified_replayed_and_read(tmp_path):
+    group = {"prototype": "a", "device": {"training": "5 ms"}}
+    made = {
+        "name": "hostile", "method": "fedavg", "rounds": 3, "dataset": {"name": "mnist-mini"},
+        "prototypes": {"a": {"model": "logistic-regression"}},
+        "clients": [{**group, "count": 6}, {**group, "attack": {"backdoor": 1, "from": 2}}],
+        "aggregation": {"rule": {"multi-krum": 1}}, "server": {"device": "x86-2core-vm"},
+        "compression": {"strategies": ["dense"]},
+        "policy": {"kind": "uniform", "strategy": "dense"}, "evaluation": {"every": 2},
+    }  # fmt: skip
+    store = TrajectoryStore(tmp_path / "kept")
+    runs = [
+        run(made, out=tmp_path / name, progress=False, workers=1, trajectories=store)
+        for name in ("first", "again")
+    ]
+    assert not runs[1].manifest["learning_wall_s"].get("training")
+    assert runs[0].fingerprint == runs[1].fingerprint
+    column = runs[0].prototypes["attack_success"]
+    assert column.between(0, 1).all()
+    assert len(column) == 2  # rounds 2 and 3
+    merging = runs[0].spans.query("kind == 'merging'")
+    assert list(merging["name"]) == ["multi-krum"] * 3
+    assert not verify(tmp_path / "first")
 
 
 # ---- what is refused -------------------------------------------------------------------------

@@ -76,7 +76,7 @@ class Draft:
         self.manifest["digest"] = manifest_digest(self.manifest)
         (self.path / "manifest.json").write_text(json.dumps(self.manifest))
         try:
-            summary = summarise(run.table, clients_of_prototype(scenario))
+            summary = summarise(run.table, clients_of_prototype(scenario), run.measure)
         except LookupError:  # of a prototype that there is not
             summary = run.summary
         (self.path / "summary.json").write_text(json.dumps(summary | self.said_otherwise))

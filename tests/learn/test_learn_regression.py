@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiment"))
+from forging import Forgery
 from rich.console import Console
 
 import simfed
@@ -51,6 +55,14 @@ def write_world(folder: Path, dataset: dict | None = None, **changes) -> Path:
     return folder / "prices.yaml"
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run of three rounds."""
+    folder = tmp_path_factory.mktemp("finished")
+    simfed.run(write_world(folder, rounds=3), out=folder / "run", workers=1, progress=False)
+    return folder / "run"
+
+
 def test_squares_and_their_gradient_are_autograds():
     outputs = torch.randn(6, 1, requires_grad=True)
     targets = torch.randn(6)
@@ -87,6 +99,20 @@ def test_a_regression_is_learned_measured_by_rmse_and_said_so(tmp_path):
     own = result.clients
     assert np.allclose(own.own_loss, own.loss)  # nobody owns test rows
     assert np.allclose(own.own_measure, own.measure)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("prototypes", "test_measure"), ("clients", "measure"), ("clients", "own_measure")],
+)
+def test_a_measure_that_was_changed_is_found(tmp_path, finished, table, column):
+    def change(draft):
+        first, *others = draft.values(table, column)
+        draft.set(table, column, [1.01 * first, *others])
+
+    (broken, *_) = verify(Forgery(column, change).of(finished, tmp_path / "forged"))
+    assert f"{table}.parquet: 1 row" in broken
+    assert f"have a {column} that is not that of the" in broken
 
 
 def test_reports_of_a_regression_follow_the_lower_rmse(tmp_path):

@@ -140,6 +140,12 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
                 got=policy.kind,
                 problem="rewards are made of losses, which no clip holds",
             )
+    if scenario.aggregation.edge_servers is not None:
+        yield InputError(
+            "null under privacy",
+            where="aggregation.edge_servers",
+            problem="what edge servers merge is not accounted",
+        )
     rule = scenario.aggregation.rule.kind
     if level == "client" and rule != "mean":
         yield InputError(

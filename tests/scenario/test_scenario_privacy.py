@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simfed.experiment.assembly import Parts
-from simfed.fleet.privacy import is_amplified, sampling_parts
+from simfed.fleet.privacy import find_unprovable, is_amplified, sampling_parts
 from simfed.ground.errors import InputErrors
 from simfed.scenario import dump_scenario
 from simfed.scenario.load import validated
@@ -98,6 +98,15 @@ def test_what_leaves_a_client_outside_the_clip():
     statistics = {"prototypes": {"a": {"model": "resnet18"}}}
     for privacy in (CLIENT, SAMPLE):
         assert refusals(privacy, **statistics) == [("prototypes.a.model", "resnet18")]
+
+
+@pytest.mark.parametrize("privacy", [CLIENT, SAMPLE])
+def test_edge_servers(privacy):
+    made = scenario(privacy)
+    edges = {"at": "edge", "mode": "synchronous", "merges": 2}
+    tiers = made.aggregation.model_validate({"mode": "synchronous", "edge_servers": edges})
+    found = find_unprovable(made.model_copy(update={"aggregation": tiers}))
+    assert [error.where for error in found] == ["aggregation.edge_servers"]
 
 
 def test_rules_that_look_into_the_sum():

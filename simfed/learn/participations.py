@@ -86,6 +86,8 @@ class Worker:
         self._kit = kit
         self._encoder = encoder
         self.shelf = shelf
+        self.batch: Sequence[Unit] = ()
+        """In the first process, the units that are shared now: its own need no message."""
         self._batch = 0
         self._compressing_s = 0.0
         self._steps_locally = type(method).train is Method.train
@@ -106,15 +108,17 @@ class Worker:
             for name, (participations, *_) in units
         )
 
-    def run(self, unit: tuple[int, str, bytes]) -> tuple[Any, dict[str, float]]:
-        """`answer` to a unit that has come through a pipe, from another process packed; the number
-        of its batch comes first."""
-        batch, name, packed = unit
-        if self.shelf.process and batch != self._batch:
+    def run(self, unit: tuple[int, int, str, bytes]) -> tuple[Any, dict[str, float]]:
+        """`answer` to a unit of a batch: the batch's number, its own there, what it calls and, as
+        it comes through a pipe, with what; from another process packed."""
+        batch, at, name, packed = unit
+        if not self.shelf.process:
+            return self.answer(*self.batch[at])
+        if batch != self._batch:
             self.shelf.clear()
             self._batch = batch
         result, seconds = self.answer(name, self.shelf.unpack(packed))
-        return (self.shelf.pack(result) if self.shelf.process else result), seconds
+        return self.shelf.pack(result), seconds
 
     def answer(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, dict[str, float]]:
         """The result of a unit, and host seconds by activity."""

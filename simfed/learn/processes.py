@@ -61,7 +61,11 @@ class Processes:
         shelf = self._worker.shelf
         self._batches += 1
         shelf.make_room()
-        packed = [(self._batches, name, shelf.pack(arguments)) for name, arguments in units]
+        self._worker.batch = units
+        packed = [
+            (self._batches, at, name, shelf.pack(arguments))
+            for at, (name, arguments) in enumerate(units)
+        ]
         return [
             (shelf.unpack(answer, copied=True) if isinstance(answer, bytes) else answer, seconds)
             for answer, seconds in self._crew.map("run", packed, costs)

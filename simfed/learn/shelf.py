@@ -3,7 +3,7 @@
 Messages travel through pipes, tensors do not: whoever sends puts each tensor into its own part of
 the shelf, and its place travels. The first process keeps what it has put there until the room is
 used up, so that a model goes down once per version, whatever number of units and rounds ask for it;
-the others clear theirs before each batch of units. What finds no room travels as a NumPy array.
+the others clear theirs before each batch of units. What finds no room travels as raw numbers.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import io
 import pickle
 from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from simfed.learn.memory import Arena
@@ -31,6 +30,14 @@ _REMEMBERED = 512
 """Tensors of the first process that another one remembers."""
 
 
+_DTYPES = [getattr(torch, name) for name in (
+    "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+    "complex64", "complex128",
+)]  # fmt: skip
+_NUMBER_OF = {dtype: number for number, dtype in enumerate(_DTYPES)}
+"""Of the type of a tensor's entries: a number is pickled in a tenth of the type's time."""
+
+
 class Slot(NamedTuple):
     """Where a tensor lies."""
 
@@ -39,11 +46,12 @@ class Slot(NamedTuple):
     """No other tensor of this process has it."""
     start: int
     shape: tuple[int, ...]
-    dtype: torch.dtype
+    dtype: int
+    """Of `_DTYPES`."""
 
 
-Place = Slot | NDArray[np.generic]
-"""What travels of a tensor."""
+Place = tuple[Any, ...]
+"""What travels of a tensor: the cells of its `Slot`, or its raw numbers, their type and shape."""
 
 
 class Shelf:
@@ -69,8 +77,10 @@ class Shelf:
         self.process = process
         self._parts = parts
         self._at = self._number = 0
-        self._placed: dict[int, tuple[Tensor, int, Slot]] = {}
-        """id of a tensor → itself, its version and its place."""
+        self._placed: dict[int, tuple[Tensor, int, Place]] = {}
+        """id of a tensor → itself, its version and the slot where it lies."""
+        self._own: list[int] = []
+        """ids of those that lie in this process's part."""
         self._seen: dict[tuple[int, int], Tensor] = {}
 
     def clear(self) -> None:
@@ -79,9 +89,9 @@ class Shelf:
         if self.process == 0 or len(self._seen) > _REMEMBERED:
             self._placed.clear()
             self._seen.clear()
-        own = [key for key, (*_, slot) in self._placed.items() if slot.process == self.process]
-        for key in own:
-            del self._placed[key]
+        for key in self._own:
+            self._placed.pop(key, None)
+        self._own.clear()
 
     def make_room(self) -> None:
         """Forget what lies there, once half of the room is used; for the first process, before it
@@ -108,35 +118,46 @@ class Shelf:
         length = tensor.numel() * tensor.element_size()
         start = -(-self._at // _ALIGNMENT) * _ALIGNMENT
         if length <= _SMALL or start + length > len(self._parts[self.process]):
-            array: NDArray[np.generic] = tensor.detach().numpy()
-            return array
+            array = tensor.detach().numpy()
+            return array.tobytes(), array.dtype.str, array.shape
         self._at, self._number = start + length, self._number + 1
-        slot = Slot(self.process, self._number, start, tuple(tensor.shape), tensor.dtype)
-        self._view(slot).copy_(tensor.detach())
-        self._placed[id(tensor)] = tensor, version, slot
-        self._seen[slot.process, slot.number] = tensor
-        return slot
+        shape = tuple(tensor.shape)
+        place = self.process, self._number, start, shape, _NUMBER_OF[tensor.dtype]
+        self._view(Slot(*place)).copy_(tensor.detach())
+        self._placed[id(tensor)] = tensor, version, place
+        self._own.append(id(tensor))
+        self._seen[self.process, self._number] = tensor
+        return place
 
-    def _get(self, place: Place) -> Tensor:
-        if not isinstance(place, Slot):
-            return torch.tensor(place)  # PyTorch's own memory is aligned alike everywhere
-        key = place.process, place.number
+    def _get(self, *place: Any) -> Tensor:
+        if isinstance(place[0], bytes):
+            data, dtype, shape = place
+            # PyTorch's own memory is aligned alike everywhere
+            return torch.tensor(np.frombuffer(data, dtype).reshape(shape))
+        slot = Slot(*place)
+        key = slot.process, slot.number
         tensor = self._seen.get(key)
         if tensor is None:
-            tensor = self._seen[key] = self._view(place)
-            if place.process != self.process:  # and back, it goes as it came
+            tensor = self._seen[key] = self._view(slot)
+            if slot.process != self.process:  # and back, it goes as it came
                 self._placed[id(tensor)] = tensor, tensor._version, place
         return tensor
 
-    def _copy(self, place: Place) -> Tensor:
-        if isinstance(place, Slot) and place.process != self.process:
-            return self._view(place).clone()
-        return self._get(place)
+    def _copy(self, *place: Any) -> Tensor:
+        if isinstance(place[0], bytes) or place[0] == self.process:
+            return self._get(*place)
+        return self._view(Slot(*place)).clone()
 
     def _view(self, slot: Slot) -> Tensor:
-        size = prod(slot.shape) * slot.dtype.itemsize
+        dtype = _DTYPES[slot.dtype]
+        size = prod(slot.shape) * dtype.itemsize
         part = self._parts[slot.process][slot.start : slot.start + size]
-        return part.view(slot.dtype).view(slot.shape)
+        return part.view(dtype).view(slot.shape)
+
+
+def take(*place: Any) -> NoReturn:
+    """What a message has in place of a tensor."""
+    raise pickle.UnpicklingError("a message is read by `Shelf.unpack`")
 
 
 class _Packer(pickle.Pickler):
@@ -146,14 +167,18 @@ class _Packer(pickle.Pickler):
         super().__init__(into, pickle.HIGHEST_PROTOCOL)
         self._put = put
 
-    def persistent_id(self, thing: object) -> Place | None:
-        return self._put(thing) if isinstance(thing, Tensor) else None
+    # not `persistent_id`, which Python asks for every number and text of a message as well
+    def reducer_override(self, thing: object) -> Any:
+        return (take, self._put(thing)) if isinstance(thing, Tensor) else NotImplemented
 
 
 class _Unpacker(pickle.Unpickler):
-    def __init__(self, data: io.BytesIO, get: Callable[[Place], Tensor]) -> None:
+    def __init__(self, data: io.BytesIO, get: Callable[..., Tensor]) -> None:
         super().__init__(data)
         self._get = get
 
-    def persistent_load(self, place: Place) -> Tensor:
-        return self._get(place)
+    def find_class(self, module: str, name: str) -> Any:
+        return self._get if (module, name) == _TAKE else super().find_class(module, name)
+
+
+_TAKE = take.__module__, take.__qualname__

@@ -132,7 +132,7 @@ def trained_together(work, clients, round=1):
     uploads = [work.execute(work.task(round, client), Choice("top-k", 10)) for client in clients]
     groups = work._groups(uploads)
     for upload in uploads:
-        del work._open[upload.task.client, upload.task.key]
+        work._open.remove(upload)
     return [tuple(upload.task.client for upload in group) for group in groups]
 
 

@@ -252,7 +252,7 @@ class Clock:
             return
         start = flight.client, -1
         for number in [n for n, left in enumerate(flight.left) if not left]:
-            self._begin_step(flight, Running(number, 0.0, 0, because=start))
+            self._begin_step(flight, number, start)
         if not flight.steps:
             self._end(flight)
 
@@ -261,13 +261,15 @@ class Clock:
         if flight.done == len(flight.steps):
             self._end(flight)
         else:
-            self._begin_step(flight, Running(flight.done, 0.0, 0))
+            self._begin_step(flight, flight.done)
 
-    def _begin_step(self, flight: Flight, running: Running) -> None:
+    def _begin_step(
+        self, flight: Flight, number: int, because: tuple[int, int] | None = None
+    ) -> None:
         """A step is ready: it begins, or queues for its processor or its stream."""
-        step = flight.course.steps[running.step]
-        flight.order = running.order = next(self._numbers)
-        running.started_at_s = self.env.now
+        step = flight.course.steps[number]
+        flight.order = order = next(self._numbers)
+        running = Running(number, self.env.now, order, because)
         flight.running.append(running)
         if isinstance(step, Do):
             if flight.left is None:
@@ -313,7 +315,7 @@ class Clock:
         for number in course.follow[running.step]:
             left[number] -= 1
             if not left[number]:
-                self._begin_step(flight, Running(number, 0.0, 0, because=because))
+                self._begin_step(flight, number, because)
         if flight.done == len(course.steps):
             self._end(flight)
 
@@ -584,7 +586,7 @@ class Clock:
             size_bytes *= weight
         key = flight.client, running.step
         behind = None
-        if step.stream in flight.streams:
+        if step.stream and step.stream in flight.streams:
             waited_s = 0.0 if running.ready_at_s is None else self.env.now - running.ready_at_s
             behind = Behind(flight.streams[step.stream], waited_s)
         if step.source in _ENDS and step.target in _ENDS and not flight.places:
@@ -619,13 +621,17 @@ class Clock:
         """The last byte of a transmission is there."""
         transfer, running.transfer = running.transfer, None
         assert transfer is not None
-        phase = name = flight.course.steps[running.step].phase
+        step = flight.course.steps[running.step]
+        assert isinstance(step, Send)
+        phase = name = step.phase
         copies, lost = 1, False
         if self._messages is not None:
             copies, lost = self._fate(flight, running)
             name = "lost" if lost else name if copies == 1 else "doubled"
         moved_bytes, limited_s = transfer.size_bytes, transfer.limited_s
-        flight.count_on_stream(running.step, moved_bytes)
+        if step.stream:
+            carried_bytes = flight.streams.get(step.stream, 0.0)
+            flight.streams[step.stream] = carried_bytes + moved_bytes
         spent_s: Any = done.value
         flight.legs.append(
             Leg(

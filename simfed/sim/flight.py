@@ -19,7 +19,7 @@ from simfed.compress.slices import shares_of
 from simfed.fleet.contract import Contribution, Task
 from simfed.fleet.tasks import codec_work
 from simfed.ground.method import Node, Plan, Work
-from simfed.ground.steps import CLIENT, DOWNLOAD, Do, Send, Step, Wait
+from simfed.ground.steps import CLIENT, DOWNLOAD, Do, Step, Wait
 from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
@@ -160,6 +160,8 @@ class Running:
     """Of one that waits for its turn, when it became ready."""
     order: int
     """Counts the beginnings of steps of all clients: at one instant, earlier ones come first."""
+    because: tuple[int, int] | None = None
+    """See `Leg`."""
     ends_at_s: float | None = None
     """When the work or the pause will be done; None: it is a transfer."""
     work: Leg | None = None
@@ -174,8 +176,6 @@ class Running:
     """Its processor, or its stream, has others before it."""
     ready_at_s: float | None = None
     """Of what has queued, since when it could have begun."""
-    because: tuple[int, int] | None = None
-    """See `Leg`."""
 
     def plain(self) -> list[Any]:
         """What a checkpoint keeps of it."""
@@ -189,7 +189,7 @@ class Running:
     def of_plain(cls, plain: Sequence[Any]) -> Running:
         """Inverse of `plain`."""
         step, started_at_s, order, ends_at_s, work, *_ = plain
-        running = cls(step, started_at_s, order, ends_at_s)
+        running = cls(step, started_at_s, order, ends_at_s=ends_at_s)
         running.work = None if work is None else Leg.of_plain(work)
         running.tries, running.queued, running.ready_at_s, because = plain[5:]
         running.because = None if because is None else (because[0], because[1])
@@ -271,7 +271,7 @@ class Flight:
         """It is over now: sum up its legs; where they overlap, what is exposed of them."""
         self.over, self.ended_at_s = True, at_s
         down_s = work_s = compression_s = up_s = host_s = barrier_s = down_bytes = up_bytes = 0.0
-        for leg in self.exposed():
+        for leg in self.legs if self.left is None else self.exposed():
             phase, duration_s = leg.phase, leg.duration_s
             if phase == "download":
                 down_s += duration_s
@@ -309,12 +309,6 @@ class Flight:
         """What its course goes through."""
         return self.course.steps
 
-    def count_on_stream(self, number: int, moved_bytes: float) -> None:
-        """A transmission of this step is over."""
-        step = self.course.steps[number]
-        if isinstance(step, Send) and step.stream:
-            self.streams[step.stream] = self.streams.get(step.stream, 0.0) + moved_bytes
-
     def gates_ahead(self) -> list[str]:
         """The barriers that it has yet to come to."""
         steps, left = self.course.steps, self.left
@@ -331,8 +325,6 @@ class Flight:
     def tracks(self) -> Iterator[tuple[str, Leg]]:
         """(track, leg) of what its own track does not show in full: transfers while it worked, and
         work elsewhere. Tracks of transfers are as many as are under way at once."""
-        if self.left is None:
-            return
         lanes_of = [leg for leg in self.legs if leg.moved_bytes or leg.node != CLIENT]
         until_s: list[float] = []
         for leg in sorted(lanes_of, key=lambda leg: leg.started_at_s):
@@ -446,7 +438,10 @@ class Flight:
                 yield piece.kind, piece.name, piece.until_s - piece.since_s
             return
         for leg in self.legs:
-            yield from leg.pieces()
+            if leg.frozen or leg.name == "timeout":
+                yield from leg.pieces()
+            else:
+                yield leg.phase, leg.name, leg.duration_s
 
     def _layers(self) -> list[Piece]:
         """From its start to its end, what the client did at each instant."""

@@ -205,7 +205,7 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
             until_s = min(at_s + seconds, free_s)
             spans.append(Span(track, kind, name, round, client, at_s, until_s))
             at_s = until_s
-    for lane, leg in flight.tracks():
+    for lane, leg in () if flight.left is None else flight.tracks():
         until_s = leg.started_at_s + leg.duration_s
         spans.append(Span(lane, leg.phase, leg.name, round, client, leg.started_at_s, until_s))
     if end.rest_s > 0:

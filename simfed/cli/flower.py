@@ -140,7 +140,7 @@ def measure(
             metavar="'KEY=VALUE …'", help="Override the app's configuration, as `flwr run` does."
         ),
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace the work file that is there.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure what a Flower app's messages take, by a few short plays on this machine."""

@@ -132,28 +132,24 @@ def measure(
 
     Raises:
         InputError: the folder is no app, or it does not run with two sizes.
-        RunFailed: no play sent a message that was worked on.
+        RunFailed: the first play failed, or none of its messages was worked on.
     """
     flower_version()
     folder, overrides = Path(app), dict(overrides or {})
     if runs < 2:
-        raise InputError("at least 2 plays: one does not tell what grows", where="runs", got=runs)
+        raise InputError("at least 2 plays: one does not tell what grows", where="--runs", got=runs)
     if nodes is not None and nodes < 1:
-        raise InputError("at least 1 node", where="nodes", got=nodes)
+        raise InputError("at least 1 node", where="--nodes", got=nodes)
     from simfed.flower.loading import describe, stated_nodes
 
     components, config = describe(folder, overrides)
     smallest = nodes or min(stated_nodes(folder), default=NODES)
     plays = plays_of(config, overrides, smallest)[:runs]
-    tell("the kernel, a gradient of lenet5")
-    kernel, machine = time_kernel()
-    tell("imports of the client app")
-    imports_s = _time_imports(components["clientapp"], folder)
     numbered = list(enumerate(plays))
     rows, left_out, countable = play_all(numbered, folder, config, tell, counts=False)
     done = {row.play for row in rows}
-    if not rows:
-        raise RunFailed(f"{folder}: no play came to anything: {'; '.join(left_out)}")
+    if 0 not in done:
+        raise RunFailed(f"the app cannot be measured, as its first play failed: {left_out[0]}")
     if len(done) < 2:
         allowed = "an app that runs with two sizes, to tell what grows"
         raise InputError(allowed, where=str(folder), problem="; ".join(left_out))
@@ -163,6 +159,10 @@ def measure(
         counted, *_ = play_all(again, folder, config, tell, counts=True)
         rows = join_counts(rows, counted)
         laws = fit_kinds(rows)
+    tell("the kernel, a gradient of lenet5")
+    kernel, machine = time_kernel()
+    tell("imports of the client app")
+    imports_s = _time_imports(components["clientapp"], folder)
     work = WorkFile(
         app=folder.resolve().name,
         digest=folder_digest(folder, "*.py"),
@@ -224,9 +224,13 @@ def play_all(
         if done.returncode or not text:
             last = (done.stderr.strip().splitlines() or ["it gave no answer"])[-1]
             left_out.append(f"{play.changes}: {last}")
+            if not rows:  # the others would fail for the same reason
+                break
             continue
         seen = {**config, **play.overrides}
         said = json.loads(text)
+        if not said["messages"]:
+            left_out.append(f"{play.changes}: no message was worked on without an error")
         countable |= said["torch"]
         rows += _read_rows(said["messages"], number, play.nodes, seen)
     return rows, left_out, countable

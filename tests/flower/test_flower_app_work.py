@@ -193,3 +193,16 @@ def test_a_measured_app_is_charged_what_it_takes(app, capsys):
     assert charged_s / read(app, "summary.json")["simulated_s"] == pytest.approx(3, rel=0.3)
     assert main(["flower", "measure", str(app)]) == 2
     assert "there is a work file already" in capsys.readouterr().err
+
+
+def test_an_app_that_does_not_run_is_said_once(app, capsys):
+    code = next(app.rglob("apps.py"))
+    code.write_text("import no_such_module" + code.read_text())
+    assert main(["flower", "measure", str(app), "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert "as its first play failed: 10 nodes: " in said
+    assert "No module named 'no_such_module'" in said
+    assert said.count("\n") == 1
+    assert not (app / "app.work.yaml").exists()
+    assert main(["flower", "measure", str(app), "--runs", "1"]) == 2
+    assert main(["flower", "measure", str(app / "none")]) == 2

@@ -4,9 +4,13 @@ import json
 
 import pytest
 
+import simfed
+from simfed.cli import main
 from simfed.experiment.assembly import Parts
 from simfed.experiment.running import clock_of, learning_of, simulation_of
 from simfed.record import Checkpoint, Recorder
+from simfed.report.timeline import timeline_of
+from simfed.report.trace import trace_events
 from simfed.scenario import Scenario
 
 SLOW = {"profile": "rtx3090-ryzen4800h", "speed": 0.2, "noise": {"cv": 0.3}}
@@ -193,6 +197,23 @@ def test_a_resumed_run_has_what_edge_servers_had_learned():
     workload.close()
     other.close()
     assert rows(recorder, "prototypes") == rows(whole, "prototypes")[1:]
+
+
+@pytest.mark.long
+def test_a_run_with_edge_servers_is_verified_and_drawn(tmp_path):
+    scenario = world(
+        {"merges": 2}, CLOUDS["buffered"], count=3, tier=BACKBONE, rounds=3,
+        policy={"kind": "ascend"}, training={"local_steps": 1},
+    )  # fmt: skip
+    run = simfed.run(scenario, tmp_path / "run", workers=1, progress=False)
+    assert main(["verify", str(tmp_path / "run")]) == 0
+    assert {"edge-0", "edge-1", "edge-2", "server"} >= set(run.merges["node"])
+    tracks = timeline_of(run).edges()
+    assert set(tracks["track"]) == set(run.merges["node"]) - {"server"}
+    names = {
+        event["args"]["name"] for event in trace_events(run) if event["name"] == "process_name"
+    }
+    assert names >= set(tracks["track"])
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@ price in noise."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from simfed.scenario.fields import Fraction, Positive
 from simfed.scenario.section import Refused, Section
@@ -15,6 +16,10 @@ __all__ = ["AdaptiveClip", "Privacy", "PrivacyTarget"]
 Delta = Annotated[Fraction, Field(gt=0, lt=1)]
 
 _DELTA = 1e-5
+
+
+def _tell_clip(value: object) -> str:
+    return "adaptive[]" if isinstance(value, (Mapping, Section)) else "fixed[]"
 
 
 class AdaptiveClip(Section):
@@ -29,6 +34,12 @@ class AdaptiveClip(Section):
         description="standard deviation of the noise on how many were left alone; a twentieth of "
         "the expected cohort if omitted",
     )
+
+
+AnyClip = Annotated[
+    Annotated[Positive, Tag("fixed[]")] | Annotated[AdaptiveClip, Tag("adaptive[]")],
+    Discriminator(_tell_clip),
+]
 
 
 class PrivacyTarget(Section):
@@ -47,7 +58,7 @@ class Privacy(Section):
     """
 
     level: Literal["client", "sample"] = Field(description="what one neighbour more or less is")
-    clip: Positive | AdaptiveClip = Field(
+    clip: AnyClip = Field(
         description="S, the longest norm; `{quantile: 0.5}`: one that follows the norms (level "
         "client)"
     )

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "experiment"))
 from forging import Forgery
 
 import simfed
+from simfed.deploy.serving import serve
 from simfed.fleet.privacy import account_of, epsilon_of
 from simfed.ground.errors import InputError, Interrupted
 from simfed.ground.method import Size, Who
@@ -237,6 +238,12 @@ def test_an_epsilon_that_was_changed_is_found(table, tmp_path):
     run = simfed.run(made, tmp_path / "run", workers=1, progress=False)
     forged = smaller(table).of(run.path, tmp_path / "forged")
     assert any(s.startswith(f"{table}.parquet") and "epsilon" in s for s in verify(forged))
+
+
+def test_a_deployment_does_not_claim_it(tmp_path):
+    with pytest.raises(InputError) as found:
+        serve(plain(CLIENT), tmp_path / "run")
+    assert found.value.where == "privacy"
 
 
 def test_a_private_run_is_answered_from_a_trajectory(tmp_path):

@@ -497,8 +497,12 @@ def _fewer_collections(cohort_size: int) -> Iterator[None]:
 
 
 def _other_cause(closing: Closing) -> str:
-    """What ended the wait for a merge that waited for nobody in particular."""
-    return "restart" if closing.struck else "deadline" if closing.taken else "server"
+    """What ended the wait for a merge that waited for nobody in particular; the server's own work
+    where there was nobody to wait for."""
+    if closing.struck:
+        return "restart"
+    waited = closing.taken or closing.waited_s > closing.delay_s
+    return "deadline" if waited else "server"
 
 
 def _policy_rows(round: int, client: int, policy: Policy) -> Iterable[PolicyValue]:

@@ -134,7 +134,8 @@ def _replacement_of(name: str) -> Callable[..., float | None]:
 
     def replacement(*arguments: float) -> float | None:
         clock = _clocks.get(threading.get_ident())
-        if clock is None or _asks_for_people(name):
+        caller = "" if clock is None or name == "sleep" else _package_that_asks()
+        if clock is None or caller in _FOR_PEOPLE:
             return real(*arguments)
         if name == "sleep":
             seconds = float(arguments[0])
@@ -146,16 +147,17 @@ def _replacement_of(name: str) -> Callable[..., float | None]:
         if kind in ("process_time", "thread_time"):
             now_s = clock.busy_s()
         else:
-            now_s = clock.read_s() + (EPOCH_S if kind == "time" else 0.0)
+            # an event loop looks at the clock all the time, whatever its app does
+            now_s = clock.now_s() if caller == "asyncio" else clock.read_s()
+            now_s += EPOCH_S if kind == "time" else 0.0
         return round(now_s * 1e9) if name.endswith("_ns") else now_s
 
     return replacement
 
 
-def _asks_for_people(name: str) -> bool:
-    """Whether the caller of a replacement reads the time to show it."""
-    caller = str(sys._getframe(2).f_globals.get("__name__", ""))
-    return name != "sleep" and caller.partition(".")[0] in _FOR_PEOPLE
+def _package_that_asks() -> str:
+    """The package whose code has called a replacement."""
+    return str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0]
 
 
 _REPLACEMENTS = [(real, _replacement_of(name)) for name, real in _REAL.items()]

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -113,6 +113,11 @@ class AppCrew:
         if isinstance(ticket.answer, SimfedError):
             raise ticket.answer
         return ticket.answer
+
+    def again(self, ticket: Ticket, tell: Tell, pace_s: float) -> Answer:
+        """The answer to a call that was fetched, made anew with a clock of this pace. Raises:
+        `RunFailed`."""
+        return self._work_here(replace(ticket.call, pace_s=pace_s), tell)
 
     def drop(self, ticket: Ticket) -> None:
         """Nobody waits for this call's answer any longer."""

@@ -44,7 +44,7 @@ from simfed.flower.grid import (
 )
 from simfed.flower.messages import Mail, unavailable
 from simfed.flower.strands import Strand, Strands
-from simfed.flower.work import KNOWN_AT_END, STANDS_STILL, Answer, Call, Tell
+from simfed.flower.work import KNOWN_AT_END, PACED, Answer, Call, Tell
 from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, counted_values
 from simfed.ground.errors import InputError, RunFailed, as_raised
 from simfed.ground.method import Work
@@ -66,6 +66,10 @@ _POLLS = 1000
 
 _LOOKS = 10_000
 """Looks in a row that find nothing before a look takes time: that of an app that only looks."""
+
+_PACES, _PACE_ERROR = 6, 0.02
+"""How often an app is played for a clock that agrees with what its reply is charged, and how nearly
+it has to."""
 
 _WORK = ("train", "evaluate")
 """Types of messages that are never worked on in no time, unless somebody declares it."""
@@ -518,13 +522,13 @@ class Play:
         own = self._node_config(client)
         return Call(mail.message, client, nodes, state, config, seed, reply_id, self._counts, own)
 
-    def compute(self, ticket: Ticket, tell: Tell) -> Answer:
-        """Have the app on a node work on a message now; `tell` says what time it is there."""
-        answer = self._crew.fetch(ticket, tell)
-        if answer.stood_still:
-            self.warn(
-                f"the app on a node was told 0 s between two readings of its clock; {STANDS_STILL}"
-            )
+    def compute(self, ticket: Ticket, tell: Tell, pace_s: float | None = None) -> Answer:
+        """Have the app on a node work on a message now; `tell` says what time it is there, `pace_s`
+        that it has done so already, and how its clock is to go this time."""
+        if pace_s is None:
+            answer = self._crew.fetch(ticket, tell)
+        else:
+            answer = self._crew.again(ticket, tell, pace_s)
         if answer.exited:
             self.warn(f"the app on a node ended its process, and so its node ({answer.error})")
         elif answer.error is not None:
@@ -546,14 +550,17 @@ class Play:
             mail.type, answer.config, answer.metrics, counted, mail.size_bytes, answer.size_bytes
         )
 
-    def work_price(self, mail: Mail, answer: Answer, device: Device) -> WorkPrice:
-        """What a node's work is charged. Raises: `InputError`, `RunFailed`."""
+    def work_price(
+        self, mail: Mail, answer: Answer, device: Device, *, again: bool = False
+    ) -> WorkPrice:
+        """What a node's work is charged; `again`: another answer to the same message. Raises:
+        `InputError`, `RunFailed`."""
         visible = self.look_at(mail, answer)
         if self._watch is not None:
             self._watch.tell(mail, answer, visible)
         if self._work is not None and answer.error is None:
             try:
-                return self._work.price(visible, mail.client, device.processor)
+                return self._work.price(visible, mail.client, device.processor, again=again)
             except InputError as error:
                 raise error.within(str(self._fleet.charged.file)) from None
         return WorkPrice(self._seconds(mail, answer, visible, device))
@@ -697,9 +704,31 @@ class _Node:
 
     def work_s(self, work: Work) -> float:
         """Seconds of the app's work, which is done now."""
-        self.answer = self._play.compute(self.ticket, partial(self._tell, work, self._play.env.now))
-        self._price = self._play.work_price(self.mail, self.answer, self._device)
-        return self._price.work_s
+        begun_s = self._play.env.now
+        tell = partial(self._tell, work, begun_s)
+        answer = self.answer = self._play.compute(self.ticket, tell)
+        self._price = self._play.work_price(self.mail, answer, self._device)
+        for _ in range(_PACES):
+            if answer.readings < 2 or answer.error is not None:
+                return self._price.work_s
+            worked_s = self._worked_s(work, self._price.work_s, begun_s)
+            if abs(answer.paced_s - worked_s) <= _PACE_ERROR * worked_s:
+                return self._price.work_s
+            pace_s = worked_s / (answer.readings - 1)
+            answer = self.answer = self._play.compute(self.ticket, tell, pace_s)
+            self._price = self._play.work_price(self.mail, answer, self._device, again=True)
+        raise RunFailed(
+            f"the client app of node {self.mail.client} was told {answer.paced_s:g} s by its clock "
+            f"for what is charged {worked_s:g} s; {PACED}"
+        )
+
+    def _worked_s(self, work: Work, nominal_s: float, begun_s: float) -> float:
+        """What the device takes for so much work, which it has not done yet."""
+        memory = self._device.state()
+        key = self._flight.task.key
+        worked_s = self._scattered_s(nominal_s, begun_s, round=key, phase=work.quantity)
+        self._device.restore(memory)
+        return worked_s
 
     def _tell(self, work: Work, begun_s: float, spent: HostSpent) -> float:
         """The instant at which the device, which began with this work at `begun_s`, has done what
@@ -707,11 +736,7 @@ class _Node:
         nominal_s = self._play.seconds_so_far(self.mail, spent, self._device)
         if nominal_s <= 0:
             return begun_s
-        memory = self._device.state()
-        key = self._flight.task.key
-        worked_s = self._device.duration_s(nominal_s, begun_s, round=key, phase=work.quantity)
-        self._device.restore(memory)  # it has not worked yet
-        return begun_s + worked_s
+        return begun_s + self._worked_s(work, nominal_s, begun_s)
 
     def duration_s(
         self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
@@ -719,7 +744,12 @@ class _Node:
         """With the device's speed, load and noise, or the scatter that was measured of the app
         where it has no noise; what the app slept and waited is no work."""
         assert self.answer is not None
+        work_s = self._scattered_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
+        return work_s + self.answer.spent.slept_s + self._price.waits_s
+
+    def _scattered_s(
+        self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
+    ) -> float:
         if self._price.noise is not None and self._device.processor.noise is None:
             nominal_s *= self._price.noise.factor(self._play.scatter_rng(self.mail))
-        work_s = self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
-        return work_s + self.answer.spent.slept_s + self._price.waits_s
+        return self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)

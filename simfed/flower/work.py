@@ -30,7 +30,7 @@ from simfed.ground.errors import RunFailed, SimfedError
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["KNOWN_AT_END", "STANDS_STILL", "Answer", "Call", "NodeClock", "Tell", "work_on"]
+__all__ = ["KNOWN_AT_END", "PACED", "Answer", "Call", "NodeClock", "Tell", "work_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,9 @@ class Call:
     """PyTorch's operators are to be counted, whatever the computing."""
     node_config: Mapping[str, Plain] = field(default_factory=dict)
     """What the fleet says of the node, beside its partition and their number."""
+    pace_s: float | None = None
+    """Seconds of work between two readings of the clock, where only the reply tells what the work
+    takes; None: not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,10 @@ class Answer:
     """Plain values of the configuration that the message came with."""
     error: str | None = None
     """What the app raised, in one line."""
-    stood_still: bool = False
-    """It read its clock twice, and work that is not charged yet may have come between."""
+    readings: int = 0
+    """How often it read its clock, where that went at a pace."""
+    paced_s: float = 0.0
+    """Seconds of work that its clock showed from the first of them to the last."""
     exited: bool = False
     """The app ended its process, and with it the node: nobody will see the reply."""
 
@@ -84,12 +89,13 @@ class NodeClock(Foreign):
         """`tell` is asked only when the app asks for the time."""
         self._tell = tell
         self._spin = Spin(self.READS)
-        self.begin(Charge(None), moves=True)
+        self.begin(Charge(None), paced=False)
 
-    def begin(self, charge: Charge, *, moves: bool) -> None:
-        """A call begins, which is watched by `charge`; `moves`: work is charged while it goes
-        on."""
-        self._charge, self._moves = charge, moves
+    def begin(self, charge: Charge, *, paced: bool, pace_s: float | None = None) -> None:
+        """A call begins, which is watched by `charge`; `paced`: work is not charged before it is
+        over, and every reading is `pace_s` after the one before (None: some time after it)."""
+        self._charge, self._paced, self._pace_s = charge, paced, pace_s
+        self.readings, self.paced_s = 0, 0.0
         self._last_s = -math.inf
         self._spin.stop()
         self.slept_s = 0.0
@@ -99,10 +105,29 @@ class NodeClock(Foreign):
         """Why the app cannot go on, which it may have swallowed."""
 
     def busy_s(self) -> float:
-        """Simulated seconds of its work, from the run's start."""
+        """Simulated seconds of its work, from the run's start. Raises: `RunFailed`."""
+        self._step()
+        return self._worked_s()
+
+    def _step(self) -> None:
+        """The clock is read, which goes at a pace."""
+        if not self._paced:
+            return
+        if self.readings:
+            guess_s = max(1e-3, 0.01 * self.paced_s)
+            self.paced_s += guess_s if self._pace_s is None else self._pace_s
+        self.readings += 1
+        if self.readings > self.READS:
+            self.refused = RunFailed(
+                f"the client app has read its clock more than {self.READS:,} times on one message; "
+                f"{PACED}"
+            )
+            raise self.refused
+
+    def _worked_s(self) -> float:
         self._charge.pause()
         try:
-            return self._tell(self._charge.peek())
+            return self._tell(self._charge.peek()) + self.paced_s
         except SimfedError as error:
             self.refused = error
             raise
@@ -111,23 +136,18 @@ class NodeClock(Foreign):
 
     def now_s(self) -> float:
         """Simulated seconds since the run's start."""
-        return self.busy_s() + self.slept_s
+        return self._worked_s() + self.slept_s
 
     def read_s(self) -> float:
         """`now_s`; an app that only reads the time, in a loop, sleeps until it comes. Raises:
-        `RunFailed` where it may well have worked meanwhile."""
+        `RunFailed`."""
+        self._step()
         now_s = self.now_s()
         if now_s != self._last_s:
             self._spin.stop()
         else:
             self.stood_still = True
             step_s = self._spin.step_s()
-            if step_s and not self._moves:
-                self.refused = RunFailed(
-                    f"the client app has read its clock {self.READS:,} times and waits for it to "
-                    f"go on; {STANDS_STILL}"
-                )
-                raise self.refused
             self.slept_s += step_s
             now_s += step_s
         self._last_s = now_s
@@ -139,9 +159,13 @@ class NodeClock(Foreign):
 
 
 STANDS_STILL = (
-    "work moves it as it is charged: declared seconds and those of a work file are known when the "
-    "reply is there, metered computing sees PyTorch's operators only; `computing: measured` moves "
-    "it all the time"
+    "work moves it as it is charged, and nothing was charged in between (metered computing sees "
+    "PyTorch's operators only); `computing: measured` moves it all the time"
+)
+
+PACED = (
+    "declared seconds and those of a work file are known when the reply is there, and what an app "
+    "does by its clock they cannot always tell; `computing: measured` can, `metered` for PyTorch"
 )
 
 KNOWN_AT_END = ("declared", "work")
@@ -159,7 +183,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
     config = config_of(message)
     charge, error, exited = Charge(computing, counts=call.counts), None, False
-    clock.begin(charge, moves=computing.kind not in KNOWN_AT_END)
+    clock.begin(charge, paced=computing.kind in KNOWN_AT_END, pace_s=call.pace_s)
     with foreign_randomness(call.seed):
         try:
             with charge.watched():
@@ -192,6 +216,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
         metrics_of(reply),
         config,
         error,
-        stood_still=clock.stood_still and computing.kind in KNOWN_AT_END,
+        readings=clock.readings,
+        paced_s=clock.paced_s,
         exited=exited,
     )

@@ -107,32 +107,50 @@ def test_a_division_by_a_time_that_stands_still_is_refused(tmp_path, workers):
         return payload(1 / (time.perf_counter() - began))
 
     with pytest.raises(RunFailed, match=r"node 0 divides by zero, and its clock .*measured"):
-        play(ask_all, fleet({"count": 3}), tmp_path, client(train), workers=workers)
+        play(ask_all, fleet({"count": 3}, **METERED), tmp_path, client(train), workers=workers)
 
 
-def test_a_clock_that_stands_still_is_told_in_a_warning(tmp_path):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_declared_passes_between_the_readings_of_a_clock(tmp_path, workers):
+    """It is known when the reply is there, so the app is played once more with a clock of that
+    pace."""
+
     def train(message, context):
         began = time.perf_counter()
-        return payload(time.perf_counter() - began)
+        time.sleep(2)
+        return payload(8 / (time.perf_counter() - began))
 
-    run = play(ask_all, fleet({"count": 2}), tmp_path, client(train))
-    assert told == [[0.0, 0.0]]
-    (warning,) = run.manifest["warnings"]
-    assert warning.startswith("the app on a node was told 0 s between two readings of its clock;")
-    assert warning.endswith("(2 times)")
+    groups = [{"device": {"profile": DEVICE, "speed": speed}} for speed in (1.0, 0.5)]
+    run = play(ask_all, fleet(*groups), tmp_path, client(train), workers=workers)
+    assert told == [[pytest.approx(8 / 3), pytest.approx(8 / 4)]]
+    assert run.participations["training_s"].tolist() == [3.0, 4.0]
 
 
-def test_a_budget_that_declared_computing_cannot_tell_is_refused(tmp_path):
+def test_a_budget_of_declared_seconds_ends_where_the_device_would(tmp_path):
+    def train(message, context):
+        steps, began = 0, time.monotonic()
+        while time.monotonic() - began < 3:
+            steps += 1
+        return payload(steps)
+
+    computing = {"kind": "declared", "seconds": "0.02 * v"}
+    groups = [{"device": {"profile": DEVICE, "speed": speed}} for speed in (1.0, 0.5)]
+    run = play(ask_all, fleet(*groups, computing=computing), tmp_path, client(train))
+    assert sorted(told[0]) == pytest.approx([75, 150], abs=1)
+    assert run.participations["training_s"].tolist() == pytest.approx([3.0, 3.0], abs=0.05)
+
+
+def test_a_budget_that_declared_seconds_contradict_is_refused(tmp_path):
     def train(message, context):
         began = time.monotonic()
         try:
-            while time.monotonic() - began < 1:
+            while time.monotonic() - began < 30:
                 pass
         except Exception:  # as an app does that reports whatever happens
             return payload(-1)
         return message.content
 
-    with pytest.raises(RunFailed, match=r"has read its clock 100,000 times .*declared seconds"):
+    with pytest.raises(RunFailed, match=r"its clock .*; declared seconds and those"):
         play(ask_all, fleet({}), tmp_path, client(train))
 
 
@@ -151,7 +169,7 @@ def test_an_event_loop_waits_in_simulated_time_on_a_node(tmp_path):
     host_s = time.monotonic()
     run = play(ask_all, fleet({}), tmp_path, client(work))
     assert time.monotonic() - host_s < 15
-    assert told == [[2030.0]]
+    assert told == [[2031.0]]  # of 1 s that is declared between the two readings
     assert run.participations["training_s"].tolist() == [31.0]
 
 

@@ -87,7 +87,8 @@ SOURCES = {
         "The source's table has more rows; those are here whose plays came to their end "
         "(`analysis/others/mcmahan/curves.csv`). Where no interval stands, rates and seeds were "
         "too few for one. 99 % lies where the curve is flat: one more right image of ten thousand "
-        "moves the crossing by a round or so.",
+        "moves the crossing by a round or so. B = 50 takes half as many rounds again as published; "
+        "whether another rate would do better was not tried.",
     ),
     "fedcs": Source(
         "FedCS's clients per round",

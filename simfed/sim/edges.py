@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from simfed.compress.choice import NO_COMPRESSION
+from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.device import Device
-from simfed.fleet.contract import Contribution, Outcome, TieredWorkload
+from simfed.fleet.contract import Contribution, Outcome, Task, TieredWorkload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.tasks import MERGES, SERVER
@@ -93,6 +93,17 @@ class Server(Protocol):
         ...
 
 
+class _Lost(NamedTuple):
+    """What is left to say of a contribution that was lost."""
+
+    task: Task
+    k: int
+    choice: Choice = NO_COMPRESSION
+
+    def uplink_bytes(self) -> float:
+        return 0.0
+
+
 @dataclass(slots=True, eq=False)
 class Part:
     """An edge server's participation: what its merges have come to so far."""
@@ -105,15 +116,26 @@ class Part:
 
     def plain(self) -> list[Any]:
         """What a checkpoint keeps of it."""
-        settled = [[one.flight.plain(), astuple(one.played)] for one in self.settled]
+        settled = [
+            [flight.plain(), flight.contribution.k if flight.lost else None, astuple(played)]
+            for flight, played in self.settled
+        ]
         blame = None if self.blame is None else [self.blame[0], astuple(self.blame[1])]
         return [settled, self.merges, self.merging_s, blame]
 
     @classmethod
-    def of_plain(cls, plain: Sequence[Any], flight_of: FlightOf) -> Part:
-        """Inverse of `plain`."""
+    def of_plain(cls, plain: Sequence[Any], flight_of: FlightOf, workload: TieredWorkload) -> Part:
+        """Inverse of `plain`. The workload knows no more of what was lost than its task."""
         settled, merges, merging_s, blame = plain
-        again = [Settled(flight_of(flight), Played(*played)) for flight, played in settled]
+        again = []
+        for one, k, played in settled:
+            if k is None:
+                flight = flight_of(one)
+            else:
+                round, client, version, turn = one["task"]
+                task = workload.task(round, client, turn)._replace(model_version=version)
+                flight = Flight.of_plain(one, task, _Lost(task, k))
+            again.append(Settled(flight, Played(*played)))
         who = None if blame is None else (blame[0], Blame(*blame[1]))
         return cls(again, merges, merging_s, who)
 
@@ -434,7 +456,7 @@ class Edges:
     ) -> None:
         """Inverse of `plain`; `flying`: their participations; `flight_of` gives back clients'."""
         for name, part in plain["parts"]:
-            self.parts[tuple(name)] = Part.of_plain(part, flight_of)
+            self.parts[tuple(name)] = Part.of_plain(part, flight_of, self.workload)
         for flight in flying:
             if not flight.over and isinstance(flight.steps[flight.done], Wait):
                 self._edge(flight).flight = flight

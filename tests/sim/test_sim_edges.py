@@ -164,7 +164,9 @@ RESUMED = [
 
 @pytest.mark.parametrize(("cloud", "edges"), RESUMED)
 def test_a_resumed_run_goes_on_in_the_middle_of_its_edge_servers_merges(cloud, edges):
-    scenario = world(edges, CLOUDS[cloud], count=3, tier=BACKBONE)
+    leaving = {"failure": {"upload": 0.2}, "availability": {"markov": {"on": "2 s", "off": "1 s"}}}
+    clients = [{**group, **leaving} for group in CLIENTS]
+    scenario = world(edges, CLOUDS[cloud], count=3, tier=BACKBONE, clients=clients)
     tables = ("rounds", "participations", "links", "merges", "spans")
     saved = []
     simulation, whole, _ = build(scenario)

@@ -565,7 +565,7 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
         return
     on_client = np.char.startswith(tracks, "client ")
     own = np.char.add("client ", np.nan_to_num(clients, nan=-1).astype(int).astype(str))
-    whose = np.char.partition(tracks, LANE)[:, 0]
+    whose = np.array([track.split(LANE)[0] for track in tracks.tolist()], str)
     yield Rows("spans", on_client & (whose != own), "are on the track of another client")
     on_link = np.char.startswith(tracks, "link ")
     yield Rows("spans", on_link != (spans["kind"] == "busy"), "are busy, but on no link's track")

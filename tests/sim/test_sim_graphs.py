@@ -271,3 +271,14 @@ def test_an_order_that_leads_nowhere_is_refused(after, sentence):
     )  # fmt: skip
     with pytest.raises(InputError, match=sentence):
         check_steps(plan, participants=4)
+
+
+def test_a_run_without_any_span_is_told_as_it_is(tmp_path):
+    """Nothing takes time: no track has a span, which no check may stumble over."""
+    device = {"training": "0 s", "compression": "0 s"}
+    group = {"count": 2, "prototype": "small", "device": device}
+    made = {**SCENARIO, "method": "fedavg", "clients": [group]}  # links are unlimited
+    del made["faults"]
+    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+    assert len(run.spans) == 0
+    assert "\n".join(verify(run.path)) == ""

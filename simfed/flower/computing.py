@@ -220,11 +220,14 @@ def _price_pass(processor: Processor, step: Pass) -> float:
     """Seconds by the profile's laws for models that were not measured. Bytes that are moved beyond
     what goes with the FLOPs of such models count as the FLOPs of their time. Raises:
     `InputError`."""
-    moved_bytes = max(0.0, step.moved_bytes - step.flops / _FLOPS_BESIDE)
+    beyond = max(0.0, step.moved_bytes - step.flops / _FLOPS_BESIDE) / step.samples
+    moved_bytes = float(f"{beyond:.2g}")  # so that steps that differ by a sum are one model
     quantity = "training" if step.trained else "inference"
     size: dict[str, Any] = {"batch" if step.trained else "samples": step.samples}
-    flops = (step.flops + _FLOPS_PER_BYTE * moved_bytes) / step.samples
-    name = f"a model of {step.parameters} parameters and {flops:.17g} FLOPs a sample"
+    flops = step.flops / step.samples + _FLOPS_PER_BYTE * moved_bytes
+    beside = f" and {moved_bytes:g} bytes" if moved_bytes else ""
+    own = step.flops / step.samples
+    name = f"a model of {step.parameters} parameters and {own:.17g} FLOPs{beside} a sample"
     processor.profile.models.setdefault(name, ModelWork(step.parameters, flops, flops))
     try:
         return processor.nominal_s(quantity, model=name, **size)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -215,6 +218,15 @@ def test_what_was_not_measured_is_said_and_not_guessed(work):
         price(visible=Visible("evaluate", {}, {}))
     with pytest.raises(InputError, match=r"a value that is there"):
         price(visible=Visible("train", {}, {}))
+
+
+def test_the_page_shows_the_errors_that_the_script_finds_in_the_kept_rows(capsys):
+    root = Path(__file__).resolve().parents[2]
+    script = runpy.run_path(str(root / "analysis" / "flower_laws.py"))
+    script["print_table"](script["read_rows"]())
+    page = (root / "docs" / "flower.md").read_text()
+    table = page.partition("<!-- laws: made by analysis/flower_laws.py -->\n")[2]
+    assert table.startswith(capsys.readouterr().out)
 
 
 def test_declared_seconds_may_call_a_message_by_its_action_or_stage():

@@ -1,0 +1,305 @@
+"""How far off a Flower app's charges are: laws of `simfed flower measure`, and metered computing.
+
+    python analysis/flower_laws.py measure tests/flower/apps/* scenarios/flower/digits
+    python analysis/flower_laws.py meter APP_DIR…     # metered computing alone, anew
+    python analysis/flower_laws.py table
+
+`measure` finds the laws of each app, then plays it with sizes that no play had, all within twice of
+those: half as many nodes again and half the batch, and all that grows by three. Each play is held
+against its laws and against metered computing: seconds per kind of message, and rounds (the longest
+of an exchange's messages; the law's with scatter drawn per message). Seconds are those of the
+processor, so that other work on the machine shows little. Rows go to `flower_laws.csv`, an app's
+earlier ones give way. `table` prints what docs/flower.md shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from simfed.device import Processor, build_processor, load_profile
+from simfed.flower.laws import MessageRow
+from simfed.flower.measuring import (
+    NODES,
+    AppPlay,
+    join_counts,
+    measure,
+    play_all,
+    plays_of,
+    time_kernel,
+)
+from simfed.flower.workfile import WorkFile, WorkPrices
+from simfed.ground.plain import Plain
+from simfed.ground.seeding import Streams
+
+ROWS = Path(__file__).parent / "flower_laws.csv"
+PROFILE = "x86-2core-vm"
+LEAST_SHARE, LEAST_ROUND_S = 0.05, 0.05
+"""Kinds with less of the work, and rounds that are shorter, are not judged."""
+
+
+class Row(NamedTuple):
+    """One kind of message, or one round (`kind` round), of one play that no law had seen."""
+
+    app: str
+    play: str
+    kind: str
+    share: float
+    messages: int
+    measured_s: float
+    law_s: float
+    metered_s: float | None
+    """None: metered computing refuses, or does not tell rounds apart."""
+
+
+def held_out_plays(config: Mapping[str, Plain], nodes: int) -> list[AppPlay]:
+    """Two plays with sizes that were not measured."""
+    seen = plays_of(config, {}, nodes)
+    common, grown, batches = dict(seen[0].overrides), {}, {}
+    for play in seen[2:]:
+        for key, value in play.overrides.items():
+            if common.get(key, config[key]) == value:
+                continue
+            if value > config[key]:
+                grown[key] = 3 * config[key]
+            else:
+                batches[key] = max(1, config[key] // 2)
+    return [
+        AppPlay(
+            nodes + nodes // 2, {**common, **batches}, "half as many nodes again, half a batch"
+        ),
+        AppPlay(nodes, {**common, **grown}, "all that grows times three"),
+    ]
+
+
+def metered_seconds(folder: Path, play: AppPlay) -> dict[str, float | None]:
+    """Type of message → seconds by the profile's laws, of a play in a process of its own; empty
+    where it failed."""
+    job = json.dumps([str(folder), play.nodes, dict(play.overrides)])
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
+        command = [sys.executable, __file__, "metered", job, out.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        text = out.read()
+    seconds: dict[str, float | None] = json.loads(text) if done.returncode == 0 and text else {}
+    return seconds
+
+
+def print_metered(job: str, out: str) -> None:
+    """The other end of `metered_seconds`."""
+    from simfed.flower import run_folder
+    from simfed.flower.computing import Coverage, price
+    from simfed.flower.messages import Mail
+    from simfed.flower.play import Watch
+    from simfed.flower.work import Answer
+    from simfed.flower.workfile import Visible
+    from simfed.scenario.fleet_file import Computing, FleetFile
+
+    folder, nodes, overrides = json.loads(job)
+    processor = build_processor({}, load_profile(PROFILE))
+    sums: dict[str, float] = defaultdict(float)
+    coverage: dict[str, Coverage] = defaultdict(Coverage)
+    begun: set[str] = set()
+
+    def tell(mail: Mail, answer: Answer, visible: Visible) -> None:
+        key = json.dumps([visible.message_type, visible.texts], sort_keys=True)
+        coverage[visible.message_type].add(answer.spent.counted)
+        if key in begun:  # the first of a process is not among the law's either
+            sums[visible.message_type] += price(Computing(), answer.spent, processor, [], dict)
+        begun.add(key)
+
+    fleet = FleetFile.model_validate(
+        {
+            "name": "metered",
+            "clients": [{"count": nodes, "device": PROFILE}],
+            "computing": {"kind": "declared", "seconds": "1 s"},
+        }
+    )
+    watch = Watch(tell, counts=True)
+    run_folder(folder, fleet, run_config=overrides, progress=False, watch=watch)
+    known = {
+        kind: sums[kind] if sums[kind] > 0 and coverage[kind].missing <= Coverage.LARGE else None
+        for kind in coverage
+    }
+    Path(out).write_text(json.dumps(known), encoding="utf-8")
+
+
+def compare(
+    app: str,
+    play: AppPlay,
+    rows: Sequence[MessageRow],
+    work: WorkFile,
+    metered: Mapping[str, float | None],
+) -> list[Row]:
+    """What was measured of one play beside what is charged."""
+    rows = [row for row in rows if not row.first]
+    if not rows:
+        return []
+    prices = WorkPrices(work, rows[0].run_config, play.nodes, "never", lambda _: None)
+    total_s = sum(row.work_s for row in rows)
+    factor = work.kernel.factor(host_of())
+    kinds: dict[str, list[tuple[MessageRow, float]]] = defaultdict(list)
+    rounds: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        charged = prices.price(row.visible, 0, None)
+        noise, rng = charged.noise, Streams(0)("flower-laws", number)
+        scattered_s = charged.work_s * (1.0 if noise is None else noise.factor(rng))
+        kinds[work.find(row.visible.message_type, row.visible.texts).title].append(
+            (row, charged.work_s)
+        )
+        rounds[row.round].append((row.work_s, scattered_s))
+    result = []
+    for title, pairs in kinds.items():
+        # metered seconds are summed by type: where texts tell kinds apart they are nobody's
+        priced_s = metered.get(title)
+        measured_s = sum(row.work_s for row, _ in pairs)
+        result.append(
+            Row(
+                app,
+                play.changes,
+                title,
+                measured_s / total_s,
+                len(pairs),
+                measured_s,
+                sum(law_s for _, law_s in pairs),
+                priced_s and priced_s / factor,
+            )
+        )
+    for messages in rounds.values():
+        longest = max(measured_s for measured_s, _ in messages)
+        if longest >= LEAST_ROUND_S:
+            law_s = max(law_s for _, law_s in messages)
+            result.append(Row(app, play.changes, "round", 1.0, len(messages), longest, law_s, None))
+    return result
+
+
+def measure_apps(folders: Sequence[Path]) -> None:
+    """Measure apps and keep their rows, one app after another."""
+    from simfed.flower.loading import describe
+
+    for folder in folders:
+        config = describe(folder, {})[1]
+        print(f"== {folder.name}", file=sys.stderr, flush=True)
+        tell = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
+        measured = measure(folder, tell=tell)
+        for law in measured.work.kinds:
+            print(f"{law.title}: {law.seconds} {law.error}", file=sys.stderr, flush=True)
+        new = []
+        for play in held_out_plays(config, min(measured.work.nodes)):
+            counts = measured.work.counts
+            rows, failed, _ = play_all([(0, play)], folder, config, tell, counts=False)
+            if counts:
+                twins, *_ = play_all([(0, play)], folder, config, tell, counts=True)
+                rows = join_counts(rows, twins)
+            print(*failed, file=sys.stderr)
+            new += compare(folder.name, play, rows, measured.work, metered_seconds(folder, play))
+        write_rows([*(row for row in read_rows() if row.app != folder.name), *new])
+
+
+def meter_apps(folders: Sequence[Path]) -> None:
+    """Price the plays of apps that have rows by metered computing as it is now."""
+    from simfed.flower.loading import describe
+
+    for folder in folders:
+        config, rows = describe(folder, {})[1], read_rows()
+        plays = {play.changes: play for play in held_out_plays(config, NODES)}
+        factor = time_kernel()[0].factor(host_of())
+        for changes, play in plays.items():
+            seconds = metered_seconds(folder, play)
+            rows = [
+                row._replace(metered_s=priced_s and priced_s / factor)
+                if (row.app, row.play) == (folder.name, changes)
+                and (priced_s := seconds.get(row.kind, row.metered_s)) is not row.metered_s
+                else row
+                for row in rows
+            ]
+        write_rows(rows)
+
+
+def host_of() -> Processor:
+    """The profile by which metered computing is priced."""
+    return build_processor({}, load_profile(PROFILE))
+
+
+def write_rows(rows: Sequence[Row]) -> None:
+    """Replace the kept rows."""
+    with open(ROWS, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(Row._fields)
+        for row in rows:
+            numbers = (None if x is None else f"{x:.5g}" for x in row[5:])
+            writer.writerow([*row[:3], f"{row.share:.4f}", row.messages, *numbers])
+
+
+def read_rows() -> list[Row]:
+    """The kept rows."""
+    if not ROWS.exists():
+        return []
+    with open(ROWS, encoding="utf-8", newline="") as file:
+        return [
+            Row(
+                row["app"],
+                row["play"],
+                row["kind"],
+                float(row["share"]),
+                int(row["messages"]),
+                float(row["measured_s"]),
+                float(row["law_s"]),
+                float(row["metered_s"]) if row["metered_s"] else None,
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    """A line per app, and the median and the worst over all."""
+
+    def off(charged_s: float, measured_s: float) -> float:
+        return charged_s / measured_s - 1
+
+    judged = [row for row in rows if row.share >= LEAST_SHARE]
+    kinds = [row for row in judged if row.kind != "round"]
+    rounds = [row for row in judged if row.kind == "round"]
+    print("| app | kinds: median, worst | rounds: median, worst | metered × |")
+    print("|---|---|---|---|")
+    for app in (*dict.fromkeys(row.app for row in judged), ""):
+        cells = []
+        for group in (kinds, rounds):
+            errors = [abs(off(r.law_s, r.measured_s)) for r in group if app in ("", r.app)]
+            cells.append(f"{statistics.median(errors):.0%}, {max(errors):.0%}" if errors else "–")
+        ratios = [r.metered_s / r.measured_s for r in kinds if app in ("", r.app) and r.metered_s]
+        span = f"{min(ratios):.2g} to {max(ratios):.2g}" if ratios else "refused"
+        print(f"| {app or '**all**'} | {cells[0]} | {cells[1]} | {span} |")
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("measure", "meter"):
+        commands.add_parser(name).add_argument("apps", nargs="+", type=Path)
+    commands.add_parser("table")
+    metered = commands.add_parser("metered", help="of measure's own")
+    metered.add_argument("job")
+    metered.add_argument("out")
+    asked = parser.parse_args()
+    if asked.command == "measure":
+        measure_apps(asked.apps)
+    elif asked.command == "meter":
+        meter_apps(asked.apps)
+    elif asked.command == "metered":
+        print_metered(asked.job, asked.out)
+    else:
+        print_table(read_rows())
+
+
+if __name__ == "__main__":
+    main()

@@ -913,14 +913,15 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
 def _find_unfit_attacks(scenario: Scenario) -> Iterator[InputError]:
     """An error for attackers that cannot agree here, or are of two minds."""
     attacks = [(i, group.attack) for i, group in enumerate(scenario.clients) if group.attack]
-    mode = scenario.aggregation.mode
+    server = scenario.aggregation
+    apart = "edge servers" if server.edge_servers else f"mode {server.mode}"
     for i, attack in attacks:
-        if attack.made.colludes and scenario.aggregation.concurrency is not None:
+        if attack.made.colludes and (server.edge_servers or server.concurrency is not None):
             yield InputError(
-                "a server that starts its clients together (synchronous, deadline or first), as "
+                "one server that starts its clients together (synchronous, deadline or first), as "
                 f"attackers of kind {attack.kind} agree on what they send",
                 where=f"clients[{i}].attack",
-                got=f"mode {mode}",
+                got=apart,
             )
     marked = [attack for _, attack in attacks if attack.made.marks]
     if len({(attack.made.target, attack.made.size) for attack in marked}) > 1:

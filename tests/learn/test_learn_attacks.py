@@ -287,6 +287,10 @@ def test_methods_that_do_not_average_and_servers_without_cohorts_refuse():
     with pytest.raises(ValueError, match="attackers of kind alie agree on what they send"):
         with_attack("alie", method="fedbuff", aggregation=flying)
     with_attack("sign-flip", method="fedbuff", aggregation=flying)
+    tree = {"network": {"topology": "tree", "tiers": [{"name": "edge"}]}}
+    edges = {"mode": "synchronous", "edge_servers": {"at": "edge"}}
+    with pytest.raises(ValueError, match=r"attack: got 'edge servers', expected one server"):
+        with_attack("ipm", aggregation=edges, **tree)
 
 
 def test_two_backdoors_have_one_target():

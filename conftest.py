@@ -18,12 +18,13 @@ settings.load_profile("repeat")
 
 HAS_FLOWER = find_spec("flwr") is not None
 NEED_FLOWER = (
-    *("crew", "exchanges", "grid", "hooks", "legacy", "loading", "messages", "play", "work"),
+    *("crew", "exchanges", "grid", "hooks", "legacy", "loading", "messages", "play"),
+    *("strands", "work"),
 )
 
 if not HAS_FLOWER:
     collect_ignore = [f"simfed/flower/{name}.py" for name in NEED_FLOWER]
-    collect_ignore_glob = ["tests/flower/*flower_app*.py"]
+    collect_ignore_glob = ["tests/flower/*flower_app*.py", "tests/flower/upstream_apps.py"]
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def rehearsals(model: str, dataset: str) -> dict[str, Rehearsal]:
     """The auxiliary work of every registered method that can do without options, by its name.
 
     >>> sorted(rehearsals("lenet5-half", "mnist-mini"))[:2]
-    ['fedal/discriminator-10-64-10', 'fedgen/generate-42-128-42']
+    ['bulyan/lenet5-half', 'fedal/discriminator-10-64-10']
     """
     setting = lone_setting(model, dataset)
     found: dict[str, Rehearsal] = {}

@@ -51,6 +51,7 @@ class RuleChoice(OfKind):
         return read_short(value, cls.registry_kind)
 
 
+_MEAN = RuleChoice.model_validate({})
 AnyRule = Annotated[SerializeAsAny[RuleChoice], short_for("kind", RuleChoice | str)]
 
 
@@ -167,8 +168,8 @@ class Aggregation(_Mode):
     `asynchronous`: the same with every arrival. With `edge_servers`, these take the clients' place.
     """
 
-    rule: Annotated[AnyRule, OnlyWith("method", "averages")] = Field(
-        default=RuleChoice.model_validate({}),
+    rule: Annotated[AnyRule, OnlyWith("method", "averages", nothing=_MEAN)] = Field(
+        default=_MEAN,
         description="what stands for the mean of uploads, see robustness",
     )
     edge_servers: Annotated[EdgeServers | None, OnlyWith("method", "two_levels")] = Field(

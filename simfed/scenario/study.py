@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,7 +59,9 @@ def _bounded(allowed: str, low: float, high: float, least: float | None = None) 
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or (not low < value < high and value != least):
             raise Refused(allowed, got=value)
-        return float(value)
+        with contextlib.suppress(OverflowError):
+            return float(value)
+        raise Refused(allowed, got=value)
 
     return BeforeValidator(validate)
 

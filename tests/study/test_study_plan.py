@@ -114,7 +114,8 @@ def test_defaults_hang_on_each_points_own_values(write_study):
         (
             {"grid": {"clients[*].lnk.up": ["5 Mbps"]}},
             "grid.clients[*].lnk.up: there is no key 'lnk' here, expected count, prototype, "
-            "device, link, k, devices, availability, failure or policy (did you mean 'link'?)",
+            "device, link, k, devices, availability, failure, policy, attack or overlap "
+            "(did you mean 'link'?)",
         ),
         ({"grid": {"clients[7].k": [3]}}, "grid.clients[7].k: got 7, expected an index below 1"),
         (

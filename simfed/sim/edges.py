@@ -28,10 +28,10 @@ from simfed.record import Recorder
 from simfed.record.schema import BARRIER, Merge, Span
 from simfed.scenario import Scenario
 from simfed.sim import rows
+from simfed.sim.aggregator import Aggregator, Closing
 from simfed.sim.blame import Blame, longest_limit, longest_phase
 from simfed.sim.clock import Clock
 from simfed.sim.flight import Flight
-from simfed.sim.level import Closing, Level
 from simfed.sim.modes import mode_of_edge
 from simfed.sim.population import Population
 from simfed.sim.rows import Played, Settled
@@ -141,12 +141,12 @@ class Part:
 
 
 class Edge:
-    """One edge server. The `Node` of its level."""
+    """One edge server. The `Node` of its aggregator."""
 
     def __init__(self, place: int, spec: EdgeServer, of: Edges) -> None:
         self.place, self.spec, self._of = place, spec, of
         mode = mode_of_edge(of.scenario, len(spec.clients))
-        self.level = Level(mode, self, of.world, len(spec.clients), spec.strikes)
+        self.aggregator = Aggregator(mode, self, of.world, len(spec.clients), spec.strikes)
         self.flight: Flight | None = None
         """Its participation under way."""
         self._turns: dict[int, int] = {}
@@ -180,7 +180,7 @@ class Edge:
         """See `Node`."""
         keys = (self._nth, self.place) if self._nth or self.place else ()
         return self._of.population.choose(
-            self.level,
+            self.aggregator,
             self._of.streams,
             self.round,
             self._of.world.env.now,
@@ -191,7 +191,7 @@ class Edge:
     def may_pass(self) -> bool:
         """See `Node`."""
         now_s = self._of.world.env.now
-        return self._of.population.may_pass(self.level, now_s, self.spec.clients)
+        return self._of.population.may_pass(self.aggregator, now_s, self.spec.clients)
 
     def make_flights(self, ids: Sequence[int]) -> list[Flight]:
         """See `Node`."""
@@ -221,7 +221,7 @@ class Edge:
             if flight.lost:
                 workload.discard(flight.contribution)
         if arrived:
-            weights = [self.level.mode.weight(flight.staleness) for flight in arrived]
+            weights = [self.aggregator.mode.weight(flight.staleness) for flight in arrived]
             contributions = [flight.contribution for flight in arrived]
             workload.gather(self.flight.contribution, contributions, weights)
         return Outcome(self.round, self.flight.task.model_version)
@@ -231,13 +231,13 @@ class Edge:
         flight, part, of = self.flight, self._part, self._of
         assert flight is not None
         now_s = of.world.env.now
-        played = Played.of(closing, now_s, filled=self.level.mode.filled)
+        played = Played.of(closing, now_s, filled=self.aggregator.mode.filled)
         part.settled += [Settled(one, played) for one in closing.taken]
         part.merges += 1
         part.merging_s += played.duration_s
         if part.blame is None or played.duration_s > part.blame[0]:
             part.blame = played.duration_s, of.server.blame_clients(closing)
-        of.note_merge(self.spec.name, self.level.merges, closing, played)
+        of.note_merge(self.spec.name, self.aggregator.merges, closing, played)
         into, track = of.recorder.spans, self.spec.name
         begun_s, until_s = closing.started_at_s, closing.at_s
         if until_s > begun_s:
@@ -245,7 +245,7 @@ class Edge:
             into.append(Span(track, "waiting", name, self.round, None, begun_s, until_s))
         into.extend(rows.server_spans(closing.work, played, track))
         if part.merges < of.merges:
-            self.level.begin()
+            self.aggregator.begin()
             return
         if not any(not one.flight.lost for one in part.settled):
             flight.lose("failed")
@@ -254,25 +254,25 @@ class Edge:
     def stop(self) -> None:
         """Whatever its clients do is lost, and nothing of it is merged any more."""
         now_s = self._of.world.env.now
-        closing = self.level.stop(self._of.server.round)
+        closing = self.aggregator.stop(self._of.server.round)
         for flight in closing.taken:
             if not flight.lost:
                 flight.lose("dropped")
             self._of.workload.discard(flight.contribution)
         if closing.taken:
-            played = Played.of(closing, now_s, filled=self.level.mode.filled)
+            played = Played.of(closing, now_s, filled=self.aggregator.mode.filled)
             self._of.stray += [Settled(flight, played) for flight in closing.taken]
 
     def plain(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
         turns = [self._turns_of, sorted(self._turns.items())]
-        return {"level": self.level.plain(), "turns": turns}
+        return {"aggregator": self.aggregator.plain(), "turns": turns}
 
     def restore(self, plain: Mapping[str, Any], flight_of: FlightOf) -> None:
         """Inverse of `plain`, once its participation is restored and its clients' are resumed."""
         self._turns_of, turns = plain["turns"]
         self._turns = dict(turns)
-        self.level.restore(plain["level"], flight_of)
+        self.aggregator.restore(plain["aggregator"], flight_of)
 
 
 class Edges:
@@ -319,24 +319,24 @@ class Edges:
         assert isinstance(self.world, Clock)
         self.backbone.join(self.world)
         for edge in self._edges:
-            edge.level.set_out()
+            edge.aggregator.set_out()
 
-    def level_of(self, client: int) -> Level:
+    def aggregator_of(self, client: int) -> Aggregator:
         """Where a client's uploads are merged."""
-        return self._edges[int(self._of_client[client])].level
+        return self._edges[int(self._of_client[client])].aggregator
 
     # ---- as participants of the cloud ------------------------------------------------------------
 
-    def choose(self, level: Level) -> list[int]:
+    def choose(self, aggregator: Aggregator) -> list[int]:
         """Whom the cloud starts now: all that are idle, or as many as it keeps in flight, each
         drawn by how many there were before."""
-        mode, busy = level.mode, level.busy
+        mode, busy = aggregator.mode, aggregator.busy
         idle = [k for k in range(self._first, self._first + len(self)) if k not in busy]
         if mode.concurrency is None:
             return idle
         chosen: list[int] = []
         while idle and len(busy) < mode.concurrency:
-            rng = self.streams("edge", level.starts + len(chosen))
+            rng = self.streams("edge", aggregator.starts + len(chosen))
             chosen.append(idle.pop(int(rng.integers(len(idle)))))
             busy.add(chosen[-1])
         return sorted(chosen)
@@ -361,7 +361,7 @@ class Edges:
         """It has the model: its merges begin."""
         edge = self._edge(flight)
         edge.flight = flight
-        edge.level.begin()
+        edge.aggregator.begin()
 
     def size_of(self, flight: Flight) -> float:
         """See `Asking`."""
@@ -371,7 +371,7 @@ class Edges:
         """See `Asking`."""
         edge = self._edge(flight)
         if edge.flight is flight:
-            if flight.lost and edge.level.active:
+            if flight.lost and edge.aggregator.active:
                 edge.stop()
             edge.flight = None
         at_s = flight.started_at_s
@@ -443,11 +443,13 @@ class Edges:
 
     def plain(self) -> dict[str, Any]:
         """What a checkpoint keeps of them, beside their participations."""
-        levels = [edge.level for edge in self._edges]
+        aggregators = [edge.aggregator for edge in self._edges]
         return {
             "backbone": self.backbone.state()[0],
             "edges": [edge.plain() for edge in self._edges],
-            "flights": [f.plain() for of in levels for f in (*of.in_flight.values(), *of.ended)],
+            "flights": [
+                f.plain() for of in aggregators for f in (*of.in_flight.values(), *of.ended)
+            ],
             "parts": [[list(name), part.plain()] for name, part in self.parts.items()],
         }
 
@@ -462,6 +464,6 @@ class Edges:
                 self._edge(flight).flight = flight
         for of in sorted(plain["flights"], key=lambda of: int(of["order"])):
             flight = flight_of(of)
-            self.level_of(flight.client).resume(flight)
+            self.aggregator_of(flight.client).resume(flight)
         for edge, of in zip(self._edges, plain["edges"], strict=True):
             edge.restore(of, flight_of)

@@ -19,7 +19,7 @@ from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
-from simfed.sim.level import Level
+from simfed.sim.aggregator import Aggregator
 from simfed.sim.world import KnowsWork, Presence
 
 __all__ = ["Population"]
@@ -60,7 +60,7 @@ class Population:
 
     def choose(
         self,
-        level: Level,
+        aggregator: Aggregator,
         streams: Streams,
         round: int,
         at_s: float,
@@ -74,13 +74,13 @@ class Population:
         how many there were before, one client after another. An edge server's are some `members`,
         ascending, whom it draws for a round by `keys`: (its merge there, its place).
         """
-        mode, busy = level.mode, level.busy
+        mode, busy = aggregator.mode, aggregator.busy
         if mode.concurrency is None:
             free = self._free(busy, at_s, members)
             return self._selecting.cohort(streams, round, mode.cohort, free, keys)
         chosen: list[int] = []
         while len(busy) < mode.concurrency:
-            rng = streams("start", level.starts + len(chosen), *keys[1:])
+            rng = streams("start", aggregator.starts + len(chosen), *keys[1:])
             client = self._draw(rng, busy, at_s, members)
             if client is None:
                 break
@@ -88,11 +88,11 @@ class Population:
             busy.add(client)
         return sorted(chosen)
 
-    def may_pass(self, level: Level, at_s: float, members: Ints | None = None) -> bool:
+    def may_pass(self, aggregator: Aggregator, at_s: float, members: Ints | None = None) -> bool:
         """Whether nobody may be chosen though somebody is there and idle now."""
         if not self._selecting.varies:
             return False
-        free = self._free(level.busy, at_s, members)
+        free = self._free(aggregator.busy, at_s, members)
         return free is None or len(free) > 0
 
     def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:

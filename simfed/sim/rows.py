@@ -12,9 +12,9 @@ from simfed.ground.steps import CLIENT
 from simfed.net import LinkUses
 from simfed.policy import Spent
 from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
+from simfed.sim.aggregator import Closing
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
-from simfed.sim.level import Closing
 from simfed.sim.server_work import PlayedWork
 
 __all__ = [

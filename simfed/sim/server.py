@@ -1,6 +1,6 @@
 """The server: rounds, between one workload and one world.
 
-When clients are started, waited for and merged is its `Level`'s. Here stands what comes of it:
+When clients are started, waited for and merged is its `Aggregator`'s. Here stands what comes of it:
 tasks, merges, rewards, records; at the round's border show progress, save, or stop. A round is what
 lies between two merges. The run ends with its last round, never when the clock runs dry: a
 cancelled wait may leave something on it.
@@ -30,11 +30,11 @@ from simfed.record.schema import PolicyValue
 from simfed.record.summary import mean_over_clients
 from simfed.scenario import Scenario
 from simfed.sim import rows
+from simfed.sim.aggregator import Aggregator, Closing
 from simfed.sim.blame import Blame, blame, blame_last
 from simfed.sim.clock import Clock
 from simfed.sim.edges import Edges
 from simfed.sim.flight import Flight
-from simfed.sim.level import Closing, Level
 from simfed.sim.modes import mode_of, mode_of_cloud
 from simfed.sim.population import Population
 from simfed.sim.rows import Played, Settled, Verdict
@@ -85,10 +85,10 @@ class Simulation:
         self._edges: Edges | None = None
         if backbone is None:
             mode = mode_of(scenario)
-            self._level = Level(mode, self, world, scenario.client_count, restarts)
+            self._aggregator = Aggregator(mode, self, world, scenario.client_count, restarts)
         else:
             mode = mode_of_cloud(scenario, len(edges))
-            self._level = Level(mode, self, backbone, len(edges), restarts)
+            self._aggregator = Aggregator(mode, self, backbone, len(edges), restarts)
             self._edges = Edges(
                 scenario,
                 edges,
@@ -134,7 +134,7 @@ class Simulation:
         if self._round < self._scenario.rounds:
             self._world.gather(stop_requested)
         self._done = self._env.event()
-        at_once = self._level.mode.at_once(len(self._population))
+        at_once = self._aggregator.mode.at_once(len(self._population))
         try:
             with self._total, _fewer_collections(at_once):
                 self._go_on()
@@ -155,18 +155,18 @@ class Simulation:
         """Everything a resumed run needs, at a round's border: clients may be in flight."""
         facts, arrays = self._workload.state()
         world, world_arrays = self._world.state()
-        level = self._level
-        flying = [*level.in_flight.values(), *level.ended]
+        aggregator = self._aggregator
+        flying = [*aggregator.in_flight.values(), *aggregator.ended]
         own = {
             "now_s": self._now_s,
             "forced_arm": self._forced_arm,
             "version": [self._version, self._shared_loss],
             "population": self._population.state(),
-            "starts": level.starts,
+            "starts": aggregator.starts,
             "flights": [flight.plain() for flight in flying],
             "edges": None if self._edges is None else self._edges.plain(),
             "held": sorted(self._held.items()) if self._held is not None else None,
-            "restarts": level.restarts,
+            "restarts": aggregator.restarts,
             **({} if self._account is None else {"privacy": self._account.state()}),
         }
         every = {"simulation": own, "world": world, "workload": facts}
@@ -175,8 +175,8 @@ class Simulation:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Inverse of `checkpoint`, on a new simulation of the same scenario, before `run`."""
         own = checkpoint.facts["simulation"]
-        level = self._level
-        level.merges = checkpoint.round
+        aggregator = self._aggregator
+        aggregator.merges = checkpoint.round
         self._now_s = own["now_s"]
         self._forced_arm = own["forced_arm"]
         self._version, self._shared_loss = own["version"]
@@ -184,7 +184,7 @@ class Simulation:
             self._held.update(own["held"])
         self._population.restore(own["population"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
-        level.starts, level.restarts = own["starts"], own["restarts"]
+        aggregator.starts, aggregator.restarts = own["starts"], own["restarts"]
         if self._account is not None:
             self._account.restore(own["privacy"])
         self._set_out()
@@ -195,7 +195,7 @@ class Simulation:
         plain = sorted(own["flights"], key=lambda of: int(of["order"]))
         flying = list(map(self._recorded, plain))
         for flight in flying:
-            level.resume(flight)
+            aggregator.resume(flight)
         if self._edges is not None:
             self._edges.restore(own["edges"], flying, self._recorded)
 
@@ -205,7 +205,7 @@ class Simulation:
         self._env = self._world.env
         if self._edges is not None:
             self._edges.set_out()
-        self._level.set_out()
+        self._aggregator.set_out()
 
     def _recorded(self, of: Mapping[str, Any]) -> Flight:
         """A checkpoint's flight."""
@@ -236,15 +236,15 @@ class Simulation:
         """See `Asking`."""
         if self._held is not None and flight.received:
             self._held[flight.client] = flight.task.model_version
-        self._level_of(flight.client).land(flight)
+        self._aggregator_of(flight.client).land(flight)
 
     def land_edge(self, flight: Flight) -> None:
         """An edge server's participation is over."""
-        self._level.land(flight)
+        self._aggregator.land(flight)
 
-    def _level_of(self, client: int) -> Level:
+    def _aggregator_of(self, client: int) -> Aggregator:
         """Where a client's uploads are merged."""
-        return self._level if self._edges is None else self._edges.level_of(client)
+        return self._aggregator if self._edges is None else self._edges.aggregator_of(client)
 
     # ---- participations and merges ---------------------------------------------------------------
 
@@ -261,17 +261,17 @@ class Simulation:
     @property
     def _round(self) -> int:
         """How many are done."""
-        return self._level.merges
+        return self._aggregator.merges
 
     def choose(self) -> list[int]:
         """See `Node`."""
         if self._edges is not None:
-            return self._edges.choose(self._level)
-        return self._population.choose(self._level, self._streams, self.round, self._env.now)
+            return self._edges.choose(self._aggregator)
+        return self._population.choose(self._aggregator, self._streams, self.round, self._env.now)
 
     def may_pass(self) -> bool:
         """See `Node`."""
-        return self._edges is None and self._population.may_pass(self._level, self._env.now)
+        return self._edges is None and self._population.may_pass(self._aggregator, self._env.now)
 
     def make_flights(self, ids: Sequence[int]) -> list[Flight]:
         """See `Node`."""
@@ -328,12 +328,12 @@ class Simulation:
         arrived = closing.arrived
         contributions = [flight.contribution for flight in arrived]
         work = partial(self._workload.server_work, closing.round, contributions)
-        return self._level.world.merge(closing.round, arrived, work, merge)
+        return self._aggregator.world.merge(closing.round, arrived, work, merge)
 
     def merge(self, closing: Closing) -> Outcome:
         """See `Node`."""
         arrived = closing.arrived
-        weights = [self._level.mode.weight(flight.staleness) for flight in arrived]
+        weights = [self._aggregator.mode.weight(flight.staleness) for flight in arrived]
         with self._learning:
             for flight in closing.taken:
                 if flight.lost:
@@ -352,7 +352,7 @@ class Simulation:
         """See `Node`."""
         self._now_s = self._env.now
         self._turns.clear()
-        played = Played.of(closing, self._now_s, filled=self._level.mode.filled)
+        played = Played.of(closing, self._now_s, filled=self._aggregator.mode.filled)
         self._record(closing, played, outcome)
         self._border(outcome)
         self._go_on()
@@ -360,7 +360,7 @@ class Simulation:
     def _go_on(self) -> None:
         """Begin the next round, or the run is over."""
         if self._round < self._scenario.rounds:
-            self._level.begin()
+            self._aggregator.begin()
         else:
             self._done.succeed()
 

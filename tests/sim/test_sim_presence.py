@@ -85,7 +85,7 @@ def test_who_is_never_there_again_ends_the_run_with_a_sentence(tmp_path):
 
 
 def test_a_server_whose_clients_always_fail_gives_up(monkeypatch):
-    monkeypatch.setattr("simfed.sim.level._HOPELESS", 50)
+    monkeypatch.setattr("simfed.sim.aggregator._HOPELESS", 50)
     made = scenario(
         group={"failure": {"upload": 1.0}},
         aggregation={"mode": "asynchronous", "concurrency": 3},

@@ -1,7 +1,7 @@
 """Merging at one node: whom it starts, what it waits for, and when it merges.
 
 Plain state that events move on: a merge begins, participations land, it is due, the node works, the
-merge is done. Who may take part and what a merge does, the level's `Node` says. Events of one
+merge is done. Who may take part and what a merge does, the aggregator's `Node` says. Events of one
 instant come in this order: participations that end, the merge, starts. While the node works at a
 merge, arrivals wait for the next one and nobody is started.
 """
@@ -25,7 +25,7 @@ from simfed.sim.modes import Mode
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import CUT, Instants, World
 
-__all__ = ["Closing", "Level", "Node"]
+__all__ = ["Aggregator", "Closing", "Node"]
 
 _HOPELESS = 10_000
 """So many losses in a row, and ten per participant, before a node that waits for arrivals gives
@@ -91,11 +91,11 @@ _PLAIN = (
     "_arrived",
     "_struck",
 )
-"""What a level is besides, in plain numbers."""
+"""What an aggregator is besides, in plain numbers."""
 
 
 class Node(Protocol):
-    """Where a level merges."""
+    """Where an aggregator merges."""
 
     @property
     def round(self) -> int:
@@ -134,7 +134,7 @@ class Node(Protocol):
         ...
 
 
-class Level:
+class Aggregator:
     """The state of merging at one node under one mode."""
 
     def __init__(
@@ -446,7 +446,7 @@ class Level:
         self._next = phase, event, story
 
     def _ring(self, _: simpy.Event | None = None) -> None:
-        """Look whether the merge is due, where the level waits."""
+        """Look whether the merge is due, where the aggregator waits."""
         if self._wake is not None and not self._wake.triggered:
             self._wake.succeed()
 

@@ -3,8 +3,6 @@ entries."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +27,7 @@ Bits = NDArray[np.uint8]
 
 Numbers = NDArray[np.int64]
 
-Whole = NDArray[np.integer[Any]]
+Whole = NDArray[np.integer]
 """Whole numbers of any width."""
 
 _BLOCK = 2**15  # numbers; a multiple of 8, so that a block of any width fills whole bytes

@@ -17,6 +17,7 @@ from simfed.compress.codec import Codec, check_level, codec_from_spec
 from simfed.compress.labels import label_of, names_in, read_label, split
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import LEVEL, Level, WrittenLevel
+from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 
 __all__ = [
@@ -93,7 +94,7 @@ class Choice:
         return cls(*_split_label(text))
 
     @classmethod
-    def read(cls, value: Any) -> Choice:
+    def read(cls, value: object) -> Choice:
         """The choice as a scenario writes it: a label with or without a level, `{name: {option:
         value}}`, `{chain: […]}`, `{layers: {pattern: strategy}}` or `{fields: {pattern:
         strategy}}`.
@@ -283,7 +284,7 @@ def split_list(text: str) -> list[str]:
     return [part.strip() for part in split(text, ",") if part.strip()]
 
 
-def recorded_labels(scenario: Mapping[str, Any]) -> tuple[str, ...]:
+def recorded_labels(scenario: Mapping[str, Plain]) -> tuple[str, ...]:
     """What a scenario, as a run keeps it, lets policies choose from."""
     compression = scenario.get("compression") or {}
     strategies = map(str, compression.get("strategies") or ())

@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class Scaled(NamedTuple):
 
     scales: Floats
     """One per stretch."""
-    levels: NDArray[np.signedinteger[Any]]
+    levels: NDArray[np.signedinteger]
     """Signed, int8 or int16, one per value."""
     ends: NDArray[np.int64]
     """Where each stretch ends."""
@@ -239,7 +239,7 @@ class TernGrad:
             if not (math.isfinite(low) and math.isfinite(high)):
                 refuse_non_finite(some)
             largest = max(largest, -low, high)
-            wide: NDArray[np.floating[Any]] = some if largest < 1e15 else some.astype(np.float64)
+            wide: NDArray[np.floating] = some if largest < 1e15 else some.astype(np.float64)
             total += float(wide.sum())
             squares += float(np.einsum("i,i->", wide, wide))
         if largest < _SMALLEST:
@@ -426,7 +426,7 @@ class _Draws:
             raise InputError(f"a generator `rng` for {name}", got=rng)
         self._raw = np.random.SFC64(int(rng.integers(2**63))).random_raw
 
-    def round(self, scaled: Floats, out: NDArray[Any], most: int) -> None:
+    def round(self, scaled: Floats, out: np.ndarray, most: int) -> None:
         """To `out`: ⌊scaled + u⌋ with u uniform in [0, 1), within ±`most`; `scaled` is used up.
 
         `scaled` lies within ±`most` up to rounding, so that `most` + 2 must fit into `out`.

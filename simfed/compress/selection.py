@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["energy_entries", "random_k_indices", "top_k_indices", "top_k_on_device"]
 
-Bits: TypeAlias = NDArray[Any]
+Bits: TypeAlias = np.ndarray
 """Floats of 32 or 64 bits, or their magnitudes, as unsigned integers of as many bits."""
 
 Magnitude: TypeAlias = Any
@@ -302,7 +302,7 @@ def _refuse_non_finite(largest: Magnitude) -> None:
         raise _non_finite(np.inf if largest == infinity else np.nan)
 
 
-def _non_finite(entry: float | np.floating[Any]) -> InputError:
+def _non_finite(entry: float | np.floating) -> InputError:
     return InputError("finite entries", got=float(entry), hint="has the learning diverged?")
 
 

@@ -65,7 +65,7 @@ def is_tensor(values: object) -> TypeIs[torch.Tensor]:
     return torch is not None and isinstance(values, torch.Tensor)
 
 
-def as_numpy(array: object) -> NDArray[Any]:
+def as_numpy(array: object) -> np.ndarray:
     """A NumPy array of what may be a tensor; a view where memory allows."""
     return array.detach().cpu().numpy() if is_tensor(array) else np.asarray(array)
 

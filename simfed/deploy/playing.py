@@ -22,6 +22,7 @@ from simfed.deploy.world import RealTime
 from simfed.fleet.contract import Outcome
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.apart import ServerHalf
 from simfed.learn.parcel import Parcel
@@ -279,7 +280,7 @@ class Remote:
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
         """What every client needs that is there; of the others, what was known of them."""
         self.client_states |= self._peers.states()
         states = self.client_states.items()
@@ -289,7 +290,7 @@ class Remote:
         }
         return {"clients": facts}, bodies
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """See `World`: which model a client has is not known; changes made before are not kept."""
         self.client_states = {
             int(client): Parcel(of_client, np.asarray(arrays[f"client/{client}"]).tobytes())

@@ -20,10 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.ground.method import Plan, Who, Work
+from simfed.ground.plain import Plain
 
 __all__ = [
     "Contribution",
@@ -206,11 +209,11 @@ class Workload(Protocol):
         """The upload was lost: what it carried returns to the client's residual."""
         ...
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
         """All that a resumed run needs: (JSON-able facts, name → NumPy array)."""
         ...
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """Inverse of `state`, on a freshly built workload of the same scenario."""
         ...
 

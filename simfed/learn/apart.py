@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from simfed.compress.codec import Memory, Payload
 from simfed.fleet.contract import Contribution, Task, Workload
 from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Method
+from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.ground.seeding import Streams
 from simfed.learn.parcel import Parcel, Part, pack
@@ -150,7 +152,7 @@ class Mirrors:
         self._last: dict[tuple[str, str], tuple[tuple[int, str, str], Payload]] = {}
 
     def read(
-        self, task: Task, name: str, field: Field, choice: Choice, data: Part, state: Any
+        self, task: Task, name: str, field: Field, choice: Choice, data: Part, state: Plain
     ) -> Payload:
         """One compressed field of an upload. `state`: what its client said of its selection.
         Raises: `InputError` for what no encoder wrote."""
@@ -177,14 +179,14 @@ class Mirrors:
                 assert isinstance(undone, Memory)
                 self._of[key] = undone
 
-    def plain(self, arrays: dict[str, Any]) -> list[Any]:
+    def plain(self, arrays: dict[str, np.ndarray]) -> list[Plain]:
         """For a checkpoint."""
         return [
             [*key, to_plain(of, f"mirrors/{'/'.join(map(str, key))}", arrays)]
             for key, of in sorted(self._of.items(), key=lambda item: item[0])
         ]
 
-    def restore(self, plain: Sequence[Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """Inverse of `plain`."""
         cpu = torch.device("cpu")
         self._of = {

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.learn.apart import taken, tensor_of
 from simfed.learn.changes import Changes
 from simfed.learn.parcel import Part
@@ -51,10 +52,10 @@ class ChangesDown:
 
     def parts(
         self, held: int | None, version: int, model: Mapping[str, Tensor], still: Collection[str]
-    ) -> tuple[dict[str, Any], dict[str, Part]]:
+    ) -> tuple[dict[str, Plain], dict[str, Part]]:
         """What of `model`, that of `version`, travels to a client who has the version `held`, and
         what is said of it. still: fields that change with the weights alone."""
-        states: dict[str, list[Any]] = {}
+        states: dict[str, list[Plain]] = {}
         parts: dict[str, Part] = {}
         for name, value in model.items():
             missed = self._since(held, version, name)
@@ -91,14 +92,14 @@ class ModelsDown:
 
     def of_task(
         self, task: Task, model: Mapping[str, Tensor], still: Collection[str]
-    ) -> tuple[dict[str, Any], dict[str, Part]]:
+    ) -> tuple[dict[str, Plain], dict[str, Part]]:
         """See `ChangesDown.parts`: what a client is sent to work on, which it has from now on."""
         self._has[task.client] = task.model_version
         return self._made[task.prototype].parts(task.held, task.model_version, model, still)
 
     def to_measure(
         self, task: Task, version: int, model: Mapping[str, Tensor], still: Collection[str]
-    ) -> tuple[dict[str, Any], dict[str, Part]]:
+    ) -> tuple[dict[str, Plain], dict[str, Part]]:
         """The same of a model to look at, which it does not keep."""
         return self._made[task.prototype].parts(self._has.get(task.client), version, model, still)
 
@@ -126,7 +127,7 @@ class ChangesHeld:
         self._fields: dict[str, Tensor] = {}
 
     def arrived(
-        self, said: Mapping[str, Any], parts: Mapping[str, Part], *, to_keep: bool
+        self, said: Mapping[str, Plain], parts: Mapping[str, Part], *, to_keep: bool
     ) -> dict[str, Tensor] | None:
         """The fields of the model that came, which it has from now on if they are `to_keep`; None
         where changes came of another version than it has. Raises: `InputError`."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from simfed.compress.codec import Payload
 from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.ground.errors import InputError
 from simfed.ground.method import State, Values
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.apart import (
     Ask,
@@ -129,13 +131,13 @@ class HostedServer(HostedWorkload):
         self._mirrors.settle(task.label, stands=stands)
         self._tell(task.client, task.label, fate)
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
         facts, arrays = super().state()
         facts["mirrors"] = self._mirrors.plain(arrays)
         facts["known"] = sorted(self._known)
         return facts, arrays
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
         super().restore(facts, arrays)
         self._mirrors.restore(facts["mirrors"], arrays)
         self._known = set(facts["known"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +48,7 @@ class Federation:
         self,
         dataset: Dataset,
         owned: Sequence[Positions],
-        public: Positions | NDArray[Any],
+        public: Positions | np.ndarray,
         device: torch.device = CPU,
         *,
         owners: Positions | None = None,
@@ -137,7 +136,7 @@ class Federation:
         return values
 
 
-def _tensor(array: NDArray[Any], device: torch.device) -> Tensor:
+def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
     # Copied: PyTorch's own memory is aligned alike in every process, NumPy's is not, and the last
     # bits of a product may depend on it.
     return torch.tensor(array, device=device)
@@ -160,7 +159,7 @@ def load_federation(scenario: Scenario, streams: Streams, device: torch.device =
     if scenario.dataset.partition.kind == "feature":
         dataset = with_own_looks(dataset, split, scenario.dataset.partition, streams)
     own_file = scenario.dataset.public_file
-    public: Positions | NDArray[Any] = split.public
+    public: Positions | np.ndarray = split.public
     if own_file is not None and scenario.method.made.needs_public:
         public = drawn_public(own_file, dataset, scenario.dataset.public, streams)
     return Federation(dataset, split.clients, public, device, owners=split.owners)

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 
 __all__ = ["Parcel", "Part", "pack", "unpack"]
 
-Part = NDArray[Any] | bytes
+Part = np.ndarray | bytes
 """An array, or what a codec of the project has written."""
 
 _KINDS = ("<f4", "<f8", "<i4", "<i8", "|u1", "|i1", "|b1", "<u4", "<u8", "<f2")
@@ -28,12 +28,12 @@ _BYTES = "bytes"
 class Parcel(NamedTuple):
     """One message's content."""
 
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Plain]
     """JSON-able; `parts` of it says what the body is."""
     body: bytes = b""
 
 
-def pack(facts: Mapping[str, Any], parts: Mapping[str, Part]) -> Parcel:
+def pack(facts: Mapping[str, Plain], parts: Mapping[str, Part]) -> Parcel:
     """Facts and named arrays as one parcel.
 
     >>> parcel = pack({"round": 1}, {"w": np.ones(2, np.float32), "code": b"abc"})
@@ -43,7 +43,7 @@ def pack(facts: Mapping[str, Any], parts: Mapping[str, Part]) -> Parcel:
     >>> facts, parts["w"].tolist(), parts["code"]
     ({'round': 1}, [1.0, 1.0], b'abc')
     """
-    listed: list[list[Any]] = []
+    listed: list[list[Plain]] = []
     pieces: list[bytes] = []
     for name, part in parts.items():
         if isinstance(part, bytes):
@@ -60,7 +60,7 @@ def pack(facts: Mapping[str, Any], parts: Mapping[str, Part]) -> Parcel:
     return Parcel({**facts, "parts": listed}, b"".join(pieces))
 
 
-def unpack(parcel: Parcel) -> tuple[dict[str, Any], dict[str, Part]]:
+def unpack(parcel: Parcel) -> tuple[dict[str, Plain], dict[str, Part]]:
     """(facts, parts): the inverse of `pack`. Arrays are views of the body.
 
     Raises: `InputError` for what `pack` does not write.

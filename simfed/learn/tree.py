@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from simfed.compress.codec import Memory
@@ -18,7 +17,7 @@ from simfed.ground.plain import Plain
 
 __all__ = ["Arrays", "Tree", "from_plain", "to_plain"]
 
-Arrays: TypeAlias = dict[str, NDArray[Any]]
+Arrays: TypeAlias = dict[str, np.ndarray]
 """The vectors of a checkpoint, by name."""
 
 Tree: TypeAlias = Any
@@ -51,7 +50,7 @@ def to_plain(tree: Tree, name: str, arrays: Arrays) -> Plain:
     raise TypeError(f"{name}: tensors, numbers, text or None in a method's state, got {type(tree)}")
 
 
-def from_plain(plain: Plain, arrays: Mapping[str, NDArray[Any]], device: torch.device) -> Tree:
+def from_plain(plain: Plain, arrays: Mapping[str, np.ndarray], device: torch.device) -> Tree:
     """Inverse of `to_plain`."""
     if isinstance(plain, Mapping):
         if "memory" in plain:

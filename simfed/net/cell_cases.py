@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf, nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.net.case_parts import is_positive, mapping, mappings, numbers, weights
 from simfed.net.cells import Cellular, Wifi
 from simfed.net.playing import Send
@@ -50,7 +51,7 @@ class CellCase(NamedTuple):
     """The flows, in their order."""
 
 
-def parse_cell_case(case: Mapping[str, Any]) -> CellCase:
+def parse_cell_case(case: Mapping[str, Plain]) -> CellCase:
     """What the case says; an `InputError` names the first thing that is wrong with it."""
     spec = mapping(case["cell"], _CELL_KEYS, "cell")
     wired = [mapping(case.get("wired") or {}, _WIRE_KEYS, "wired")]
@@ -74,7 +75,9 @@ def parse_cell_case(case: Mapping[str, Any]) -> CellCase:
     return CellCase(topology, _sends(mappings(case, "flows", _FLOW_KEYS | {kind}), kind, members))
 
 
-def _sends(flows: Sequence[Mapping[str, Any]], kind: str, members: Sequence[object]) -> list[Send]:
+def _sends(
+    flows: Sequence[Mapping[str, Plain]], kind: str, members: Sequence[object]
+) -> list[Send]:
     numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
     starts_s = numbers(flows, "flows", "start_s", None, "a number of at least 0")
     sizes_bytes = numbers(flows, "flows", "size_bytes", None, "a number of at least 0")
@@ -94,7 +97,7 @@ def _sends(flows: Sequence[Mapping[str, Any]], kind: str, members: Sequence[obje
 
 
 def _wifi_cell(
-    spec: Mapping[str, Any], stations: Sequence[Mapping[str, Any]]
+    spec: Mapping[str, Plain], stations: Sequence[Mapping[str, Plain]]
 ) -> tuple[Cell, Floats, Floats, float]:
     """The cell, what its stations get alone in it up and down, and its latency."""
     try:
@@ -127,7 +130,7 @@ def _wifi_cell(
 
 
 def _cellular_cell(
-    spec: Mapping[str, Any], ues: Sequence[Mapping[str, Any]]
+    spec: Mapping[str, Plain], ues: Sequence[Mapping[str, Plain]]
 ) -> tuple[Cell, Floats, Floats, float]:
     """As `_wifi_cell`."""
     scheduler = spec["scheduler"]

@@ -76,7 +76,7 @@ def place_in_cells(network: Spec, links: Sequence[Spec], cells: Technologies) ->
 def join_cells(
     access: Access,
     links: Sequence[Spec],
-    link_of_client: np.ndarray[Any, np.dtype[Any]],
+    link_of_client: np.ndarray,
     cells: Technologies,
     shares: Mapping[str, float | LinkTrace],
 ) -> Access:

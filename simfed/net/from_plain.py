@@ -24,7 +24,7 @@ __all__ = ["build", "build_model"]
 
 Spec = Mapping[str, Plain]
 """A mapping of a scenario as plain values, in base units."""
-Ints = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
+Ints = np.ndarray[Any, np.dtype[np.signedinteger]]
 
 _CSV_KEYS = ("time_column", "rate_column", "time_unit", "rate_unit")
 """Keys of a trace in a file that are options of `read_csv`."""

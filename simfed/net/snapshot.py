@@ -78,7 +78,7 @@ def write_graph(roots: Mapping[str, object]) -> dict[str, Plain]:
     return {"fields": _FIELDS, "records": rows, "roots": plain_roots}
 
 
-def read_graph(plain: Mapping[str, Plain]) -> dict[str, Any]:
+def read_graph(plain: Mapping[str, Plain]) -> dict[str, Plain]:
     """Inverse of `write_graph`. Fields that belong to the topology stay unset.
 
     Raises: `InputError` for what another version wrote.

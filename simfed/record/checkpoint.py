@@ -20,10 +20,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -41,7 +39,7 @@ _NEWEST, _EARLIER = "state.json", "earlier.json"
 _LARGEST_OLDER_BYTES = 16 * 2**20
 """Larger states are not kept for long: there are as many as the run's rounds have binary digits."""
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)

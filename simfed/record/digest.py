@@ -11,10 +11,9 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.ground.plain import Plain
 from simfed.record.schema import ADDED_COLUMNS, FORMAT, OPTIONAL_TABLES, TABLES, Column, columns
@@ -168,7 +167,7 @@ class _ColumnHash:
 
 
 def _valid_bytes(chunk: pa.Array) -> bytes:
-    valid: NDArray[Any] = chunk.is_valid().to_numpy(zero_copy_only=False)
+    valid: np.ndarray = chunk.is_valid().to_numpy(zero_copy_only=False)
     return valid.astype(np.uint8).tobytes()
 
 
@@ -177,7 +176,7 @@ def _number_bytes(chunk: pa.Array) -> bytes:
 
     if pa.types.is_boolean(chunk.type):
         chunk = chunk.cast(pa.uint8())
-    values: NDArray[Any] = chunk.fill_null(0).to_numpy(zero_copy_only=False)
+    values: np.ndarray = chunk.fill_null(0).to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f":
         # one not-a-number: its sign and payload depend on the processor that made it
         values = np.where(np.isnan(values), np.nan, values).astype("<f8")

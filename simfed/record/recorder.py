@@ -60,13 +60,13 @@ class Recorder:
     [{'round': 1, 'client': 0, 'arm': 'top-k', 'value': 0.25}]
     """
 
-    rounds: list[Round | tuple[Any, ...]]
-    prototypes: list[PrototypeResult | tuple[Any, ...]]
+    rounds: list[Round | tuple[Plain, ...]]
+    prototypes: list[PrototypeResult | tuple[Plain, ...]]
     participations: list[Participation]
     policies: list[PolicyValue]
     links: LinkUses
     spans: list[Span]
-    clients: list[ClientResult | tuple[Any, ...]]
+    clients: list[ClientResult | tuple[Plain, ...]]
 
     def __init__(
         self,

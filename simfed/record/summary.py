@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.plain import Plain
@@ -34,7 +33,7 @@ THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0
 measure it is the round numbers between the worst and the best value."""
 
 Table = Callable[[str], "pa.Table"]
-Columns = dict[str, NDArray[Any]]
+Columns = dict[str, np.ndarray]
 
 
 def summarise(
@@ -138,11 +137,11 @@ def _columns(table: pa.Table) -> Columns:
     return {name: _values(table.column(name)) for name in table.column_names}
 
 
-def _values(column: pa.ChunkedArray) -> NDArray[Any]:
+def _values(column: pa.ChunkedArray) -> np.ndarray:
     return np.array(column.to_pylist(), dtype=object) if column.null_count else column.to_numpy()
 
 
-def _missing(values: NDArray[Any]) -> NDArray[Any]:
+def _missing(values: np.ndarray) -> np.ndarray:
     return np.array([value is None for value in values], dtype=bool)
 
 
@@ -206,7 +205,7 @@ def _wasted_bytes(parts: pa.Table) -> dict[str, float]:
     return {way: float(lost.column(f"{way}_bytes").to_numpy().sum()) for way in ways}
 
 
-def _tally(values: NDArray[Any]) -> dict[str, int]:
+def _tally(values: np.ndarray) -> dict[str, int]:
     present = [value for value in values.tolist() if value is not None]
     names, counts = np.unique(np.array(present, dtype=str), return_counts=True)
     by_count = sorted(

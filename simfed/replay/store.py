@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import TextIO, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -36,7 +35,7 @@ from simfed.record.digest import digest_of
 
 __all__ = ["Kept", "Trajectory", "TrajectoryStore", "default_folder"]
 
-Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 DEFAULT_LIMIT_BYTES = 10e9
 _MOST_STATES = 16
@@ -232,7 +231,7 @@ class Trajectory:
         """Whether a state is kept at `node`."""
         return self._state_path(node).exists()
 
-    def state(self, node: str) -> tuple[dict[str, Plain], dict[str, NDArray[Any]]] | None:
+    def state(self, node: str) -> tuple[dict[str, Plain], dict[str, np.ndarray]] | None:
         """The state kept at `node` as (facts, arrays), or None."""
         from safetensors import SafetensorError, safe_open
 

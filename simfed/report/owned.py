@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simfed.ground.plain import Plain
 from simfed.report.panels import PanelTable
 from simfed.report.pictures import new_figure, picture_style
 
@@ -30,12 +31,12 @@ def bars(counts: Sequence[int]) -> str:
     return "".join(_BARS[-(-8 * count // most) - 1] if count else "·" for count in counts)
 
 
-def _classes(owned: Mapping[str, Any]) -> str:
+def _classes(owned: Mapping[str, Plain]) -> str:
     names = owned["names"]
     return f"classes {names[0]} … {names[-1]}" if names else ""
 
 
-def _sizes(owned: Mapping[str, Any]) -> list[str]:
+def _sizes(owned: Mapping[str, Plain]) -> list[str]:
     least, median, most = owned["samples"]
     sizes = f"{owned['clients']:,} clients own {least:,} to {most:,} samples, median {median:,}"
     some = f"{len(owned['rows'])} of them, by size" if len(owned["rows"]) < owned["clients"] else ""
@@ -43,7 +44,7 @@ def _sizes(owned: Mapping[str, Any]) -> list[str]:
     return [sizes, *filter(None, ["; ".join(filter(None, (public, some)))])]
 
 
-def owned_lines(owned: Mapping[str, Any]) -> list[str]:
+def owned_lines(owned: Mapping[str, Plain]) -> list[str]:
     """Lines of at most 80 characters: sizes, then a client in each."""
     named = any(owner for _, owner, *_ in owned["rows"])
     owner_head = f"  {'owner':<{_OWNER_WIDTH}}" if named else ""
@@ -58,7 +59,7 @@ def _short(name: str) -> str:
     return name if len(name) <= _OWNER_WIDTH else name[: _OWNER_WIDTH - 1] + "…"
 
 
-def owned_table(label: str, owned: Mapping[str, Any]) -> PanelTable:
+def owned_table(label: str, owned: Mapping[str, Plain]) -> PanelTable:
     """The same on a page; without bars where there are no classes."""
     classes = _classes(owned)
     header: tuple[str, ...] = ("client", "owner", "samples")

@@ -12,12 +12,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import simpy
 
 from simfed.fleet.contract import Outcome
 from simfed.ground.errors import RunFailed
+from simfed.ground.plain import Plain
 from simfed.ground.strikes import Strikes
 from simfed.net.instants import at, cancel, end_of_instant
 from simfed.sim.flight import Flight
@@ -62,7 +63,7 @@ class Closing:
         """Those that are merged."""
         return [flight for flight in self.taken if not flight.lost]
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps of it."""
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
@@ -72,7 +73,7 @@ class Closing:
         }
 
     @classmethod
-    def of_plain(cls, plain: Mapping[str, Any], taken: Sequence[Flight]) -> Closing:
+    def of_plain(cls, plain: Mapping[str, Plain], taken: Sequence[Flight]) -> Closing:
         """Inverse of `plain`."""
         last = None if plain["last"] is None else taken[plain["last"]]
         work = [PlayedWork(*piece) for piece in plain["work"]]
@@ -389,7 +390,7 @@ class Aggregator:
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """What a checkpoint in the middle of a merge keeps of it, beside the flights that are in
         flight or have ended."""
         closing = self._closing
@@ -404,7 +405,7 @@ class Aggregator:
         }
 
     def restore(
-        self, plain: Mapping[str, Any], flight_of: Callable[[Mapping[str, Any]], Flight]
+        self, plain: Mapping[str, Plain], flight_of: Callable[[Mapping[str, Plain]], Flight]
     ) -> None:
         """Inverse of `plain`, once those flights are resumed; `flight_of`: gives others
         back."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import simpy
 
 from simfed.device import Device
@@ -26,6 +27,7 @@ from simfed.fleet.contract import Outcome
 from simfed.fleet.faults import Faults
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import CLIENT, SERVER, Do, Node, Send, Step, Wait
 from simfed.net import LinkUses, Network, Transfer
@@ -209,7 +211,7 @@ class Clock:
         device = self.device(client)
         return device.energy_j(phases_s()) if device.counts_energy else None
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
         """See `World`."""
         server = self._server_device
         clocks = () if self._companions is None else (self, *self._companions)
@@ -223,7 +225,7 @@ class Clock:
         }
         return facts, {}
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """See `World`."""
         for client, of_device in facts["devices"].items():
             self.device(int(client)).restore(of_device)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.tasks import MERGES, SERVER
 from simfed.ground.method import Work, key_of
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import Wait
 from simfed.policy import Pull
@@ -41,7 +42,7 @@ from simfed.sim.world import World
 __all__ = ["Edges", "Server", "backbone_of"]
 
 
-FlightOf = Callable[[Mapping[str, Any]], Flight]
+FlightOf = Callable[[Mapping[str, Plain]], Flight]
 """A flight from what a checkpoint keeps of it."""
 
 
@@ -51,7 +52,7 @@ class _NoDevice:
     def charges(self, quantity: str, model: str) -> bool:
         return False
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         return {}
 
 
@@ -114,7 +115,7 @@ class Part:
     blame: tuple[float, Blame] | None = None
     """Of the longest of them, with its length."""
 
-    def plain(self) -> list[Any]:
+    def plain(self) -> list[Plain]:
         """What a checkpoint keeps of it."""
         settled = [
             [flight.plain(), flight.contribution.k if flight.lost else None, astuple(played)]
@@ -124,7 +125,9 @@ class Part:
         return [settled, self.merges, self.merging_s, blame]
 
     @classmethod
-    def of_plain(cls, plain: Sequence[Any], flight_of: FlightOf, workload: TieredWorkload) -> Part:
+    def of_plain(
+        cls, plain: Sequence[Plain], flight_of: FlightOf, workload: TieredWorkload
+    ) -> Part:
         """Inverse of `plain`. The workload knows no more of what was lost than its task."""
         settled, merges, merging_s, blame = plain
         again = []
@@ -263,12 +266,12 @@ class Edge:
             played = Played.of(closing, now_s, filled=self.aggregator.mode.filled)
             self._of.stray += [Settled(flight, played) for flight in closing.taken]
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps of it."""
         turns = [self._turns_of, sorted(self._turns.items())]
         return {"aggregator": self.aggregator.plain(), "turns": turns}
 
-    def restore(self, plain: Mapping[str, Any], flight_of: FlightOf) -> None:
+    def restore(self, plain: Mapping[str, Plain], flight_of: FlightOf) -> None:
         """Inverse of `plain`, once its participation is restored and its clients' are resumed."""
         self._turns_of, turns = plain["turns"]
         self._turns = dict(turns)
@@ -441,7 +444,7 @@ class Edges:
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps of them, beside their participations."""
         aggregators = [edge.aggregator for edge in self._edges]
         return {
@@ -454,7 +457,7 @@ class Edges:
         }
 
     def restore(
-        self, plain: Mapping[str, Any], flying: Sequence[Flight], flight_of: FlightOf
+        self, plain: Mapping[str, Plain], flying: Sequence[Flight], flight_of: FlightOf
     ) -> None:
         """Inverse of `plain`; `flying`: their participations; `flight_of` gives back clients'."""
         for name, part in plain["parts"]:

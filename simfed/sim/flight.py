@@ -19,6 +19,7 @@ from simfed.compress.slices import shares_of
 from simfed.fleet.contract import Contribution, Task
 from simfed.fleet.tasks import codec_work
 from simfed.ground.method import Node, Plan, Work
+from simfed.ground.plain import Plain
 from simfed.ground.steps import CLIENT, DOWNLOAD, Do, Step, Wait
 from simfed.net import Transfer
 from simfed.net.topology import Direction
@@ -98,12 +99,12 @@ class Leg(NamedTuple):
         else:
             yield self.phase, self.name, self.duration_s - done_s
 
-    def plain(self) -> list[Any]:
+    def plain(self) -> list[Plain]:
         """What a checkpoint keeps of it."""
         return [*self[:7], [*self.limited_s.items()], *self[8:]]
 
     @classmethod
-    def of_plain(cls, plain: Sequence[Any]) -> Leg:
+    def of_plain(cls, plain: Sequence[Plain]) -> Leg:
         """Inverse of `plain`."""
         *first, limited_s, frozen, step, because, node = plain
         pieces = tuple((since_s, length_s) for since_s, length_s in frozen)
@@ -177,7 +178,7 @@ class Running:
     ready_at_s: float | None = None
     """Of what has queued, since when it could have begun."""
 
-    def plain(self) -> list[Any]:
+    def plain(self) -> list[Plain]:
         """What a checkpoint keeps of it."""
         work = None if self.work is None else self.work.plain()
         return [
@@ -186,7 +187,7 @@ class Running:
         ]
 
     @classmethod
-    def of_plain(cls, plain: Sequence[Any]) -> Running:
+    def of_plain(cls, plain: Sequence[Plain]) -> Running:
         """Inverse of `plain`."""
         step, started_at_s, order, ends_at_s, work, *_ = plain
         running = cls(step, started_at_s, order, ends_at_s=ends_at_s)
@@ -461,7 +462,7 @@ class Flight:
                 at_s = until_s
         return uppermost(pieces, self.started_at_s, self.ended_at_s)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps of it, beside its task, its contribution and its transfer."""
         return {
             **{name: getattr(self, name) for name in _PLAIN},
@@ -476,7 +477,7 @@ class Flight:
         }
 
     @classmethod
-    def of_plain(cls, plain: Mapping[str, Any], task: Task, contribution: Contribution) -> Flight:
+    def of_plain(cls, plain: Mapping[str, Plain], task: Task, contribution: Contribution) -> Flight:
         """Inverse of `plain`; a timer or a transfer is the world's to give back."""
         flight = cls(
             task,

@@ -15,6 +15,7 @@ from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
 from simfed.fleet.selection import Selecting
 from simfed.ground.method import Plan
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
@@ -139,7 +140,7 @@ class Population:
             self._policies[client] = self._make_policy(client)
         return self._policies[client]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Plain]:
         """What has changed since the run began, JSON-able: the states that are not empty."""
         presence = {} if self._working is None else self._working.state()
         return {
@@ -148,7 +149,7 @@ class Population:
             "policies": {str(c): s for c, p in self._policies.items() if (s := p.state())},
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Plain]) -> None:
         """Inverse of `state`, on a new population of the same scenario."""
         self._selecting.restore(state["told"])
         if self._working is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simfed.fleet.contract import Outcome
 from simfed.fleet.privacy import Account
+from simfed.ground.plain import Plain
 from simfed.ground.steps import CLIENT
 from simfed.net import LinkUses
 from simfed.policy import Spent
@@ -90,7 +91,7 @@ def round_row(
     outcome: Outcome,
     blame: Blame,
     account: Account | None = None,
-) -> Round | tuple[Any, ...]:
+) -> Round | tuple[Plain, ...]:
     """The row of `rounds.parquet`; with an `account` of privacy, what it comes to is a column."""
     row = Round(
         round=played.round,
@@ -275,7 +276,7 @@ def link_spans(uses: LinkUses, round: int) -> list[Span]:
     ]
 
 
-def prototype_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[Any, ...]]:
+def prototype_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[Plain, ...]]:
     """One row per prototype of which the merge said anything; `own`: see `own_columns`."""
     for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
@@ -293,7 +294,7 @@ def prototype_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[
 
 def client_rows(
     outcome: Outcome, own: Sequence[str] = (), account: Account | None = None
-) -> Iterable[tuple[Any, ...]]:
+) -> Iterable[tuple[Plain, ...]]:
     """One row per client whose own model was evaluated; `own`: see `own_columns`; `account`: of
     samples' privacy."""
     spent = (account.by_client() if account is not None else None) or {}

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.fleet.tasks import Tasks, k_of
 from simfed.ground.errors import InputError, listed
 from simfed.ground.method import Work
+from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.ground.steps import bytes_beside
 from simfed.record import Run
@@ -256,7 +259,7 @@ class TimeOnlyWorkload:
         """The contribution of a task that is under way."""
         return self._open[task.client, task.key]
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
         under_way = [
             [
                 *(c.task.arguments, c.choice.label, c.k, c.uplink_bytes(), c.task.downlink_bytes),
@@ -266,7 +269,7 @@ class TimeOnlyWorkload:
         ]
         return {"merges": self._merges, "open": under_way}, {}
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
         self._merges = int(facts["merges"])
         for arguments, label, k, size_bytes, down_bytes, _ in facts.get("open", ()):
             choice = Choice.of(label)

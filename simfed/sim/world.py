@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import simpy
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from simfed.fleet.contract import Outcome
 from simfed.ground.method import Work
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.net import LinkUses, Network
 from simfed.net.instants import at
@@ -67,9 +68,9 @@ class KnowsWork(Presence, Protocol):
         """What a participation took, see `simfed.fleet.availability.Working`."""
         ...
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> dict[str, Plain]: ...
 
-    def restore(self, state: Mapping[str, Any]) -> None: ...
+    def restore(self, state: Mapping[str, Plain]) -> None: ...
 
 
 class Asking(Protocol):
@@ -154,11 +155,11 @@ class World(Protocol):
         """Joules of a participation from its seconds per phase; None: not known."""
         ...
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
         """What a resumed run needs, as `Workload.state`: (JSON-able facts, name → array)."""
         ...
 
-    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """Inverse of `state`, after `set_out`."""
         ...
 

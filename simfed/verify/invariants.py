@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import fingerprint, manifest_digest, scenario_digest, sha256
 from simfed.record.read import Run, open_run
@@ -185,7 +186,7 @@ class Columns:
         return np.isin(self["participations"]["outcome"], ("dropped", "failed"))
 
     @cached_property
-    def faults(self) -> dict[str, Any]:
+    def faults(self) -> dict[str, Plain]:
         """What the scenario lets go wrong."""
         return self.run.scenario.get("faults") or {}
 

@@ -65,7 +65,7 @@ _PULLS = 61  # a prime, so that no counter shared between objects comes round to
 _CHOICES = tuple(map(Choice, ("top-k", "random-k", "periodic-k")))
 
 
-def check_compressor(cls: Callable[..., Any], **options: Any) -> None:
+def check_compressor(cls: Callable[..., Any], **options: object) -> None:
     """Check a compressor class that is registered under its own name (`simfed.register`).
 
     A selection, a value codec or a whole codec, made as `cls(**options)`. For each:
@@ -319,7 +319,7 @@ def _alike(one: Any, other: Any) -> bool:
     return arrays and bool(one.facts == other.facts)
 
 
-def check_policy(cls: Callable[..., Policy], **options: Any) -> None:
+def check_policy(cls: Callable[..., Policy], **options: object) -> None:
     """Check a policy class, made as `cls(arms, reward_range=…, **options)`.
 
     - pulls are `Pull`s of its arms with a probability in (0, 1], and a level where they set K, from
@@ -412,7 +412,7 @@ def _check_forced_pulls(policy: Policy) -> None:
     _require(repr(policy.values()) == values, "forced pulls to leave the values alone")
 
 
-def check_selection(cls: Callable[..., ClientSelection], **options: Any) -> None:
+def check_selection(cls: Callable[..., ClientSelection], **options: object) -> None:
     """Check a selection class, made as `cls(**options)`.
 
     - `choose` gives sorted, distinct int64 ids of those it was offered: as many as wanted, all of
@@ -485,7 +485,7 @@ def _replaced(column: Any, by: Any, where: Any) -> Any:
     return column
 
 
-def check_rule(cls: Callable[..., Rule], **options: Any) -> None:
+def check_rule(cls: Callable[..., Rule], **options: object) -> None:
     """Check a merging rule, made as `cls(**options)`.
 
     - it is a frozen dataclass that its options make again, and `least` is at least 1;
@@ -530,7 +530,7 @@ def check_rule(cls: Callable[..., Rule], **options: Any) -> None:
         _require(grows, "work that grows with the uploads")
 
 
-def check_attack(cls: Callable[..., Attack], **options: Any) -> None:
+def check_attack(cls: Callable[..., Attack], **options: object) -> None:
     """Check an attack class, made as `cls(**options)`.
 
     - it is a frozen dataclass that its options make again;
@@ -580,7 +580,7 @@ def check_attack(cls: Callable[..., Attack], **options: Any) -> None:
         _require(differs, "something other than an honest client's")
 
 
-def check_availability(cls: Callable[..., PresenceKind], **options: Any) -> None:
+def check_availability(cls: Callable[..., PresenceKind], **options: object) -> None:
     """Check an availability class, made as `cls(**options)`.
 
     - `presence(clients, streams)` answers for its clients by their places: `mask`, `there`,
@@ -794,7 +794,7 @@ def check_device(part: Any) -> None:
             _require(0 < seconds < math.inf, f"positive, finite seconds for {what}")
 
 
-def check_method(cls: Callable[..., Method], **options: Any) -> None:
+def check_method(cls: Callable[..., Method], **options: object) -> None:
     """Check a method class, made as `cls(**options)`, in a world of four clients and noise images.
 
     - its options are read from a scenario, and are what makes an equal method again;

@@ -6,10 +6,9 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.reading import missing_file
@@ -39,12 +38,12 @@ class Arrays:
         self.names = [name.removesuffix(".npy") for name in sizes if name.endswith(".npy")]
         self._sizes = sizes
 
-    def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    def header(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and type of an array, of which no value is read."""
         with self._opened() as archive, archive.open(f"{name}.npy") as file:
             return self._header(file, name)
 
-    def read(self, name: str) -> NDArray[Any]:
+    def read(self, name: str) -> np.ndarray:
         """An array as a whole."""
         with self._opened() as archive:
             with archive.open(f"{name}.npy") as file:
@@ -52,7 +51,7 @@ class Arrays:
             with archive.open(f"{name}.npy") as file:
                 return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
-    def _header(self, file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    def _header(self, file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype]:
         where = f"{self.path}: {name}"
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0
@@ -164,7 +163,7 @@ class NpzReader:
             target_places=places,
         )
 
-    def _targets(self, part: str) -> NDArray[Any]:
+    def _targets(self, part: str) -> np.ndarray:
         targets = self.arrays.read(f"y_{part}")
         targets = targets.reshape(len(targets), -1)
         if targets.shape[1] != 1:
@@ -175,13 +174,13 @@ class NpzReader:
             )
         return targets[:, 0]
 
-    def _whose(self, part: str) -> NDArray[Any] | None:
+    def _whose(self, part: str) -> np.ndarray | None:
         name = f"owner_{part}"
         if name in self.arrays.names:
             return self.arrays.read(name).reshape(-1)
         return None
 
-    def samples(self, test: bool) -> NDArray[Any]:
+    def samples(self, test: bool) -> np.ndarray:
         part = "test" if test else "train"
         shape = self._shapes[part]
         values = self.arrays.read(f"x_{part}")
@@ -198,10 +197,10 @@ class NpzReader:
             )
         return numbers
 
-    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return ((0.5,), (0.25,)) if rows.dtype == np.uint8 else ((), ())
 
 
-def _with_channels(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+def _with_channels(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
     """Grey images have one channel."""
     return (1, *shape) if len(shape) == 2 and dtype == np.uint8 else shape

@@ -45,11 +45,11 @@ class Dataset:
     ((2, 1, 4, 4), dtype('float32'), [1, 1])
     """
 
-    train_images: NDArray[Any]
+    train_images: np.ndarray
     """(n, *input_shape), uint8 or float32."""
     train_labels: NDArray[np.int64]
     """(n,), from 0 to classes − 1."""
-    test_images: NDArray[Any]
+    test_images: np.ndarray
     test_labels: NDArray[np.int64]
     classes: int
     mean: tuple[float, ...] = ()
@@ -140,15 +140,15 @@ class Dataset:
             sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()
 
-    def train(self, indices: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def train(self, indices: NDArray[np.integer]) -> tuple[np.ndarray, np.ndarray]:
         """Normalised training samples and their labels, in the order of `indices`."""
         return self.normalise(self.train_images[indices]), self.train_labels[indices]
 
-    def test(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def test(self) -> tuple[np.ndarray, np.ndarray]:
         """All normalised test samples and their labels."""
         return self.normalise(self.test_images), self.test_labels
 
-    def normalise(self, images: NDArray[Any]) -> NDArray[Any]:
+    def normalise(self, images: np.ndarray) -> np.ndarray:
         """Stored samples (n, *input_shape) → float32 of the same shape, in fresh memory; characters
         become int64."""
         if self.tokens:
@@ -200,7 +200,7 @@ def load_dataset(name: str, *, where: str | None = None) -> Dataset:
     return data
 
 
-def _checked_images(images: Any, name: str) -> NDArray[Any]:
+def _checked_images(images: Any, name: str) -> np.ndarray:
     array = np.asarray(images)
     if array.dtype == np.float64:
         array = array.astype(np.float32)
@@ -219,7 +219,7 @@ def _checked_images(images: Any, name: str) -> NDArray[Any]:
 
 def _checked_labels(
     labels: Any, task: str, classes: int, samples: tuple[int, ...], name: str
-) -> NDArray[Any]:
+) -> np.ndarray:
     array = np.asarray(labels)
     if task == "regression":
         if array.dtype.kind not in "iuf" or array.shape != samples[:1]:
@@ -260,7 +260,7 @@ def _checked_owners(
     return _read_only(array.astype(np.int64))
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view: NDArray[Any] = array.view()
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view: np.ndarray = array.view()
     view.flags.writeable = False
     return view

@@ -102,11 +102,11 @@ class TorchvisionReader:
             tuple(map(str, range(max(2, classes)))),
         )
 
-    def samples(self, test: bool) -> NDArray[Any]:
+    def samples(self, test: bool) -> np.ndarray:
         images: NDArray[np.uint8] = self._sets()[int(test)][0]
         return images
 
-    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return _SCALES[self._name]
 
 

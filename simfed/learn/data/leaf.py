@@ -60,7 +60,7 @@ class LeafReader:
         return isinstance(self._read[0][0][0], str)
 
     def outline(self) -> Outline:
-        targets: list[NDArray[Any]] = []
+        targets: list[np.ndarray] = []
         for _, values, _ in self._read:
             if self._is_text:
                 targets.append(self._following(*self._read[len(targets)]))
@@ -102,7 +102,7 @@ class LeafReader:
         ]
         return np.array(rows, np.int64)
 
-    def samples(self, test: bool) -> NDArray[Any]:
+    def samples(self, test: bool) -> np.ndarray:
         values, _, owners = self._read[1 if test else 0]
         shape = self.outline().input_shape
         rows: list[Any] = []
@@ -129,7 +129,7 @@ class LeafReader:
             )
         return found
 
-    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return (), ()
 
 

@@ -4,10 +4,8 @@ set from a file."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
@@ -42,7 +40,7 @@ def with_own_looks(data: Dataset, split: Split, partition: Partition, streams: S
     return replace(data, train_images=images)
 
 
-def turned(images: NDArray[Any], degrees: float) -> NDArray[Any]:
+def turned(images: np.ndarray, degrees: float) -> np.ndarray:
     """Images (n, channels, height, width) turned counter-clockwise about their centres, nearest
     pixels; what comes from outside is 0.
 
@@ -57,11 +55,11 @@ def turned(images: NDArray[Any], degrees: float) -> NDArray[Any]:
     from_column = np.rint(-np.sin(angle) * down + np.cos(angle) * right + (width - 1) / 2)
     inside = (from_row >= 0) & (from_row < height) & (from_column >= 0) & (from_column < width)
     places = from_row.clip(0, height - 1).astype(int), from_column.clip(0, width - 1).astype(int)
-    found: NDArray[Any] = images[..., places[0], places[1]] * inside.astype(images.dtype)
+    found: np.ndarray = images[..., places[0], places[1]] * inside.astype(images.dtype)
     return found
 
 
-def drawn_public(path: str, data: Dataset, count: int, streams: Streams) -> NDArray[Any]:
+def drawn_public(path: str, data: Dataset, count: int, streams: Streams) -> np.ndarray:
     """So many samples of a file's, drawn from the run's seed."""
     samples = public_samples(path, data)
     if len(samples) < count:

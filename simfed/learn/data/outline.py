@@ -7,7 +7,7 @@ reading the samples; then the samples of the rows that are asked for.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +39,12 @@ class Outline:
     place: str
     """The file or folder, for errors."""
     input_shape: tuple[int, ...]
-    targets: NDArray[Any]
+    targets: np.ndarray
     """(n,) texts or whole numbers, or numbers to be regressed on."""
-    owners: NDArray[Any] | None = None
+    owners: np.ndarray | None = None
     """(n,) texts or numbers."""
-    test_targets: NDArray[Any] | None = None
-    test_owners: NDArray[Any] | None = None
+    test_targets: np.ndarray | None = None
+    test_owners: np.ndarray | None = None
     classes: tuple[str, ...] = ()
     """Names of the classes, whose numbers the targets then are; empty: the targets are names."""
     tokens: bool = False
@@ -60,12 +60,12 @@ class Reader(Protocol):
         """What is learned and whose it is."""
         ...
 
-    def samples(self, test: bool) -> NDArray[Any]:
+    def samples(self, test: bool) -> np.ndarray:
         """Samples of all rows, (n, *input_shape): uint8 images, float32 numbers or whole-number
         characters; of the files' own test data if `test`."""
         ...
 
-    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and sd per channel of training samples."""
         ...
 
@@ -82,8 +82,8 @@ class Labels:
     """Where the training samples stand in the files."""
     test_rows: NDArray[np.int64] | None
     """The same of the test samples among the training rows; None: they are files of their own."""
-    train_labels: NDArray[Any]
-    test_labels: NDArray[Any]
+    train_labels: np.ndarray
+    test_labels: np.ndarray
     train_owners: NDArray[np.int64] | None = None
     """Per training sample, an index of `owners`."""
     test_owners: NDArray[np.int64] | None = None
@@ -164,7 +164,7 @@ def labels_of(outline: Outline, task: str) -> Labels:
     )
 
 
-def checked_targets(targets: NDArray[Any], classes: int, where: str) -> NDArray[np.int64]:
+def checked_targets(targets: np.ndarray, classes: int, where: str) -> NDArray[np.int64]:
     """Whole numbers from 0 to classes − 1. Raises: `InputError` that names the first row of
     another one."""
     allowed = f"a class from 0 to {classes - 1}"
@@ -179,7 +179,7 @@ def checked_targets(targets: NDArray[Any], classes: int, where: str) -> NDArray[
     return targets.astype(np.int64)
 
 
-def _numbers(targets: NDArray[Any], where: str) -> NDArray[np.float32]:
+def _numbers(targets: np.ndarray, where: str) -> NDArray[np.float32]:
     try:
         values = targets.astype(np.float32)
     except (TypeError, ValueError):
@@ -201,7 +201,7 @@ def _first_row(wrong: NDArray[np.bool_]) -> int | None:
 
 
 def _numbered(
-    targets: NDArray[Any], tests: NDArray[Any] | None, place: str, where: str, where_test: str
+    targets: np.ndarray, tests: np.ndarray | None, place: str, where: str, where_test: str
 ) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64] | None]:
     """Names of the classes in order, and the targets as their numbers."""
     everything = targets = _whole(targets, where)
@@ -225,7 +225,7 @@ def _numbered(
     return tuple(map(str, values.tolist())), numbers[: len(targets)], test
 
 
-def _whole(targets: NDArray[Any], where: str) -> NDArray[Any]:
+def _whole(targets: np.ndarray, where: str) -> np.ndarray:
     """Whole numbers in place of floats; anything else as it is. Raises: `InputError` that names
     the first row of a float that is not whole."""
     if targets.dtype.kind != "f":

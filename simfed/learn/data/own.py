@@ -9,10 +9,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
 from simfed.ground.reading import missing_file
@@ -93,7 +91,7 @@ def public_digest(path: str) -> str:
     return sha.hexdigest()
 
 
-def public_samples(path: str, like: Dataset) -> NDArray[Any]:
+def public_samples(path: str, like: Dataset) -> np.ndarray:
     """`x` of an npz file: samples as the training set has them."""
     arrays = Arrays(found_path(path))
     if "x" not in arrays.names:

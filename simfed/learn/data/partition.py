@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,7 @@ class Split:
 
 
 def deal(
-    labels: NDArray[np.integer[Any]],
+    labels: NDArray[np.integer],
     streams: Streams,
     *,
     clients: int,
@@ -147,7 +146,7 @@ def _quantity(count: int, clients: int, sigma: float, rng: np.random.Generator) 
 
 
 def _dirichlet(
-    labels: NDArray[Any], clients: int, alpha: float, rng: np.random.Generator
+    labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator
 ) -> list[Indices]:
     parts: list[list[Indices]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
@@ -189,7 +188,7 @@ def _repair(parts: list[Indices], rng: np.random.Generator) -> None:
 
 
 def _shards(
-    labels: NDArray[Any], clients: int, shards_per_client: int, rng: np.random.Generator
+    labels: np.ndarray, clients: int, shards_per_client: int, rng: np.random.Generator
 ) -> list[Indices]:
     shards = shards_per_client * clients
     if shards > len(labels):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,7 @@ class FolderReader:
             owners[1] if has_test and owners else None,
         )
 
-    def samples(self, test: bool) -> NDArray[Any]:
+    def samples(self, test: bool) -> np.ndarray:
         files = self._files[1 if test else 0]
         first = read_picture(str(self._files[0][0]), str(self._files[0][0]), self._pixels)
         found = np.empty((len(files), *first.shape), np.uint8)
@@ -113,7 +113,7 @@ class FolderReader:
             into[:] = picture
         return found
 
-    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return (0.5,), (0.25,)
 
 

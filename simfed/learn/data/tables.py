@@ -312,7 +312,7 @@ class TableReader:
             found[name] = sorted(values)
         return found
 
-    def _plain(self, table: Table, name: str | None) -> NDArray[Any]:
+    def _plain(self, table: Table, name: str | None) -> np.ndarray:
         """Targets or owners: a value in each row."""
         assert name is not None
         column = table.read([name])[name]
@@ -330,16 +330,16 @@ class TableReader:
             raise InputError(
                 "numbers or texts", where=f"{table.place}: column {name}", got=str(column.type)
             )
-        values: NDArray[Any] = column.to_numpy()
+        values: np.ndarray = column.to_numpy()
         if values.dtype == bool:
             return values.astype(np.int64)
         return values.astype(np.str_) if values.dtype == object else values
 
-    def samples(self, test: bool) -> NDArray[Any]:
+    def samples(self, test: bool) -> np.ndarray:
         return self._samples[1 if test else 0]
 
     @cached_property
-    def _samples(self) -> list[NDArray[Any]]:
+    def _samples(self) -> list[np.ndarray]:
         read = [table.read(self._features) for table in self._tables]
         if self._single is not None:
             return [
@@ -416,7 +416,7 @@ class TableReader:
                 hint="missing: median puts one there",
             )
 
-    def _stacked(self, column: pa.ChunkedArray, place: str) -> NDArray[Any]:
+    def _stacked(self, column: pa.ChunkedArray, place: str) -> np.ndarray:
         """Lists of one shape, or pictures of one size, as an array (n, channels, …)."""
         where = f"{place}: column {self._single}"
         assert self._single is not None
@@ -443,7 +443,7 @@ class TableReader:
             )
         return stacked[:, None] if stacked.ndim == 3 else stacked
 
-    def scaling(self, rows: NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         if rows.dtype == np.uint8:
             return (0.5,), (0.25,)
         if self._single is not None:

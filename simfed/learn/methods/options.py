@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from simfed.ground.errors import InputError, listed
 
@@ -36,7 +35,7 @@ def require_below_one(**options: float | None) -> None:
             raise InputError("a number from 0 to below 1", where=where, got=value)
 
 
-def require_one_of(allowed: tuple[str, ...], **options: Any) -> None:
+def require_one_of(allowed: tuple[str, ...], **options: object) -> None:
     """Names out of `allowed`."""
     for where, value in options.items():
         if value not in allowed:

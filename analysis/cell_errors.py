@@ -23,7 +23,7 @@ from simfed import net
 from simfed.ground.errors import InputError
 from simfed.net.cell_cases import parse_cell_case
 from simfed.net.cells import Wifi
-from simfed.net.playing import Send, play
+from simfed.net.playing import FlowStart, play
 from simfed.net.topology import Floats, Star
 
 PAGE = Path(__file__).parents[1] / "docs" / "network.md"
@@ -180,7 +180,7 @@ def _replay_wires(case: Case, up: Floats | float, down: Floats | float, shared: 
     )
     kind = "station" if "stations" in case else "ue"
     sends = [
-        Send(flow["start_s"], flow[kind], flow["size_bytes"], flow["direction"])
+        FlowStart(flow["start_s"], flow[kind], flow["size_bytes"], flow["direction"])
         for flow in case["flows"]
     ]
     arrivals = zip(sends, play(star, sends, "tcp"), strict=True)

@@ -182,7 +182,9 @@ def cell_against_link(n: int, repeat: int) -> tuple[float, float]:
         net.Star(n, receive_bytes_per_s=1 / float((1 / wifi.alone(rates)).mean())),
     )
     starts, sizes = rng.uniform(0, 20, n).tolist(), rng.lognormal(13.3, 0.8, n).tolist()
-    sends = [net.Send(at, k, size) for k, (at, size) in enumerate(zip(starts, sizes, strict=True))]
+    sends = [
+        net.FlowStart(at, k, size) for k, (at, size) in enumerate(zip(starts, sizes, strict=True))
+    ]
     times = [
         [best_cpu_s(partial(net.play, topology, sends), 1) for topology in topologies]
         for _ in range(repeat)
@@ -247,7 +249,7 @@ def big_inputs(links: int, lines: int) -> None:
             f"{kind:<14}{len(pairs):>10,}{best_cpu_s(partial(joined, pairs), 1):>10.2f}", flush=True
         )
     chain = joined(edges("chain", links))
-    sends = [net.Send(float(k), k, 3e6) for k in range(10)]
+    sends = [net.FlowStart(float(k), k, 3e6) for k in range(10)]
     print(
         f"{'ten transfers':<14}{links:>10,}{best_cpu_s(partial(net.play, chain, sends), 1):>10.2f}"
     )

@@ -14,7 +14,7 @@ from scipy import stats
 from simfed.calibrate.spread import interval_factor
 from simfed.device.curve import Fitted, Points
 from simfed.device.profile import QUANTITIES, Key, Profile
-from simfed.device.table import Table
+from simfed.device.table import MeasuredRows
 from simfed.ground.errors import InputError
 
 __all__ = ["LEVEL", "HeldOutPoint", "ProfileCheck", "compare", "interval_around"]
@@ -87,7 +87,7 @@ class ProfileCheck:
         return f"The profile holds: {error}."
 
 
-def compare(profile: Profile, table: Table) -> ProfileCheck:
+def compare(profile: Profile, table: MeasuredRows) -> ProfileCheck:
     """Predictions for the median of every size in `table`.
 
     Raises: `InputError` where the profile lacks a curve that the table measures.

@@ -25,7 +25,7 @@ import yaml
 
 from simfed.compress.choice import Choice
 from simfed.device.noise import Measured
-from simfed.device.table import SIZE_COLUMNS, WORK_COLUMNS, Table
+from simfed.device.table import SIZE_COLUMNS, WORK_COLUMNS, MeasuredRows
 from simfed.experiment.assembly import Parts
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -113,7 +113,7 @@ def measurements(
     return text.getvalue()
 
 
-def centre_rows(document: Mapping[str, Plain], table: Table) -> dict[str, Plain]:
+def centre_rows(document: Mapping[str, Plain], table: MeasuredRows) -> dict[str, Plain]:
     """A fitted profile whose rows, with its scatter, have the means that were measured.
 
     Scatter is one law for all rows of a kind of work, around medians. Where rows scatter unlike one

@@ -16,7 +16,7 @@ from simfed.calibrate.spread import coverage, spread_of, typical_of
 from simfed.device.laws import ACROSS_MODELS, PER_MODEL
 from simfed.device.noise import fit_noise
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
-from simfed.device.table import Table, medians
+from simfed.device.table import MeasuredRows, medians
 from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 
@@ -81,7 +81,11 @@ class Calibration:
 
 
 def fit_profile(
-    table: Table, *, kind: str = "law", name: str, models: Mapping[str, ModelWork] | None = None
+    table: MeasuredRows,
+    *,
+    kind: str = "law",
+    name: str,
+    models: Mapping[str, ModelWork] | None = None,
 ) -> Calibration:
     """The profile that a table of measurements supports.
 
@@ -118,7 +122,7 @@ def fit_profile(
     return Calibration(document, tuple(curves), tuple(notes))
 
 
-def _fewest_repeats(table: Table, key: Key) -> int:
+def _fewest_repeats(table: MeasuredRows, key: Key) -> int:
     """Rows of the size of a curve that has the fewest."""
     return min(Counter(row.size for row in table.rows_of(key)).values())
 
@@ -159,7 +163,7 @@ def _notes_on_noise(factors: Mapping[str, Sequence[float]]) -> list[str]:
     ]
 
 
-def _notes_on_rows(table: Table) -> list[str]:
+def _notes_on_rows(table: MeasuredRows) -> list[str]:
     notes = []
     if table.dropped:
         counts = Counter(row.key[0] for row in table.dropped)
@@ -223,7 +227,7 @@ def _nodes(
 
 
 def _across_models(
-    quantity: str, table: Table, models: Mapping[str, ModelWork]
+    quantity: str, table: MeasuredRows, models: Mapping[str, ModelWork]
 ) -> list[tuple[CurveReport, FitSample]]:
     """Laws for models that were not measured, from at least two that were."""
     reports: list[tuple[CurveReport, FitSample]] = []
@@ -246,7 +250,7 @@ def _across_models(
 
 
 def _left_out_models(
-    candidate: Candidate, keys: Sequence[Key], table: Table, models: Mapping[str, ModelWork]
+    candidate: Candidate, keys: Sequence[Key], table: MeasuredRows, models: Mapping[str, ModelWork]
 ) -> float | None:
     """Mean absolute log-error of the law on each model, fitted without it; None where that leaves
     too little."""
@@ -262,7 +266,7 @@ def _left_out_models(
     return float(np.mean(errors))
 
 
-def _sample(table: Table, keys: Sequence[Key], models: Mapping[str, ModelWork]) -> FitSample:
+def _sample(table: MeasuredRows, keys: Sequence[Key], models: Mapping[str, ModelWork]) -> FitSample:
     """The medians of some curves as points with their sizes."""
     features: list[dict[str, float]] = []
     seconds: list[float] = []
@@ -287,7 +291,7 @@ def _sample(table: Table, keys: Sequence[Key], models: Mapping[str, ModelWork]) 
     )
 
 
-def _between_sessions(table: Table) -> dict[str, float]:
+def _between_sessions(table: MeasuredRows) -> dict[str, float]:
     """By how much a new session's medians differ from the table's (sd of the logarithm), per kind
     of work, from sizes measured in several sessions."""
     deviations = {}
@@ -306,7 +310,7 @@ def _between_sessions(table: Table) -> dict[str, float]:
     return deviations
 
 
-def _noise_factors(table: Table) -> dict[str, list[float]]:
+def _noise_factors(table: MeasuredRows) -> dict[str, list[float]]:
     """Each kind of work in the table → its rows' seconds over their medians, of sizes that were
     repeated often enough in one session."""
     factors: dict[str, list[float]] = {}
@@ -324,7 +328,7 @@ def _noise_factors(table: Table) -> dict[str, list[float]]:
 # ---- the profile's file ------------------------------------------------------------------------
 
 
-def _provenance(table: Table) -> dict[str, Plain]:
+def _provenance(table: MeasuredRows) -> dict[str, Plain]:
     machine: dict[str, Plain] = {
         column: values[0] if len(values) == 1 else values
         for column, values in table.machine.items()

@@ -30,7 +30,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.writing import writing
 
-__all__ = ["Estimate", "Interval", "Twin", "TwinClient", "fit_twin"]
+__all__ = ["FittedNumber", "Forecast", "Twin", "TwinClient", "fit_twin"]
 
 _SETTLING = 10
 _STAND_INS = (
@@ -49,7 +49,7 @@ _VARIED = 1.5
 Array = NDArray[np.float64]
 
 
-class Estimate(NamedTuple):
+class FittedNumber(NamedTuple):
     """A fitted number."""
 
     value: float
@@ -57,7 +57,7 @@ class Estimate(NamedTuple):
     """Standard error; NaN from a single measurement."""
 
 
-class Interval(NamedTuple):
+class Forecast(NamedTuple):
     """What is predicted of rounds to come."""
 
     mean_s: float
@@ -70,10 +70,10 @@ class TwinClient:
     """What the log says of one client."""
 
     name: str
-    work: Estimate
+    work: FittedNumber
     """Seconds of training, compression and everything beside transfers."""
-    upload: Estimate | None
-    download: Estimate | None
+    upload: FittedNumber | None
+    download: FittedNumber | None
     upload_bytes: float | None
     download_bytes: float | None
     latency_s: float
@@ -86,7 +86,7 @@ class Twin:
     """A fleet and a server that take as long as the logged ones."""
 
     clients: tuple[TwinClient, ...]
-    server: Estimate
+    server: FittedNumber
     work_cv: float
     """Coefficient of variation of a client's work from round to round."""
     server_cv: float
@@ -105,7 +105,7 @@ class Twin:
     untold: tuple[str, ...]
     """What the log cannot tell, a sentence each."""
 
-    def predict(self, rounds: int, confidence: float = 0.9) -> Interval:
+    def predict(self, rounds: int, confidence: float = 0.9) -> Forecast:
         """The mean length of so many further rounds, with the interval that the scatter of the
         logged ones leaves. Raises: `InputError` where only one round tells of it."""
         from scipy import stats
@@ -116,7 +116,7 @@ class Twin:
         quantile = stats.t.ppf((1 + confidence) / 2, self.scatter_rounds - 1)
         half_s = quantile * self.scatter_s * math.sqrt(1 / len(self.rounds_s) + 1 / rounds)
         mean_s = float(self.rounds_s.mean())
-        return Interval(mean_s, mean_s - float(half_s), mean_s + float(half_s))
+        return Forecast(mean_s, mean_s - float(half_s), mean_s + float(half_s))
 
     def write(self, out: Path, *, model: str | None = None, source: str = "a log") -> list[Path]:
         """The scenario at `out`, its clients as a CSV table beside it, and where joules are known
@@ -483,12 +483,14 @@ def _significant(variation: float) -> float:
     return 0.0 if variation < 1e-9 else variation  # rounding errors of instants are no scatter
 
 
-def _estimate(values: Array) -> Estimate:
+def _estimate(values: Array) -> FittedNumber:
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return Estimate(float(values.mean()), error)
+    return FittedNumber(float(values.mean()), error)
 
 
-def _rate(size_bytes: float, transfer: Estimate | None, latency_s: float) -> tuple[float, float]:
+def _rate(
+    size_bytes: float, transfer: FittedNumber | None, latency_s: float
+) -> tuple[float, float]:
     """(bytes per second, standard error) of a link on which the model takes that long, its latency
     taken as known."""
     if transfer is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simfed.calibrate.check import ProfileCheck
     from simfed.calibrate.profiles import Calibration
     from simfed.device.profile import ModelWork, Profile
-    from simfed.device.table import Table
+    from simfed.device.table import MeasuredRows
 
 __all__ = ["app"]
 
@@ -276,7 +276,7 @@ class _Measured:
         return self._write(out.with_suffix(".csv"), text)
 
     @staticmethod
-    def centre_rows(document: dict[str, Any], table: Table) -> dict[str, Any]:
+    def centre_rows(document: dict[str, Any], table: MeasuredRows) -> dict[str, Any]:
         """The profile with the means of the run's rows."""
         from simfed.calibrate.from_run import centre_rows
 
@@ -330,7 +330,7 @@ def share_of(text: str, where: str) -> float:
     return value
 
 
-def _find_works(table: Table) -> dict[str, ModelWork]:
+def _find_works(table: MeasuredRows) -> dict[str, ModelWork]:
     """Model → its parameters and FLOPs, for the table's models that simfed has."""
     from simfed.device.profile import ModelWork
     from simfed.learn.catalogue import facts
@@ -362,7 +362,7 @@ def _find_auxiliary_works(datasets: set[str]) -> dict[str, ModelWork]:
     return works
 
 
-def _load(profile: str, table: Table | None) -> Profile:
+def _load(profile: str, table: MeasuredRows | None) -> Profile:
     from simfed.device.load import load_profile, profile_folders
 
     loaded = load_profile(profile, profile_folders(Path()))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A_CLIENT_AT_A_TIME",
-    "Play",
+    "Player",
     "Verify",
     "draw",
     "drawing_beside",
@@ -59,7 +59,7 @@ __all__ = [
 A_CLIENT_AT_A_TIME = "each client that takes part at a time"
 
 
-class Play(Protocol):
+class Player(Protocol):
     """A function that plays a scenario into a folder."""
 
     def __call__(self, folder: Path, /, *, progress: RunProgress) -> RunResult: ...
@@ -115,7 +115,7 @@ def run(
 def make_run(
     loaded: Scenario,
     out: str | None,
-    play: Play,
+    play: Player,
     *,
     resume: bool,
     figures: bool,

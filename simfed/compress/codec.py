@@ -84,7 +84,7 @@ class Memory(NamedTuple):
     """NumPy, on the host, whatever the update is."""
 
 
-class Play(NamedTuple):
+class EncodeCall(NamedTuple):
     """What `Codec.encode` is called with."""
 
     update: Vector
@@ -297,9 +297,9 @@ class Codec(ABC):
         Raises: `InputError`, for a NaN or an infinity (random and dense selections of plain values
         do not look), for what does not fit; the caller knows which client and round it was.
         """
-        return self._play(Play(update, state, rng, k, layout, consume))
+        return self._play(EncodeCall(update, state, rng, k, layout, consume))
 
-    def _play(self, play: Play) -> tuple[Payload, State]:
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         """`encode`, for codecs that do not bring one of their own."""
         raise NotImplementedError
 
@@ -430,7 +430,7 @@ class Chain(Codec):
     def draws(self) -> bool:
         return self.values is not None or type(self.selection) not in (TopK, Dense)
 
-    def _play(self, play: Play) -> tuple[Payload, State]:
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         indices: Vector | None
         values: Vector | None
         if self.values is not None and self.keeps_all:

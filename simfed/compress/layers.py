@@ -14,11 +14,11 @@ from simfed.compress.codec import (
     LAYERS,
     Arrived,
     Codec,
+    EncodeCall,
     Feedback,
     Layout,
     Memory,
     Payload,
-    Play,
 )
 from simfed.compress.compressors import State
 from simfed.compress.labels import label_of
@@ -112,7 +112,7 @@ class PerLayer(Codec):
             )
         )
 
-    def _play(self, play: Play) -> tuple[Payload, State]:
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         vector = flat(play.update)
         layers = self._layers(len(vector), play.layout)
         before = _split_states(play.state, len(layers))

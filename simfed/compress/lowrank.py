@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.compress.codec import Arrived, Codec, Feedback, Layout, Memory, Payload, Play
+from simfed.compress.codec import Arrived, Codec, EncodeCall, Feedback, Layout, Memory, Payload
 from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES, code_in_use
 from simfed.compress.options import check_number, check_whole
@@ -148,7 +148,7 @@ class PowerSGD(_LowRank):
     def __post_init__(self) -> None:
         check_whole("rank", self.rank, 1, 2**31)
 
-    def _play(self, play: Play) -> tuple[Payload, State]:
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         vector = flat(play.update)
         shapes = self._shapes(len(vector), play.layout)
         symbols, arrays = [], {}
@@ -222,7 +222,7 @@ class SVD(_LowRank):
             if self.energy > 1:
                 raise InputError("a share above 0, at most 1", where="energy", got=self.energy)
 
-    def _play(self, play: Play) -> tuple[Payload, State]:
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         vector = flat(play.update)
         shapes = self._shapes(len(vector), play.layout)
         symbols = [

@@ -18,11 +18,11 @@ import numpy as np
 from simfed.compress.codec import (
     Arrived,
     Codec,
+    EncodeCall,
     Feedback,
     Layout,
     Memory,
     Payload,
-    Play,
     Symbols,
     codec_from_spec,
 )
@@ -136,7 +136,7 @@ class DGC(_Counted):
             check_number("clip", self.clip, above=0)
         check_whole("warmup", self.warmup, 0, 2**31)
 
-    def _play(self, play: Play) -> tuple[Payload, State]:
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         gradient = flat(play.update)
         plays, (momentum, total) = _recall(
             play.state, ("momentum", "total"), len(gradient), play.consume
@@ -228,7 +228,7 @@ class AdaComp(_Counted):
         check_whole("bin", self.bin, 1, 2**31)
         check_whole("conv_bin", self.conv_bin, 1, 2**31)
 
-    def _play(self, play: Play) -> tuple[Payload, State]:
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         gradient = flat(play.update)
         _, (error,) = _recall(play.state, ("error",), len(gradient), play.consume)
         chosen, scales = [], []
@@ -400,7 +400,7 @@ class EF21(_Around):
     def __post_init__(self) -> None:
         self._check_inner()
 
-    def _play(self, play: Play) -> tuple[Payload, State]:
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         gradient = flat(play.update)
         before, (estimate,) = _recall(play.state, ("estimate",), len(gradient), play.consume)
         sent, _ = self._sender.encode(
@@ -478,7 +478,7 @@ class DetachedEF(_Around):
         moved: Floats = np.float32(self.weight) * state.arrays["error"]
         return moved
 
-    def _play(self, play: Play) -> tuple[Payload, State]:
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         gradient = flat(play.update)
         refuse_non_finite(gradient)
         before, (error,) = _recall(play.state, ("error",), len(gradient), play.consume)

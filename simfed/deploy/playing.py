@@ -31,7 +31,7 @@ from simfed.net.instants import at, cancel
 from simfed.record.schema import HOST
 from simfed.sim.flight import Flight, Leg
 from simfed.sim.server_work import PlayedWork
-from simfed.sim.world import Asking, Presence, phase_fails
+from simfed.sim.world import Asking, Attendance, phase_fails
 
 __all__ = ["Joined", "Remote"]
 
@@ -41,9 +41,9 @@ _MERGING = ("server", "distillation", "logits")
 
 class Joined:
     """The clients that have joined and that the scenario has there as well, in the story's time. A
-    `Presence`."""
+    `Attendance`."""
 
-    def __init__(self, planned: Presence | None) -> None:
+    def __init__(self, planned: Attendance | None) -> None:
         """planned: the scenario's; None: everybody is to be there, and nothing to fail."""
         self.ids: set[int] = set()
         self._planned = planned
@@ -74,7 +74,7 @@ class Remote:
     network = None
 
     def __init__(
-        self, workload: ServerHalf, rejoin_s: float, streams: Streams, planned: Presence | None
+        self, workload: ServerHalf, rejoin_s: float, streams: Streams, planned: Attendance | None
     ) -> None:
         """rejoin_s: how long to wait while nobody is there. planned: whom the scenario has there,
         and what it lets fail."""

@@ -14,7 +14,7 @@ from typing import Literal
 
 from simfed.device.noise import LognormalNoise, Measured
 from simfed.device.profile import QUANTITIES, Profile, find_quantity, is_free, work_size
-from simfed.device.speed import Clock, Cores, Load, ProcessorState, Regimes, Thermal
+from simfed.device.speed import ClockSteps, Cores, Load, ProcessorState, Regimes, Thermal
 from simfed.ground.errors import InputError, listed
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
@@ -269,7 +269,7 @@ def _load(spec: Plain) -> Load | None:
     return Load(at_s, share, spec.get("period", math.inf), spec.get("offset") == "random")
 
 
-def _clock(spec: Mapping[str, Plain] | None) -> Clock | None:
+def _clock(spec: Mapping[str, Plain] | None) -> ClockSteps | None:
     if spec is None:
         return None
     steps = spec["steps"]
@@ -279,7 +279,7 @@ def _clock(spec: Mapping[str, Plain] | None) -> Clock | None:
         raise InputError(allowed, where="dvfs.steps", got=len(steps))
     factors = tuple(step["factor"] for step in steps)
     lasts_s = tuple(step.get("lasts", math.inf) for step in steps)
-    return Clock(factors, lasts_s, spec.get("reset_after", 1.0))
+    return ClockSteps(factors, lasts_s, spec.get("reset_after", 1.0))
 
 
 def _thermal(spec: Mapping[str, Plain] | None) -> Thermal | None:

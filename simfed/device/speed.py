@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 from simfed.ground.errors import InputError
 
-__all__ = ["Clock", "Cores", "Load", "ProcessorState", "Regimes", "Thermal"]
+__all__ = ["ClockSteps", "Cores", "Load", "ProcessorState", "Regimes", "Thermal"]
 
 _SAME_INSTANT_S = 1e-9
 """A phase starts when the last one ended, up to rounding of late instants."""
@@ -95,7 +95,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockSteps:
     """Clock steps by time busy: factor and how long it holds; the last one holds for ever."""
 
     factors: tuple[float, ...]
@@ -145,7 +145,7 @@ class Regimes:
 
     speed: float = 1.0
     load: Load | None = None
-    clock: Clock | None = None
+    clock: ClockSteps | None = None
     thermal: Thermal | None = None
 
     @property

@@ -29,7 +29,7 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.reading import why_unreadable
 from simfed.ground.registry import registry
 
-__all__ = ["Row", "Table", "medians", "read_table"]
+__all__ = ["MeasuredRows", "Row", "medians", "read_table"]
 
 WORK_COLUMNS = ("session", "quantity", "model", "dataset", "strategy")
 SIZE_COLUMNS = ("k", "batch_size", "samples")
@@ -64,7 +64,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class MeasuredRows:
     """All rows of some files and what the files say of the machine."""
 
     rows: tuple[Row, ...]
@@ -109,7 +109,7 @@ class Table:
         return curves
 
 
-def read_table(paths: Iterable[str | Path]) -> Table:
+def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
     """The measurements in some CSV files, checked.
 
     Raises: `InputError` in one sentence, with file and line, for missing columns, times that are no
@@ -139,7 +139,7 @@ def read_table(paths: Iterable[str | Path]) -> Table:
     undisturbed, dropped = _split_preempted(rows)
     _check_agreement(undisturbed, " and ".join(name for name, _ in files))
     described = {column: list(values) for column, values in machine.items()}
-    return Table(tuple(undisturbed), tuple(files), described, tuple(dropped))
+    return MeasuredRows(tuple(undisturbed), tuple(files), described, tuple(dropped))
 
 
 def _read(path: Path) -> tuple[str, list[tuple[int, dict[str, str | None]]]]:

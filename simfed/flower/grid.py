@@ -17,9 +17,9 @@ from simfed.flower.clocks import EPOCH_S, Foreign, Spin, replaced
 from simfed.flower.messages import Packed, message_bytes
 
 __all__ = [
+    "AvailableNodes",
     "Begin",
     "Later",
-    "Nodes",
     "Outgoing",
     "PullReplies",
     "Push",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Ask = Callable[[Any], Any]
-"""A question for the simulated clock (`Push`, `PullReplies`, `Nodes`, …) → its answer."""
+"""A question for the simulated clock (`Push`, `PullReplies`, `AvailableNodes`, …) → its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PullReplies:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class AvailableNodes:
     """Ask which nodes are available; the answer is their ids."""
 
 
@@ -178,7 +178,7 @@ class SimGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         """The nodes that are there, in the order of the fleet's clients."""
-        return list(self._ask(Nodes()))
+        return list(self._ask(AvailableNodes()))
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         """The same as Flower describes nodes."""

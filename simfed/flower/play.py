@@ -33,8 +33,8 @@ from simfed.flower.computing import Charge, Coverage, HostSpent, price, stage_na
 from simfed.flower.crew import AppCrew, Ticket
 from simfed.flower.exchanges import Exchanges
 from simfed.flower.grid import (
+    AvailableNodes,
     Begin,
-    Nodes,
     Outgoing,
     PullReplies,
     Push,
@@ -220,7 +220,7 @@ class Play:
         """What the server app asks its grid for, at the instant at which it is answered."""
         if isinstance(question, PullReplies):
             return (yield from self._pull(question))
-        if isinstance(question, Nodes):
+        if isinstance(question, AvailableNodes):
             yield from self._look_on([])
             return self._nodes()
         self._looks.stop()

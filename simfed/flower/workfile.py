@@ -33,7 +33,7 @@ from simfed.ground.reading import parse_yaml, read_text
 from simfed.ground.writing import writing
 from simfed.scenario.fields import NonNegative, Positive, PositiveInt
 from simfed.scenario.load import validate_as
-from simfed.scenario.section import Refused, Section
+from simfed.scenario.section import BadValue, Section
 
 __all__ = [
     "COUNTED",
@@ -174,7 +174,7 @@ class KindLaw(Section):
                 Measured.read(self.scatter, "scatter")
         except InputError as error:
             where = error.where if error.where == "scatter" else "seconds"
-            raise Refused(error.allowed, where=where, got=error.got) from None
+            raise BadValue(error.allowed, where=where, got=error.got) from None
         return self
 
     @cached_property

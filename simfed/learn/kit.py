@@ -42,7 +42,7 @@ from simfed.learn.models import build_model
 from simfed.learn.models.build import last_linear
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import PARTS, passes_of, stretch
-from simfed.learn.training import Course, PrivateSteps, Trainer
+from simfed.learn.training import LocalTraining, PrivateSteps, Trainer
 from simfed.learn.uploads import Change, Sparse, Sum, terms_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
@@ -323,7 +323,7 @@ class Kit:
         seat, models = self._seats[participations[0][0].prototype], []
         seat.moved()
         courses = [
-            Course(
+            LocalTraining(
                 steps.model["weights"],
                 steps.model["buffers"],
                 self.batches(who, round),

@@ -23,12 +23,12 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.passes import Passes
 from simfed.scenario.model import Training
 
-__all__ = ["Course", "PrivateSteps", "Trained", "Trainer", "dealt"]
+__all__ = ["LocalTraining", "PrivateSteps", "TrainedModel", "Trainer", "dealt"]
 
 Thing = TypeVar("Thing")
 
 
-class Course(NamedTuple):
+class LocalTraining(NamedTuple):
     """The local training of one client."""
 
     weights: Tensor
@@ -55,7 +55,7 @@ class PrivateSteps(NamedTuple):
     draws: torch.Generator
 
 
-class Trained(NamedTuple):
+class TrainedModel(NamedTuple):
     """What came of a course."""
 
     weights: Tensor
@@ -100,7 +100,9 @@ class Trainer:
         """Clients in one pass, at most."""
         return self._passes.stacked_together if self.stacks else 1
 
-    def train(self, courses: Sequence[Course], rate: float, pull: float = 0.0) -> Iterator[Trained]:
+    def train(
+        self, courses: Sequence[LocalTraining], rate: float, pull: float = 0.0
+    ) -> Iterator[TrainedModel]:
         """Each course at this learning rate, in the order given; every step's gradient also has
         `pull` × (weights − those at the beginning).
 
@@ -161,7 +163,7 @@ class Trainer:
         gradient.add_(noise, alpha=private.deviation).div_(private.expected)
         return total.float() / max(1, len(samples))
 
-    def _train_alone(self, course: Course, rate: float, pull: float) -> Trained:
+    def _train_alone(self, course: LocalTraining, rate: float, pull: float) -> TrainedModel:
         corrections: list[Callable[[Tensor], Tensor]] = []
         if (drift := course.drift) is not None:
             corrections.append(lambda _: drift)
@@ -175,10 +177,12 @@ class Trainer:
             losses = self.descend(
                 course.batches, rate, corrections=corrections, private=course.private
             )
-        return Trained(model.weights, model.statistics, torch.stack(losses).double().mean())
+        return TrainedModel(model.weights, model.statistics, torch.stack(losses).double().mean())
 
     @torch.inference_mode()  # views and versions need no account
-    def _train_together(self, courses: Sequence[Course], rate: float, pull: float) -> list[Trained]:
+    def _train_together(
+        self, courses: Sequence[LocalTraining], rate: float, pull: float
+    ) -> list[TrainedModel]:
         order = sorted(range(len(courses)), key=lambda i: [-len(b) for b in courses[i].batches])
         queues = [courses[i].batches for i in order]
         weights = _stacked([courses[i].weights for i in order])
@@ -210,7 +214,8 @@ class Trainer:
         means = total / torch.tensor([len(of) for of in queues], device=total.device)
         trained = zip(order, weights.unbind(), means.unbind(), strict=True)
         found_of = {
-            place: Trained(after, courses[place].statistics, mean) for place, after, mean in trained
+            place: TrainedModel(after, courses[place].statistics, mean)
+            for place, after, mean in trained
         }
         return [found_of[place] for place in range(len(courses))]
 

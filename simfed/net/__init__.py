@@ -18,7 +18,7 @@ from simfed.net.graphs import Tier, graph, lines_of, read_graph, tree
 from simfed.net.maxmin import max_min, why_not_max_min
 from simfed.net.models import Fluid, Model, Tcp
 from simfed.net.nodes import Nodes
-from simfed.net.playing import FlowEnd, Send, play
+from simfed.net.playing import FlowEnd, FlowStart, play
 from simfed.net.stalls import stall
 from simfed.net.topology import Access, Line, Path, Routes, Star, Topology
 from simfed.net.trace_files import read_csv, read_mahimahi, read_pensieve
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Access",
     "FlowEnd",
+    "FlowStart",
     "Fluid",
     "Line",
     "LinkTrace",
@@ -40,7 +41,6 @@ __all__ = [
     "Nodes",
     "Path",
     "Routes",
-    "Send",
     "Star",
     "Tcp",
     "Tier",

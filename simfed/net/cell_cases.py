@@ -27,7 +27,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.net.case_parts import is_positive, mapping, mappings, numbers, weights
 from simfed.net.cells import Cellular, Wifi
-from simfed.net.playing import Send
+from simfed.net.playing import FlowStart
 from simfed.net.topology import Cell, Floats, Star
 
 __all__ = ["CellCase", "parse_cell_case"]
@@ -47,7 +47,7 @@ class CellCase(NamedTuple):
 
     topology: Star
     """Its clients are the stations."""
-    sends: list[Send]
+    sends: list[FlowStart]
     """The flows, in their order."""
 
 
@@ -77,7 +77,7 @@ def parse_cell_case(case: Mapping[str, Plain]) -> CellCase:
 
 def _sends(
     flows: Sequence[Mapping[str, Plain]], kind: str, members: Sequence[object]
-) -> list[Send]:
+) -> list[FlowStart]:
     numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
     starts_s = numbers(flows, "flows", "start_s", None, "a number of at least 0")
     sizes_bytes = numbers(flows, "flows", "size_bytes", None, "a number of at least 0")
@@ -92,7 +92,7 @@ def _sends(
             allowed = f"an index of {kind}s, from 0 to {len(members) - 1}"
             raise InputError(allowed, where=f"{where}.{kind}", got=member)
         terms = starts_s[number], index, sizes_bytes[number]
-        sends.append(Send(*terms, direction, weight=weight))
+        sends.append(FlowStart(*terms, direction, weight=weight))
     return sends
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from simfed.net.engine import CAPACITY_CHANGES, LINK_ENDS, Engine
 from simfed.net.flows import Flow, Link, Tally
 from simfed.net.following import Varying
-from simfed.net.meter import Meter, Piece
+from simfed.net.meter import Meter, MeteredStretch
 
 __all__ = ["flows_of", "read_plain", "write_plain"]
 
@@ -97,7 +97,7 @@ def _write_link(
     link.capacity_bytes_per_s, link.level, link.progress, link.since_s, link.turned = islice(x, 5)
     link.load = _tally(next(n), x)
     from_s, load_from_s, carried, carried_bytes = islice(x, 4)
-    piece = Piece(from_s, load_from_s, carried, seen, bool(airtime), carried_bytes)
+    piece = MeteredStretch(from_s, load_from_s, carried, seen, bool(airtime), carried_bytes)
     sending[None] = _tally(sending_count, x)
     piece.sending = {owner: tally for owner, tally in sending.items() if tally.count}
     if metered and meter is not None:
@@ -146,7 +146,7 @@ def read_plain(plain: Engine, numbers: Mapping[Flow, int]) -> tuple[list[int], l
         n += [piece is not None and piece.airtime, capped.count]
         x += [*guarded.values(), link.capacity_bytes_per_s, link.level, link.progress]
         x += [link.since_s, link.turned, link.load.total, link.load.error]
-        piece = piece or Piece()
+        piece = piece or MeteredStretch()
         x += [piece.from_s, piece.load_from_s, piece.carried, piece.bytes]
         x += [capped.total, capped.error]
         n.append(link.load.count)

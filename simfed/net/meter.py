@@ -23,7 +23,7 @@ a clock."""
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class MeteredStretch:
     """What a shared link has carried since its flows or its capacity last changed."""
 
     from_s: float = 0.0
@@ -53,7 +53,7 @@ class Meter:
         at once."""
         self.on_use = on_use
         self.on_uses = on_uses
-        self._pieces: dict[Link, Piece] = {}
+        self._pieces: dict[Link, MeteredStretch] = {}
         self._alone: dict[int, tuple[float, float]] = {}
 
     def begin_alone(self, id: int, now_s: float, left_bytes: float) -> None:
@@ -75,7 +75,7 @@ class Meter:
         called before they change."""
         piece = self._pieces.get(link)
         if piece is None:
-            piece = self._pieces[link] = Piece(now_s, now_s)
+            piece = self._pieces[link] = MeteredStretch(now_s, now_s)
         if owner is None:
             duration_s = now_s - piece.load_from_s
             piece.carried += link.load.value * duration_s

@@ -14,10 +14,10 @@ from simfed.net.maxmin import OWN_CAP
 from simfed.net.models import Fluid, Model, ModelSpec, make_model
 from simfed.net.topology import Direction, Topology
 
-__all__ = ["FlowEnd", "Send", "durations", "play"]
+__all__ = ["FlowEnd", "FlowStart", "durations", "play"]
 
 
-class Send(NamedTuple):
+class FlowStart(NamedTuple):
     """One transfer and when it starts."""
 
     at_s: float
@@ -39,7 +39,11 @@ class FlowEnd(NamedTuple):
 
 
 def play(
-    topology: Topology, sends: Iterable[Send], model: ModelSpec = "fluid", *, epoch_s: float = 0.0
+    topology: Topology,
+    sends: Iterable[FlowStart],
+    model: ModelSpec = "fluid",
+    *,
+    epoch_s: float = 0.0,
 ) -> list[FlowEnd]:
     """Durations and bottlenecks of transfers whose starts are known, in their order.
 
@@ -50,9 +54,9 @@ def play(
     Raises: `simfed.net.following.DeadLink` where transfers wait for a capacity that stays 0;
     `InputError` for a transfer after one that does not come before it.
 
-    >>> from simfed.net import Send, Star, play
+    >>> from simfed.net import FlowStart, Star, play
     >>> star = Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0)
-    >>> play(star, [Send(0.0, 0, 12.0), Send(0.0, 1, 6.0)])
+    >>> play(star, [FlowStart(0.0, 0, 12.0), FlowStart(0.0, 1, 6.0)])
     [FlowEnd(duration_s=3.5, bottleneck='server/receive'), FlowEnd(duration_s=2.0,
     bottleneck='server/receive')]
     """
@@ -61,7 +65,7 @@ def play(
 
 
 def durations(
-    topology: Topology, sends: Sequence[Send], model: Model, *, epoch_s: float = 0.0
+    topology: Topology, sends: Sequence[FlowStart], model: Model, *, epoch_s: float = 0.0
 ) -> list[float]:
     """The durations that `play` gives, without bottlenecks; in compiled code where it can be."""
     if native.sharing() is None or topology.traces or topology.cells or type(model) is not Fluid:
@@ -77,7 +81,7 @@ def durations(
 
 
 def _play_flows(
-    topology: Topology, sends: Iterable[Send], model: Model, epoch_s: float
+    topology: Topology, sends: Iterable[FlowStart], model: Model, epoch_s: float
 ) -> list[Flow]:
     """One ended flow per transfer, in their order."""
     engine = make_engine(topology.capacities_bytes_per_s, topology.traces)

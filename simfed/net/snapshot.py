@@ -16,13 +16,13 @@ from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.net.flows import Flow, Link, Tally
 from simfed.net.following import Varying
-from simfed.net.meter import Piece
+from simfed.net.meter import MeteredStretch
 from simfed.net.models import SlowStart
 
 __all__ = ["read_graph", "write_graph"]
 
 _KINDS: dict[str, type] = {
-    cls.__name__: cls for cls in (Flow, Link, Tally, Varying, Piece, SlowStart)
+    cls.__name__: cls for cls in (Flow, Link, Tally, Varying, MeteredStretch, SlowStart)
 }
 _NAMES = {cls: name for name, cls in _KINDS.items()}
 _LEFT_OUT = {"trace"}

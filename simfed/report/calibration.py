@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from simfed.calibrate.check import ProfileCheck, interval_around
 from simfed.device.curve import Constant, Fitted, Points
 from simfed.device.profile import ANY, QUANTITIES, Key, Profile
-from simfed.device.table import Table, medians
+from simfed.device.table import MeasuredRows, medians
 from simfed.ground.errors import InputError
 from simfed.ground.units import format_duration
 from simfed.report.pictures import empty_figure, picture_style
@@ -44,7 +44,7 @@ _X_LABELS = {"batch": "samples of a batch", "samples": "samples", "k": "entries 
 
 
 @picture_style()
-def profile_figure(profile: Profile, table: Table | None = None) -> Figure:
+def profile_figure(profile: Profile, table: MeasuredRows | None = None) -> Figure:
     """Every curve of a profile with its 90 % interval, over the medians it was fitted to.
 
     A panel per kind of work (and model, where strategies differ); both axes logarithmic. Outside
@@ -124,7 +124,7 @@ def _grid(count: int) -> tuple[Figure, Sequence[Axes]]:
 
 
 def _draw_curve(
-    ax: Axes, profile: Profile, key: Key, label: str, colour: str, table: Table | None
+    ax: Axes, profile: Profile, key: Key, label: str, colour: str, table: MeasuredRows | None
 ) -> None:
     curve = profile.curves[key]
     variable = QUANTITIES[key[0]].variable

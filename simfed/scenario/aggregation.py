@@ -22,7 +22,7 @@ from simfed.scenario.fields import (
     PositiveInt,
 )
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import OnlyWith, Refused, Section, short_for
+from simfed.scenario.section import BadValue, OnlyWith, Section, short_for
 
 __all__ = ["Aggregation", "EdgeServers", "RuleChoice", "Staleness", "read_short"]
 
@@ -126,7 +126,7 @@ class _Mode(Section):
     @model_validator(mode="after")
     def _check_staleness(self) -> _Mode:
         if self.staleness is not None and self.late == "drop":
-            raise Refused("staleness only where the late are merged", where="late", got=self.late)
+            raise BadValue("staleness only where the late are merged", where="late", got=self.late)
         return self
 
 
@@ -153,7 +153,7 @@ class EdgeServers(_Mode):
     @classmethod
     def _refuse_distribution(cls, value: DeviceSpec | None) -> DeviceSpec | None:
         if value is not None and isinstance(value.speed, Distribution):
-            raise Refused(
+            raise BadValue(
                 "a number: edge servers are alike", where="speed", problem="a distribution"
             )
         return value

@@ -25,7 +25,7 @@ from pydantic import (
 
 from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
-from simfed.scenario.section import OnlyWith, Refused, Section
+from simfed.scenario.section import BadValue, OnlyWith, Section
 
 __all__ = ["SOURCES", "DatasetSpec", "Partition"]
 
@@ -68,7 +68,7 @@ class Partition(Section):
 
 def _locate(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
-        raise Refused("the name of a file or folder", got=value)
+        raise BadValue("the name of a file or folder", got=value)
     folder = (info.context or {}).get("folder")
     return (
         os.path.expanduser(value)
@@ -176,15 +176,15 @@ class DatasetSpec(Section):
         sources = [key for key in SOURCES if getattr(self, key) is not None]
         if not sources:
             allowed = "one of name, file, table, folder, leaf, torchvision or huggingface"
-            raise Refused(allowed, where="name", problem="no data set is named")
+            raise BadValue(allowed, where="name", problem="no data set is named")
         if len(sources) > 1:
-            raise Refused("one of them", got=f"{' and '.join(sources)}")
+            raise BadValue("one of them", got=f"{' and '.join(sources)}")
         if self.table is not None and self.target is None:
-            raise Refused(where="target", problem="the key 'target' is missing beside table")
+            raise BadValue(where="target", problem="the key 'target' is missing beside table")
         for key in ("target", "owner", "features", "categories", "missing"):
             if self.kind not in ("table", "huggingface") and self._says(key):
                 hint = f"{key} belongs to table or huggingface"
-                raise Refused(problem=f"{self.kind} has no columns", where=key, hint=hint)
+                raise BadValue(problem=f"{self.kind} has no columns", where=key, hint=hint)
         return self
 
     def _says(self, key: str) -> bool:
@@ -201,7 +201,7 @@ class DatasetSpec(Section):
     def _numbers_where_there_are_some(self) -> DatasetSpec:
         if self.task == "regression" and self.kind not in ("file", "table", "huggingface"):
             problem = f"what {self.kind} names are classes"
-            raise Refused("classification", where="task", problem=problem)
+            raise BadValue("classification", where="task", problem=problem)
         return self
 
     @property

@@ -28,7 +28,7 @@ from simfed.scenario.fields import (
     PositiveInt,
     base_units,
 )
-from simfed.scenario.section import Refused, Section, refusing, short_for
+from simfed.scenario.section import BadValue, Section, refusing, short_for
 
 __all__ = [
     "AnyDevice",
@@ -38,7 +38,7 @@ __all__ = [
     "CoresSpec",
     "DeviceSpec",
     "Dvfs",
-    "Noise",
+    "NoiseSpec",
     "ThermalSpec",
 ]
 
@@ -47,7 +47,7 @@ _WILDEST = 100.0
 """A coefficient of variation above this is a percentage without its sign, or worse."""
 
 
-class Noise(Section):
+class NoiseSpec(Section):
     """Scatter of every compute duration, drawn per client, round and phase.
 
     `lognormal`: factors of mean 1 with coefficient of variation `cv`. `measured`: what the
@@ -62,9 +62,9 @@ class Noise(Section):
     )
 
     @model_validator(mode="after")
-    def _check_cv(self) -> Noise:
+    def _check_cv(self) -> NoiseSpec:
         if self.cv is not None and self.cv > _WILDEST:
-            raise Refused(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)
+            raise BadValue(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)
         return self
 
 
@@ -192,7 +192,7 @@ class DeviceSpec(Section):
     )
     dvfs: Dvfs | None = Field(default=None, description="clock by how long it has been busy")
     thermal: ThermalSpec | None = Field(default=None, description="throttling by heat")
-    noise: Noise | None = Field(default=None, description="scatter of every duration")
+    noise: NoiseSpec | None = Field(default=None, description="scatter of every duration")
     assume: Assumed | None = Field(
         default=None, description="times of what the profile lacks, such as inference: 0 s"
     )
@@ -230,7 +230,7 @@ class DeviceSpec(Section):
             if twice:
                 got = value[twice[0]]
                 problem = f"{got} stands twice"
-                raise Refused("each time once", where=twice[0], got=got, problem=problem)
+                raise BadValue("each time once", where=twice[0], got=got, problem=problem)
         if not times or not (assumed is None or isinstance(assumed, Mapping)):
             return value
         for key, text in times.items():
@@ -243,13 +243,13 @@ class DeviceSpec(Section):
     def _check_source_of_times(self) -> DeviceSpec:
         if self.profile is None and self.assume is None:
             allowed = "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
-            raise Refused(allowed)
+            raise BadValue(allowed)
         if self.profile is None and self.scale is not None:
             allowed = "null without a profile: stated times are not scaled"
-            raise Refused(allowed, where="scale")
+            raise BadValue(allowed, where="scale")
         if self.profile is None and self.uncertainty:
             allowed = "false without a profile: stated times have none"
-            raise Refused(allowed, where="uncertainty")
+            raise BadValue(allowed, where="uncertainty")
         return self
 
     @model_serializer(mode="wrap")

@@ -38,7 +38,7 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
 )
-from simfed.scenario.section import Refused, Section, refusing
+from simfed.scenario.section import BadValue, Section, refusing
 
 __all__ = [
     "KINDS",
@@ -146,7 +146,7 @@ QUANTITIES: dict[str, FieldQuantity] = {
 
 def _check_amount(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise Refused("a value of this quantity, with its unit", got=value)
+        raise BadValue("a value of this quantity, with its unit", got=value)
     return value
 
 
@@ -179,7 +179,7 @@ class LognormalSpec(_Brief):
     @model_validator(mode="after")
     def _check_place(self) -> LognormalSpec:
         if (self.median is None) == (self.mean is None):
-            raise Refused("one of them", problem="none or both of median and mean stand beside cv")
+            raise BadValue("one of them", problem="none or both of median and mean stand beside cv")
         return self
 
 
@@ -247,7 +247,7 @@ class Distribution(_Brief):
     def _check_kind(self) -> Distribution:
         kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
         if len(kinds) != 1:
-            raise Refused(f"one of {listed(KINDS)}", got=kinds)
+            raise BadValue(f"one of {listed(KINDS)}", got=kinds)
         return self
 
     def law(self, quantity: FieldQuantity) -> Law | None:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from simfed.scenario.distribution import Distribution, DrawnStay
 from simfed.scenario.fields import Fraction, PositiveDuration, PositiveInt
-from simfed.scenario.section import Refused, Section
+from simfed.scenario.section import BadValue, Section
 
 __all__ = ["FaultsSpec", "MessagesSpec", "Stalls", "Strike"]
 
@@ -28,7 +28,7 @@ class Strike(Section):
             value = getattr(self, key)
             if isinstance(value, Distribution) and value.column is not None:
                 allowed = "a law, as every time is drawn anew"
-                raise Refused(allowed, where=f"{key}.column", got=value.column)
+                raise BadValue(allowed, where=f"{key}.column", got=value.column)
         return self
 
 
@@ -66,10 +66,10 @@ class MessagesSpec(Section):
     @model_validator(mode="after")
     def _check_some(self) -> MessagesSpec:
         if not self.lost and not self.doubled:
-            raise Refused("lost or doubled above 0", problem="no message is ever lost or doubled")
+            raise BadValue("lost or doubled above 0", problem="no message is ever lost or doubled")
         for key in ("timeout", "tries"):
             if not self.lost and getattr(self, key) is not None:
-                raise Refused(problem=f"without lost, {key} says nothing")
+                raise BadValue(problem=f"without lost, {key} says nothing")
         return self
 
 
@@ -89,5 +89,5 @@ class FaultsSpec(Section):
             getattr(self, name) is None for name in type(self).model_fields
         ):
             allowed = "one of stalls, freezes, messages or restarts; null for none"
-            raise Refused(allowed, got={})
+            raise BadValue(allowed, got={})
         return self

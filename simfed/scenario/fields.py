@@ -28,7 +28,7 @@ from simfed.ground import units
 from simfed.ground.levels import LEVELS, Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
-from simfed.scenario.section import Refused, refusing
+from simfed.scenario.section import BadValue, refusing
 
 __all__ = [
     "BelowOne",
@@ -63,7 +63,7 @@ def _check_number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any
     def validate(value: Any) -> float:
         number = units.plain_number(value)
         if math.isnan(number) or not check(number):
-            raise Refused(allowed, got=value)
+            raise BadValue(allowed, got=value)
         return number
 
     return validate
@@ -73,7 +73,7 @@ def _check_integer(allowed: str, check: Callable[[int], bool]) -> Callable[[Any]
     def validate(value: Any) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if isinstance(value, bool) or not whole or not check(int(value)):
-            raise Refused(allowed, got=value)
+            raise BadValue(allowed, got=value)
         return int(value)
 
     return validate
@@ -94,7 +94,7 @@ def _serialize_in(unit: str) -> PlainSerializer:
 
 def _check_countable(n: int) -> int:
     if abs(n) > _MOST:
-        raise Refused(f"a whole number of at most {_MOST:,}", got=n)
+        raise BadValue(f"a whole number of at most {_MOST:,}", got=n)
     return n
 
 
@@ -138,7 +138,7 @@ def _by_type(value: Any) -> str:
 def _refuse_energy(level: Any) -> Any:
     if Level.of(level).kind == "energy":
         allowed = f"{LEVELS}; energy is a level for k_choices or behind top-k@"
-        raise Refused(allowed, got=level)
+        raise BadValue(allowed, got=level)
     return level
 
 
@@ -176,7 +176,7 @@ Frequency = Annotated[
 
 def _locate(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
-        raise Refused("the name of a file", got=value)
+        raise BadValue("the name of a file", got=value)
     folder = (info.context or {}).get("folder")
     return str(Path(folder) / value) if folder is not None else value
 
@@ -197,13 +197,13 @@ FoundFile = Annotated[File, AfterValidator(_absolute)]
 
 def _check_above_zero(seconds: float) -> float:
     if seconds <= 0:
-        raise Refused("a duration above 0 such as 1 s", got=f"{seconds:g} s")
+        raise BadValue("a duration above 0 such as 1 s", got=f"{seconds:g} s")
     return seconds
 
 
 def _check_below_one(share: float) -> float:
     if share >= 1:
-        raise Refused("a number from 0 to below 1", got=share)
+        raise BadValue("a number from 0 to below 1", got=share)
     return share
 
 

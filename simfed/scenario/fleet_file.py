@@ -32,7 +32,7 @@ from simfed.scenario.load import Overrides, apply_overrides, read_yaml, validate
 from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
 from simfed.scenario.network import LinkSpec, NetworkSpec
 from simfed.scenario.presence import AvailabilityOf, Failure
-from simfed.scenario.section import Refused, Section, refusing, short_for
+from simfed.scenario.section import BadValue, Section, refusing, short_for
 
 __all__ = ["APP", "Computing", "FleetFile", "dump_fleet", "fleet_of", "load_fleet"]
 
@@ -43,7 +43,7 @@ APP: Literal["app"] = "app"
 def _read_expression(value: Any) -> Any:
     """Arithmetic, or text with a unit of time, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise Refused("seconds, or arithmetic over metrics", got=value)
+        raise BadValue("seconds, or arithmetic over metrics", got=value)
     with refusing():
         read_arithmetic(str(value))
     return str(value)
@@ -99,7 +99,7 @@ AnyComputing = Annotated[Computing, short_for("kind", Computing | str)]
 
 def _check_setting(value: Any) -> Any:
     if not isinstance(value, (str, bool, int, float)):
-        raise Refused("a text, a number, true or false", got=value)
+        raise BadValue("a text, a number, true or false", got=value)
     return value
 
 
@@ -139,7 +139,7 @@ class FleetGroup(ClientGroup):
         for key in ("k", "policy", "overlap", "attack"):
             if getattr(self, key) is not None:
                 problem = f"no {key} in a fleet for an app, which decides what it sends"
-                raise Refused(where=key, problem=problem)
+                raise BadValue(where=key, problem=problem)
         return self
 
 
@@ -157,13 +157,13 @@ class FleetServer(Section):
     def _check_device(self) -> FleetServer:
         if self.device is not None and isinstance(self.device.speed, Distribution):
             allowed = "a number: there is one server"
-            raise Refused(allowed, where="device.speed", problem="a distribution")
+            raise BadValue(allowed, where="device.speed", problem="a distribution")
         if self.computing is not None and self.computing.kind == "work":
             allowed = "metered, declared or measured: only nodes' messages have laws"
-            raise Refused(allowed, where="computing.kind", got="work")
+            raise BadValue(allowed, where="computing.kind", got="work")
         if self.computing is not None and self.computing.kind == "metered" and not self.device:
             allowed = "a device beside metered computing, by whose laws it is priced"
-            raise Refused(allowed, where="device")
+            raise BadValue(allowed, where="device")
         return self
 
     @property
@@ -228,13 +228,13 @@ class FleetFile(Section):
     @model_validator(mode="after")
     def _check_together(self) -> FleetFile:
         if not self.clients:
-            raise Refused("at least one group of clients", where="clients", got=[])
+            raise BadValue("at least one group of clients", where="clients", got=[])
         if self.client_count > MOST_CLIENTS:
             allowed = f"at most {MOST_CLIENTS:,} clients"
-            raise Refused(allowed, where="clients", got=self.client_count)
+            raise BadValue(allowed, where="clients", got=self.client_count)
         if self.faults is not None and self.faults.restarts is not None:
             allowed = "no restarts: an app cannot be taken back to where it was"
-            raise Refused(allowed, where="faults.restarts")
+            raise BadValue(allowed, where="faults.restarts")
         return self
 
     @property

@@ -58,8 +58,8 @@ from simfed.scenario.policy import AnyPolicy, PolicySpec, Reward
 from simfed.scenario.presence import AvailabilityOf, Failure
 from simfed.scenario.privacy import Privacy
 from simfed.scenario.section import (
+    BadValue,
     OnlyWith,
-    Refused,
     Section,
     drop_unused,
     error_detail,
@@ -195,14 +195,14 @@ class Compression(Section):
     @classmethod
     def _check_strategies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value or len(set(value)) != len(value):
-            raise Refused("at least one strategy, each once", got=list(value))
+            raise BadValue("at least one strategy, each once", got=list(value))
         return value
 
     @field_validator("k_choices")
     @classmethod
     def _check_levels(cls, value: tuple[WrittenLevel, ...]) -> tuple[WrittenLevel, ...]:
         if len(set(value)) != len(value):
-            raise Refused("levels of K, each once", got=list(value))
+            raise BadValue("levels of K, each once", got=list(value))
         return value
 
     @model_validator(mode="after")
@@ -218,7 +218,7 @@ class Compression(Section):
     def _check_pairs(self) -> Compression:
         if self.pairs == "factored" and not all_pairs(self.choices):
             allowed = "full, or k_choices beside strategies that go by K and name no level"
-            raise Refused(allowed, where="pairs", got=self.pairs)
+            raise BadValue(allowed, where="pairs", got=self.pairs)
         return self
 
     @cached_property
@@ -293,7 +293,7 @@ class Reference(Section):
     )
 
 
-class Safeguard(Section):
+class SafeguardSpec(Section):
     """Protection against bad rounds. `rollback: off` switches it off; omitted, it is on with
     ASCEND only."""
 
@@ -362,7 +362,7 @@ class ParticipationSpec(Section):
     )
 
 
-class Server(Section):
+class ServerSpec(Section):
     """The server's processor; null: its work takes no simulated time."""
 
     device: AnyDevice | None = Field(default=None, description="null: the server takes no time")
@@ -371,7 +371,7 @@ class Server(Section):
     @classmethod
     def _refuse_distribution(cls, value: DeviceSpec | None) -> DeviceSpec | None:
         if value is not None and isinstance(value.speed, Distribution):
-            raise Refused("a number: there is one server", where="speed", problem="a distribution")
+            raise BadValue("a number: there is one server", where="speed", problem="a distribution")
         return value
 
 
@@ -515,10 +515,10 @@ class ClientGroup(Section):
         for path, value in drawn.items():
             if self.devices is None:
                 allowed = "the key 'table' beside column, or a table `devices` in the group"
-                raise Refused(allowed, where=path, got=value.column)
+                raise BadValue(allowed, where=path, got=value.column)
         if self.devices is not None and not drawn:
             allowed = "some field of the group with a `column` of this table"
-            raise Refused(allowed, where="devices")
+            raise BadValue(allowed, where="devices")
         return self
 
 
@@ -554,13 +554,13 @@ class Scenario(Section):
     distillation: Annotated[Distillation, _DISTILS] = Field(
         default=Distillation(), description="on the server"
     )
-    safeguard: Safeguard = Field(default=Safeguard(), description="against bad rounds")
+    safeguard: SafeguardSpec = Field(default=SafeguardSpec(), description="against bad rounds")
     network: NetworkSpec = Field(default=NetworkSpec(), description="what links share")
     aggregation: Aggregation = Field(default=Aggregation(), description="when the server merges")
     participation: ParticipationSpec = Field(
         default=ParticipationSpec(), description="who takes part"
     )
-    server: Server = Field(default=Server(), description="the server's own time")
+    server: ServerSpec = Field(default=ServerSpec(), description="the server's own time")
     charge: ChargeSpec = Field(default=ChargeSpec(), description="which transfers take time")
     downlink: Downlink = Field(default=Downlink(), description="how models are sent")
     evaluation: EvaluationSpec = Field(default=EvaluationSpec(), description="on the test set")

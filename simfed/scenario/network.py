@@ -33,12 +33,12 @@ from simfed.scenario.fields import (
     Size,
     base_units,
 )
-from simfed.scenario.section import Refused, Section
+from simfed.scenario.section import BadValue, Section
 
 __all__ = [
     "CellSpec",
     "CellularSpec",
-    "Edge",
+    "EdgeSpec",
     "Generator",
     "LinkSpec",
     "NetworkSpec",
@@ -54,13 +54,13 @@ __all__ = [
 
 def _check_rate(rate: float) -> float:
     if rate <= 0:
-        raise Refused("a rate above 0 such as 20 Mbps", got=f"{rate:g} B/s")
+        raise BadValue("a rate above 0 such as 20 Mbps", got=f"{rate:g} B/s")
     return rate
 
 
 def _check_size(size: float) -> float:
     if size <= 0:
-        raise Refused("a size above 0 such as 1448 B", got=f"{size:g} B")
+        raise BadValue("a size above 0 such as 1448 B", got=f"{size:g} B")
     return size
 
 
@@ -156,10 +156,10 @@ class _Varying(Section):
     @model_validator(mode="after")
     def _check_source(self) -> _Varying:
         if (self.file is None) == (self.generate is None):
-            raise Refused("one of them", problem="neither or both of file and generate")
+            raise BadValue("one of them", problem="neither or both of file and generate")
         if self.format == "csv" and self.time_column == self.rate_column:
             allowed = "another column than time_column"
-            raise Refused(allowed, where="rate_column", got=self.rate_column)
+            raise BadValue(allowed, where="rate_column", got=self.rate_column)
         return self
 
 
@@ -226,7 +226,7 @@ _IN_CELL = Only("cell")
 
 def _check_one_cell(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        raise Refused(
+        raise BadValue(
             "the name of one cell", got=list(value), hint="a client is in one cell at a time"
         )
     return value
@@ -289,7 +289,7 @@ class TierSpec(Section):
 _TWO_WAYS = Only("one_way", False)
 
 
-class Edge(Section):
+class EdgeSpec(Section):
     """A link between two nodes of a graph. Rates omitted are unlimited."""
 
     between: tuple[str, str] = Field(description="two nodes")
@@ -358,7 +358,7 @@ class CellSpec(Section):
     @model_validator(mode="after")
     def _one_kind(self) -> CellSpec:
         if (self.wifi is None) == (self.cellular is None):
-            raise Refused("one of them", problem="neither or both of wifi and cellular")
+            raise BadValue("one of them", problem="neither or both of wifi and cellular")
         return self
 
 
@@ -384,7 +384,7 @@ class NetworkSpec(Section):
     tiers: Annotated[tuple[TierSpec, ...], Only("topology", "tree")] = Field(
         default=(), description="from the clients' side to the server's"
     )
-    edges: Annotated[tuple[Edge, ...], _GRAPH] = Field(default=(), description="its links")
+    edges: Annotated[tuple[EdgeSpec, ...], _GRAPH] = Field(default=(), description="its links")
     file: Annotated[FoundFile | None, _GRAPH] = Field(default=None, description="GraphML or GML")
     cells: dict[str, CellSpec] = Field(
         default={}, description="radio cells, in which clients share airtime"
@@ -404,10 +404,10 @@ class NetworkSpec(Section):
     def _check_together(self) -> NetworkSpec:
         if self.topology == "tree" and not self.tiers:
             allowed = "at least one tier with topology tree"
-            raise Refused(allowed, where="tiers", problem="there is none")
+            raise BadValue(allowed, where="tiers", problem="there is none")
         if self.topology == "graph" and bool(self.edges) == bool(self.file):
             problem = "neither or both of edges and file"
-            raise Refused("one of them with topology graph", problem=problem)
+            raise BadValue("one of them with topology graph", problem=problem)
         return self
 
     def plain(self) -> dict[str, Plain]:

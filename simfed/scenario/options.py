@@ -42,7 +42,7 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf, Only, Part, registry
 from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
-from simfed.scenario.section import Refused, Section, error_detail, refusing
+from simfed.scenario.section import BadValue, Section, error_detail, refusing
 
 __all__ = ["OfKind"]
 
@@ -246,7 +246,7 @@ def _replace_errors(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
         try:
             return handler(value)
         except ValidationError:
-            raise Refused(allowed, got=value) from None
+            raise BadValue(allowed, got=value) from None
 
     return validate
 

@@ -14,7 +14,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import OnlyWith, Refused, Section
+from simfed.scenario.section import BadValue, OnlyWith, Section
 
 __all__ = ["AnyPolicy", "LocalLoss", "PolicySpec", "Reward"]
 
@@ -55,7 +55,7 @@ class Reward(Section):
     @classmethod
     def _check_ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value is not None and not value[0] < value[1]:
-            raise Refused("[low, high] with low < high", got=list(value))
+            raise BadValue("[low, high] with low < high", got=list(value))
         return value
 
     @property

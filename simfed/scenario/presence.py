@@ -21,7 +21,7 @@ from simfed.ground.registry import Only
 from simfed.scenario.distribution import DrawnStay
 from simfed.scenario.fields import FoundFile, Fraction, Named, Number, PositiveDuration
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import Refused, Section, refusing
+from simfed.scenario.section import BadValue, Section, refusing
 
 __all__ = [
     "AvailabilityOf",
@@ -57,7 +57,7 @@ def _check_time(value: Any) -> str:
 
 def _check_hours(value: Any) -> Any:
     if isinstance(value, (int, float)) and not -12 <= value <= 14:
-        raise Refused("hours ahead of UTC, from -12 to 14", got=value)
+        raise BadValue("hours ahead of UTC, from -12 to 14", got=value)
     return value
 
 
@@ -89,7 +89,7 @@ class _Daily(Section):
     @model_validator(mode="after")
     def _check_times(self) -> _Daily:
         if time_of_day_s(getattr(self, "from")) % 86_400 == time_of_day_s(self.to) % 86_400:
-            raise Refused("two different times of day", where="to", got=self.to)
+            raise BadValue("two different times of day", where="to", got=self.to)
         return self
 
     if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class PresenceSpec(Section):
     def _check_kind(self) -> PresenceSpec:
         kinds = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
         if len(kinds) != 1:
-            raise Refused("one of trace, markov or daily", got=kinds)
+            raise BadValue("one of trace, markov or daily", got=kinds)
         return self
 
 
@@ -157,7 +157,7 @@ def _check_word(value: Any) -> Any:
         allowed = (
             "always, {trace: FILE}, {markov: {on: 2 h, off: 8 h}}, {daily: {…}} or {kind: NAME}"
         )
-        raise Refused(allowed, got=value)
+        raise BadValue(allowed, got=value)
     return value
 
 

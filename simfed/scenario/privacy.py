@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from simfed.scenario.fields import Fraction, Positive
-from simfed.scenario.section import Refused, Section
+from simfed.scenario.section import BadValue, Section
 
 __all__ = ["AdaptiveClip", "Privacy", "PrivacyTarget"]
 
@@ -74,11 +74,11 @@ class Privacy(Section):
     def _check_together(self) -> Privacy:
         if (self.noise is None) == (self.target is None):
             got = "neither" if self.noise is None else "both"
-            raise Refused("either noise or target", got=got)
+            raise BadValue("either noise or target", got=got)
         if self.level == "sample" and isinstance(self.clip, AdaptiveClip):
-            raise Refused("a number with level sample", where="clip", got="a quantile")
+            raise BadValue("a number with level sample", where="clip", got="a quantile")
         if self.target is not None and self.delta is not None:
-            raise Refused("delta inside target", where="delta", got=self.delta)
+            raise BadValue("delta inside target", where="delta", got=self.delta)
         return self
 
     @property

@@ -32,8 +32,8 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, format_value, registry
 
 __all__ = [
+    "BadValue",
     "OnlyWith",
-    "Refused",
     "Section",
     "drop_unused",
     "error_detail",
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-class Refused(ValueError):
+class BadValue(ValueError):
     """An `InputError` wrapped for pydantic, which collects `ValueError`s: for validators."""
 
     def __init__(

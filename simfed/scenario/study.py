@@ -22,7 +22,7 @@ from simfed.scenario.load import (
     validate_as,
 )
 from simfed.scenario.plugins import Plugins
-from simfed.scenario.section import Refused, Section
+from simfed.scenario.section import BadValue, Section
 
 __all__ = ["Compare", "Study", "load_study_file", "study_from"]
 
@@ -30,9 +30,9 @@ __all__ = ["Compare", "Study", "load_study_file", "study_from"]
 def _read_axis(value: Any) -> Any:
     """Values as a list, or by name as a mapping of label → value."""
     if not isinstance(value, (list, tuple, dict)):
-        raise Refused("a list of values, or a mapping of label to value", got=value)
+        raise BadValue("a list of values, or a mapping of label to value", got=value)
     if not value:
-        raise Refused("at least one value", got=value)
+        raise BadValue("at least one value", got=value)
     if isinstance(value, dict):
         return {str(label): inner for label, inner in value.items()}
     return tuple(value)
@@ -40,7 +40,7 @@ def _read_axis(value: Any) -> Any:
 
 def _check_axes(value: Any) -> Any:
     if isinstance(value, dict) and not value:
-        raise Refused("at least one key path with its values", got=value)
+        raise BadValue("at least one key path with its values", got=value)
     return value
 
 
@@ -48,7 +48,7 @@ def _read_points(value: Any) -> Any:
     value = _read_axis(value)
     for point in value.values() if isinstance(value, dict) else value:
         if not isinstance(point, dict) or not point:
-            raise Refused("a mapping of key path to value in each entry", got=point)
+            raise BadValue("a mapping of key path to value in each entry", got=point)
     return value
 
 
@@ -58,10 +58,10 @@ def _bounded(allowed: str, low: float, high: float, least: float | None = None) 
     def validate(value: Any) -> float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or (not low < value < high and value != least):
-            raise Refused(allowed, got=value)
+            raise BadValue(allowed, got=value)
         with contextlib.suppress(OverflowError):
             return float(value)
-        raise Refused(allowed, got=value)
+        raise BadValue(allowed, got=value)
 
     return BeforeValidator(validate)
 
@@ -130,13 +130,13 @@ class Study(Section):
     @model_validator(mode="after")
     def _check_together(self) -> Study:
         if self.seeds is not None and (not self.seeds or len({*self.seeds}) != len(self.seeds)):
-            raise Refused("at least one seed, each once", where="seeds", got=[*self.seeds])
+            raise BadValue("at least one seed, each once", where="seeds", got=[*self.seeds])
         lengths = {key: len(values) for key, values in (self.zip or {}).items()}
         if len({*lengths.values()}) > 1:
-            raise Refused("as many values for every key", where="zip", got=lengths)
+            raise BadValue("as many values for every key", where="zip", got=lengths)
         if any(isinstance(values, dict) for values in [*(self.zip or {}).values()][1:]):
             problem = "another key has labels as well"
-            raise Refused("labels on the first key alone", where="zip", problem=problem)
+            raise BadValue("labels on the first key alone", where="zip", problem=problem)
         return self
 
 

@@ -24,7 +24,7 @@ from simfed.net.instants import at, cancel, end_of_instant
 from simfed.sim.flight import Flight
 from simfed.sim.modes import Mode
 from simfed.sim.server_work import PlayedWork
-from simfed.sim.world import CUT, Instants, World
+from simfed.sim.world import CUT, InstantEvents, World
 
 __all__ = ["Aggregator", "Closing", "Node"]
 
@@ -172,7 +172,7 @@ class Aggregator:
     def set_out(self) -> None:
         """Its world's clock stands."""
         self._env = self.world.env
-        self._instants = Instants(self._env)
+        self._instants = InstantEvents(self._env)
 
     @property
     def active(self) -> bool:

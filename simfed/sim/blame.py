@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from simfed.net import Network, Send
+from simfed.net import FlowStart, Network
 from simfed.net.following import DeadLink
 from simfed.net.playing import durations
 from simfed.record.schema import BARRIER
@@ -152,7 +152,7 @@ def play_again(flights: Sequence[Flight], network: Network) -> float | None:
     """How long the server would have waited for these clients alone: their transfers played again,
     with computations as long as they were. None: for ever, as a link's trace ends."""
     began_s = min(flight.started_at_s for flight in flights)
-    sends: list[Send] = []
+    sends: list[FlowStart] = []
     ends: list[tuple[int, float]] = []
     for flight in flights:
         paused_s = _send_again(flight, flight.started_at_s - began_s, sends)
@@ -167,7 +167,7 @@ def play_again(flights: Sequence[Flight], network: Network) -> float | None:
     return waited_s
 
 
-def _send_again(flight: Flight, at_s: float, sends: list[Send]) -> float:
+def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
     """Add the transmissions of a flight's messages to `sends`, each after the one before it and the
     pause or work between; seconds of its pauses."""
     after, paused_s, working = None, 0.0, True
@@ -178,7 +178,7 @@ def _send_again(flight: Flight, at_s: float, sends: list[Send]) -> float:
             at_s, paused_s = at_s + leg.duration_s, paused_s + leg.duration_s
             continue
         sends.append(
-            Send(at_s, flight.client, leg.moved_bytes, leg.direction, after, float(leg.copies))
+            FlowStart(at_s, flight.client, leg.moved_bytes, leg.direction, after, float(leg.copies))
         )
         at_s, after = 0.0, len(sends) - 1
     return paused_s
@@ -198,7 +198,7 @@ def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) 
         busy_until_s = max(busy_until_s, flight.ended_at_s)
     began_s, again = uploads[first][0], [flight for _, flight in uploads[first:]]
     sends = [
-        Send(at_s - began_s, flight.client, flight.uplink_bytes, "up")
+        FlowStart(at_s - began_s, flight.client, flight.uplink_bytes, "up")
         for at_s, flight in uploads[first:]
     ]
     found_s = _durations(sends, network, began_s)
@@ -217,7 +217,7 @@ def _upload_at_s(flight: Flight) -> float:
     return flight.legs[-1].started_at_s
 
 
-def _durations(sends: Sequence[Send], network: Network, epoch_s: float) -> list[float] | None:
+def _durations(sends: Sequence[FlowStart], network: Network, epoch_s: float) -> list[float] | None:
     try:
         return durations(network.topology, sends, network.model, epoch_s=epoch_s)
     except DeadLink:

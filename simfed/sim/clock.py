@@ -38,7 +38,7 @@ from simfed.record.schema import BARRIER
 from simfed.sim.flight import ENDED, Flight, LaidSteps, Leg, Running
 from simfed.sim.rows import powered_s
 from simfed.sim.server_work import PlayedWork, play_work
-from simfed.sim.world import CUT, Asking, Instants, KnowsWork, Presence, phase_fails
+from simfed.sim.world import CUT, Asking, Attendance, InstantEvents, KnowsWork, phase_fails
 
 __all__ = ["Clock", "MakeNetwork"]
 
@@ -52,7 +52,7 @@ _Gate = tuple[int, str]
 
 
 @dataclass(slots=True, eq=False)
-class Processor:
+class WorkQueue:
     """Of a node where steps fork, or that many share: one unit at a time."""
 
     node: int | str
@@ -78,7 +78,7 @@ class Clock:
         streams: Streams,
         *,
         server_device: Device | None = None,
-        presence: Presence | None = None,
+        presence: Attendance | None = None,
         faults: Faults | None = None,
         device_of: Callable[[Flight], Device] | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class Clock:
         """Barrier → how many of those under way have yet to come to it."""
         self._closes_s: dict[_Gate, float] = {}
         """Barrier with a deadline that somebody has come to → when it opens for those who have."""
-        self._processors: dict[int | str, Processor] = {}
+        self._processors: dict[int | str, WorkQueue] = {}
         """Where steps fork: client or node → its processor, while it has work."""
         self._waiting: dict[_Gate, list[tuple[Flight, Running]]] = {}
         """Those who have come to a barrier that is not open."""
@@ -127,13 +127,13 @@ class Clock:
         """See `World`."""
         self.env = simpy.Environment(initial_time=now_s)
         self.network = self.make_network(self.env, self.uses)
-        self._returns = Instants(self.env)
+        self._returns = InstantEvents(self.env)
 
     def join(self, other: Clock) -> None:
         """Stand on the same clock as another, and send over the same network, in place of setting
         out."""
         self.env, self.network, self.uses = other.env, other.network, other.uses
-        self._returns = Instants(self.env)
+        self._returns = InstantEvents(self.env)
         assert other._companions is not None
         other._companions.append(self)
         self._companions = None
@@ -432,15 +432,15 @@ class Clock:
         nominal_s = work.times * device.work_s(work)
         return device.duration_s(nominal_s, now_s, round=key, phase=work.quantity, nth=nth)
 
-    def _processor(self, flight: Flight, step: Do) -> Processor:
+    def _processor(self, flight: Flight, step: Do) -> WorkQueue:
         """What does this unit: the client's for its own work, one that all share elsewhere."""
         node = flight.client if step.node == CLIENT else flight.places.get(step.node, step.node)
         processor = self._processors.get(node)
         if processor is None:
-            processor = self._processors[node] = Processor(node)
+            processor = self._processors[node] = WorkQueue(node)
         return processor
 
-    def _queue(self, processor: Processor, flight: Flight, running: Running) -> None:
+    def _queue(self, processor: WorkQueue, flight: Flight, running: Running) -> None:
         """A unit is ready; which one begins is seen when all else has happened at this instant."""
         if running.ready_at_s is None:
             running.ready_at_s = self.env.now
@@ -449,14 +449,14 @@ class Clock:
         heapq.heappush(processor.ready, (*place, flight, running))
         self._look_later(processor)
 
-    def _look_later(self, processor: Processor) -> None:
+    def _look_later(self, processor: WorkQueue) -> None:
         if processor.busy is None and processor.ready and not processor.looks:
             processor.looks = True
             looking = end_of_instant(self.env)
             assert looking.callbacks is not None
             looking.callbacks.append(partial(self._look, processor))
 
-    def _look(self, processor: Processor, _: simpy.Event) -> None:
+    def _look(self, processor: WorkQueue, _: simpy.Event) -> None:
         """Begin the unit that has been ready for longest."""
         processor.looks = False
         while processor.ready and processor.busy is None:

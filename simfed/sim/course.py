@@ -12,7 +12,7 @@ from typing import NamedTuple
 from simfed.ground.method import Plan, Work
 from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Send, Step
 
-__all__ = ["NO_COURSE", "Course", "Parts", "course_of", "sliced_upload"]
+__all__ = ["NO_COURSE", "Course", "Surroundings", "course_of", "sliced_upload"]
 
 _Numbers = tuple[int, ...]
 
@@ -48,7 +48,7 @@ class Block(NamedTuple):
         return cls(steps, [(number - 1,) if number else () for number in range(len(steps))])
 
 
-class Parts(NamedTuple):
+class Surroundings(NamedTuple):
     """What stands around a plan's messages and work."""
 
     arrival: Sequence[Step]
@@ -60,7 +60,7 @@ class Parts(NamedTuple):
     is compressed."""
 
 
-def course_of(plan: Plan, parts: Parts) -> Course:
+def course_of(plan: Plan, parts: Surroundings) -> Course:
     """The course of a plan."""
     packing = Block.chain(parts.packing)
     if plan.up and len(parts.shares) > 1:

@@ -39,7 +39,7 @@ from simfed.sim.rows import Played, Settled
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import World
 
-__all__ = ["Edges", "Server", "backbone_of"]
+__all__ = ["CloudServer", "Edges", "backbone_of"]
 
 
 FlightOf = Callable[[Mapping[str, Plain]], Flight]
@@ -70,7 +70,7 @@ def backbone_of(
     )
 
 
-class Server(Protocol):
+class CloudServer(Protocol):
     """Whose edge servers they are."""
 
     @property
@@ -288,7 +288,7 @@ class Edges:
         edges: Sequence[EdgeServer],
         backbone: Clock,
         *,
-        server: Server,
+        server: CloudServer,
         world: World,
         workload: TieredWorkload,
         population: Population,

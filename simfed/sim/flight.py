@@ -25,7 +25,7 @@ from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HANDLING, HOST, LANE
-from simfed.sim.course import NO_COURSE, Course, Parts, course_of, units
+from simfed.sim.course import NO_COURSE, Course, Surroundings, course_of, units
 
 __all__ = ["Flight", "LaidSteps", "Leg", "Running"]
 
@@ -373,7 +373,7 @@ class Flight:
             arrival.append(Do(CLIENT, Work("handling", task.model, 1), HANDLING))
         arrival += units(task.unpacking if plan.steps else task.work)
         packing = units(self.codec_work("compression"), "compression")
-        return course_of(plan, Parts(arrival, packing, self._shares()))
+        return course_of(plan, Surroundings(arrival, packing, self._shares()))
 
     def _shares(self) -> Sequence[float]:
         """What each slice of its upload is of the whole."""

@@ -21,7 +21,7 @@ from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
 from simfed.sim.aggregator import Aggregator
-from simfed.sim.world import KnowsWork, Presence
+from simfed.sim.world import Attendance, KnowsWork
 
 __all__ = ["Population"]
 
@@ -40,7 +40,7 @@ class Population:
         scenario: Scenario,
         make_policy: Callable[[int], Policy],
         streams: Streams,
-        presence: Presence | None = None,
+        presence: Attendance | None = None,
         samples_of: Callable[[int], int] = lambda client: 1,
     ) -> None:
         """`make_policy(client)` is called once per client that takes part. `presence` None:

@@ -26,14 +26,14 @@ from simfed.net.instants import at
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import PlayedWork
 
-__all__ = ["CUT", "Asking", "Instants", "KnowsWork", "Presence", "World", "phase_fails"]
+__all__ = ["CUT", "Asking", "Attendance", "InstantEvents", "KnowsWork", "World", "phase_fails"]
 
 CUT = "cut"
 """Why a participation ends that nobody waits for any longer: it is dropped, but its client is
 there."""
 
 
-class Presence(Protocol):
+class Attendance(Protocol):
     """Who is there, when."""
 
     def available(self, at_s: float) -> NDArray[np.int64]:
@@ -56,7 +56,7 @@ class Presence(Protocol):
 
 
 @runtime_checkable
-class KnowsWork(Presence, Protocol):
+class KnowsWork(Attendance, Protocol):
     """Who is there, where that may hang on what devices have worked."""
 
     @property
@@ -98,7 +98,7 @@ class World(Protocol):
         ...
 
     @property
-    def presence(self) -> Presence | None:
+    def presence(self) -> Attendance | None:
         """None: everybody is always there."""
         ...
 
@@ -165,7 +165,7 @@ class World(Protocol):
 
 
 def phase_fails(
-    presence: Presence, streams: Streams, flight: Flight, phase: str, number: int
+    presence: Attendance, streams: Streams, flight: Flight, phase: str, number: int
 ) -> bool:
     """Whether a phase of a participation fails, as its scenario has it; `number`: of its last step
     among all, from 1."""
@@ -176,7 +176,7 @@ def phase_fails(
     return bool(draw.random() < chance)
 
 
-class Instants:
+class InstantEvents:
     """Events of instants, one for all that ask before it has come."""
 
     def __init__(self, env: simpy.Environment) -> None:

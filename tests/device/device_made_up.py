@@ -4,7 +4,7 @@ import csv
 import math
 
 from simfed.device import ModelWork
-from simfed.device.table import Row, Table
+from simfed.device.table import MeasuredRows, Row
 
 WORK = {
     "small": ModelWork(20_000, 1e6, 3e6),
@@ -38,7 +38,7 @@ def measured_table(rng, *, sessions=2, repeats=8, models=WORK, scatter=0.04, ses
                     )
                     for _ in range(repeats)
                 ]
-    return Table(
+    return MeasuredRows(
         tuple(rows), (("made-up.csv", "0" * 64),), {"threads": ["1"], "machine": ["x86_64"]}
     )
 

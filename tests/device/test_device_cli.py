@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from simfed.cli.calibrate import app
 from simfed.device import load_profile
-from simfed.device.table import Row, Table
+from simfed.device.table import MeasuredRows, Row
 from simfed.ground.errors import BrokenInvariant, InputError
 
 PNG = b"\x89PNG"
@@ -23,7 +23,9 @@ def folder(tmp_path_factory):
     table = measured_table(np.random.default_rng(0))
     write_csv(folder / "table.csv", table)
     write_csv(folder / "other.csv", measured_table(np.random.default_rng(1), sessions=1))
-    slow = Table(tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in table.rows), ())
+    slow = MeasuredRows(
+        tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in table.rows), ()
+    )
     write_csv(folder / "slow.csv", slow)
     result = call("fit", folder / "table.csv", "--out", folder / "made-up.yaml")
     assert result.exit_code == 0, result.output

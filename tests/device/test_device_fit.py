@@ -13,7 +13,7 @@ from simfed.calibrate.spread import coverage, interval_factor, spread_of, typica
 from simfed.device import ModelWork, load_profile
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
-from simfed.device.table import Row, Table, read_table
+from simfed.device.table import MeasuredRows, Row, read_table
 from simfed.ground.errors import InputError
 
 K = np.array([100.0, 300, 1000, 3000, 10_000, 30_000])
@@ -200,7 +200,7 @@ def test_a_fitted_profile_holds_on_another_session_and_not_on_a_slower_device(fi
     assert check.median_error < 0.05
     assert check.coverage >= 0.8
     assert check.verdict.startswith("The profile holds")
-    slow = Table(
+    slow = MeasuredRows(
         tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in other.rows), other.files
     )
     assert compare(profile, slow).median_error == pytest.approx(0.5, abs=0.05)
@@ -223,7 +223,7 @@ def test_a_law_that_misses_its_own_points_is_reported_and_the_table_recommended(
         Row(("compression", "m", "top-k"), k, t, "", "", 0)
         for k, t in ((1e5, 4e-5), (5e5, 5e-5), (2e6, 2e-4))
     ]
-    calibration = fit_profile(Table(tuple(rows), ()), name="x")
+    calibration = fit_profile(MeasuredRows(tuple(rows), ()), name="x")
     assert calibration.curves[0].candidate.worst == pytest.approx(0.1915, abs=1e-3)
     assert calibration.recommended == "table"
 
@@ -231,7 +231,7 @@ def test_a_law_that_misses_its_own_points_is_reported_and_the_table_recommended(
 def test_two_sizes_make_a_law_without_cross_validation():
     key = ("training", "m", "")
     rows = [Row(key, x, 0.01 * x, "", "", 0) for x in (8.0, 32.0)]
-    calibration = fit_profile(Table(tuple(rows), ()), name="x")
+    calibration = fit_profile(MeasuredRows(tuple(rows), ()), name="x")
     assert calibration.document["training"]["m"]["parameters"] == {"a": 0.0, "b": 0.01}
     assert calibration.document["training"]["m"]["error"]["cross_validated"] is None
     assert calibration.curves[0].coverage is None
@@ -239,7 +239,7 @@ def test_two_sizes_make_a_law_without_cross_validation():
 
 def test_one_size_alone_stays_a_row():
     rows = [Row(("training", "m", ""), 32.0, t, "", "", 0) for t in (1.0, 1.1, 1.2)]
-    document = fit_profile(Table(tuple(rows), ()), name="x").document
+    document = fit_profile(MeasuredRows(tuple(rows), ()), name="x").document
     assert document["training"]["m"] == {32: "1.1 s"}
 
 
@@ -247,7 +247,7 @@ def table_of(rows_by_size, *, quantity="training"):
     """One session of one model: size → seconds of its rows."""
     key = (quantity, "m", "")
     rows = [Row(key, float(x), t, "", "", 0) for x, times in rows_by_size.items() for t in times]
-    return Table(tuple(rows), ())
+    return MeasuredRows(tuple(rows), ())
 
 
 def test_an_error_that_cannot_be_known_is_said_and_the_table_recommended():

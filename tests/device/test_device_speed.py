@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simfed.device import build_device, build_processor, load_profile
-from simfed.device.speed import Clock, Cores, Load, ProcessorState, Regimes, Thermal
+from simfed.device.speed import ClockSteps, Cores, Load, ProcessorState, Regimes, Thermal
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 
@@ -53,7 +53,7 @@ def test_a_late_start_costs_no_digits():
 
 
 def test_clock_steps_count_busy_time_and_a_rest_starts_them_over():
-    clock = Clock((0.5, 2.0, 1.0), (1.0, 3.0, math.inf), reset_after_s=10.0)
+    clock = ClockSteps((0.5, 2.0, 1.0), (1.0, 3.0, math.inf), reset_after_s=10.0)
     regimes = Regimes(clock=clock)
     duration_s, memory = regimes.run(2.5, 0.0, ProcessorState())  # 0.5 in 1 s, 2 in 1 s
     assert duration_s == 2.0
@@ -95,7 +95,7 @@ def regimes(draw):
         lasts = draw(
             st.lists(st.floats(0.1, 4), min_size=len(factors) - 1, max_size=len(factors) - 1)
         )
-        clock = Clock(tuple(factors), (*lasts, math.inf), draw(st.floats(0, 3)))
+        clock = ClockSteps(tuple(factors), (*lasts, math.inf), draw(st.floats(0, 3)))
     if draw(st.booleans()):
         at = draw(st.floats(0.05, 0.95))
         thermal = Thermal(

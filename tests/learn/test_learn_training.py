@@ -25,7 +25,7 @@ from simfed.learn.models import LogisticRegression, linear_passes
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes, passes_of
 from simfed.learn.plain import plain_rounds
-from simfed.learn.training import Course, Trainer
+from simfed.learn.training import LocalTraining, Trainer
 from simfed.scenario.model import Training
 
 SHAPE, CLASSES = (1, 12, 12), 4
@@ -76,7 +76,7 @@ def courses(model, sizes, *, drift=False, seed=1):
         start = flat.weights + 0.01 * client
         batches = [rng.integers(0, len(DATA.labels), size) for size in own]
         shift = torch.from_numpy(rng.normal(size=len(start))).float() if drift else None
-        made.append(Course(start, flat.statistics, batches, shift))
+        made.append(LocalTraining(start, flat.statistics, batches, shift))
     return made
 
 

@@ -14,7 +14,7 @@ from simfed.ground.distributions import Discrete
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Rhythm, Strikes
-from simfed.net import LinkTrace, Network, Send, Star, Trace, play
+from simfed.net import FlowStart, LinkTrace, Network, Star, Trace, play
 from simfed.net.cells import Cellular, Wifi
 from simfed.net.stalls import stall
 from simfed.net.topology import Cell
@@ -118,19 +118,19 @@ def test_who_has_no_rate_weighs_one():
 def test_a_slow_station_slows_all():
     """At equal rates a byte of the slow one costs four times as much: 5 s for 4 bytes of each."""
     anomaly = star([4.0, 1.0], cells=[cell()])
-    fast, slow = play(anomaly, [Send(0, 0, 4.0), Send(0, 1, 4.0)])
+    fast, slow = play(anomaly, [FlowStart(0, 0, 4.0), FlowStart(0, 1, 4.0)])
     assert fast == slow == (5.0, HOME)
 
 
 def test_airtime_fairness_gives_each_what_it_has_alone_over_two():
     fair = star([4.0, 1.0], cells=[cell((1.6, 0.4))])
-    fast, slow = play(fair, [Send(0, 0, 8.0), Send(0, 1, 8.0)])
+    fast, slow = play(fair, [FlowStart(0, 0, 8.0), FlowStart(0, 1, 8.0)])
     assert fast.duration_s == pytest.approx(4.0)
     assert slow.duration_s == pytest.approx(10.0)  # alone from 4 s on
 
 
 def test_wifi_is_half_duplex_and_cellular_is_not():
-    both = [Send(0, 0, 8.0, "up"), Send(0, 0, 8.0, "down")]
+    both = [FlowStart(0, 0, 8.0, "up"), FlowStart(0, 0, 8.0, "down")]
     assert [end.duration_s for end in play(star([4.0], cells=[cell((1.0,))]), both)] == [4.0, 4.0]
     apart = star([4.0], cells=[cell((1.0,), one_air=False)])
     assert play(apart, both) == [(2.0, f"{HOME}, up"), (2.0, f"{HOME}, down")]
@@ -142,9 +142,9 @@ def test_behind_a_narrow_wire_the_air_is_not_full():
     """A line of 2 bytes/s is shared evenly, and the air 1/4 + 1/2 full; a third client, outside the
     cell, gets as much as those in it."""
     home = star([4.0, 2.0, 9.0], cells=[cell()], receive_bytes_per_s=2.0)
-    inside = [Send(0, 0, 3.0), Send(0, 1, 3.0)]
+    inside = [FlowStart(0, 0, 3.0), FlowStart(0, 1, 3.0)]
     assert play(home, inside) == [(3.0, "server/receive"), (3.0, "server/receive")]
-    assert [end.duration_s for end in play(home, [*inside, Send(0, 2, 3.0)])] == [4.5] * 3
+    assert [end.duration_s for end in play(home, [*inside, FlowStart(0, 2, 3.0)])] == [4.5] * 3
 
 
 def test_what_a_trace_gives_a_client_is_what_its_bytes_cost():
@@ -152,9 +152,9 @@ def test_what_a_trace_gives_a_client_is_what_its_bytes_cost():
     both get 0.8 bytes/s for their last 4 bytes."""
     fades = LinkTrace(Trace.of([0.0, 2.0], [4.0, 1.0], 100.0, "hold"))
     home = star([4.0, 4.0], cells=[cell()], traces={(1, "up"): fades})
-    ends = play(home, [Send(0, 0, 8.0), Send(0, 1, 8.0)])
+    ends = play(home, [FlowStart(0, 0, 8.0), FlowStart(0, 1, 8.0)])
     assert [end.duration_s for end in ends] == pytest.approx([7.0, 7.0])
-    alone = play(home, [Send(0, 1, 10.0)])[0]
+    alone = play(home, [FlowStart(0, 1, 10.0)])[0]
     assert alone.duration_s == pytest.approx(4.0)
 
 
@@ -168,9 +168,9 @@ def fading(**more):
 def test_a_weight_may_follow_a_radio():
     """2 bytes/s each until 2 s; from then on still 2 for the one, 0.5 for the other, and 1 when it
     is alone. Twice as much for who sends with weight 2."""
-    ends = play(fading(), [Send(0, 0, 8.0), Send(0, 1, 6.0)])
+    ends = play(fading(), [FlowStart(0, 0, 8.0), FlowStart(0, 1, 6.0)])
     assert [end.duration_s for end in ends] == [4.0, 5.0]
-    ends = play(fading(), [Send(0, 0, 4.0), Send(0, 1, 8.0, weight=2.0)])
+    ends = play(fading(), [FlowStart(0, 0, 4.0), FlowStart(0, 1, 8.0, weight=2.0)])
     assert [end.duration_s for end in ends] == pytest.approx([3.0, 5.0])
 
 
@@ -184,14 +184,14 @@ def test_a_weight_that_follows_a_radio_is_kept_through_a_stall():
         access=True,
         lines=False,
     )
-    ends = play(home, [Send(0, 0, 12.0), Send(0, 1, 6.0)])
+    ends = play(home, [FlowStart(0, 0, 12.0), FlowStart(0, 1, 6.0)])
     assert [end.duration_s for end in ends] == pytest.approx([5.0, 6.0])
 
 
 def test_a_radio_that_stands_still_leaves_the_air_to_the_others():
     gone = LinkTrace(Trace.of([0.0, 1.0, 4.0], [4.0, 0.0, 4.0], 100.0, "hold"))
     home = star([4.0, 4.0], cells=[cell()], traces={(1, "up"): gone})
-    ends = play(home, [Send(0, 0, 10.0), Send(0, 1, 4.0)])
+    ends = play(home, [FlowStart(0, 0, 10.0), FlowStart(0, 1, 4.0)])
     assert [end.duration_s for end in ends] == pytest.approx([3.0, 4.5])
 
 
@@ -199,7 +199,7 @@ def test_the_air_itself_may_vary():
     """A neighbour's cell takes half of the time."""
     half = LinkTrace(Trace.of([0.0, 1.0], [1.0, 0.5], 100.0, "hold"))
     home = star([4.0], cells=[cell((1.0,), share=half)])
-    assert play(home, [Send(0, 0, 6.0)])[0] == (2.0, HOME)
+    assert play(home, [FlowStart(0, 0, 6.0)])[0] == (2.0, HOME)
 
 
 def test_nobody_is_in_two_cells_and_no_cell_is_empty():
@@ -358,4 +358,4 @@ def test_a_model_of_ones_own_need_not_know_of_cells():
             return wire_bytes
 
     home = star([4.0, 1.0], cells=[cell()])
-    assert play(home, [Send(0, 0, 4.0), Send(0, 1, 4.0)], Plain())[0].duration_s == 5.0
+    assert play(home, [FlowStart(0, 0, 4.0), FlowStart(0, 1, 4.0)], Plain())[0].duration_s == 5.0

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from simfed import native
 from simfed.ground.errors import BrokenInvariant
-from simfed.net import Send, Star, play
+from simfed.net import FlowStart, Star, play
 from simfed.net.compiled import CompiledEngine, make_engine
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow
@@ -267,7 +267,7 @@ def test_links_that_vary_are_the_same(traces, end, flows, epoch_s):
 def test_the_compiled_engine_is_used_where_there_is_one(monkeypatch):
     assert isinstance(make_engine([1.0]), CompiledEngine)
     star = Star(3, up_bytes_per_s=[4.0, 1.0, 2.0], receive_bytes_per_s=6.0)
-    sends = [Send(0.1 * client, client, 12.0 + client) for client in range(3)]
+    sends = [FlowStart(0.1 * client, client, 12.0 + client) for client in range(3)]
     compiled = play(star, sends, "tcp")
     monkeypatch.setattr(native, "sharing", lambda: None)
     assert isinstance(make_engine([1.0]), Engine)
@@ -352,7 +352,7 @@ def test_durations_alone_are_the_same(rates, server, sends, latency_s, data):
     transfers = []
     for number, (at_s, client, size, way, follows, weight) in enumerate(sends):
         after = data.draw(st.integers(0, number - 1)) if follows and number else None
-        transfers.append(Send(at_s, client, size, way, after, weight))
+        transfers.append(FlowStart(at_s, client, size, way, after, weight))
     seconds = durations(star, transfers, make_model("fluid"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "sharing", lambda: None)

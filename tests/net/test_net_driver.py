@@ -8,7 +8,7 @@ import pytest
 import simpy
 
 from simfed.ground.errors import InputError, RunFailed
-from simfed.net import LinkTrace, LinkUse, Network, Send, Star, Tcp, Trace, play
+from simfed.net import FlowStart, LinkTrace, LinkUse, Network, Star, Tcp, Trace, play
 
 
 def world(star: Star, **options):
@@ -249,7 +249,7 @@ def test_play_gives_what_the_network_gives(model):
     star = Star(
         6, up_bytes_per_s=3e5, latency_s=0.05, receive_bytes_per_s=trace, send_bytes_per_s=1e6
     )
-    sends = [Send(0.3 * k, k, 1e5 * (k + 1), "up" if k % 3 else "down") for k in range(6)]
+    sends = [FlowStart(0.3 * k, k, 1e5 * (k + 1), "up" if k % 3 else "down") for k in range(6)]
     env, network = world(star, model=model)
     uses = {}
 
@@ -270,14 +270,18 @@ def test_play_gives_what_the_network_gives(model):
 def test_transfers_that_follow_others_and_a_late_beginning():
     rates = Trace.of([0.0, 100.0], [2.0, 4.0], 200.0, "loop")
     star = Star(2, receive_bytes_per_s=LinkTrace(rates), down_bytes_per_s=1.0)
-    sends = [Send(0.0, 0, 4.0, "down"), Send(2.0, 0, 8.0, "up", after=0), Send(0.0, 1, 4.0)]
+    sends = [
+        FlowStart(0.0, 0, 4.0, "down"),
+        FlowStart(2.0, 0, 8.0, "up", after=0),
+        FlowStart(0.0, 1, 4.0),
+    ]
     assert [arrival.duration_s for arrival in play(star, sends)] == [4.0, 4.0, 2.0]
     late = [arrival.duration_s for arrival in play(star, sends, epoch_s=94.0)]
     assert late == [4.0, 2.0, 2.0]  # from the hundredth second on 4 bytes/s
     with pytest.raises(
         InputError, match="after: got 1, expected the number of an earlier transfer"
     ):
-        play(star, [Send(0.0, 0, 4.0), Send(0.0, 1, 4.0, after=1)])
+        play(star, [FlowStart(0.0, 0, 4.0), FlowStart(0.0, 1, 4.0, after=1)])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,19 @@ from math import sqrt
 import pytest
 
 from simfed.ground.errors import InputError
-from simfed.net import Access, Fluid, LinkTrace, Send, Star, Tcp, Tier, Trace, play, replay, tree
+from simfed.net import (
+    Access,
+    FlowStart,
+    Fluid,
+    LinkTrace,
+    Star,
+    Tcp,
+    Tier,
+    Trace,
+    play,
+    replay,
+    tree,
+)
 from simfed.net.models import make_model
 
 SEGMENT = 1502.0
@@ -81,7 +93,7 @@ def test_clients_that_send_nothing_change_no_transfer():
     took = {
         play(
             Star(n, up_bytes_per_s=1e6 / 8, latency_s=0.01, receive_bytes_per_s=2e6 / 8),
-            [Send(0.0, 0, 6000.0)],
+            [FlowStart(0.0, 0, 6000.0)],
             "tcp",
         )[0].duration_s
         for n in (1, 2, 3)
@@ -99,7 +111,7 @@ def test_links_that_cannot_limit_store_and_forward_too(receive):
     expected = replay({"links": links, "flows": [flow]}, "tcp")[0]
     ap = [Tier("ap", 1, 4e5, latency_s=0.002)]
     topology = tree(1, Access(1e5, latency_s=0.005), ap, receive_bytes_per_s=receive)
-    assert play(topology, [Send(0.0, 0, 30_000.0)], "tcp")[0].duration_s == pytest.approx(
+    assert play(topology, [FlowStart(0.0, 0, 30_000.0)], "tcp")[0].duration_s == pytest.approx(
         expected, rel=1e-12
     )
 
@@ -108,7 +120,7 @@ def test_a_varying_link_that_cannot_limit_stores_and_forwards_at_its_present_rat
     def took(at_s):
         trace = LinkTrace(Trace.of([0.0, 1.0], [2e5, 4e5], 3.0, "hold"))
         star = Star(1, up_bytes_per_s=1e5, receive_bytes_per_s=trace)
-        return play(star, [Send(at_s, 0, 1448.0)], Tcp(handshake=False))[0].duration_s
+        return play(star, [FlowStart(at_s, 0, 1448.0)], Tcp(handshake=False))[0].duration_s
 
     assert took(0.0) == pytest.approx(SEGMENT / 1e5 + SEGMENT / 2e5, rel=1e-12)
     assert took(1.5) == pytest.approx(SEGMENT / 1e5 + SEGMENT / 4e5, rel=1e-12)

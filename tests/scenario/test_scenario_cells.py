@@ -17,7 +17,7 @@ from simfed import native
 from simfed.cli import main
 from simfed.experiment.assembly import capacities_of, checked
 from simfed.ground.errors import Interrupted, SimfedError
-from simfed.net import Send, play
+from simfed.net import FlowStart, play
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
 from simfed.net.driver import Network
 from simfed.scenario.load import validated as validated_in
@@ -149,7 +149,7 @@ def uploads(folder, cells, slow, falls_at_s=None):
         links.append({"cell": "home", **rates})
     plain = validated_in(scenario(links, cells), source="s", folder=folder)
     built = checked(plain, "s", time_only=True).topology
-    sends = [Send(0, 0, 250_000), Send(0, 2, 250_000)]
+    sends = [FlowStart(0, 0, 250_000), FlowStart(0, 2, 250_000)]
     ends = [end.duration_s for end in play(built, sends)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "sharing", lambda: None)

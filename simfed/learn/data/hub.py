@@ -15,7 +15,7 @@ from simfed.ground.reading import missing_file
 from simfed.learn.data.formats import cifar_rows_from_pickle, read_cifar, read_mnist
 from simfed.learn.data.outline import Outline
 from simfed.learn.data.store import Folder, data_folders, gunzipped
-from simfed.learn.data.tables import ArrowFiles, ParquetTable, Table
+from simfed.learn.data.tables import ArrowFiles, DiskTable, ParquetTable
 
 __all__ = ["TorchvisionReader", "huggingface_tables"]
 
@@ -110,7 +110,7 @@ class TorchvisionReader:
         return _SCALES[self._name]
 
 
-def huggingface_tables(name: str) -> tuple[Table, Table | None]:
+def huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
     """Training and, where there is one, test split: of a folder that `save_to_disk` wrote or that
     holds Parquet files, read without the library; of a name of the hub, by the library."""
     root = Path(name)
@@ -169,7 +169,7 @@ def _folders(root: Path) -> Sequence[str]:
     return [entry.name for entry in sorted(root.iterdir()) if entry.is_dir()]
 
 
-def _from_the_hub(name: str) -> tuple[Table, Table | None]:
+def _from_the_hub(name: str) -> tuple[DiskTable, DiskTable | None]:
     try:
         import datasets
     except ImportError:

@@ -27,7 +27,7 @@ MOST_VALUES = 1_000
 """Different texts of a column that become an input each."""
 
 
-class Table(Protocol):
+class DiskTable(Protocol):
     """A table on disk."""
 
     place: str
@@ -38,7 +38,7 @@ class Table(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
 
-    def read(self, columns: Sequence[str]) -> pa.Table:
+    def read(self, columns: Sequence[str]) -> pa.DiskTable:
         """These columns of all rows."""
         ...
 
@@ -75,7 +75,7 @@ class CsvTable:
             )
 
     @cached_property
-    def _table(self) -> pa.Table:
+    def _table(self) -> pa.DiskTable:
         import pyarrow as pa
         from pyarrow import csv
 
@@ -92,7 +92,7 @@ class CsvTable:
     def rows(self) -> int:
         return int(self._table.num_rows)
 
-    def read(self, columns: Sequence[str]) -> pa.Table:
+    def read(self, columns: Sequence[str]) -> pa.DiskTable:
         return self._table.select(list(columns))
 
 
@@ -119,7 +119,7 @@ class ParquetTable:
                 got=f"{size:,} bytes",
             )
 
-    def read(self, columns: Sequence[str]) -> pa.Table:
+    def read(self, columns: Sequence[str]) -> pa.DiskTable:
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -157,11 +157,11 @@ class ArrowFiles:
     def rows(self) -> int:
         return int(self._table.num_rows)
 
-    def read(self, columns: Sequence[str]) -> pa.Table:
+    def read(self, columns: Sequence[str]) -> pa.DiskTable:
         return self._table.select(list(columns))
 
 
-def opened_table(path: str, train: Table | None = None) -> Table:
+def opened_table(path: str, train: DiskTable | None = None) -> DiskTable:
     """A CSV or Parquet file, told apart by its name.
 
     train: the table of training rows, where this one has test rows. A CSV's types are guessed of
@@ -188,8 +188,8 @@ class TableReader:
 
     def __init__(
         self,
-        train: Table,
-        test: Table | None = None,
+        train: DiskTable,
+        test: DiskTable | None = None,
         *,
         target: str,
         owner: str | None = None,
@@ -312,7 +312,7 @@ class TableReader:
             found[name] = sorted(values)
         return found
 
-    def _plain(self, table: Table, name: str | None) -> np.ndarray:
+    def _plain(self, table: DiskTable, name: str | None) -> np.ndarray:
         """Targets or owners: a value in each row."""
         assert name is not None
         column = table.read([name])[name]
@@ -458,7 +458,7 @@ class TableReader:
         return tuple(mean.tolist()), tuple(np.where(sd > 0, sd, 1).tolist())
 
 
-def _refuse_other_text(table: Table, name: str) -> None:
+def _refuse_other_text(table: DiskTable, name: str) -> None:
     """Raises an `InputError` for the first row of a column of bytes that are no UTF-8."""
     import pyarrow.types as types
 
@@ -474,7 +474,7 @@ def _refuse_other_text(table: Table, name: str) -> None:
                 ) from None
 
 
-def _refuse_other_kind(train: Table, test: Table, name: str) -> None:
+def _refuse_other_kind(train: DiskTable, test: DiskTable, name: str) -> None:
     """Raises an `InputError` for a column of another kind in the test table than in the training
     table; where texts stand in place of numbers, it names the row of the first. A column without
     a value fits any kind."""

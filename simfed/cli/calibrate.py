@@ -162,7 +162,9 @@ def fit(
     calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_find_works(table))
     document = dict(calibration.document)
     if measured is not None:
-        document = measured.centre_rows(document, table)
+        from simfed.calibrate.from_run import centre_rows
+
+        document = centre_rows(document, table)
     if description:
         document = {"kind": kind, "name": document["name"], "description": description, **document}
     text = profile_text(document, _HEADERS[kind])
@@ -274,13 +276,6 @@ class _Measured:
 
         text = measurements(self._run, self._parts, rounds=self._rounds, host=host)
         return self._write(out.with_suffix(".csv"), text)
-
-    @staticmethod
-    def centre_rows(document: dict[str, Any], table: MeasuredRows) -> dict[str, Any]:
-        """The profile with the means of the run's rows."""
-        from simfed.calibrate.from_run import centre_rows
-
-        return centre_rows(document, table)
 
     def scenario(self, out: Path, profile: str, noise: bool) -> Path:
         """The file beside `out` with its scenario as it came to be."""

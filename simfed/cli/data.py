@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides, Width
 from simfed.ground.errors import InputError
 from simfed.ground.units import format_bytes
 
@@ -75,7 +75,7 @@ def show(
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
-    width: Annotated[str, typer.Option(help="Of the picture, with its unit: 3.5in, 88mm.")] = "7in",
+    width: Width = "7in",
 ) -> None:
     """Show what each client of a scenario owns: how many samples, of which classes."""
     from simfed.experiment.assembly import checked

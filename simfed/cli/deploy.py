@@ -13,6 +13,7 @@ import typer
 from simfed.cli.inspect import (
     AllowOutside,
     AllowPlugins,
+    Figures,
     Imports,
     Overrides,
     Overwrite,
@@ -58,7 +59,7 @@ def serve(
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
-    figures: Annotated[bool, typer.Option(help="Draw pictures into the run directory.")] = True,
+    figures: Figures = True,
     quiet: Quiet = False,
 ) -> None:
     """Serve a scenario to clients that `join`, and write its run directory."""
@@ -159,7 +160,7 @@ def deploy(
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
-    figures: Annotated[bool, typer.Option(help="Draw pictures into the run directory.")] = True,
+    figures: Figures = True,
     quiet: Quiet = False,
 ) -> None:
     """Serve a scenario to one process per client on this machine, for trying."""

@@ -10,6 +10,7 @@ import typer
 
 from simfed.cli.inspect import (
     AllowOutside,
+    Figures,
     Overrides,
     Overwrite,
     Quiet,
@@ -70,7 +71,7 @@ def run(
     host_timeout: Annotated[
         float, typer.Option(help="Host seconds after which an app that gives no sign is given up.")
     ] = 600.0,
-    figures: Annotated[bool, typer.Option(help="Draw timeline.png into the run directory.")] = True,
+    figures: Figures = True,
     quiet: Quiet = False,
 ) -> None:
     """Run a Flower app on a simulated fleet and write its run directory."""

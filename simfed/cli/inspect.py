@@ -48,6 +48,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
 Seed = Annotated[int | None, typer.Option(help="In place of the scenario's seed.")]
 Rounds = Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")]
 Device = Annotated[str, typer.Option(help="Where to learn: cpu or cuda.")]
+Figures = Annotated[bool, typer.Option(help="Draw pictures into the run directory.")]
 Width = Annotated[str, typer.Option(help="Width of a picture with its unit: 3.5in, 88mm.")]
 Workers = Annotated[
     int | None, typer.Option(help="Learning processes; the results do not depend on it.")

@@ -20,6 +20,7 @@ from simfed.cli.inspect import (
     AllowOutside,
     AllowPlugins,
     Device,
+    Figures,
     Imports,
     Overrides,
     Overwrite,
@@ -81,9 +82,7 @@ def run(
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
-    figures: Annotated[
-        bool, typer.Option(help="Draw accuracy.png and timeline.png into the run directory.")
-    ] = True,
+    figures: Figures = True,
     quiet: Quiet = False,
     timings: Annotated[
         bool, typer.Option("--timings", help="Print where the host's time went.")

@@ -12,6 +12,8 @@ from simfed.cli.inspect import (
     AllowPlugins,
     Imports,
     Overrides,
+    Seed,
+    Width,
     load,
     read_overrides,
 )
@@ -42,12 +44,12 @@ def fleet(
         Path | None,
         typer.Option(help="Picture to write: png, svg or pdf; NAME-fleet.png here if omitted."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="In place of the scenario's.")] = None,
+    seed: Seed = None,
     set_: Overrides = None,
     allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
-    width: Annotated[str, typer.Option(help="Of the picture, with its unit: 3.5in, 88mm.")] = "7in",
+    width: Width = "7in",
 ) -> None:
     """Print and draw what clients have: speeds, links, K, when they are there."""
     import numpy as np

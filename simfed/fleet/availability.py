@@ -289,8 +289,9 @@ class Intervals:
         for row in np.flatnonzero(~((from_s >= 0) & (from_s < to_s) & (to_s < math.inf))):
             raise InputError(
                 "an interval from an instant of at least 0 s to a later one",
-                where=f"row {row + 1}", got=[float(from_s[row]), float(to_s[row])],
-            )  # fmt: skip
+                where=f"row {row + 1}",
+                got=[float(from_s[row]), float(to_s[row])],
+            )
         order = np.lexsort((from_s, ids))
         ids, from_s, to_s = ids[order], from_s[order], to_s[order]
         same = ids[1:] == ids[:-1]

@@ -186,7 +186,7 @@ class Trace:
     @property
     def mean_bytes_per_s(self) -> float:
         """Bytes of one turn over its duration."""
-        return float(self._turn_bytes(self.duration_s)) / self.duration_s
+        return self._turn_bytes(self.duration_s) / self.duration_s
 
     def moment(self, at_s: float) -> Moment:
         """The piece in force at `at_s`. A piece begins at its start and ends before the next."""
@@ -220,17 +220,17 @@ class Trace:
         end)."""
         if self.end == "loop":
             turns, at_s = divmod(at_s, self.duration_s)
-            return float(turns * self._turn_bytes(self.duration_s) + self._turn_bytes(at_s))
+            return turns * self._turn_bytes(self.duration_s) + self._turn_bytes(at_s)
         after = max(at_s - self.duration_s, 0.0) if self.end == "hold" else 0.0
-        carried = float(self._turn_bytes(min(at_s, self.duration_s)))
+        carried = self._turn_bytes(min(at_s, self.duration_s))
         return carried + after * self.rates_bytes_per_s[-1]
 
-    def _turn_bytes(self, at_s: float | Floats) -> Any:
-        """The bytes of one turn until `at_s`, or until each of several instants."""
+    def _turn_bytes(self, at_s: float) -> float:
+        """The bytes of one turn until `at_s`."""
         starts, rates = np.asarray(self.starts_s), np.asarray(self.rates_bytes_per_s)
         before = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(starts))])
         piece = np.maximum(np.searchsorted(starts, at_s, side="right") - 1, 0)
-        return before[piece] + rates[piece] * (at_s - starts[piece])
+        return float(before[piece] + rates[piece] * (at_s - starts[piece]))
 
     def scaled(self, factor: float) -> Trace:
         """The same trace with every capacity times `factor`."""
@@ -238,14 +238,6 @@ class Trace:
             return self
         rates = TraceColumn(np.asarray(self.rates_bytes_per_s) * factor)
         return replace(self, rates_bytes_per_s=rates)
-
-    def rebinned(self, bin_s: float) -> Trace:
-        """Pieces of `bin_s` seconds (the last one may be shorter) that carry the same bytes."""
-        if not bin_s > 0:
-            raise InputError("a bin above 0 s", where="bin", got=bin_s)
-        edges = bin_edges(self.duration_s, bin_s, "bin")
-        rates = np.diff(self._turn_bytes(edges)) / np.diff(edges)
-        return Trace.of(edges[:-1], rates, self.duration_s, self.end)
 
 
 class Varies(Protocol):

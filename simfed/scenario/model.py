@@ -644,12 +644,6 @@ class Scenario(Section):
         return min(whole, self.dataset.public_batch or whole)
 
     @property
-    def uploads_in_wait(self) -> int:
-        """The most uploads that may wait for a merge while their clients are at work again."""
-        chosen = self.aggregation
-        return 0 if chosen.concurrency is None else chosen.concurrency + (chosen.buffer or 1)
-
-    @property
     def client_count(self) -> int:
         """How many clients there are, all groups together."""
         return sum(group.count for group in self.clients)

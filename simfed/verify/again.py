@@ -93,15 +93,20 @@ def recompute(
     run, found = open_run(path), Again()
     if run.manifest.get("mode") != "full":
         raise InputError(
-            "a run that learned", where="--recompute", got=run.manifest.get("mode"),
+            "a run that learned",
+            where="--recompute",
+            got=run.manifest.get("mode"),
             hint="simfed verify plays a clock again without it",
-        )  # fmt: skip
+        )
     try:
         parts = parts_of_run(run, path)
         total = parts.scenario.rounds
         kept = {checkpoint.round: checkpoint for checkpoint in _kept_checkpoints(run)}
-        start = min((kept[number] for number in kept if 0 < number < total), default=None,
-                    key=lambda checkpoint: checkpoint.round)  # fmt: skip
+        start = min(
+            (kept[number] for number in kept if 0 < number < total),
+            default=None,
+            key=lambda checkpoint: checkpoint.round,
+        )
         sample = sampled_rounds(run, rounds, total)
         early = [number for number in sample if start is None or number <= start.round]
         stretches: list[tuple[Checkpoint | None, int]] = [(None, early[-1])] if early else []
@@ -277,8 +282,14 @@ _OTHER_CHOICE = "did not choose what their policy draws"
 _OTHER_K = "keep another K than what they chose comes to"
 _NO_REWARD = "were not told a reward"
 _OTHERWISE = (
-    _NO_CLIENT, _OTHER_VALUES, _OTHER_PROTOTYPE, _OTHER_FORCED, _OTHER_CHOICE, _OTHER_K, _NO_REWARD,
-)  # fmt: skip
+    _NO_CLIENT,
+    _OTHER_VALUES,
+    _OTHER_PROTOTYPE,
+    _OTHER_FORCED,
+    _OTHER_CHOICE,
+    _OTHER_K,
+    _NO_REWARD,
+)
 """What a participation's policy may have done otherwise."""
 
 

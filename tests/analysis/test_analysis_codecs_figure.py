@@ -140,8 +140,21 @@ def test_the_studies_learn_every_codec_once_per_seed_and_bring_it_to_its_size():
     assert {axis.name for axis in plan.axes} >= {SPEED, UP, ARM}
     sizes = {}
     for run in plan.runs:
-        chosen_k, shapes = run.scenario.compression.k, ((3, 1, 5, 5), (3,), (8, 3, 5, 5), (8,),
-            (60, 200), (60,), (42, 60), (42,), (10, 42), (10,))  # fmt: skip
+        chosen_k, shapes = (
+            run.scenario.compression.k,
+            (
+                (3, 1, 5, 5),
+                (3,),
+                (8, 3, 5, 5),
+                (8,),
+                (60, 200),
+                (60,),
+                (42, 60),
+                (42,),
+                (10, 42),
+                (10,),
+            ),
+        )
         codec = codec_from_spec(run.scenario.policy.strategy)
         size = codec.size_bytes(15_738, chosen_k, "seeded", layout=shapes)
         sizes[run.point[ARM]] = size

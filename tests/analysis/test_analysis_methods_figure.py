@@ -60,13 +60,20 @@ def rows_of(method, accuracies, mb):
     return pd.DataFrame(
         [
             {
-                "method": method, "seed": seed, "step": step, "accuracy": accuracy,
-                "own_accuracy": math.nan, "at_s": 1.0 + step, "up_mb": mb, "down_mb": mb,
+                "method": method,
+                "seed": seed,
+                "step": step,
+                "accuracy": accuracy,
+                "own_accuracy": math.nan,
+                "at_s": 1.0 + step,
+                "up_mb": mb,
+                "down_mb": mb,
                 "device_s": 2.0,
             }
-            for seed, several in enumerate(accuracies) for step, accuracy in enumerate(several)
+            for seed, several in enumerate(accuracies)
+            for step, accuracy in enumerate(several)
         ]
-    )  # fmt: skip
+    )
 
 
 def test_a_line_has_the_mean_over_seeds_and_an_interval_of_accuracies_there_are():

@@ -14,16 +14,28 @@ import simfed
 SVG = "{http://www.w3.org/2000/svg}"
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = {
-    "name": "tiny", "rounds": 3, "method": "fedavg", "dataset": {"name": "mnist-mini"},
+    "name": "tiny",
+    "rounds": 3,
+    "method": "fedavg",
+    "dataset": {"name": "mnist-mini"},
     "prototypes": {"net": {"model": "logistic-regression"}},
     "clients": [
-        {"count": 2, "prototype": "net", "device": {"training": "9 ms", "compression": "1 ms"},
-         "link": {"up": "1 Mbps", "down": "5 Mbps"}},
-        {"count": 1, "prototype": "net", "device": {"training": "90 ms", "compression": "1 ms"},
-         "link": {"up": "1 Mbps", "down": "5 Mbps"}},
+        {
+            "count": 2,
+            "prototype": "net",
+            "device": {"training": "9 ms", "compression": "1 ms"},
+            "link": {"up": "1 Mbps", "down": "5 Mbps"},
+        },
+        {
+            "count": 1,
+            "prototype": "net",
+            "device": {"training": "90 ms", "compression": "1 ms"},
+            "link": {"up": "1 Mbps", "down": "5 Mbps"},
+        },
     ],
-    "policy": {"kind": "uniform", "strategy": "top-k"}, "evaluation": {"every": 1},
-}  # fmt: skip
+    "policy": {"kind": "uniform", "strategy": "top-k"},
+    "evaluation": {"every": 1},
+}
 
 
 @pytest.fixture(scope="module")

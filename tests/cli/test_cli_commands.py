@@ -297,8 +297,18 @@ def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, 
 def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
     study = {"name": "s", "base": str(tiny), "seeds": [0, 1], "grid": {"rounds": [100_000]}}
     Path("s.yaml").write_text(yaml.safe_dump(study))
-    process = in_a_process("study", "run", "s.yaml", "--time-only", "--quiet", "--jobs", "2",
-                           "--out", "s", start_new_session=True)  # fmt: skip
+    process = in_a_process(
+        "study",
+        "run",
+        "s.yaml",
+        "--time-only",
+        "--quiet",
+        "--jobs",
+        "2",
+        "--out",
+        "s",
+        start_new_session=True,
+    )
     told = Path("s/partial").glob
 
     def in_rounds():

@@ -55,9 +55,12 @@ def shipped(tmp_path_factory):
 
 
 ONLY_LEARNED = {
-    "clients.own_accuracy", "clients.own_loss", "scenario: another learning rate",
-    "checkpoint: weights of state.json", "checkpoint: weights of earlier.json",
-}  # fmt: skip
+    "clients.own_accuracy",
+    "clients.own_loss",
+    "scenario: another learning rate",
+    "checkpoint: weights of state.json",
+    "checkpoint: weights of earlier.json",
+}
 """What follows from nothing but learning again."""
 
 UNTOLD = {"scenario: another name everywhere"}
@@ -119,21 +122,38 @@ def test_a_run_that_learned_stands_when_it_is_learned_again(run):
 MODES = {
     "deadline": {"aggregation": {"mode": "deadline", "deadline": "0.12 s", "late": "merge"}},
     "buffered": {"aggregation": {"mode": "buffered", "buffer": 2, "concurrency": 3}},
-    "first": {"aggregation": {"mode": "first", "over_selection": 0.5},
-              "participation.clients_per_round": 2},
+    "first": {
+        "aggregation": {"mode": "first", "over_selection": 0.5},
+        "participation.clients_per_round": 2,
+    },
     "oort": {"participation": {"clients_per_round": 2, "selection": "oort"}},
     "rollback": {"safeguard.rollback": {"threshold": 0.9}},
-    "lost": {"clients[*].availability": {"markov": {"on": "1 s", "off": "1 s"}},
-             "clients[*].failure": {"training": 0.2, "upload": 0.2}},
-    "faults": {"faults": {
-        "stalls": {"between": "0.5 s", "lasts": "0.1 s", "links": "clients"},
-        "freezes": {"between": "0.05 s", "lasts": "0.02 s"},
-        "messages": {"lost": 0.2, "doubled": 0.1, "timeout": "0.1 s", "tries": 3}}},
+    "lost": {
+        "clients[*].availability": {"markov": {"on": "1 s", "off": "1 s"}},
+        "clients[*].failure": {"training": 0.2, "upload": 0.2},
+    },
+    "faults": {
+        "faults": {
+            "stalls": {"between": "0.5 s", "lasts": "0.1 s", "links": "clients"},
+            "freezes": {"between": "0.05 s", "lasts": "0.02 s"},
+            "messages": {"lost": 0.2, "doubled": 0.1, "timeout": "0.1 s", "tries": 3},
+        }
+    },
     "slow": {"clients[*].link.up": "0.001 bps"},
-    "trace": {"clients[*].link.down": {
-        "generate": {"kind": "lognormal-ar1", "mean": "20 Mbps", "cv": 0.4, "correlation": 0.5,
-                     "step": "10 ms", "length": "10 s"}, "end": "loop"}},
-}  # fmt: skip
+    "trace": {
+        "clients[*].link.down": {
+            "generate": {
+                "kind": "lognormal-ar1",
+                "mean": "20 Mbps",
+                "cv": 0.4,
+                "correlation": 0.5,
+                "step": "10 ms",
+                "length": "10 s",
+            },
+            "end": "loop",
+        }
+    },
+}
 
 
 @pytest.mark.long

@@ -154,13 +154,17 @@ IN_FLIGHT = {
             "device": {"training": "100 s", "speed": {"lognormal": {"median": 1, "cv": 0.3}}},
             "link": {},
             "availability": {
-                "kind": "battery", "capacity_j": 1000.0, "charge_w": 1.0, "work_w": 6.0,
-                "charges_from": "00:00", "charges_to": "23:59",
+                "kind": "battery",
+                "capacity_j": 1000.0,
+                "charge_w": 1.0,
+                "work_w": 6.0,
+                "charges_from": "00:00",
+                "charges_to": "23:59",
             },
         }
     ],
     "policy": {"kind": "uniform", "strategy": "dense"},
-}  # fmt: skip
+}
 del IN_FLIGHT["participation"], IN_FLIGHT["checkpoint"]
 
 

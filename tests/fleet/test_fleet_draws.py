@@ -235,54 +235,95 @@ def validated_again(made, folder):
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({"device": {"speed": {"lognormal": {"cv": 0.5}}}},
-         ("device.speed.lognormal: none or both of median and mean stand beside "
-"cv, expected one of them")),
-        ({"device": {"speed": {"lognormal": {"median": 1}}}},
-         "device.speed.lognormal.cv: this key is missing"),
-        ({"device": {"speed": {"lognormall": {}}}},
-         ("device.speed: there is no key 'lognormall' here, expected lognormal, "
-"uniform, normal, pareto, choice, column,")),
-        ({"device": {"speed": {}}},
-         "device.speed: got [], expected one of lognormal, uniform, normal, pareto, "
-         "choice or column"),
-        ({"device": {"speed": {"uniform": {"low": 0, "high": 1}}}},
-         "device.speed.uniform: got 'down to 0', expected only values that are a "
-         "number above 0"),
-        ({"device": {"speed": {"uniform": {"low": 3, "high": 1}}}},
-         "device.speed.uniform: got [3.0, 1.0], expected low below high"),
-        ({"device": {"speed": {"lognormal": {"median": "1 Mbps", "cv": 1}}}},
-         "device.speed.lognormal.median: got '1 Mbps', expected a number without a unit"),
-        ({"link": {"up": {"lognormal": {"median": 10, "cv": 1}}}},
-         "link.up.lognormal.median: got 10, expected a rate with its unit such as 20 "
-         "Mbps"),
+        (
+            {"device": {"speed": {"lognormal": {"cv": 0.5}}}},
+            (
+                "device.speed.lognormal: none or both of median and mean stand beside "
+                "cv, expected one of them"
+            ),
+        ),
+        (
+            {"device": {"speed": {"lognormal": {"median": 1}}}},
+            "device.speed.lognormal.cv: this key is missing",
+        ),
+        (
+            {"device": {"speed": {"lognormall": {}}}},
+            (
+                "device.speed: there is no key 'lognormall' here, expected lognormal, "
+                "uniform, normal, pareto, choice, column,"
+            ),
+        ),
+        (
+            {"device": {"speed": {}}},
+            "device.speed: got [], expected one of lognormal, uniform, normal, pareto, "
+            "choice or column",
+        ),
+        (
+            {"device": {"speed": {"uniform": {"low": 0, "high": 1}}}},
+            "device.speed.uniform: got 'down to 0', expected only values that are a number above 0",
+        ),
+        (
+            {"device": {"speed": {"uniform": {"low": 3, "high": 1}}}},
+            "device.speed.uniform: got [3.0, 1.0], expected low below high",
+        ),
+        (
+            {"device": {"speed": {"lognormal": {"median": "1 Mbps", "cv": 1}}}},
+            "device.speed.lognormal.median: got '1 Mbps', expected a number without a unit",
+        ),
+        (
+            {"link": {"up": {"lognormal": {"median": 10, "cv": 1}}}},
+            "link.up.lognormal.median: got 10, expected a rate with its unit such as 20 Mbps",
+        ),
         ({"link": {"up": {"fil": "x", "end": "loop"}}}, "(did you mean 'file'?)"),
-        ({"link": {"loss": {"lognormal": {"median": 0.01, "cv": 1}}}},
-         "link.loss.lognormal: got 'up to inf', expected only values that are a "
-         "number from 0 to below 1 (the key `high` bounds it)"),
-        ({"link": {"latency": {"choice": {"values": ["1 ms", "-1 ms"]}}}},
-         "link.latency.choice.values: got '-1 ms', expected a duration with its unit "
-         "such as 20 ms"),
-        ({"link": {"latency": {"choice": {"values": ["1 ms"], "weights": [1, 2]}}}},
-         "link.latency.choice.weights: got 2, expected as many weights as values (1)"),
-        ({"link": {"up": {"table": "t.csv", "column": "up_mbps"}}},
-         "link.up: the key 'unit' is missing beside column"),
-        ({"link": {"up": {"table": "t.csv", "column": "up_mbps", "unit": "Mb"}}},
-         "link.up.unit: got 'Mb', expected the unit of a rate above 0 such as 20 Mbps"),
-        ({"device": {"speed": {"table": "t.csv", "column": "score", "unit": "GHz"}}},
-         "device.speed.unit: got 'GHz', expected no unit: this is a plain number"),
-        ({"device": {"speed": {"column": "score"}}},
-         ("device.speed: got 'score', expected the key 'table' beside column, or "
-"a table `devices` in the group")),
-        ({"devices": {"table": "t.csv"}},
-         "devices: expected some field of the group with a `column` of this table"),
-        ({"k": "0%"}, "k: got '0%', expected a whole number of at least 1, or a "
-                      "share of the parameters such as 1%"),
-        ({"k": {"uniform": {"low": 0, "high": 9}}},
-         "k.uniform: got 'down to 0', expected only values that are a number of "
-         "entries, at least 1"),
+        (
+            {"link": {"loss": {"lognormal": {"median": 0.01, "cv": 1}}}},
+            "link.loss.lognormal: got 'up to inf', expected only values that are a "
+            "number from 0 to below 1 (the key `high` bounds it)",
+        ),
+        (
+            {"link": {"latency": {"choice": {"values": ["1 ms", "-1 ms"]}}}},
+            "link.latency.choice.values: got '-1 ms', expected a duration with its unit "
+            "such as 20 ms",
+        ),
+        (
+            {"link": {"latency": {"choice": {"values": ["1 ms"], "weights": [1, 2]}}}},
+            "link.latency.choice.weights: got 2, expected as many weights as values (1)",
+        ),
+        (
+            {"link": {"up": {"table": "t.csv", "column": "up_mbps"}}},
+            "link.up: the key 'unit' is missing beside column",
+        ),
+        (
+            {"link": {"up": {"table": "t.csv", "column": "up_mbps", "unit": "Mb"}}},
+            "link.up.unit: got 'Mb', expected the unit of a rate above 0 such as 20 Mbps",
+        ),
+        (
+            {"device": {"speed": {"table": "t.csv", "column": "score", "unit": "GHz"}}},
+            "device.speed.unit: got 'GHz', expected no unit: this is a plain number",
+        ),
+        (
+            {"device": {"speed": {"column": "score"}}},
+            (
+                "device.speed: got 'score', expected the key 'table' beside column, or "
+                "a table `devices` in the group"
+            ),
+        ),
+        (
+            {"devices": {"table": "t.csv"}},
+            "devices: expected some field of the group with a `column` of this table",
+        ),
+        (
+            {"k": "0%"},
+            "k: got '0%', expected a whole number of at least 1, or a "
+            "share of the parameters such as 1%",
+        ),
+        (
+            {"k": {"uniform": {"low": 0, "high": 9}}},
+            "k.uniform: got 'down to 0', expected only values that are a number of "
+            "entries, at least 1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_distribution_that_is_none_is_one_sentence(tmp_path, keys, sentence):
     with pytest.raises(InputErrors) as refused:
         scenario(group(**keys), folder=tmp_path)

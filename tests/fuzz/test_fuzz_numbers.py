@@ -14,8 +14,26 @@ from simfed.ground.errors import InputErrors
 from simfed.ground.reading import parse_yaml
 
 ODD = [10**400, 1e308, math.nan, True]
-MORE = [-(10**400), -1e308, 5e-324, math.inf, -math.inf, -0.0, 0, -1, False, 2**63, 10**18, "10",
-        "", "nan", "1e400 s", None, [], {}]  # fmt: skip
+MORE = [
+    -(10**400),
+    -1e308,
+    5e-324,
+    math.inf,
+    -math.inf,
+    -0.0,
+    0,
+    -1,
+    False,
+    2**63,
+    10**18,
+    "10",
+    "",
+    "nan",
+    "1e400 s",
+    None,
+    [],
+    {},
+]
 
 FILES = {
     "scenario": (readers.SCENARIO, "scenario.yaml", readers.scenario),

@@ -34,9 +34,22 @@ def test_any_text_is_arithmetic_or_a_sentence(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["a.b", "a[0]", "lambda: 1", "f(1)", "min()", "max(x=1)", "a if b else c", "'a' * 9", "1 < 2",
-     "[1]", "a := 1", "True", "9" * 2000],
-)  # fmt: skip
+    [
+        "a.b",
+        "a[0]",
+        "lambda: 1",
+        "f(1)",
+        "min()",
+        "max(x=1)",
+        "a if b else c",
+        "'a' * 9",
+        "1 < 2",
+        "[1]",
+        "a := 1",
+        "True",
+        "9" * 2000,
+    ],
+)
 def test_nothing_else_is_arithmetic(text):
     with pytest.raises(InputError, match=r"arithmetic such as"):
         read_arithmetic(text)

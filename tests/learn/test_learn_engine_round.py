@@ -536,11 +536,19 @@ def test_others_train_alone(changes):
 
 def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
     causal, printed = (
-        played(tiny.scenario(rounds=4, seed=3, policy={
-            "kind": "exp3", "mixing": 1.0,  # uniformly random whatever the rewards
-            "reward": {"local_loss": {"credit": credit, "samples": 40}}}))[1]
+        played(
+            tiny.scenario(
+                rounds=4,
+                seed=3,
+                policy={
+                    "kind": "exp3",
+                    "mixing": 1.0,  # uniformly random whatever the rewards
+                    "reward": {"local_loss": {"credit": credit, "samples": 40}},
+                },
+            )
+        )[1]
         for credit in ("causal", "as-printed")
-    )  # fmt: skip
+    )
     for client in range(4):
         before, after = printed[0].outcome.local_loss[f"{client}/1"]
         assert before == after

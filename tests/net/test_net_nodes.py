@@ -64,9 +64,15 @@ def test_a_tier_is_the_clients_own_node_of_it():
 
 
 def test_in_a_graph_others_take_the_way_of_least_latency():
-    ways = (("a>b", "a", "b", 0.1), ("b>c", "b", "c", 0.1), ("a>c", "a", "c", 0.5),
-            ("c>a", "c", "a", 0.5), ("c>server", "c", "server", 0.1),
-            ("server>c", "server", "c", 0.1), ("b>lone", "b", "lone", 0.1))  # fmt: skip
+    ways = (
+        ("a>b", "a", "b", 0.1),
+        ("b>c", "b", "c", 0.1),
+        ("a>c", "a", "c", 0.5),
+        ("c>a", "c", "a", 0.5),
+        ("c>server", "c", "server", 0.1),
+        ("server>c", "server", "c", 0.1),
+        ("b>lone", "b", "lone", 0.1),
+    )
     lines = [Line(name, tail, head, 5.0, s) for name, tail, head, s in ways]
     topology = graph(2, Access(), lines, node_of_client=["a", "c"])
     assert names(topology, "a", "c") == ["a>b", "b>c"]

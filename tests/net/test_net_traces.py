@@ -67,18 +67,6 @@ def test_a_transfer_ends_when_the_trace_has_carried_its_bytes(trace, size, offse
     assert carried == pytest.approx(size, rel=1e-9, abs=1e-7)
 
 
-@settings(deadline=None)
-@given(TRACES, st.floats(0.1, 7))
-def test_rebinning_conserves_bytes(trace, bin_s):
-    coarse = trace.rebinned(bin_s)
-    assert coarse.duration_s == trace.duration_s
-    assert coarse.mean_bytes_per_s == pytest.approx(trace.mean_bytes_per_s, rel=1e-9)
-    for k in range(int(trace.duration_s / bin_s)):
-        assert coarse.bytes_until(k * bin_s) == pytest.approx(
-            trace.bytes_until(k * bin_s), rel=1e-9, abs=1e-9
-        )
-
-
 def test_the_three_ends():
     starts, rates = [0.0, 1.0], [4.0, 2.0]
     loop, hold, error = (Trace.of(starts, rates, 3.0, end) for end in ("loop", "hold", "error"))

@@ -29,8 +29,10 @@ class Charge(NamedTuple):
 
 @pytest.fixture
 def charges():
-    declare("charges", Table(Charge, order=("round", "client"), once=("round", "client"),
-                             title="Batteries"))  # fmt: skip
+    declare(
+        "charges",
+        Table(Charge, order=("round", "client"), once=("round", "client"), title="Batteries"),
+    )
     yield
     forget("charges")
 

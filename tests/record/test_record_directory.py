@@ -18,11 +18,22 @@ SCENARIO = "name: tiny\nrounds: 3\n"
 
 def a_round(number, **changes):
     row = Round(
-        round=number, started_at_s=number - 1.0, finished_at_s=float(number), participants=0,
-        late=0, dropped=0, uplink_bytes=0.0, downlink_bytes=0.0, rolled_back=False,
-        critical_client=None, critical_phase=None, critical_link=None, duration_s=1.0,
-        server_s=0.0, saved_without_critical_s=None,
-    )  # fmt: skip
+        round=number,
+        started_at_s=number - 1.0,
+        finished_at_s=float(number),
+        participants=0,
+        late=0,
+        dropped=0,
+        uplink_bytes=0.0,
+        downlink_bytes=0.0,
+        rolled_back=False,
+        critical_client=None,
+        critical_phase=None,
+        critical_link=None,
+        duration_s=1.0,
+        server_s=0.0,
+        saved_without_critical_s=None,
+    )
     return row._replace(**changes)
 
 
@@ -69,9 +80,16 @@ def test_nothing_temporary_and_no_segments_are_left(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     names = {p.name for p in (tmp_path / "run").iterdir()}
     assert names == {
-        "scenario.yaml", "manifest.json", "summary.json", "rounds.parquet", "prototypes.parquet",
-        "participations.parquet", "policies.parquet", "links.parquet", "spans.parquet",
-    }  # fmt: skip
+        "scenario.yaml",
+        "manifest.json",
+        "summary.json",
+        "rounds.parquet",
+        "prototypes.parquet",
+        "participations.parquet",
+        "policies.parquet",
+        "links.parquet",
+        "spans.parquet",
+    }
 
 
 def test_a_run_is_never_overwritten_without_being_asked(tmp_path):

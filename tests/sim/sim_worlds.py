@@ -93,9 +93,20 @@ class World:
 
 
 def build(
-    plain, *, star=None, devices=None, workload=None, recorder=None, downlink_bytes=0.0, seed=0,
-    server_device=None, recorded=None, samples_of=lambda client: 600, presence=None, faults=None,
-):  # fmt: skip
+    plain,
+    *,
+    star=None,
+    devices=None,
+    workload=None,
+    recorder=None,
+    downlink_bytes=0.0,
+    seed=0,
+    server_device=None,
+    recorded=None,
+    samples_of=lambda client: 600,
+    presence=None,
+    faults=None,
+):
     """`devices`: one `Fixed` per client; the calibrated profile if omitted."""
     group_of = plain.group_of_client()
     streams = Streams(seed)

@@ -279,9 +279,12 @@ def test_everybodys_time_and_fate_add_up_in_every_mode(mode, server, comings, po
 def test_an_empty_poisson_cohort_is_a_round_of_no_length():
     """Six rounds whose coins choose nobody, one or both: it lasts as long as its slowest."""
     world = play(
-        {"mode": "synchronous"}, [0.5, 1.0], rounds=6, seed=3,
+        {"mode": "synchronous"},
+        [0.5, 1.0],
+        rounds=6,
+        seed=3,
         participation={"clients_per_round": 1, "selection": "poisson"},
-    )  # fmt: skip
+    )
     rows, parts = world.rows("rounds"), world.rows("participations")
     longest = [
         max((0.0, *(p["training_s"] for p in parts if p["round"] == n))) for n in range(1, 7)

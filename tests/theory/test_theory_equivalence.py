@@ -131,17 +131,40 @@ def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_pla
 
 TIMES = {
     "rounds": [
-        "started_at_s", "finished_at_s", "duration_s", "server_s", "uplink_bytes", "downlink_bytes",
-        "critical_client", "critical_phase", "critical_link", "saved_without_critical_s",
+        "started_at_s",
+        "finished_at_s",
+        "duration_s",
+        "server_s",
+        "uplink_bytes",
+        "downlink_bytes",
+        "critical_client",
+        "critical_phase",
+        "critical_link",
+        "saved_without_critical_s",
     ],
     "participations": [
-        "round", "client", "prototype", "model_version", "arm", "k", "outcome", "started_at_s",
-        "finished_at_s", "downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s",
-        "offline_s", "uplink_bytes", "downlink_bytes", "slack_s",
+        "round",
+        "client",
+        "prototype",
+        "model_version",
+        "arm",
+        "k",
+        "outcome",
+        "started_at_s",
+        "finished_at_s",
+        "downlink_s",
+        "training_s",
+        "compression_s",
+        "uplink_s",
+        "waiting_s",
+        "offline_s",
+        "uplink_bytes",
+        "downlink_bytes",
+        "slack_s",
     ],
     "links": ["link", "from_s", "to_s", "bytes", "capacity_bytes_per_s", "flows"],
     "spans": ["track", "kind", "name", "round", "client", "started_at_s", "finished_at_s"],
-}  # fmt: skip
+}
 
 
 def assert_same_timeline(one, other):

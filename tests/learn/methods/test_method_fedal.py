@@ -16,8 +16,15 @@ import personal_worlds as tiny
 from simfed.compress.choice import Choice
 from simfed.ground.method import Work
 
-KIND = {"kind": "fedal", "adversarial": 0.3, "forgetting": 0.2, "hidden": 6, "server_steps": 4,
-        "server_batch": 7, "server_rate": 0.01}  # fmt: skip
+KIND = {
+    "kind": "fedal",
+    "adversarial": 0.3,
+    "forgetting": 0.2,
+    "hidden": 6,
+    "server_steps": 4,
+    "server_batch": 7,
+    "server_rate": 0.01,
+}
 PUBLIC = 12
 
 

@@ -16,8 +16,16 @@ from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts
 from simfed.ground.method import Work
 
-KIND = {"kind": "fedgen", "noise": 3, "hidden": 5, "server_steps": 3, "server_batch": 6,
-        "server_rate": 0.01, "weight": 0.8, "weight_decay": 0.5}  # fmt: skip
+KIND = {
+    "kind": "fedgen",
+    "noise": 3,
+    "hidden": 5,
+    "server_steps": 3,
+    "server_batch": 6,
+    "server_rate": 0.01,
+    "weight": 0.8,
+    "weight_decay": 0.5,
+}
 GENERATOR = (7 + 1) * 5 + (5 + 1) * 42
 HEAD = 43 * 4
 

@@ -18,8 +18,8 @@ settings.load_profile("repeat")
 
 HAS_FLOWER = find_spec("flwr") is not None
 NEED_FLOWER = (
-    *("crew", "exchanges", "grid", "hooks", "legacy", "loading", "messages", "play"),
-    *("strands", "work"),
+    *("charging", "crew", "exchanges", "grid", "hooks", "legacy", "loading", "messages"),
+    *("node", "play", "strands", "work"),
 )
 
 if not HAS_FLOWER:

@@ -98,7 +98,7 @@ def print_metered(job: str, out: str) -> None:
     from simfed.flower import run_folder
     from simfed.flower.computing import Coverage, price
     from simfed.flower.messages import Mail
-    from simfed.flower.play import Watch
+    from simfed.flower.charging import Watch
     from simfed.flower.work import Answer
     from simfed.flower.workfile import Visible
     from simfed.scenario.fleet_file import Computing, FleetFile

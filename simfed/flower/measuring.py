@@ -241,7 +241,7 @@ def play_and_print() -> None:
     that the second one names: what `measure` starts as a process."""
     from simfed.flower import run_folder
     from simfed.flower.messages import Mail
-    from simfed.flower.play import Watch
+    from simfed.flower.charging import Watch
     from simfed.flower.work import Answer
     from simfed.ground.errors import SimfedError
 

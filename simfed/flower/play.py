@@ -21,16 +21,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import simpy
 from flwr.app import Message
 
-from simfed.device import Device
 from simfed.experiment.assembly import Parts
 from simfed.flower.asides import ForeignDone
+from simfed.flower.charging import Charges, Watch
 from simfed.flower.clocks import Spin
-from simfed.flower.computing import Charge, Coverage, HostSpent, price, stage_names, why_free
-from simfed.flower.crew import AppCrew, Ticket
+from simfed.flower.computing import Charge
+from simfed.flower.crew import AppCrew
 from simfed.flower.exchanges import Exchanges
 from simfed.flower.grid import (
     AvailableNodes,
@@ -43,11 +42,11 @@ from simfed.flower.grid import (
     Until,
 )
 from simfed.flower.messages import Mail, unavailable
+from simfed.flower.node import NodeAtWork
 from simfed.flower.strands import Strand, Strands
-from simfed.flower.work import KNOWN_AT_END, PACED, Answer, Call, Tell
-from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, counted_values
-from simfed.ground.errors import InputError, RunFailed, as_raised
-from simfed.ground.method import Work
+from simfed.flower.work import Call
+from simfed.flower.workfile import WorkFile
+from simfed.ground.errors import RunFailed, as_raised
 from simfed.ground.plain import Plain
 from simfed.net import Network
 from simfed.net.instants import at, cancel, end_of_instant
@@ -56,7 +55,7 @@ from simfed.sim.clock import Clock
 from simfed.sim.flight import Flight
 from simfed.sim.world import CUT
 
-__all__ = ["AWAY_S", "Play", "Watch"]
+__all__ = ["AWAY_S", "Play"]
 
 AWAY_S = 60.0
 """A node that has been silent for so long is unavailable: two of Flower's heartbeats."""
@@ -67,28 +66,7 @@ _POLLS = 1000
 _LOOKS = 10_000
 """Looks in a row that find nothing before a look takes time: that of an app that only looks."""
 
-_PACES, _PACE_ERROR = 6, 0.02
-"""How often an app is played for a clock that agrees with what its reply is charged, and how nearly
-it has to."""
-
-_WORK = ("train", "evaluate")
-"""Types of messages that are never worked on in no time, unless somebody declares it."""
-
-_LEGACY = ("get_parameters", "get_properties", "reconnect")
-"""Questions of legacy servers, which take no work unless seconds are declared for them."""
-
-_PRICED = {"declared": "declared", "work": "measured"}
-
 Story = Generator[simpy.Event, Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Who looks at a run's messages."""
-
-    tell: Callable[[Mail, Answer, Visible], None]
-    counts: bool = False
-    """PyTorch's operators are to be counted, whatever the computing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,17 +96,15 @@ class Play:
         work: WorkFile | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """`work`: by which nodes are charged, if they are; `watch`: is told of every message that a
-        node has worked on."""
-        self._watch = watch
-        self._fleet = fleet
+        """`work`, `watch`: as for `Charges`."""
+        self.charges = Charges(fleet, run_config, work, watch)
         self._parts = parts
         self._crew = crew
         self._run_config = run_config
         self._run_id = run_id
         self._stop_requested = stop_requested
         self._exchanges = exchanges
-        self._nodes_at_work: dict[Flight, _Node] = {}
+        self._nodes_at_work: dict[Flight, NodeAtWork] = {}
         self._clock = Clock(
             lambda env, on_use: Network(
                 env, parts.topology, model=parts.network_model, on_use=on_use
@@ -167,15 +143,6 @@ class Play:
         """Looks in a row that could not change anything."""
         self._server_device = parts.server_device()
         self._stretches = itertools.count(1)
-        self._coverage: dict[str, Coverage] = {}
-        """Type of message → how much of the work on it was counted."""
-        self._warnings: dict[str, int] = {}
-        """What the user should know, and how often it happened."""
-        self._work = None
-        if work is not None:
-            start, nodes = fleet.charged.start, fleet.client_count
-            self._work = WorkPrices(work, run_config, nodes, start, self.warn)
-        self._counts = watch.counts if watch else work is not None and work.counts
 
     # ---- the server app's side -------------------------------------------------------------------
 
@@ -266,20 +233,13 @@ class Play:
     def _server_work(self, charge: Charge) -> tuple[str, float]:
         """The kind of what the server app has done since the last question, and its seconds."""
         spent, received = charge.collect(), self._exchanges.collect_received()
-        device, computing = self._server_device, self._fleet.server.charged
-        kind = "aggregation" if received.replies else "server work"
-        if computing is None or (computing.kind == "declared" and not received.replies):
-            return kind, 0.0
+        device, kind = self._server_device, "aggregation" if received.replies else "server work"
         processor = None if device is None else device.processor
-        values = {"replies": received.replies, "bytes": received.size_bytes}
-        nominal_s = price(computing, spent, processor, ["server"], lambda: values)
-        if nominal_s <= 0:
-            why = why_free(computing, spent, ["server"]) if received.replies else None
-            if why is not None:
-                self.warn(f"the server app's work on replies was charged 0 s: {why}")
-            return kind, 0.0
-        if device is None:
-            return kind, nominal_s
+        nominal_s = self.charges.price_server(
+            spent, received.replies, received.size_bytes, processor
+        )
+        if device is None or nominal_s <= 0:
+            return kind, max(0.0, nominal_s)
         stretch = next(self._stretches)
         return kind, device.duration_s(nominal_s, self.env.now, round=stretch, phase="auxiliary")
 
@@ -301,7 +261,7 @@ class Play:
             metadata = outgoing.message.metadata
             client = self._client_of.get(metadata.dst_node_id)
             if client is None:
-                self.warn("a message to a node that does not exist was not sent")
+                self.charges.warn("a message to a node that does not exist was not sent")
                 continue
             self._sent += 1
             mail = Mail(
@@ -451,7 +411,16 @@ class Play:
         self._turns[client] = turn + 1
         flight = mail.flight = self._exchanges.begin(mail, env.now)
         ticket = self._crew.give(self._call(mail, turn))
-        node = _Node(self, flight, mail, self._clock.device(client), ticket, env.event())
+        node = NodeAtWork(
+            flight,
+            mail,
+            self._clock.device(client),
+            self._crew,
+            ticket,
+            self.charges,
+            partial(self._parts.streams, "flower-scatter", client, turn + 1),
+            env.event(),
+        )
         self._nodes_at_work[flight] = node
         self._clock.carry(flight)
         yield node.over
@@ -485,8 +454,7 @@ class Play:
             assert answer is not None
             mail.reply, mail.replied_at_s = answer.reply, self.env.now
         self._exchanges.land(mail)
-        if answer is None:
-            self._crew.drop(node.ticket)
+        node.forget_call()
         if flight.away:
             self._left_at_s[flight.client] = self.env.now
         for waiter in self._waiters:
@@ -520,140 +488,9 @@ class Play:
         state, reply_id = self._states.get(client), f"{mail.number:063x}f"
         seed = self._parts.streams.integer("flower-call", client, turn)
         own = self._node_config(client)
-        return Call(mail.message, client, nodes, state, config, seed, reply_id, self._counts, own)
-
-    def compute(self, ticket: Ticket, tell: Tell, pace_s: float | None = None) -> Answer:
-        """Have the app on a node work on a message now; `tell` says what time it is there, `pace_s`
-        that it has done so already, and how its clock is to go this time."""
-        if pace_s is None:
-            answer = self._crew.fetch(ticket, tell)
-        else:
-            answer = self._crew.again(ticket, tell, pace_s)
-        if answer.exited:
-            self.warn(f"the app on a node ended its process, and so its node ({answer.error})")
-        elif answer.error is not None:
-            self.warn(f"the app on a node raised {answer.error}")
-        return answer
-
-    def seconds_so_far(self, mail: Mail, spent: HostSpent, device: Device) -> float:
-        """Nominal seconds of what a node has worked on a message already; what is declared is
-        known at its end alone. Raises: `InputError`."""
-        computing = self._fleet.charged
-        if computing.kind in KNOWN_AT_END:
-            return 0.0
-        return price(computing, spent, device.processor, [mail.kind], dict)
-
-    def look_at(self, mail: Mail, answer: Answer) -> Visible:
-        """What can be seen of a message from outside of the app."""
-        counted = counted_values(answer.spent.counted) if self._counts else {}
-        return Visible(
-            mail.type, answer.config, answer.metrics, counted, mail.size_bytes, answer.size_bytes
+        return Call(
+            mail.message, client, nodes, state, config, seed, reply_id, self.charges.counts, own
         )
-
-    def work_price(
-        self, mail: Mail, answer: Answer, device: Device, *, again: bool = False
-    ) -> WorkPrice:
-        """What a node's work is charged; `again`: another answer to the same message. Raises:
-        `InputError`, `RunFailed`."""
-        visible = self.look_at(mail, answer)
-        if self._watch is not None:
-            self._watch.tell(mail, answer, visible)
-        if self._work is not None and answer.error is None:
-            try:
-                return self._work.price(visible, mail.client, device.processor, again=again)
-            except InputError as error:
-                raise error.within(str(self._fleet.charged.file)) from None
-        return WorkPrice(self._seconds(mail, answer, visible, device))
-
-    def _seconds(self, mail: Mail, answer: Answer, visible: Visible, device: Device) -> float:
-        """Nominal seconds of a node's work that no law is measured of."""
-        computing, kind = self._fleet.charged, mail.kind
-        seconds: float = 0.0
-        if computing.kind in ("declared", "work") and answer.error is not None:
-            why: str | None = f"nothing is {_PRICED[computing.kind]} of a reply that is an error"
-        elif kind in _LEGACY and not self._declared(mail, visible):
-            why = "nothing is declared of it"
-        else:
-            try:
-                spent, processor = answer.spent, device.processor
-                names = stage_names(visible)
-                seconds = price(
-                    computing,
-                    spent,
-                    processor,
-                    names,
-                    lambda: visible.values(self._run_config, len(self.ids)),
-                )
-                why = None if seconds > 0 else why_free(computing, answer.spent, names)
-                if why is not None and kind in _WORK and answer.error is None:
-                    raise _no_time(self._fleet, kind, why)
-                self._check_coverage(kind, answer)
-            except InputError as error:
-                raise error.within(f"a message of type {kind} to node {mail.client}") from None
-        if why is not None and not answer.spent.slept_s:
-            self.warn(f"a message of type {kind} was charged 0 s: {why}")
-        return seconds
-
-    def _check_coverage(self, kind: str, answer: Answer) -> None:
-        """Whether enough of this work was counted. Raises: `RunFailed`."""
-        coverage = Coverage()
-        coverage.add(answer.spent.counted)
-        if coverage.missing > Coverage.LARGE and kind in _WORK and answer.error is None:
-            raise RunFailed(f"{coverage.sentence(kind)}; {_cure(self._fleet)}")
-        self._coverage.setdefault(kind, Coverage()).add(answer.spent.counted)
-
-    def _declared(self, mail: Mail, visible: Visible) -> bool:
-        """Whether seconds are declared for this very type of message."""
-        seconds = self._fleet.charged.seconds
-        return self._fleet.charged.kind != "declared" or (
-            isinstance(seconds, dict) and any(name in seconds for name in stage_names(visible))
-        )
-
-    def scatter_rng(self, mail: Mail) -> np.random.Generator:
-        """Of how one message scatters around its law."""
-        return self._parts.streams("flower-scatter", mail.client, self._turns[mail.client])
-
-    def warn(self, sentence: str) -> None:
-        """Count a sentence for the manifest's warnings."""
-        self._warnings[sentence] = self._warnings.get(sentence, 0) + 1
-
-    def warnings(self) -> list[str]:
-        """What the user should know; what is wrong with all prices first."""
-        wanting = [
-            coverage.sentence(kind)
-            for kind, coverage in sorted(self._coverage.items())
-            if coverage.missing > Coverage.SMALL
-        ]
-        return wanting + [
-            sentence if count == 1 else f"{sentence} ({count:,} times)"
-            for sentence, count in self._warnings.items()
-        ]
-
-
-def _cure(fleet: FleetFile) -> str:
-    """The one thing to do where metered computing cannot tell."""
-    if fleet.computing is None:
-        return f"`simfed flower measure APP_DIR --nodes {fleet.client_count}` measures it once"
-    return (
-        "`simfed flower measure` and `--work`, `computing: measured`, or `computing: {kind: "
-        "declared, seconds: …}` can"
-    )
-
-
-def _no_time(fleet: FleetFile, kind: str, why: str) -> InputError | RunFailed:
-    """What to say of work that would be charged 0 s."""
-    computing = fleet.charged
-    if computing.kind == "declared":
-        return InputError(
-            f"more than 0 s for a successful message of type {kind}: {why}",
-            where="computing.seconds",
-            got=0.0,
-            hint=f"an expression that stays above 0, or {kind}: 0 s if it is free",
-        )
-    return RunFailed(
-        f"a node's work on a message of type {kind} cannot be charged 0 s: {why}, so "
-        f"{computing.kind} computing cannot tell how long it takes; {_cure(fleet)}"
-    )
 
 
 def _node_configs(fleet: FleetFile, parts: Parts) -> Callable[[int], Mapping[str, Plain]]:
@@ -673,83 +510,3 @@ def _wake(waiter: _Waiter) -> None:
     """Let a waiting thread look at the replies again."""
     if not waiter.wake.triggered:
         waiter.wake.succeed()
-
-
-class _Node:
-    """A node's device in one participation, in the words of `simfed.sim.clock`: what its work
-    takes is known when the app has done it."""
-
-    def __init__(
-        self,
-        play: Play,
-        flight: Flight,
-        mail: Mail,
-        device: Device,
-        ticket: Ticket,
-        over: simpy.Event,
-    ) -> None:
-        """`over`: comes when the participation is."""
-        self._play = play
-        self._flight = flight
-        self.mail = mail
-        self._device = device
-        self.ticket = ticket
-        self.over = over
-        self.answer: Answer | None = None
-        self._price = WorkPrice(0.0)
-
-    def charges(self, quantity: str, model: str) -> bool:
-        """What a message takes to be handled is part of the app's work."""
-        return False
-
-    def work_s(self, work: Work) -> float:
-        """Seconds of the app's work, which is done now."""
-        begun_s = self._play.env.now
-        tell = partial(self._tell, work, begun_s)
-        answer = self.answer = self._play.compute(self.ticket, tell)
-        self._price = self._play.work_price(self.mail, answer, self._device)
-        for _ in range(_PACES):
-            if answer.readings < 2 or answer.error is not None:
-                return self._price.work_s
-            worked_s = self._worked_s(work, self._price.work_s, begun_s)
-            if abs(answer.paced_s - worked_s) <= _PACE_ERROR * worked_s:
-                return self._price.work_s
-            pace_s = worked_s / (answer.readings - 1)
-            answer = self.answer = self._play.compute(self.ticket, tell, pace_s)
-            self._price = self._play.work_price(self.mail, answer, self._device, again=True)
-        raise RunFailed(
-            f"the client app of node {self.mail.client} was told {answer.paced_s:g} s by its clock "
-            f"for what is charged {worked_s:g} s; {PACED}"
-        )
-
-    def _worked_s(self, work: Work, nominal_s: float, begun_s: float) -> float:
-        """What the device takes for so much work, which it has not done yet."""
-        memory = self._device.state()
-        key = self._flight.task.key
-        worked_s = self._scattered_s(nominal_s, begun_s, round=key, phase=work.quantity)
-        self._device.restore(memory)
-        return worked_s
-
-    def _tell(self, work: Work, begun_s: float, spent: HostSpent) -> float:
-        """The instant at which the device, which began with this work at `begun_s`, has done what
-        the app has spent."""
-        nominal_s = self._play.seconds_so_far(self.mail, spent, self._device)
-        if nominal_s <= 0:
-            return begun_s
-        return begun_s + self._worked_s(work, nominal_s, begun_s)
-
-    def duration_s(
-        self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
-    ) -> float:
-        """With the device's speed, load and noise, or the scatter that was measured of the app
-        where it has no noise; what the app slept and waited is no work."""
-        assert self.answer is not None
-        work_s = self._scattered_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
-        return work_s + self.answer.spent.slept_s + self._price.waits_s
-
-    def _scattered_s(
-        self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
-    ) -> float:
-        if self._price.noise is not None and self._device.processor.noise is None:
-            nominal_s *= self._price.noise.factor(self._play.scatter_rng(self.mail))
-        return self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)

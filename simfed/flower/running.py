@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
+    from simfed.flower.charging import Watch
     from simfed.flower.crew import AppCrew
     from simfed.flower.exchanges import Exchanges
     from simfed.flower.grid import ServerClock, SimGrid
-    from simfed.flower.play import Play, Watch
+    from simfed.flower.play import Play
     from simfed.flower.strands import Strands
 
 __all__ = [
@@ -318,7 +319,7 @@ def _play(
             "nothing to simulate"
         )
     for sentence in sorted(exchanges.warnings):
-        play.warn(sentence)
+        play.charges.warn(sentence)
     return play
 
 
@@ -447,7 +448,7 @@ def _at_start(fleet: FleetFile, version: str, app: Mapping[str, Plain]) -> dict[
 
 
 def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict[str, Plain]:
-    warnings = played.warnings()
+    warnings = played.charges.warnings()
     if _is_measured(fleet):
         warnings.append("computing was measured on this machine: another run takes another time")
     return {"warnings": [*warnings, *parts.warnings()], "wall_s": {"total": wall_s}, "workers": 0}

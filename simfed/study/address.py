@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from simfed.experiment.assembly import Parts
+from simfed.ground.reading import named_in_errors
 from simfed.record.manifest import versions
 from simfed.record.read import read_manifest
 from simfed.replay.digest import digest_of, digest_of_text, file_digest, folder_digest
@@ -86,7 +87,7 @@ def facts_of(
 def facts_of_app(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     """All that an app's results depend on: the fleet, the app's folder, the versions under both.
 
-    Raises: `ValueError` for a fleet without an app.
+    Raises: `ValueError` for a fleet without an app; `InputError` for a work file that is not there.
     """
     if fleet.app is None:
         raise ValueError("a fleet without its app")
@@ -94,7 +95,8 @@ def facts_of_app(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     digests = _file_digests(fleet.world(), source)
     digests[fleet.app.folder] = folder_digest(Path(fleet.app.folder))
     if fleet.charged.file is not None:
-        digests[fleet.charged.file] = file_digest(Path(fleet.charged.file))
+        with named_in_errors(fleet.charged.file):
+            digests[fleet.charged.file] = file_digest(Path(fleet.charged.file))
     numbers = {name: number for name, number in versions().items() if name != "platform"}
     return {
         "scenario": rename_texts(plain, digests),

@@ -183,6 +183,16 @@ def test_a_study_of_an_app_is_an_ordinary_one(app, capsys):
     assert "8 of 8 runs finished" in capsys.readouterr().out
 
 
+def test_a_study_by_a_work_file_that_is_not_there_is_one_sentence(app, capsys):
+    priced = "set: {app: app, computing: {kind: work, file: gone.work.yaml}}"
+    (app.parent / "study.yaml").write_text(STUDY.replace("set: {app: app}", priced))
+    study, out = str(app.parent / "study.yaml"), str(app.parent / "study")
+    assert main(["study", "run", study, "--out", out, "--allow-plugins"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{app.parent / 'gone.work.yaml'}: no such file" in said
+
+
 def test_a_run_of_a_study_that_fails_is_told_and_tried_again(app, capsys):
     (app.parent / "study.yaml").write_text(STUDY)
     code = next(app.rglob("apps.py"))

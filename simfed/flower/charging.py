@@ -1,0 +1,197 @@
+"""What a run's messages are charged, by which kind of computing, and what the user should know of
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from simfed.device import Device, Processor
+from simfed.flower.computing import Coverage, HostSpent, price, stage_names, why_free
+from simfed.flower.messages import Mail
+from simfed.flower.work import KNOWN_AT_END, Answer
+from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, counted_values
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.plain import Plain
+from simfed.scenario.fleet_file import FleetFile
+
+__all__ = ["Charges", "Watch"]
+
+_WORK = ("train", "evaluate")
+"""Types of messages that are never worked on in no time, unless somebody declares it."""
+
+_LEGACY = ("get_parameters", "get_properties", "reconnect")
+"""Questions of legacy servers, which take no work unless seconds are declared for them."""
+
+_PRICED = {"declared": "declared", "work": "measured"}
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who looks at a run's messages."""
+
+    tell: Callable[[Mail, Answer, Visible], None]
+    counts: bool = False
+    """PyTorch's operators are to be counted, whatever the computing."""
+
+
+class Charges:
+    """The charges of one run."""
+
+    def __init__(
+        self,
+        fleet: FleetFile,
+        run_config: Mapping[str, Plain],
+        work: WorkFile | None,
+        watch: Watch | None,
+    ) -> None:
+        """`work`: by which nodes are charged, if they are; `watch`: is told of every message that a
+        node has worked on."""
+        self._fleet = fleet
+        self._run_config = run_config
+        self._watch = watch
+        self._coverage: dict[str, Coverage] = {}
+        """Type of message → how much of the work on it was counted."""
+        self._warnings: dict[str, int] = {}
+        """What the user should know, and how often it happened."""
+        self._work = None
+        if work is not None:
+            start, nodes = fleet.charged.start, fleet.client_count
+            self._work = WorkPrices(work, run_config, nodes, start, self.warn)
+        self.counts = watch.counts if watch else work is not None and work.counts
+        """PyTorch's operators are to be counted, whatever the computing."""
+
+    # ---- nodes -----------------------------------------------------------------------------------
+
+    def price_so_far(self, mail: Mail, spent: HostSpent, device: Device) -> float:
+        """Nominal seconds of what a node has worked on a message already; what is declared is
+        known at its end alone. Raises: `InputError`."""
+        computing = self._fleet.charged
+        if computing.kind in KNOWN_AT_END:
+            return 0.0
+        return price(computing, spent, device.processor, [mail.kind], dict)
+
+    def price_answer(
+        self, mail: Mail, answer: Answer, device: Device, *, again: bool = False
+    ) -> WorkPrice:
+        """What a node's work is charged; `again`: another answer to the same message. Raises:
+        `InputError`, `RunFailed`."""
+        counted = counted_values(answer.spent.counted) if self.counts else {}
+        visible = Visible(
+            mail.type, answer.config, answer.metrics, counted, mail.size_bytes, answer.size_bytes
+        )
+        if self._watch is not None:
+            self._watch.tell(mail, answer, visible)
+        if self._work is not None and answer.error is None:
+            try:
+                return self._work.price(visible, mail.client, device.processor, again=again)
+            except InputError as error:
+                raise error.within(str(self._fleet.charged.file)) from None
+        return WorkPrice(self._price_unmeasured(mail, answer, visible, device))
+
+    def _price_unmeasured(
+        self, mail: Mail, answer: Answer, visible: Visible, device: Device
+    ) -> float:
+        """Nominal seconds of a node's work that no law is measured of."""
+        computing, kind = self._fleet.charged, mail.kind
+        seconds: float = 0.0
+        if computing.kind in ("declared", "work") and answer.error is not None:
+            why: str | None = f"nothing is {_PRICED[computing.kind]} of a reply that is an error"
+        elif kind in _LEGACY and not self._declared(mail, visible):
+            why = "nothing is declared of it"
+        else:
+            try:
+                spent, processor = answer.spent, device.processor
+                names = stage_names(visible)
+                seconds = price(
+                    computing,
+                    spent,
+                    processor,
+                    names,
+                    lambda: visible.values(self._run_config, self._fleet.client_count),
+                )
+                why = None if seconds > 0 else why_free(computing, answer.spent, names)
+                if why is not None and kind in _WORK and answer.error is None:
+                    raise _no_time(self._fleet, kind, why)
+                self._check_coverage(kind, answer)
+            except InputError as error:
+                raise error.within(f"a message of type {kind} to node {mail.client}") from None
+        if why is not None and not answer.spent.slept_s:
+            self.warn(f"a message of type {kind} was charged 0 s: {why}")
+        return seconds
+
+    def _check_coverage(self, kind: str, answer: Answer) -> None:
+        """Whether enough of this work was counted. Raises: `RunFailed`."""
+        coverage = Coverage()
+        coverage.add(answer.spent.counted)
+        if coverage.missing > Coverage.LARGE and kind in _WORK and answer.error is None:
+            raise RunFailed(f"{coverage.sentence(kind)}; {_cure(self._fleet)}")
+        self._coverage.setdefault(kind, Coverage()).add(answer.spent.counted)
+
+    def _declared(self, mail: Mail, visible: Visible) -> bool:
+        """Whether seconds are declared for this very type of message."""
+        seconds = self._fleet.charged.seconds
+        return self._fleet.charged.kind != "declared" or (
+            isinstance(seconds, dict) and any(name in seconds for name in stage_names(visible))
+        )
+
+    # ---- the server -----------------------------------------------------------------------------
+
+    def price_server(
+        self, spent: HostSpent, replies: int, size_bytes: float, processor: Processor | None
+    ) -> float:
+        """Nominal seconds of what the server app has done since its last question, after it got
+        `replies` of `size_bytes` in all; 0: nothing is charged. Raises: `InputError`."""
+        computing = self._fleet.server.charged
+        if computing is None or (computing.kind == "declared" and not replies):
+            return 0.0
+        values = {"replies": replies, "bytes": size_bytes}
+        nominal_s = price(computing, spent, processor, ["server"], lambda: values)
+        why = why_free(computing, spent, ["server"]) if replies and nominal_s <= 0 else None
+        if why is not None:
+            self.warn(f"the server app's work on replies was charged 0 s: {why}")
+        return nominal_s
+
+    # ---- what the user should know ---------------------------------------------------------------
+
+    def warn(self, sentence: str) -> None:
+        """Count a sentence for the manifest's warnings."""
+        self._warnings[sentence] = self._warnings.get(sentence, 0) + 1
+
+    def warnings(self) -> list[str]:
+        """What the user should know; what is wrong with all prices first."""
+        wanting = [
+            coverage.sentence(kind)
+            for kind, coverage in sorted(self._coverage.items())
+            if coverage.missing > Coverage.SMALL
+        ]
+        return wanting + [
+            sentence if count == 1 else f"{sentence} ({count:,} times)"
+            for sentence, count in self._warnings.items()
+        ]
+
+
+def _cure(fleet: FleetFile) -> str:
+    """The one thing to do where metered computing cannot tell."""
+    if fleet.computing is None:
+        return f"`simfed flower measure APP_DIR --nodes {fleet.client_count}` measures it once"
+    return (
+        "`simfed flower measure` and `--work`, `computing: measured`, or `computing: {kind: "
+        "declared, seconds: …}` can"
+    )
+
+
+def _no_time(fleet: FleetFile, kind: str, why: str) -> InputError | RunFailed:
+    """What to say of work that would be charged 0 s."""
+    computing = fleet.charged
+    if computing.kind == "declared":
+        return InputError(
+            f"more than 0 s for a successful message of type {kind}: {why}",
+            where="computing.seconds",
+            got=0.0,
+            hint=f"an expression that stays above 0, or {kind}: 0 s if it is free",
+        )
+    return RunFailed(
+        f"a node's work on a message of type {kind} cannot be charged 0 s: {why}, so "
+        f"{computing.kind} computing cannot tell how long it takes; {_cure(fleet)}"
+    )

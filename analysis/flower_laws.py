@@ -8,8 +8,8 @@
 those: half as many nodes again and half the batch, and all that grows by three. Each play is held
 against its laws and against metered computing: seconds per kind of message, and rounds (the longest
 of an exchange's messages; the law's with scatter drawn per message). Seconds are those of the
-processor, so that other work on the machine shows little. Rows go to `flower_laws.csv`, an app's
-earlier ones give way. `table` prints what docs/flower.md shows.
+processor, the lesser of two plays, so that other work on the machine shows little. Rows go to
+`flower_laws.csv`, an app's earlier ones give way. `table` prints what docs/flower.md shows.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from typing import NamedTuple
 from simfed.device import Processor, build_processor, load_profile
 from simfed.flower.laws import MessageRow
 from simfed.flower.measuring import (
+    COUNTING,
     NODES,
     AppPlay,
     join_counts,
     measure,
     play_all,
     plays_of,
+    take_lesser,
     time_kernel,
 )
 from simfed.flower.workfile import WorkFile, WorkPrices
@@ -96,9 +98,9 @@ def metered_seconds(folder: Path, play: AppPlay) -> dict[str, float | None]:
 def print_metered(job: str, out: str) -> None:
     """The other end of `metered_seconds`."""
     from simfed.flower import run_folder
+    from simfed.flower.charging import Watch
     from simfed.flower.computing import Coverage, price
     from simfed.flower.messages import Mail
-    from simfed.flower.charging import Watch
     from simfed.flower.work import Answer
     from simfed.flower.workfile import Visible
     from simfed.scenario.fleet_file import Computing, FleetFile
@@ -195,9 +197,10 @@ def measure_apps(folders: Sequence[Path]) -> None:
         new = []
         for play in held_out_plays(config, min(measured.work.nodes)):
             counts = measured.work.counts
-            rows, failed, _ = play_all([(0, play)], folder, config, tell, counts=False)
+            rows, failed, _ = play_all([(0, play)], folder, config, tell)
+            rows = take_lesser(rows, play_all([(0, play)], folder, config, tell, way="again")[0])
             if counts:
-                twins, *_ = play_all([(0, play)], folder, config, tell, counts=True)
+                twins, *_ = play_all([(0, play)], folder, config, tell, way=COUNTING)
                 rows = join_counts(rows, twins)
             print(*failed, file=sys.stderr)
             new += compare(folder.name, play, rows, measured.work, metered_seconds(folder, play))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from simfed.device import build_processor, load_profile
 from simfed.flower.computing import stage_names
 from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
+from simfed.flower.measuring import take_lesser
 from simfed.flower.workfile import Kernel, Visible, WorkFile, WorkPrices, load_work, write_work
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, InputErrors
@@ -65,6 +67,23 @@ def test_what_does_not_grow_is_a_constant_and_chance_no_term():
     (law,) = fit_kinds(played(lambda *_: 0.2, scatter=0.1))
     assert law.names == frozenset()
     assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_play_that_chance_made_slow_is_no_law():
+    """What two plays of the same differ by is not explained by the settings of one of them."""
+    rng = np.random.default_rng(4)
+    factors = np.exp(0.15 * rng.standard_normal((len(PLAYS), 2)))  # of whole processes
+
+    def rows(number):
+        for row in played(lambda *_: 0.2, scatter=0.02):
+            yield replace(row, work_s=row.work_s * factors[row.play, number])
+
+    first, second = list(rows(0)), list(rows(1))
+    assert fit_kinds(first)[0].names  # one play of each: its settings seem to explain it
+    (law,) = fit_kinds(take_lesser(first, second))
+    assert law.names == frozenset()
+    assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.1)
+    assert [row.work_s for row in take_lesser(first, second[1:])] == [row.work_s for row in first]
 
 
 def test_work_for_every_other_node_grows_with_them():

@@ -2,9 +2,9 @@
 
     python analysis/overlap_figure.py [--draw-only]
 
-Runs one client's participation, time alone, for every compressor, device, link and number of
-chunks, keeps a row for each in analysis/overlap_rows.csv, draws docs/images/overlap.png from those
-rows and prints the table. `--draw-only` draws and prints from the kept rows.
+Runs one client's participation of one local step, time alone, for every compressor, device, link
+and overlap, keeps a row for each in analysis/overlap_rows.csv, draws docs/images/overlap.png from
+those rows and prints the tables. `--draw-only` draws and prints from the kept rows.
 """
 
 from __future__ import annotations
@@ -27,29 +27,40 @@ ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("overlap_rows.csv")
 PICTURE = ROOT / "docs" / "images" / "overlap.png"
 CODECS = ("top-k", "random-k", "periodic-k")
+DENSE = "dense"
+LAYERS = "layers"
 SPEEDS = {"measured": 1.0, "a tenth": 0.1}
 """Of the device xeon-2core-vm."""
 LINKS = {"1 Mbps": 1e6, "10 Mbps": 1e7, "100 Mbps": 1e8, "1 Gbps": 1e9}
-CHUNKS = (1, 2, 8, 32)
+CHUNKS = ("1", "2", "8", "32")
 MODEL = "resnet18"
 K = "1%"
 LATENCY = "10 ms"
 
 
-def play(codec: str, speed: str, link: str, chunks: int) -> dict[str, object]:
-    """One participation: what is exposed of it, and how long it took from the compression on."""
+def cases() -> list[tuple[str, str, str, str]]:
+    """Compressor, speed, link, overlap: of each row."""
+    everywhere = list(itertools.product(SPEEDS, LINKS))
+    overlaps = [(codec, (*CHUNKS, LAYERS)) for codec in CODECS] + [(DENSE, ("1", LAYERS))]
+    return [(codec, *at, how) for codec, ways in overlaps for at in everywhere for how in ways]
+
+
+def play(codec: str, speed: str, link: str, overlap: str) -> dict[str, object]:
+    """One participation: what is exposed of it, how long it took from the compression on, and
+    from the training on."""
     device = {"profile": "xeon-2core-vm", "speed": SPEEDS[speed]}
     group = {
         "prototype": "model",
         "device": device,
         "link": {"up": link, "down": link, "latency": LATENCY},
-        "overlap": {"chunks": chunks},
+        "overlap": LAYERS if overlap == LAYERS else {"chunks": int(overlap)},
     }
     run = simfed.run(
         {
             "name": "overlap",
             "rounds": 1,
             "method": "fedavg",
+            "training": {"local_steps": 1},
             "dataset": {"name": "mnist-mini"},
             "prototypes": {"model": {"model": MODEL}},
             "compression": {"k": K},
@@ -60,74 +71,95 @@ def play(codec: str, speed: str, link: str, chunks: int) -> dict[str, object]:
         progress=False,
     )
     row = run.participations.iloc[0]
+    sent_s = row["compression_s"] + row["uplink_s"]
     return {
         "codec": codec,
         "speed": speed,
         "link": link,
-        "chunks": chunks,
+        "overlap": overlap,
+        "training_s": round(row["training_s"], 6),
         "compression_s": round(row["compression_s"], 6),
         "exposed_upload_s": round(row["uplink_s"], 6),
-        "sent_s": round(row["compression_s"] + row["uplink_s"], 6),
+        "sent_s": round(sent_s, 6),
+        "whole_s": round(row["training_s"] + sent_s, 6),
     }
 
 
-def saved(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with `saved`, the share of compression and upload that chunks save."""
-    keys = ["codec", "speed", "link"]
-    whole = rows[rows["chunks"] == 1].set_index(keys)["sent_s"].rename("whole_s")
-    rows = rows.join(whole, on=keys)
-    return rows.assign(saved=1 - rows["sent_s"] / rows["whole_s"])
+def read_rows() -> pd.DataFrame:
+    """The kept rows."""
+    return pd.read_csv(ROWS, dtype={"overlap": str})
 
 
-def table(rows: pd.DataFrame, chunks: int = 8) -> str:
-    """What `chunks` save, as Markdown."""
+def saved(rows: pd.DataFrame, of: str = "sent_s") -> dict[tuple[str, str, str, str], float]:
+    """(compressor, speed, link, overlap) → the share of what is kept in column `of` that overlap
+    saves: `sent_s`, compression and upload, or `whole_s`, training as well."""
+    seconds = rows.set_index(["codec", "speed", "link", "overlap"])[of].to_dict()
+    return {
+        (codec, speed, link, overlap): 1 - s / seconds[codec, speed, link, "1"]
+        for (codec, speed, link, overlap), s in seconds.items()
+    }
+
+
+def table(rows: pd.DataFrame) -> str:
+    """What 8 chunks save of compression and upload, as Markdown."""
+    shares = saved(rows)
     lines = [
         "| compressor | device | " + " | ".join(LINKS) + " |",
         "|---|---|" + "---|" * len(LINKS),
     ]
-    shares = saved(rows[rows["chunks"].isin((1, chunks))]).set_index(
-        ["codec", "speed", "link", "chunks"]
-    )["saved"]
     for codec, speed in itertools.product(CODECS, SPEEDS):
-        cells = (f"{100 * shares[codec, speed, link, chunks]:.0f} %" for link in LINKS)
+        cells = (f"{100 * shares[codec, speed, link, '8']:.0f} %" for link in LINKS)
         lines.append(f"| {codec} | {speed} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
+def layers_table(rows: pd.DataFrame) -> str:
+    """What layers, and 8 chunks, save of training, compression and upload, as Markdown."""
+    shares = saved(rows, "whole_s")
+    lines = [
+        "| compressor | device | overlap | " + " | ".join(LINKS) + " |",
+        "|---|---|---|" + "---|" * len(LINKS),
+    ]
+    for codec, speed in itertools.product((DENSE, "top-k"), SPEEDS):
+        for overlap in (LAYERS,) if codec == DENSE else (LAYERS, "8"):
+            cells = (f"{100 * shares[codec, speed, link, overlap]:.1f} %" for link in LINKS)
+            way = overlap if overlap == LAYERS else f"{overlap} chunks"
+            lines.append(f"| {codec} | {speed} | {way} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def draw(rows: pd.DataFrame) -> Figure:
-    """What chunks save over the link, one panel per speed."""
+    """What overlap saves over the link, one column of panels per speed: above, chunks of
+    compression and upload; below, layers of training as well."""
     with picture_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(6.4, 2.6), layout="constrained")
-        panels = figure.subplots(1, len(SPEEDS), sharey=True)
-        shares = saved(rows)
-        for panel, (speed, factor) in zip(panels, SPEEDS.items(), strict=True):
-            for colour, codec in zip(SERIES_COLOURS, CODECS, strict=False):
-                for chunks, line in ((2, ":"), (8, "-")):
-                    mine = shares[
-                        (shares["codec"] == codec)
-                        & (shares["speed"] == speed)
-                        & (shares["chunks"] == chunks)
-                    ].set_index("link")["saved"]
-                    label = codec if chunks == 8 else None
-                    heights = [100 * mine[link] for link in LINKS]
+        figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+        panels = figure.subplots(2, len(SPEEDS), sharey="row")
+        above = [(codec, way, "-" if way == "8" else ":") for codec in CODECS for way in ("8", "2")]
+        below = [(codec, LAYERS, "-") for codec in ("top-k", DENSE)]  # the others are as top-k
+        for row, of, lines in ((0, "sent_s", above), (1, "whole_s", below)):
+            shares = saved(rows, of)
+            for panel, (speed, factor) in zip(panels[row], SPEEDS.items(), strict=True):
+                for codec, overlap, line in lines:
                     panel.plot(
                         range(len(LINKS)),
-                        heights,
+                        [100 * shares[codec, speed, link, overlap] for link in LINKS],
                         line,
                         marker="o",
                         markersize=3,
-                        color=colour,
-                        label=label,
+                        color=SERIES_COLOURS[(*CODECS, DENSE).index(codec)],
+                        label=codec if line == "-" else None,
                     )
-            panel.set_title(
-                "device as measured" if factor == 1 else f"{factor:g} × its speed", loc="left"
-            )
-            panel.set_xticks(range(len(LINKS)), LINKS)
-            panel.set_ylim(0, 32)
-        panels[0].set_ylabel("saved of compression\nand upload, %")
-        panels[0].legend(frameon=False, title="8 chunks (dotted: 2)", loc="upper left")
+                if row == 0:
+                    title = "device as measured" if factor == 1 else f"{factor:g} × its speed"
+                    panel.set_title(title, loc="left")
+                panel.set_xticks(range(len(LINKS)), LINKS)
+                panel.set_ylim(0, 32)
+        panels[0, 0].set_ylabel("chunks: saved of\ncompression and upload, %")
+        panels[1, 0].set_ylabel("layers: saved of training,\ncompression and upload, %")
+        panels[0, 0].legend(frameon=False, title="8 chunks (dotted: 2)", loc="upper left")
+        panels[1, 0].legend(frameon=False, loc="upper right")
     return figure
 
 
@@ -136,11 +168,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draw-only", action="store_true")
     if not parser.parse_args().draw_only:
-        cases = itertools.product(CODECS, SPEEDS, LINKS, CHUNKS)
-        pd.DataFrame([play(*case) for case in cases]).to_csv(ROWS, index=False)
-    rows = pd.read_csv(ROWS)
+        pd.DataFrame([play(*case) for case in cases()]).to_csv(ROWS, index=False)
+    rows = read_rows()
     save_picture(draw(rows), PICTURE)
-    print(table(rows))
+    print(table(rows), layers_table(rows), sep="\n\n")
 
 
 if __name__ == "__main__":

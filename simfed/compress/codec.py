@@ -219,8 +219,9 @@ class Codec(ABC):
     """Whether its state is a `Memory`, dense vectors included."""
     by_layer: bool = False
     """Whether several codecs share the work; see `parts`."""
-    slices: int = 1
-    """In so many pieces, one after another, it makes its payload; see `simfed.compress.slices`."""
+    cuts: int | tuple[int, ...] = 1
+    """The slices of the coordinates that it makes its payload of, one after another: how many, or
+    where each ends; see `simfed.compress.slices`."""
     timed_as: str | None = None
     """The label under which profiles know its times, where that is not its own."""
 

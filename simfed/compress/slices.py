@@ -1,5 +1,5 @@
 """A selection made slice by slice of the coordinates, so that one can travel while the next is
-compressed (`clients[].overlap`)."""
+compressed, or its gradient computed (`clients[].overlap`)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from simfed.compress.vectors import Vector, is_tensor
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = ["Slices", "shares_of", "sliced"]
+__all__ = ["Cuts", "Slices", "shares_of", "sliced"]
 
 _NAME = "slices"
 
+Cuts = int | tuple[int, ...]
+"""Slices: so many that are equally long, or the layers that end at these entries."""
+
 
 class Sliced:
-    """A selection of each of `count` slices of the coordinates, each with its share of K.
+    """A selection of each slice of the coordinates, each with its share of K.
 
     >>> from simfed.compress.compressors import TopK
     >>> Sliced(TopK(), 2).select(np.array([9.0, 8.0, 1.0, 2.0]), 2).indices
@@ -33,22 +36,22 @@ class Sliced:
 
     name = _NAME
 
-    def __init__(self, selection: Compressor, count: int) -> None:
+    def __init__(self, selection: Compressor, cuts: Cuts) -> None:
         self.selection = selection
-        self.count = count
+        self.cuts = cuts
 
     def select(
         self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
         """See `Compressor`; the state is a list of the slices' own."""
-        length = len(update)
-        before = cast("list[State]", state) or [None] * self.count
+        before = cast("list[State]", state)
         chosen, after = [], []
-        for number, (begin, end, share) in enumerate(_cuts(self.count, length, k)):
+        for number, (begin, end, share) in enumerate(_pieces(self.cuts, len(update), k)):
+            state_before = before[number] if before else None
             if not share:
-                after.append(before[number])
+                after.append(state_before)
                 continue
-            part = self.selection.select(update[begin:end], share, state=before[number], rng=rng)
+            part = self.selection.select(update[begin:end], share, state=state_before, rng=rng)
             chosen.append(part.indices + begin)
             after.append(part.state)
         if is_tensor(chosen[0]):
@@ -65,27 +68,34 @@ class Slices(Chain):
     6000.0
     """
 
-    def __init__(self, codec: Chain, count: int) -> None:
-        super().__init__(Sliced(codec.selection, count))
+    def __init__(self, codec: Chain, cuts: Cuts) -> None:
+        super().__init__(codec.selection if codec.keeps_all else Sliced(codec.selection, cuts))
         self.whole = codec
-        self.slices = count
+        self.cuts = cuts
         self.timed_as = codec.label
 
     @classmethod
     def read(cls, value: Plain) -> Slices:
-        """From `{count: codec}`. Raises: `InputError`."""
+        """From `{count: codec}`, or the ends of layers: `{156/2572: codec}`. Raises:
+        `InputError`."""
         if not isinstance(value, Mapping) or len(value) != 1:
             raise InputError("a codec for one number of slices", where=_NAME, got=value)
-        [(count, codec)] = value.items()
-        return cls(_checked(codec_from_spec(codec)), int(count))
+        [(cuts, codec)] = value.items()
+        first, *others = map(int, str(cuts).split("/"))
+        ends = (first, *others) if others else first
+        return cls(_checked(codec_from_spec(codec), ends), ends)
 
     @property
     def label(self) -> str:
-        return label_of(_NAME, {str(self.slices): self.whole.label})
+        return label_of(_NAME, {self._key: self.whole.label})
 
     @property
     def spec(self) -> Plain:
-        return {_NAME: {str(self.slices): self.whole.label}}
+        return {_NAME: {self._key: self.whole.label}}
+
+    @property
+    def _key(self) -> str:
+        return str(self.cuts) if isinstance(self.cuts, int) else "/".join(map(str, self.cuts))
 
     @property
     def draws(self) -> bool:
@@ -98,41 +108,52 @@ class Slices(Chain):
 COMPOSED[_NAME] = Slices.read
 
 
-def sliced(choice: Choice, count: int) -> Choice:
-    """`choice`, made slice by slice; 1: itself. Raises: `InputError` for a codec that is no
-    selection of entries."""
-    return choice if count == 1 else _sliced(choice, count).at(choice.level)
+def sliced(choice: Choice, cuts: Cuts) -> Choice:
+    """`choice`, made slice by slice; of one slice itself. Raises: `InputError` for a codec that
+    needs the whole vector."""
+    return choice if cuts == 1 else _sliced(choice, cuts).at(choice.level)
 
 
 @lru_cache(maxsize=1024)
-def _sliced(choice: Choice, count: int) -> Choice:
+def _sliced(choice: Choice, cuts: Cuts) -> Choice:
     if choice.fields:
         raise InputError("one compressor for all fields", got=choice.label)
-    return Choice(Slices(_checked(choice.codec), count))
+    return Choice(Slices(_checked(choice.codec, cuts), cuts))
 
 
-def _checked(codec: Codec) -> Chain:
-    if not isinstance(codec, Chain) or codec.values is not None or codec.keeps_all:
-        allowed = "a compressor that selects entries and sends them as they are, such as top-k"
-        raise InputError(allowed, got=codec.label)
-    return codec
+def _checked(codec: Codec, cuts: Cuts) -> Chain:
+    by_layer = not isinstance(cuts, int)
+    plain = isinstance(codec, Chain) and codec.values is None
+    if isinstance(codec, Chain) and plain and (by_layer or not codec.keeps_all):
+        return codec
+    allowed = "a compressor that selects entries and sends them as they are, such as top-k"
+    raise InputError(allowed + (" or dense" if by_layer else ""), got=codec.label)
 
 
-def shares_of(count: int, length: int, k: int) -> list[float]:
+def shares_of(cuts: Cuts, length: int, k: int) -> list[float]:
     """What each slice is of the upload: its share of K.
 
     >>> shares_of(4, 1000, 10)
     [0.2, 0.3, 0.2, 0.3]
+    >>> shares_of((100, 1000), 1000, 20)
+    [0.1, 0.9]
     """
-    return [share / k for _, _, share in _cuts(count, length, k)]
+    return [share / k for _, _, share in _pieces(cuts, length, k)]
 
 
-def _cuts(count: int, length: int, k: int) -> Iterator[tuple[int, int, int]]:
-    """(begin, end, entries) of each slice: as equal as they can be, none of more than it has."""
+def _pieces(cuts: Cuts, length: int, k: int) -> Iterator[tuple[int, int, int]]:
+    """(begin, end, entries) of each slice, none of more than it has. Slices that are equally long
+    have as equal shares as they can; layers have one entry each, and of the others as many as they
+    are of the coordinates."""
     done, k = 0, min(k, length)
-    borders = [length * number // count for number in range(count + 1)]
-    for number, (begin, end) in enumerate(pairwise(borders), start=1):
-        share = min(k * number // count - done, end - begin)
-        share = max(share, k - (length - end) - done)
+    equal = isinstance(cuts, int)
+    ends = [length * n // cuts for n in range(1, cuts + 1)] if isinstance(cuts, int) else cuts
+    count = len(ends)
+    for number, (begin, end) in enumerate(pairwise((0, *ends)), start=1):
+        if equal:
+            share = min(k * number // count - done, end - begin)
+            share = max(share, k - (length - end) - done)
+        else:
+            share = number + (k - count) * (end - number) // max(length - count, 1) - done
         yield begin, end, share
         done += share

@@ -27,6 +27,7 @@ from simfed.record.digest import scenario_digest
 from simfed.record.manifest import versions
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario
+from simfed.scenario.model import Overlap
 from simfed.sim import Simulation
 
 if TYPE_CHECKING:
@@ -274,7 +275,8 @@ def _refuse_undeployable(parts: Parts) -> None:
             where="method",
             got=scenario.method.kind,
         )
-    sliced = [i for i, group in enumerate(scenario.clients) if group.slices > 1]
+    in_a_row = None, Overlap(chunks=1)
+    sliced = [i for i, group in enumerate(scenario.clients) if group.overlap not in in_a_row]
     if sliced:
         raise InputError(
             where=f"clients[{sliced[0]}].overlap",

@@ -172,6 +172,8 @@ class Device:
 
     def energy_j(self, phases_s: Mapping[str, float]) -> float | None:
         """Joules of a participation, from seconds per phase; None where the profile knows no power.
+        Seconds of `idle` below zero are those in which it does one more thing: the watts of each
+        hold what standing idle takes, which counts once.
 
         Where the profile has no watts of their own, inference, distillation and auxiliary steps
         take those of training, and decompression those of compression.
@@ -190,7 +192,7 @@ class Device:
             if seconds > 0 and phase not in power_w:
                 where = f"{profile.name}: power"
                 raise InputError("watts for this phase", where=where, got=phase)
-        return math.fsum(power_w[phase] * s for phase, s in phases_s.items() if s > 0)
+        return math.fsum(power_w[phase] * s for phase, s in phases_s.items() if phase in power_w)
 
     def state(self) -> dict[str, Plain]:
         """What a resumed run needs to know of this device (JSON-able); empty for one without

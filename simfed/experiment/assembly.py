@@ -667,26 +667,56 @@ class Parts:
                 )
 
     def _check_overlap(self, index: int, time_only: bool) -> None:
-        """What is cut into slices is a selection of at least as many entries."""
-        chunks = self.scenario.clients[index].slices
-        if chunks == 1:
+        """What is cut into slices is a selection of at least as many entries; what is cut into
+        layers, the gradient of a step."""
+        overlap, task = self.scenario.clients[index].overlap, self._task_of_group(index)
+        if overlap is None:
             return
-        plan = self._task_of_group(index).plan
+        plan = task.plan
         if not plan.longest:
             allowed, problem = "a method whose uploads are compressed", "nothing is compressed"
             raise InputError(allowed, problem=problem)
+        if overlap == "layers":
+            self._check_gradient(task)
+        cuts = self.fleet.cuts(index, task.who.size)
+        count = cuts if isinstance(cuts, int) else len(cuts)
         for arm in self._arms_and_forced(index, time_only):
-            sliced(arm, chunks)
+            if sliced(arm, cuts).codec.is_dense:
+                continue
             if arm.level is not None and arm.level.kind == "energy":
                 allowed = "a number or a share of entries, as slices are cut before they are seen"
                 raise InputError(allowed, got=arm.label)
             least, _ = self.fleet.range_of_k(index, plan.longest, arm.level)
-            if least < chunks:
+            if least < count and overlap == "layers":
+                allowed = f"at least {count} entries of {arm.label}, one for each layer"
+                raise InputError(allowed, got=least)
+            if least < count:
                 raise InputError(
                     f"at most {least} chunks, the entries that {arm.label} sends at the least",
                     where="chunks",
-                    got=chunks,
+                    got=count,
                 )
+
+    def _check_gradient(self, task: Task) -> None:
+        """Each layer of an upload is there once the pass back has come through it."""
+        scenario, setting = self.scenario, self.tasks.setting
+        if setting.local_steps != 1:
+            allowed = "training.local_steps 1, as later steps need what the first one changed"
+            raise InputError(allowed, got=setting.local_steps or "epochs")
+        for round in (1, 2):
+            plan = self.tasks.task(round, task.client, 0).plan
+            alone = [work.quantity for work in plan.work] == ["training"] and not plan.steps
+            whole = {name: of.entries for name, of in plan.compressed.items()}
+            if not alone or whole != {"update": task.parameters}:
+                allowed = "a method whose upload is the gradient of one local step"
+                raise InputError(allowed, got=scenario.method.kind)
+        clipped = "training.clip_norm" if scenario.training.clip_norm is not None else ""
+        if clipped or scenario.privacy is not None:
+            allowed = "gradients that nobody clips: a clip needs all layers before any of them"
+            raise InputError(allowed, got=clipped or "privacy")
+        if not task.who.size.layers:
+            allowed = "a model whose facts have `layers`: (entries, FLOPs) of each"
+            raise InputError(allowed, got=task.model)
 
     def _check_account(self) -> None:
         """What counts ε is installed, and some noise meets the target."""

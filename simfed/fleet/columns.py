@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfed.compress.choice import Choice
-from simfed.compress.slices import sliced
+from simfed.compress.slices import Cuts, sliced
 from simfed.fleet.availability import (
     Always,
     Availability,
@@ -31,11 +32,12 @@ from simfed.fleet.availability import (
     PresenceTrace,
     read_trace,
 )
+from simfed.fleet.contract import Task
 from simfed.ground.arrays import Floats, Ints
 from simfed.ground.distributions import positions
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level, bounded_entries
-from simfed.ground.method import Plan
+from simfed.ground.method import Size
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
@@ -138,7 +140,7 @@ class Fleet:
         self._streams = streams
         self.group = scenario.group_of_client().astype(np.int32)
         """Client id → index of its group."""
-        self._slices = [group.slices for group in scenario.clients]
+        self._overlaps = [group.overlap for group in scenario.clients]
 
     def __len__(self) -> int:
         return len(self.group)
@@ -174,13 +176,22 @@ class Fleet:
         assert self._ks is not None
         return bounded_entries(int(self._ks[client]), parameters)
 
-    def compression(self, client: int, pull: Pull, plan: Plan) -> Choice:
+    def cuts(self, group: int, size: Size) -> Cuts:
+        """The slices in which a group's clients upload a model's update; 1: it is one."""
+        overlap = self._overlaps[group]
+        if overlap == "layers":
+            ends = tuple(accumulate(entries for entries, _ in size.layers))
+            return ends if len(ends) > 1 else 1
+        return 1 if overlap is None else overlap.chunks
+
+    def compression(self, task: Task, pull: Pull) -> Choice:
         """The choice of a client's pull with its level as a number of entries (a level of energy
         stays as it is, until the update is known).
 
         Shares are of the longest compressed field of the plan, or, where each field has a choice
         of its own, of that field.
         """
+        client, plan = task.client, task.plan
         choice, longest = pull.arm, plan.longest
         if choice.fields:
             ks = {
@@ -191,9 +202,9 @@ class Fleet:
         level = choice.level if pull.k is None else Level.read(pull.k)
         if level is not None and level.kind == "energy":
             return choice.at(level if longest else 0)
-        slices = self._slices[self.group[client]]
-        if slices > 1 and longest:
-            choice = sliced(choice, slices)
+        group = self.group[client]
+        if self._overlaps[group] is not None and longest:
+            choice = sliced(choice, self.cuts(group, task.who.size))
         return choice.at(self.k(client, longest, level))
 
     def range_of_k(

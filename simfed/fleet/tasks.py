@@ -64,6 +64,8 @@ class ModelSizes(Protocol):
     def shapes(self) -> tuple[tuple[int, ...], ...]: ...
     @property
     def names(self) -> tuple[str, ...]: ...
+    @property
+    def layers(self) -> tuple[tuple[int, int], ...]: ...
 
 
 class Tasks:
@@ -88,9 +90,9 @@ class Tasks:
         sizes = {}
         for name, prototype in scenario.prototypes.items():
             model = facts[name]
-            layers = Layers(model.shapes, model.names)
+            shapes = Layers(model.shapes, model.names)
             counts = model.parameters, model.buffers, model.features
-            sizes[name] = Size(prototype.model, *counts, clients[name], layers)
+            sizes[name] = Size(prototype.model, *counts, clients[name], shapes, model.layers)
         training = scenario.training
         self.setting = Setting(
             rounds=scenario.rounds,

@@ -161,6 +161,8 @@ class Do(NamedTuple):
     work: Work
     phase: str
     """Kind of its span."""
+    more: bool = False
+    """It goes on with the unit of its quantity before it, whose draw of noise it shares."""
 
 
 class Wait(NamedTuple):
@@ -224,6 +226,8 @@ class Size(NamedTuple):
     shapes: tuple[tuple[int, ...], ...] = ()
     """Of the trainable parameters in the order of the flat vector, as `Layers` where their names
     are known; empty: not known."""
+    layers: tuple[tuple[int, int], ...] = ()
+    """(entries, FLOPs of a forward pass) of each layer, in that order; empty: not known."""
 
 
 def key_of(round: int, turn: int) -> int | str:

@@ -20,6 +20,7 @@ from simfed.learn.facts import (
     DatasetFacts,
     ModelFacts,
     image_shape,
+    layers_of,
     token_shape,
 )
 from simfed.scenario.dataset import DatasetSpec
@@ -131,6 +132,7 @@ def _tally(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelF
             for layer in layers
             for name in layer.parts[: len(layer.shapes)]
         ),
+        layers=layers_of((layer.parameters, layer.flops) for layer in layers),
     )
 
 

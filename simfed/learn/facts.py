@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from simfed.ground.errors import InputError
 
-__all__ = ["PUBLISHED_DATASETS", "DatasetFacts", "ModelFacts", "image_shape", "token_shape"]
+__all__ = [
+    "PUBLISHED_DATASETS",
+    "DatasetFacts",
+    "ModelFacts",
+    "image_shape",
+    "layers_of",
+    "token_shape",
+]
 
 BYTES_PER_VALUE = 4
 """Weights and running statistics are 32-bit floats."""
@@ -58,6 +66,8 @@ class ModelFacts:
     """Of the trainable parameters, in the order of the flat vector; empty: not known."""
     names: tuple[str, ...] = ()
     """Theirs, as `module.named_parameters()` has them; empty: not known."""
+    layers: tuple[tuple[int, int], ...] = field(default=(), repr=False, compare=False)
+    """See `layers_of`; empty: not known."""
 
     @property
     def parameter_bytes(self) -> int:
@@ -68,6 +78,24 @@ class ModelFacts:
     def buffer_bytes(self) -> int:
         """The running statistics on the wire, 32 bits each."""
         return BYTES_PER_VALUE * self.buffers
+
+
+def layers_of(modules: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Layers by which a gradient comes to be, from (trainable entries, FLOPs of a sample's forward
+    pass) of each module in the order of the flat vector: what has no entries, or no FLOPs, such as
+    a normalisation, goes with the layer before it.
+
+    >>> layers_of([(9, 0), (20, 4), (5, 0), (0, 2), (10, 3)])
+    ((34, 6), (10, 3))
+    """
+    layers = [(0, 0)]
+    for entries, flops in modules:
+        before = layers[-1]
+        if all(before) and entries and flops:
+            layers.append((entries, flops))
+        else:
+            layers[-1] = before[0] + entries, before[1] + flops
+    return tuple(layers) if all(layers[-1]) else ()
 
 
 def image_shape(model: str, input_shape: tuple[int, ...], smallest: int) -> tuple[int, ...]:

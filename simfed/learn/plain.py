@@ -71,7 +71,7 @@ def plain_rounds(
         for client in selecting.cohort(streams, round, scenario.participation.clients_per_round):
             task = workload.task(round, client)
             pulls[client] = pull_for(task, policies[client], forced, streams)
-            choice = fleet.compression(client, pulls[client], task.plan)
+            choice = fleet.compression(task, pulls[client])
             uploads.append(workload.execute(task, choice))
         outcome = workload.merge(round, uploads)
         rewards: dict[int, float] = {}

@@ -445,7 +445,11 @@ class CheckpointSpec(Section):
 
 class Overlap(Section):
     """A compressed upload in slices of its coordinates, each with its share of K: one is sent while
-    the next is compressed. Of compressors that select entries and send them as they are."""
+    the next is compressed. Of compressors that select entries and send them as they are.
+
+    `overlap: layers` cuts it into the layers of the model, each sent as soon as its gradient is
+    computed and compressed: of methods whose upload is the gradient of one local step.
+    """
 
     chunks: PositiveInt = Field(description="slices")
 
@@ -496,14 +500,11 @@ class ClientGroup(Section):
     attack: Annotated[AnyAttack | None, OnlyWith("method", "averages")] = Field(
         default=None, description="how its clients are hostile, see robustness; null: they are not"
     )
-    overlap: Overlap | None = Field(
-        default=None, description="of compression and upload; null: the one after the other"
+    overlap: Overlap | Literal["layers"] | None = Field(
+        default=None,
+        description="of compression and upload, in chunks; layers: and of the pass back through "
+        "the model; null: the one after the other",
     )
-
-    @property
-    def slices(self) -> int:
-        """In so many pieces an upload is compressed and sent."""
-        return 1 if self.overlap is None else self.overlap.chunks
 
     @model_validator(mode="after")
     def _check_columns(self) -> ClientGroup:

@@ -2,7 +2,7 @@
 
 What is modelled: the time of each step, one after another, and what interrupts it: failures at the
 end of a phase, clients that go away, devices that stand still, messages that are lost or doubled.
-What is ignored: overlap of steps within a client, reading of data, and the memory of the device.
+What is ignored: reading of data, and the memory of the device.
 
 A client in flight is a `Flight` with two events on the clock at most: the end of the step under way
 and the client's departure. What comes after a step stands in `_finish`; a message that is lost is
@@ -603,14 +603,6 @@ class Clock:
             )
         running.transfer = transfer
         transfer.done.callbacks.append(partial(self._arrive, flight, running))
-
-    def _behind(self, flight: Flight, running: Running, step: Send) -> Behind | None:
-        """What went over the same connection before; None: nothing."""
-        before = [leg for leg in flight.legs if flight.steps[leg.step][4:5] == (step.stream,)]
-        if not before or not any(leg.moved_bytes for leg in before):
-            return None
-        waited_s = self.env.now - running.ready_at_s if running.ready_at_s else 0.0
-        return Behind(sum(leg.moved_bytes for leg in before), waited_s)
 
     def _place(self, flight: Flight, node: Node) -> str:
         """What a node of a plan is called in the network."""

@@ -1,7 +1,8 @@
 """The course of a participation: its steps, laid out once for all that are alike.
 
 A plan says a participation in short, or its messages, work and barriers; here handling, unpacking
-and compression come between, and an upload that overlaps its compression becomes slices.
+and compression come between, and an upload that overlaps its compression, or the computing of its
+gradient, becomes slices.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from simfed.ground.method import Plan, Work
 from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Send, Step
 
-__all__ = ["NO_COURSE", "Course", "Surroundings", "course_of", "sliced_upload"]
+__all__ = ["NO_COURSE", "Course", "Slice", "Surroundings", "course_of", "sliced_upload"]
 
 _Numbers = tuple[int, ...]
 
@@ -48,23 +49,35 @@ class Block(NamedTuple):
         return cls(steps, [(number - 1,) if number else () for number in range(len(steps))])
 
 
+class Slice(NamedTuple):
+    """A piece of an upload, by what it is of the whole."""
+
+    share: float
+    """Of its bytes."""
+    entries: int = 1
+    """Of its coordinates, and so of its compression; in a unit that is the same for all slices."""
+    flops: int = 0
+    """Of the pass back through the model after which it is there; likewise."""
+
+
 class Surroundings(NamedTuple):
     """What stands around a plan's messages and work."""
 
     arrival: Sequence[Step]
     """The download, handling, unpacking, and the work of a plan in its short form."""
-    packing: Sequence[Step]
+    packing: Sequence[Do]
     """The compression of each field."""
-    shares: Sequence[float]
-    """What each slice of compression and upload is of the upload's bytes, one sent while the next
-    is compressed."""
+    slices: Sequence[Slice]
+    """Of the upload, one sent while the next is compressed; empty: it is none."""
+    training: Do | None = None
+    """The local step, where the first slices are sent before its end."""
 
 
 def course_of(plan: Plan, parts: Surroundings) -> Course:
     """The course of a plan."""
     packing = Block.chain(parts.packing)
-    if plan.up and len(parts.shares) > 1:
-        packing = sliced_upload(parts.packing, parts.shares)
+    if plan.up and parts.slices:
+        packing = sliced_upload(parts.packing, parts.slices, parts.training)
     elif plan.up:
         packing = Block.chain([*parts.packing, UPLOAD])
     arrival = Block.chain(parts.arrival)
@@ -86,19 +99,32 @@ def course_of(plan: Plan, parts: Surroundings) -> Course:
     return _joined(blocks, after)
 
 
-def sliced_upload(packing: Sequence[Step], shares: Sequence[float]) -> Block:
-    """Each slice is compressed after the one before, and sent while the next one is."""
+def sliced_upload(
+    packing: Sequence[Do], slices: Sequence[Slice], training: Do | None = None
+) -> Block:
+    """Each slice is compressed after the one before, and sent while the next one is. With the
+    `training` step, the first third of it comes before all slices, and of the rest, the pass back,
+    each slice's part before its compression."""
     steps: list[Step] = []
     after: list[_Numbers] = []
     last: _Numbers = ()
-    for share in shares:
+    entries, flops = sum(of.entries for of in slices), sum(of.flops for of in slices)
+
+    def work(step: Do, part: int, whole: int, more: bool = False) -> None:
+        nonlocal last
+        of_part = step.work._replace(times=step.work.times * part / whole)
+        last, before = (len(steps),), last
+        steps.append(step._replace(work=of_part, more=more))
+        after.append(before)
+
+    if training is not None:
+        work(training, 1, 3)
+    for piece in slices:
+        if training is not None:
+            work(training, 2 * piece.flops, 3 * flops, more=True)
         for step in packing:
-            assert isinstance(step, Do)
-            work = step.work._replace(times=step.work.times / len(shares))
-            last, before = (len(steps),), last
-            steps.append(step._replace(work=work))
-            after.append(before)
-        steps.append(UPLOAD._replace(stream="upload", share=share))
+            work(step, piece.entries, entries)
+        steps.append(UPLOAD._replace(stream="upload", share=piece.share))
         after.append(last)
     return Block(steps, after)
 
@@ -143,7 +169,7 @@ def _course(steps: Sequence[Step], after: Sequence[_Numbers] | None) -> Course:
         nth = 0
         if isinstance(step, Do):
             key = step.node, step.work.quantity
-            nth = counts.get(key, 0)
+            nth = counts.get(key, 0) - step.more
             counts[key] = nth + 1
             if step.node == CLIENT:
                 ends[""] = number
@@ -164,6 +190,6 @@ def _course(steps: Sequence[Step], after: Sequence[_Numbers] | None) -> Course:
     return Course(tuple(steps), tuple(nths), frozenset(draws), tuple(map(tuple, follow)), waits)
 
 
-def units(works: Iterable[Work], phase: str = "") -> list[Step]:
+def units(works: Iterable[Work], phase: str = "") -> list[Do]:
     """Units of the client's work, one after another."""
     return [Do(CLIENT, work, phase or work.kind or work.quantity) for work in works]

@@ -25,7 +25,7 @@ from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HANDLING, HOST, LANE
-from simfed.sim.course import NO_COURSE, Course, Surroundings, course_of, units
+from simfed.sim.course import NO_COURSE, Course, Slice, Surroundings, course_of, units
 
 __all__ = ["Flight", "LaidSteps", "Leg", "Running"]
 
@@ -371,17 +371,23 @@ class Flight:
         arrival: list[Step] = [DOWNLOAD] if task.downlink_bytes > 0 else []
         if handled:
             arrival.append(Do(CLIENT, Work("handling", task.model, 1), HANDLING))
-        arrival += units(task.unpacking if plan.steps else task.work)
+        work = units(task.unpacking if plan.steps else task.work)
+        slices = self._slices()
+        training = work.pop() if any(piece.flops for piece in slices) else None
         packing = units(self.codec_work("compression"), "compression")
-        return course_of(plan, Surroundings(arrival, packing, self._shares()))
+        return course_of(plan, Surroundings([*arrival, *work], packing, slices, training))
 
-    def _shares(self) -> Sequence[float]:
-        """What each slice of its upload is of the whole."""
-        choice, plan = self.contribution.choice, self.task.plan
-        if choice.fields or not plan.longest or choice.codec.slices == 1:
-            return (1.0,)
-        k = min(self.contribution.k, plan.longest)
-        return shares_of(choice.codec.slices, plan.longest, k)
+    def _slices(self) -> list[Slice]:
+        """Of its upload, in the order in which they are sent: layers from the last."""
+        choice, length = self.contribution.choice, self.task.plan.longest
+        if choice.fields or not length or choice.codec.cuts == 1:
+            return []
+        cuts, whole = choice.codec.cuts, choice.codec.is_dense
+        shares = shares_of(cuts, length, length if whole else min(self.contribution.k, length))
+        if isinstance(cuts, int):
+            return [Slice(share) for share in shares]
+        layers = zip(shares, self.task.who.size.layers, strict=True)
+        return [Slice(share, *layer) for share, layer in layers][::-1]
 
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
         """The work on each compressed field of its upload, named as the tables name the choice."""

@@ -13,8 +13,8 @@ import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
+from simfed.fleet.contract import Task
 from simfed.fleet.selection import Selecting
-from simfed.ground.method import Plan
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull
@@ -126,9 +126,9 @@ class Population:
         left = range(len(self)) if free is None else free.tolist()
         return int(rng.choice(left)) if left else None
 
-    def compression(self, client: int, pull: Pull, plan: Plan) -> Choice:
+    def compression(self, task: Task, pull: Pull) -> Choice:
         """By what the fields of a client's plan travel; see `Fleet.compression`."""
-        return self._fleet.compression(client, pull, plan)
+        return self._fleet.compression(task, pull)
 
     def reward_rule(self, client: int) -> Reward:
         """How this client's policy is paid."""

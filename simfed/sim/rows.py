@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -217,17 +218,15 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
 
 def powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     """Seconds of a participation, and of a rest after it, under the names that a device profile
-    gives watts for. A device that rests, stands still, or waits before it sends again, is idle; of
-    one that is away nothing is known. Where it works and sends at once, both count in full."""
-    idle_s = flight.barrier_s + (0.0 if flight.away else rest_s)
+    gives watts for; they add up to its length. A device that rests, stands still, or waits before
+    it sends again, is idle; of one that is away nothing is known. Where it does several things at
+    once, each counts in full, and what they come to beyond its length is idleness below zero."""
+    rest_s = 0.0 if flight.away else rest_s
+    if flight.left is not None:
+        return _powered_at_once_s(flight, flight.elapsed_s + rest_s)
+    idle_s = flight.barrier_s + rest_s
     spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
     stood_s: dict[str, float] = {}
-    if flight.left is not None:
-        spent_s = {
-            "downlink": flight.under_way_s("download"),
-            "uplink": flight.under_way_s("upload"),
-            "idle": idle_s,
-        }
     for leg in flight.legs:
         if leg.node != CLIENT:
             continue
@@ -243,6 +242,19 @@ def powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
         spent_s[name] = max(spent_s[name] - seconds, 0.0)
         spent_s["idle"] += seconds
     return spent_s
+
+
+def _powered_at_once_s(flight: Flight, whole_s: float) -> dict[str, float]:
+    phases = {"downlink": "download", "uplink": "upload"}
+    spent_s = {name: flight.under_way_s(phase) for name, phase in phases.items()}
+    for leg in flight.legs:
+        if leg.node == CLIENT and leg.quantity:
+            ran_s = leg.duration_s - sum(seconds for _, seconds in leg.frozen)
+            spent_s[leg.quantity] = spent_s.get(leg.quantity, 0.0) + ran_s
+    active_s = sum(spent_s.values())
+    # what rounding leaves is no rest, for which a profile would have to know watts
+    rounded = math.isclose(active_s, whole_s, rel_tol=1e-9)
+    return {**spent_s, "idle": 0.0 if rounded else whole_s - active_s}
 
 
 def server_spans(

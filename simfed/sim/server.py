@@ -306,7 +306,7 @@ class Simulation:
             if policy.learns:
                 self._recorder.policies.extend(_policy_rows(round, task.client, policy))
             pull = pull_for(task, policy, forced, self._streams)
-            asked.append((task, pull, people.compression(task.client, pull, task.plan)))
+            asked.append((task, pull, people.compression(task, pull)))
         flights = []
         execute = self._workload.execute
         if edge is not None:

@@ -318,7 +318,7 @@ def _pull_again(
     wrong[_OTHER_FORCED][at] = forced and arm not in parts.scenario.forced_arms
     pull = pull_for(task, policy, arm if forced else None, parts.streams)
     wrong[_OTHER_CHOICE][at] = (pull.arm, pull.choice) != (arm, row["choice"])
-    k = k_of(task.plan, parts.fleet.compression(row["client"], pull, task.plan))
+    k = k_of(task.plan, parts.fleet.compression(task, pull))
     if row["outcome"] in ("aggregated", "late"):  # of others nobody knows
         most = task.plan.longest
         wrong[_OTHER_K][at] = not 1 <= row["k"] <= most if k is None else row["k"] != k

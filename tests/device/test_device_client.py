@@ -107,6 +107,12 @@ def test_energy_is_power_times_time_and_none_without_power(profile, tmp_path):
     )
     knows = build_device({}, load_profile(path), Streams(0), 0)
     assert knows.energy_j({"training": 1.0, "inference": 2.0, "distillation": 1.0}) == 14.0
+    # training and uploading at once for 3 s: what standing idle takes is in both watts
+    path.write_text("{kind: table, training: {m: {1: 1 s}}, power: {training: 5 W, uplink: 2 W}}")
+    at_once = {"training": 4.0, "uplink": 6.0, "idle": -3.0}
+    assert build_device({}, load_profile(path), Streams(0), 0).energy_j(at_once) == 32.0
+    path.write_text(path.read_text().replace("5 W", "5 W, idle: 1 W"))
+    assert build_device({}, load_profile(path), Streams(0), 0).energy_j(at_once) == 29.0
     path.write_text("{kind: table, training: {m: {1: 1 s}}, power: {compression: 3 W}}")
     packs = build_device({}, load_profile(path), Streams(0), 0)
     assert packs.energy_j({"compression": 1.0, "decompression": 2.0}) == 9.0

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.compress.choice import Choice
+from simfed.fleet.contract import Task
 from simfed.fleet.selection import cohort
 from simfed.ground.errors import InputError
-from simfed.ground.method import Field, Plan
+from simfed.ground.method import Field, Plan, Size, Who
 from simfed.ground.seeding import Streams
 from simfed.policy import Pull
 from simfed.sim import Recorded, TimeOnlyWorkload
@@ -142,11 +143,13 @@ def test_only_clients_that_took_part_have_objects():
     assert made == [7]
     pull = Pull(Choice("top-k"), "fixed")
 
-    def plan(entries):
-        return Plan({}, (), {"update": Field("update", entries, compressed=True)})
+    def task(client, entries):
+        plan = Plan({}, (), {"update": Field("update", entries, compressed=True)})
+        who = Who(client, "small", Size("lenet5-half", entries, 0, 0, 100_000), 1)
+        return Task(1, client, who, plan, 0, 0.0)
 
-    assert people.compression(99_999, pull, plan(sim.D)) == Choice("top-k", 1000)
-    assert people.compression(0, pull, plan(10)) == Choice("top-k", 10)
+    assert people.compression(task(99_999, sim.D), pull) == Choice("top-k", 1000)
+    assert people.compression(task(0, 10), pull) == Choice("top-k", 10)
 
 
 def test_groups_may_have_their_own_k_and_policy():

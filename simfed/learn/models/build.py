@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
-from simfed.learn.facts import ModelFacts
+from simfed.learn.facts import ModelFacts, layers_of
 
 __all__ = ["Factory", "build_model", "count_facts", "last_linear", "plain"]
 
@@ -112,7 +112,22 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
         features=last.in_features if last is not None else 0,
         shapes=tuple(tuple(p.shape) for p in module.parameters() if p.requires_grad),
         names=tuple(name for name, p in module.named_parameters() if p.requires_grad),
+        layers=layers_of(_modules(module, forward.get_flop_counts())),
     )
+
+
+def _modules(
+    module: nn.Module, counts: Mapping[str, Mapping[Any, int]]
+) -> Iterator[tuple[int, int]]:
+    """(trainable entries, FLOPs) of each module, without what lies in others within it."""
+    root, seen = type(module).__name__, set[int]()
+    total = {path: sum(of.values()) for path, of in counts.items()}
+    for path, part in module.named_modules():
+        name = f"{root}.{path}" if path else root
+        inner = sum(total.get(f"{name}.{child}", 0) for child, _ in part.named_children())
+        own = [p for p in part.parameters(recurse=False) if p.requires_grad and id(p) not in seen]
+        seen.update(map(id, own))
+        yield sum(p.numel() for p in own), total.get(name, 0) - inner
 
 
 def last_linear(module: nn.Module) -> nn.Linear | None:

@@ -162,6 +162,8 @@ class HeldModels:
     def arrived(self, task: Task, down: Values) -> Values:
         """What a client has of `down` once changes have arrived. Raises: `RunFailed` for weights
         that are not the same for all clients of a prototype."""
+        if not self._changes:
+            return down
         arrived = dict(down)
         for name in down.keys() & self.of_prototype(task.prototype).keys():
             weights = self._weights[task.prototype, name]

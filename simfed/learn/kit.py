@@ -759,8 +759,9 @@ def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:
     {'w': tensor([0.7500])}
     """
     total: Model = {}
+    whole = sum(weights)
     for value, weight in zip(values, weights, strict=True):
-        share = weight / sum(weights)
+        share = weight / whole
         as_it_came = getattr(value, "change", value.__getitem__)
         for name in value:
             total[name] = plus(total.get(name), as_it_came(name), share)

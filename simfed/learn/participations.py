@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from simfed.compress.choice import Choice
 from simfed.compress.compressors import State as CodecState
 from simfed.compress.vectors import beside
 from simfed.ground.errors import RunFailed
@@ -76,6 +77,17 @@ class Trained(NamedTuple):
     k: int | None = None
 
 
+class _Started(NamedTuple):
+    """A participation as the process knows it that carries it out."""
+
+    participation: Participation
+    who: Who
+    round: int
+    choice: Choice
+    up: Mapping[str, Field]
+    """What travels up, by the method's plan."""
+
+
 class Worker:
     """What a process needs to carry out units. Built before processes are forked."""
 
@@ -132,7 +144,8 @@ class Worker:
     def train(self, participations: Sequence[Participation]) -> list[Trained]:
         """Local training of clients of one prototype, and what they send."""
         method, kit = self._method, self._kit
-        begins = [self._beginning(participation) for participation in participations]
+        starts = [self._started(participation) for participation in participations]
+        begins = [self._beginning(start) for start in starts]
         if self._steps_locally:
             steps = [(who, round, method.local_steps(kit, who, round, down, own))
                      for who, round, down, own in begins]  # fmt: skip
@@ -142,54 +155,46 @@ class Worker:
             ]
         else:
             trained = [Trained(*method.train(kit, *begin), None) for begin in begins]
-        return [
-            self._checked(participation, self._crafted(participation, done))
-            for participation, done in zip(participations, trained, strict=True)
-        ]
+        return [self._sent(start, done) for start, done in zip(starts, trained, strict=True)]
 
-    def _crafted(self, participation: Participation, trained: Trained) -> Trained:
-        """What an attacker sends in place of its update; of all others what they trained."""
-        who, round = self._who(participation), participation.round
-        attack = self._kit.attack_on(who.client, round)
-        if attack is None:
-            return trained
-        rng = self._kit.generator("attack", who.client, who.key(round))
-        update = attack.craft(trained.values["update"], rng)
-        return trained._replace(values={**trained.values, "update": update})
+    def _started(self, participation: Participation) -> _Started:
+        round = participation.round
+        who = self._encoder.tasks.who(participation.client, participation.turn)
+        up = self._method.plan(self._kit.setting, who, round).up
+        return _Started(participation, who, round, self._encoder.choice(participation.choice), up)
 
-    def _beginning(self, participation: Participation) -> tuple[Who, int, Values, State]:
+    def _beginning(self, start: _Started) -> tuple[Who, int, Values, State]:
         """Who trains, the round, what it has been sent, from where the codec wants gradients to be
         taken, and its state."""
-        who, round, own = self._who(participation), participation.round, participation.own
-        down = participation.down
+        participation, who, round, choice, up = start
+        down, own = participation.down, participation.own
         if self._method.moves_point:
             for name, memory in participation.memories.items():
-                choice = self._encoder.choice(participation.choice).of_field(name)
-                point = self._encoder.player(choice).codec.point(memory)
-                if point is not None and self._up(participation)[name].kind == "update":
+                point = self._encoder.player(choice.of_field(name)).codec.point(memory)
+                if point is not None and up[name].kind == "update":
                     shift = np.float32(self._method.update_scale(self._kit, round)) * point
                     weights = down["weights"] + beside(shift, self._kit.device)
                     down = {**down, "weights": weights}
         return who, round, down, self._method.begin_client(self._kit, who) if own is None else own
 
-    def _who(self, participation: Participation) -> Who:
-        return self._encoder.tasks.who(participation.client, participation.turn)
-
-    def _up(self, participation: Participation) -> Mapping[str, Field]:
-        """What travels up, by the method's plan."""
-        who = self._who(participation)
-        return self._method.plan(self._kit.setting, who, participation.round).up
-
-    def _checked(self, participation: Participation, trained: Trained) -> Trained:
-        who, planned = self._who(participation), self._up(participation)
-        check_fields(self._kit.method, who, participation.round, "up", trained.values, planned)
-        return self.encode(participation, trained) if participation.encodes else trained
+    def _sent(self, start: _Started, trained: Trained) -> Trained:
+        """What its client sends, an attacker something else; compressed, where that can be here."""
+        who, round = start.who, start.round
+        attack = self._kit.attack_on(who.client, round)
+        if attack is not None:
+            rng = self._kit.generator("attack", who.client, who.key(round))
+            update = attack.craft(trained.values["update"], rng)
+            trained = trained._replace(values={**trained.values, "update": update})
+        check_fields(self._kit.method, who, round, "up", trained.values, start.up)
+        return self._encoded(start, trained) if start.participation.encodes else trained
 
     def encode(self, participation: Participation, trained: Trained) -> Trained:
-        """What travels of what was trained."""
-        begun, round = time.perf_counter(), participation.round
-        choice, up = self._encoder.choice(participation.choice), self._up(participation)
-        who = self._who(participation)
+        """What travels of what was trained elsewhere."""
+        return self._encoded(self._started(participation), trained)
+
+    def _encoded(self, start: _Started, trained: Trained) -> Trained:
+        begun = time.perf_counter()
+        participation, who, round, choice, up = start
         values: dict[str, Wire] = {}
         memories, if_lost, sizes, k = {}, {}, {}, None
         for name, value in trained.values.items():
@@ -220,15 +225,16 @@ def check_fields(
 ) -> None:
     """Raises: `RunFailed` for values that are not what a plan says."""
     where = f"method {kind}, client {who.client}, round {round}"
-    if set(values) != set(planned):
+    if values.keys() != planned.keys():
         raise RunFailed(
             f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, "
             f"got {', '.join(values) or 'none'}"
         )
     for name, of_plan in planned.items():
-        got = getattr(values[name], "numel", lambda name=name: type(values[name]))()
-        fits = got == of_plan.entries or (of_plan.bounded and got <= of_plan.entries)
-        if not isinstance(values[name], Tensor) or not fits:
+        value = values[name]
+        tensor = isinstance(value, Tensor)
+        got = value.numel() if tensor else type(value)
+        if not tensor or (got > of_plan.entries if of_plan.bounded else got != of_plan.entries):
             most = "at most " if of_plan.bounded else ""
             raise RunFailed(
                 f"{where}: field {name!r} has {most}{of_plan.entries} entries by its plan, "

@@ -89,7 +89,8 @@ def _plan(size: Size, training: Work) -> Plan:
 
 def parts_of(weights: Sequence[float]) -> list[float]:
     """Each one's share of their sum."""
-    return [weight / sum(weights) for weight in weights]
+    whole = sum(weights)
+    return [weight / whole for weight in weights]
 
 
 def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:

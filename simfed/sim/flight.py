@@ -73,8 +73,8 @@ class Leg(NamedTuple):
 
     @property
     def pause(self) -> bool:
-        """The sender waits before it sends again."""
-        return self.name == "timeout"
+        """The sender waits before it sends again; work and barriers have names of their own."""
+        return self.name == "timeout" and not (self.quantity or self.phase == BARRIER)
 
     @property
     def direction(self) -> Direction:
@@ -445,7 +445,7 @@ class Flight:
                 yield piece.kind, piece.name, piece.until_s - piece.since_s
             return
         for leg in self.legs:
-            if leg.frozen or leg.name == "timeout":
+            if leg.frozen or leg.pause:
                 yield from leg.pieces()
             else:
                 yield leg.phase, leg.name, leg.duration_s

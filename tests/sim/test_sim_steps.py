@@ -38,11 +38,12 @@ class Staged(Method):
     """Three stages as in secure aggregation: keys, shares, then the update."""
 
     least: int = 1
+    gate: str = "shares"
 
     def plan(self, setting, who, round):
         stages = (
             message_up(1000.0), Wait("keys", self.least), message_down(2000.0), TRAINING,
-            message_up(500.0), Wait("shares", self.least), DOWNLOAD, UPLOAD,
+            message_up(500.0), Wait(self.gate, self.least), DOWNLOAD, UPLOAD,
         )  # fmt: skip
         down = {"weights": Field("weights", who.parameters)}
         return Plan(down, (), {"counts": Field("counts", 250)}, steps=stages)
@@ -69,9 +70,9 @@ def _registered():
     registry("method").remove("split")
 
 
-def world(kind="staged", clients=3, rounds=1, recorder=None, least=None, **changes):
+def world(kind="staged", clients=3, rounds=1, recorder=None, options=None, **changes):
     """What travels up takes size / 1000 s, down size / 2000; client c trains c + 1 s."""
-    method = {"kind": kind, **({} if least is None else {"least": least})}
+    method = {"kind": kind, **(options or {})}
     group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h"}
     plain = sim.scenario(rounds=rounds, clients=[group], method=method, **changes)
     star = Star(clients, up_bytes_per_s=1000.0, down_bytes_per_s=2000.0)
@@ -122,10 +123,16 @@ def test_a_drop_out_in_each_stage_is_told_to_every_barrier_it_would_have_come_to
 
 
 def test_with_fewer_than_a_barrier_needs_those_who_came_fail():
-    played = lose_at(world(least=3), 4.0, 2, "dropped").run()
+    played = lose_at(world(options={"least": 3}), 4.0, 2, "dropped").run()
     rows = played.rows("participations")
     assert [row["outcome"] for row in rows] == ["failed", "failed", "dropped"]
     assert [row["uplink_bytes"] for row in rows[:2]] == [1500.0, 1500.0]
+
+
+def test_a_barrier_may_be_called_what_a_pause_before_sending_again_is():
+    played = world(options={"gate": "timeout"}).run()
+    assert ("barrier", "timeout", 3.5, 5.5) in spans(played, "client 0")
+    assert played.column("participations", "waiting_s") == [2.0, 1.0, 0.0]
 
 
 def test_who_waits_at_a_barrier_can_leave():

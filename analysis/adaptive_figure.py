@@ -20,9 +20,9 @@ from scipy import stats
 from servers_figure import markdown
 
 from simfed.report.pictures import picture_style, save_picture
+from simfed.report.statistics import Paired, holm, paired_times
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
-from simfed.study.statistics import Paired, holm, paired_times
 
 if TYPE_CHECKING:
     import pandas as pd

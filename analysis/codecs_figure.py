@@ -23,8 +23,8 @@ from servers_figure import markdown
 from top_k_map import cell_of
 
 from simfed.report.pictures import picture_style, save_picture
+from simfed.report.statistics import Paired, median_time, paired_times
 from simfed.study import StudyResult, load_study, run_study
-from simfed.study.statistics import Paired, median_time, paired_times
 
 if TYPE_CHECKING:
     import pandas as pd

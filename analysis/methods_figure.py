@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.report.pictures import picture_style, save_picture
+from simfed.report.statistics import Estimate, mean_interval
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
-from simfed.study.statistics import Estimate, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -32,7 +32,7 @@ import pandas as pd
 import simfed
 from simfed.replay import TrajectoryStore
 from simfed.report.pictures import picture_style, save_picture
-from simfed.study.statistics import mean_interval
+from simfed.report.statistics import mean_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -28,10 +28,10 @@ from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
 from simfed.report.pictures import picture_style, save_picture
+from simfed.report.statistics import median_time, paired_times
 from simfed.report.style import PHASES, SERIES_COLOURS
 from simfed.scenario.load import load_scenario
 from simfed.study import StudyResult, load_study, run_study
-from simfed.study.statistics import median_time, paired_times
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simfed.report.pictures import picture_style, save_picture
+from simfed.report.statistics import Paired, median_time, paired_times
 from simfed.report.style import ARM_MARKS, arm_colours
 from simfed.study import load_study, run_study
-from simfed.study.statistics import Paired, median_time, paired_times
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -37,7 +37,7 @@ from results import (
 )
 from scipy import stats
 
-from simfed.study.statistics import Estimate, holm, paired_times
+from simfed.report.statistics import Estimate, holm, paired_times
 
 __all__ = [
     "CLAIMS",

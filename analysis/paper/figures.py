@@ -30,8 +30,8 @@ from results import (
 )
 
 from simfed.report.pictures import picture_style
+from simfed.report.statistics import mean_interval
 from simfed.report.style import arm_colours
-from simfed.study.statistics import mean_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -34,9 +34,9 @@ from results import FIXED, LARGE, NAMES, SMALL, Result, Results, Runs, shares
 from scipy import stats
 
 import simfed
+from simfed.report.statistics import Estimate, holm, mean_interval
 from simfed.scenario import Scenario
 from simfed.study import plan_study
-from simfed.study.statistics import Estimate, holm, mean_interval
 
 __all__ = [
     "FACTORS",

@@ -16,7 +16,7 @@ from campaign import STUDIES
 from results import FIXED
 
 import simfed
-from simfed.study.statistics import Estimate, mean_interval
+from simfed.report.statistics import Estimate, mean_interval
 
 __all__ = ["EVERY", "FOLDER", "KS", "gain_over_time", "keep", "play", "samples",
            "shares_over_thirds"]  # fmt: skip

@@ -22,7 +22,7 @@ from results import (
     shares,
 )
 
-from simfed.study.statistics import Estimate
+from simfed.report.statistics import Estimate
 
 __all__ = [
     "clipped_share",

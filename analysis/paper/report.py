@@ -63,9 +63,9 @@ from results import (
 )
 from sentences import sentences
 
+from simfed.report.comparison import ratio_text
 from simfed.report.pictures import save_picture
-from simfed.study.comparison import ratio_text
-from simfed.study.statistics import Estimate
+from simfed.report.statistics import Estimate
 
 __all__ = ["write_report"]
 

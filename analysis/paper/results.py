@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from simfed.ground.errors import InputError
-from simfed.study.statistics import (
+from simfed.report.statistics import (
     Estimate,
     Paired,
     mean_interval,

@@ -46,7 +46,7 @@ from results import (
 )
 
 from simfed.ground.units import counted
-from simfed.study.statistics import Estimate, mean_interval
+from simfed.report.statistics import Estimate, mean_interval
 
 __all__ = ["sentences"]
 

@@ -19,6 +19,8 @@ import pandas as pd
 from simfed.ground.errors import InputError
 from simfed.ground.units import format_duration
 from simfed.record.schema import HANDLING, HOST, PHASES
+from simfed.report.comparison import ComparedPair, compare_sides, inverse, ratio_text
+from simfed.report.reach import WHOLE_RUN, RunOutcome
 from simfed.report.style import phase as look_of
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ class Fidelity:
     """`round, simulated_s, real_s, error, simulated_straggler, real_straggler`."""
     makespan_s: tuple[float, float]
     """Simulated, real: of the matched rounds."""
+    lengths: ComparedPair
+    """Simulated and real seconds, round by round, as if rounds were independent of each other."""
     explanations: pd.DataFrame
     """`phase, assumption, explained`: share of the error that goes with it, largest first."""
     same_choices: float
@@ -99,6 +103,14 @@ class Fidelity:
             f"{format_duration(real_s)} ({self.makespan_error:+.1%}); the median round is "
             f"{self.round_error:.1%} off"
         )
+        paired = self.lengths.paired
+        if paired.clear:
+            ratio = paired.ratio if paired.clear > 0 else inverse(paired.ratio)
+            ahead, other = (self.lengths.a, self.lengths.b)[:: paired.clear]
+            times = ratio_text(ratio, paired.confidence)
+            yield f"rounds of {ahead} end {times} sooner than those of {other}"
+        else:
+            yield "no clear difference between the rounds of the simulation and those of reality"
         yield (
             f"straggler named as in reality in {self.named_right:.0%} of the rounds (the most "
             f"common one has {self.most_common:.0%})"
@@ -129,11 +141,17 @@ def fidelity(simulated: Run, real: Run) -> Fidelity:
             where="compare",
             problem="the runs have no round in common",
         )
+    sides = [
+        (name, {i: RunOutcome({WHOLE_RUN: (s, True)}, np.nan) for i, s in rounds[column].items()})
+        for name, column in (("the simulation", "simulated_s"), ("reality", "real_s"))
+    ]
+    (lengths,) = compare_sides(sides, [WHOLE_RUN])
     return Fidelity(
         phases=_phases(both),
         clients=_clients(both),
         rounds=rounds,
         makespan_s=(float(rounds["simulated_s"].sum()), float(rounds["real_s"].sum())),
+        lengths=lengths,
         explanations=_explanations(both, rounds, _waits_for_all(real)),
         same_choices=float((both["arm"] == both["arm_real"]).mean()),
     )

@@ -35,6 +35,8 @@ NEW_ADDRESSES = {
     "simfed.regret": "simfed.study.regret",
     "simfed.seeding": "simfed.ground.seeding",
     "simfed.selection": "simfed.fleet.selection",
+    "simfed.study.comparison": "simfed.report.comparison",
+    "simfed.study.statistics": "simfed.report.statistics",
     "simfed.tables": "simfed.ground.tables",
     "simfed.tasks": "simfed.fleet.tasks",
     "simfed.units": "simfed.ground.units",

@@ -11,10 +11,17 @@ import pandas as pd
 
 from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration, format_rate
-from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.summary import classes_of
 from simfed.report import frames
+from simfed.report.comparison import (
+    ComparedPair,
+    compare_sides,
+    inverse,
+    ratio_text,
+    threshold_text,
+)
 from simfed.report.panels import Columns, PanelTable, Row, limited, number, table_of
+from simfed.report.reach import WHOLE_RUN, RunOutcome, outcome_of, targets_for
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -103,43 +110,42 @@ def lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[str, s
     measure, the time of the whole. `tidy`: `frames.curves` of both."""
     if len(runs) != 2:
         return []
-    a, b = runs
-    measure = runs[a].measure
+    measure = next(iter(runs.values())).measure
+    targets, outcomes = _outcomes(runs, tidy)
+    sides = [(label, {0: outcome}) for label, outcome in outcomes.items()]
+    pairs = list(compare_sides(sides, [*targets, WHOLE_RUN], measure=measure))
     facts = []
-    lead = _leads(runs, tidy)
-    for target in [name for name in lead.columns if isinstance(name, float)]:
-        times = lead.loc[a, target], lead.loc[b, target]
-        facts.append((f"to {measure.goal(target)}", *describe_lead(a, b, *times, lead["end_s"])))
-    if "final" in lead and lead["final"].notna().all():
-        finals = [float(lead.loc[name, "final"]) for name in (a, b)]
-        ahead = measure.advantage(finals[0] - finals[1])
-        shown = [measure.text(final) for final in finals]
+    for pair in pairs:
+        what = threshold_text(pair.threshold, "", measure)
+        times = [outcome.times[pair.threshold] for outcome in outcomes.values()]
+        facts.append((f"to {what}" if what else "simulated time", *describe_lead(pair, *times)))
+    gap = pairs[0].gap.exact
+    if not math.isnan(gap):
+        shown = " against ".join(measure.text(outcome.final) for outcome in outcomes.values())
+        ahead = measure.advantage(gap)
         level = measure.gap(abs(ahead)) == measure.gap(0.0)
         value = "the same" if level else measure.gap(abs(ahead))
-        by = "" if level else f"{a if ahead > 0 else b} {measure.ahead}: "
-        facts.append((f"final {measure.name}", value, by + " against ".join(shown)))
-    ends = lead["end_s"]
-    facts.append(("simulated time", *describe_lead(a, b, ends[a], ends[b], ends)))
+        by = "" if level else f"{pairs[0].a if ahead > 0 else pairs[0].b} {measure.ahead}: "
+        facts.insert(len(targets), (f"final {measure.name}", value, by + shown))
     return facts
 
 
 def lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
     """Every run's time to the targets and final measure, and what that is beside the first run."""
-    lead = _leads(runs, tidy)
     measure = next(iter(runs.values())).measure
-    targets = [name for name in lead.columns if isinstance(name, float)]
+    targets, outcomes = _outcomes(runs, tidy)
+    learned = any(not math.isnan(outcome.final) for outcome in outcomes.values())
     first = next(iter(runs))
     rows = []
-    for label in runs:
-        row = lead.loc[label]
-        cells = [_reach(row[target], row["end_s"]) for target in targets]
-        if "final" in lead:
-            gap = row["final"] - lead.loc[first, "final"]
-            cells.append("" if math.isnan(row["final"]) else measure.text(row["final"]))
+    for label, outcome in outcomes.items():
+        cells = [_time_text(*outcome.times[target]) for target in targets]
+        if learned:
+            gap = outcome.final - outcomes[first].final
+            cells.append("" if math.isnan(outcome.final) else measure.text(outcome.final))
             cells.append("" if label == first or math.isnan(gap) else measure.gap(gap, "+"))
-        rows.append((label, *cells, format_duration(row["end_s"])))
+        rows.append((label, *cells, _time_text(*outcome.times[WHOLE_RUN])))
     header = ["run", *(f"time to {measure.goal(target)}" for target in targets)]
-    header += [f"final {measure.name}", f"beside {first}"] if "final" in lead else []
+    header += [f"final {measure.name}", f"beside {first}"] if learned else []
     header += ["simulated time"]
     note = (
         "One run of each says nothing about how much another seed would change it: a study, or "
@@ -149,39 +155,35 @@ def lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
     return PanelTable(caption, tuple(header), rows, frozenset(range(1, len(header))), note)
 
 
-def _leads(runs: Mapping[str, Run], tidy: pd.DataFrame) -> pd.DataFrame:
-    """A row per run: `end_s`; where it learned `final`, and under each target (a number) the time
-    at which it was reached, NaN for never."""
-    ends = {label: float(run.rounds["finished_at_s"].max()) for label, run in runs.items()}
-    lead = pd.DataFrame({"end_s": pd.Series(ends)})
+def _outcomes(
+    runs: Mapping[str, Run], tidy: pd.DataFrame
+) -> tuple[list[float], dict[str, RunOutcome]]:
+    """Targets that tell these runs apart, and what each run came to at them."""
     measure = next(iter(runs.values())).measure
-    measured = tidy.dropna(subset=[measure.key])
-    if measured.empty:
-        return lead
-    mean = frames.headlines(measured)
-    lead["final"] = mean.groupby("run")[measure.key].last()
-    targets = frames.targets_for(mean, classes_of(runs.values()), measure)
-    reached = frames.thresholds(mean, targets, measure)
-    for target in targets:
-        rows = reached[reached["threshold"] == target]
-        lead[target] = rows.set_index("run")["at_s"].astype(float)
-    return lead
+    mean = frames.headlines(tidy.dropna(subset=[measure.key]))
+    targets = targets_for(mean, classes_of(runs.values()), measure) if len(mean) else []
+    curves = {label: mean[mean["run"] == label] for label in runs}
+    return targets, {label: outcome_of(run, curves[label], targets) for label, run in runs.items()}
 
 
-def _reach(at_s: float, end_s: float) -> str:
-    return f"> {format_duration(end_s)}" if math.isnan(at_s) else format_duration(at_s)
+def _time_text(at_s: float, is_reached: bool) -> str:
+    return f"{'' if is_reached else '> '}{format_duration(at_s)}"
 
 
-def describe_lead(a: str, b: str, a_s: float, b_s: float, ends: pd.Series) -> tuple[str, str]:
-    """(how many times sooner, who and when); NaN is never."""
-    against = f"{_reach(a_s, ends[a])} against {_reach(b_s, ends[b])}"
-    if math.isnan(a_s) or math.isnan(b_s):
-        first = [label for label, at_s in ((a, a_s), (b, b_s)) if not math.isnan(at_s)]
-        return f"only {first[0]}" if first else "neither", against
-    if max(a_s, b_s) < RELEVANT_RATIO * min(a_s, b_s) or a_s == b_s:
+def describe_lead(
+    pair: ComparedPair, first: tuple[float, bool], second: tuple[float, bool]
+) -> tuple[str, str]:
+    """(how many times sooner, who and when) of two runs under one seed; `first`, `second`: their
+    (seconds, whether they had reached the threshold by then)."""
+    against = f"{_time_text(*first)} against {_time_text(*second)}"
+    reached = [name for name, (_, there) in ((pair.a, first), (pair.b, second)) if there]
+    if len(reached) < 2:
+        return f"only {reached[0]}" if reached else "neither", against
+    paired = pair.paired
+    ahead, ratio = (pair.a, paired.ratio) if first < second else (pair.b, inverse(paired.ratio))
+    if not ratio.least >= paired.needed_ratio:
         return "no relevant difference", against
-    ratio = max(a_s, b_s) / min(a_s, b_s) if min(a_s, b_s) > 0 else math.inf
-    return f"{ratio:.2f}× sooner".replace("inf", "∞"), f"{a if a_s < b_s else b}: {against}"
+    return f"{ratio_text(ratio, paired.confidence)} sooner", f"{ahead}: {against}"
 
 
 def results_table(runs: Mapping[str, Run]) -> PanelTable:

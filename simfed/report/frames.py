@@ -6,7 +6,6 @@ gives a small frame with one fact per row. Nothing here draws; nothing that draw
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from simfed.compress.choice import recorded_labels
-from simfed.ground.measure import ACCURACY, Measure
 from simfed.record.schema import CLIENT_KINDS, PHASES
 from simfed.record.summary import straggler_table
 from simfed.report.style import phase as look_of
@@ -39,9 +37,6 @@ __all__ = [
     "phase_label",
     "phase_seconds",
     "run_name",
-    "targets_for",
-    "thresholds",
-    "thresholds_for",
     "varying_k",
 ]
 
@@ -156,67 +151,6 @@ def headlines(tidy: pd.DataFrame) -> pd.DataFrame:
     ]
     mean: pd.DataFrame = pd.concat(parts) if parts else tidy
     return mean
-
-
-_STEPS = (*(n / 10 for n in range(1, 10)), 0.95, 0.97, 0.98, 0.99, 0.995)
-
-
-def thresholds_for(
-    tidy: pd.DataFrame, most: int = 4, classes: int = 0, measure: Measure = ACCURACY
-) -> list[float]:
-    """Thresholds worth asking "when?" about: the hardest round numbers that some run reached, and
-    guessing among so many classes does not.
-
-    >>> thresholds_for(pd.DataFrame({"accuracy": [0.3, 0.84, 0.93]}))
-    [0.6, 0.7, 0.8, 0.9]
-    """
-    best = tidy[measure.key].agg(measure.best)
-    return _reached(tidy, best, classes, measure)[-most:]
-
-
-def targets_for(tidy: pd.DataFrame, classes: int = 0, measure: Measure = ACCURACY) -> list[float]:
-    """Of several runs, the hardest round number that all of them reached, and the hardest that one
-    of them did; those that guessing among so many classes does not.
-
-    >>> targets_for(pd.DataFrame({"run": ["a", "a", "b"], "accuracy": [0.3, 0.84, 0.93]}))
-    [0.8, 0.9]
-    """
-    best = tidy.groupby("run")[measure.key].agg(measure.best)
-    hardest = (
-        _reached(tidy, value, classes, measure)[-1:]
-        for value in sorted((best.min(), best.max()), key=measure.advantage)
-    )
-    return list(dict.fromkeys(itertools.chain.from_iterable(hardest)))
-
-
-def _reached(tidy: pd.DataFrame, best: float, classes: int, measure: Measure) -> list[float]:
-    """The round numbers that a run with this best value reached, from easy to hard."""
-    return [
-        step
-        for step in measure.steps(tidy[measure.key], _STEPS)
-        if measure.is_reached(best, step) and measure.beats_guessing(step, classes)
-    ]
-
-
-def thresholds(
-    tidy: pd.DataFrame, wanted: Sequence[float], measure: Measure = ACCURACY
-) -> pd.DataFrame:
-    """When thresholds of the measure were first reached: `run, prototype, threshold, round, at_s,
-    uplink_bytes, total_bytes`.
-
-    A threshold that was never reached has empty cells. `tidy` is from `curves`.
-    """
-    rows = []
-    for (run, prototype), group in tidy.groupby(["run", "prototype"], sort=False):
-        for threshold in wanted:
-            reached = group[measure.is_reached(group[measure.key], threshold)]
-            reached = reached.sort_values("round").head(1)
-            row: dict[str, Any] = {"run": run, "prototype": prototype, "threshold": threshold}
-            for column in ("round", "at_s", "uplink_bytes", "total_bytes"):
-                row[column] = reached[column].iloc[0] if len(reached) else None
-            rows.append(row)
-    columns = ["run", "prototype", "threshold", "round", "at_s", "uplink_bytes", "total_bytes"]
-    return pd.DataFrame(rows, columns=columns)
 
 
 def phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -32,6 +32,7 @@ from simfed.report import compare, frames, panels
 from simfed.report.owned import owned_table
 from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
 from simfed.report.panels import Panel, PanelTable, Spec
+from simfed.report.reach import threshold_rows, thresholds_for
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -208,8 +209,8 @@ class _Content:
         tables = []
         if self.learned:
             classes = classes_of(self.runs.values())
-            wanted = frames.thresholds_for(self.tidy, classes=classes, measure=self.measure)
-            reached = frames.thresholds(self.tidy, wanted, self.measure)
+            wanted = thresholds_for(self.tidy, classes=classes, measure=self.measure)
+            reached = threshold_rows(self.tidy, wanted, self.measure)
             if len(self.runs) > 1:  # what is compared stands side by side
                 name = frames.headline(self.tidy)
                 reached = reached.assign(other=reached["prototype"] != name)

@@ -18,6 +18,7 @@ from simfed.compress.choice import Choice
 __all__ = [
     "ARM_COLOURS",
     "ARM_MARKS",
+    "ARM_SHAPES",
     "FONT_FAMILY",
     "PHASES",
     "SERIES_COLOURS",
@@ -122,7 +123,7 @@ _ARM_COLOURS = dict(
 ARM_MARKS = {"top-k": "T", "random-k": "R", "periodic-k": "P"}
 """A letter for each built-in strategy, where there is no room for its name."""
 
-_ARM_SHAPES = (
+ARM_SHAPES = (
     ("^", "triangle-up"),
     ("o", "circle"),
     ("s", "square"),
@@ -232,7 +233,7 @@ def arm_shapes(arms: Iterable[str]) -> dict[str, tuple[str, str, float]]:
 
     played.sort(key=place)
     codecs = dict.fromkeys(Choice.of(arm).strategy for arm in played)
-    others = itertools.cycle(_ARM_SHAPES[len(order) :])
-    shapes = {c: _ARM_SHAPES[order[c]] if c in order else next(others) for c in codecs}
+    others = itertools.cycle(ARM_SHAPES[len(order) :])
+    shapes = {c: ARM_SHAPES[order[c]] if c in order else next(others) for c in codecs}
     depth = {arm: rank / last if last else 0.0 for arm, (rank, last) in ranks.items()}
     return {arm: (*shapes[Choice.of(arm).strategy], 1 - depth.get(arm, 0.0)) for arm in played}

@@ -14,6 +14,7 @@ from simfed.ground.units import counted, format_bytes, format_duration
 from simfed.record.schema import CLIENT_KINDS
 from simfed.record.summary import critical_sentences
 from simfed.report import frames
+from simfed.report.reach import threshold_rows, thresholds_for
 from simfed.report.style import PHASES
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def _measure(tidy: pd.DataFrame, measure: Measure) -> Table:
             format_duration(best["at_s"]),
         )
     name = frames.headline(tidy)
-    wanted = frames.thresholds_for(tidy, 3, measure=measure)
-    reached = frames.thresholds(tidy[tidy["prototype"] == name], wanted, measure)
+    wanted = thresholds_for(tidy, 3, measure=measure)
+    reached = threshold_rows(tidy[tidy["prototype"] == name], wanted, measure)
     words = [
         f"{row.threshold:g} after {format_duration(row.at_s)}"
         for row in reached.dropna(subset=["at_s"]).itertuples()

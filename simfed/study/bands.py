@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.ground.measure import Measure
-from simfed.study.statistics import mean_interval
+from simfed.report.statistics import mean_interval
 
 if TYPE_CHECKING:
     from simfed.study.outcomes import StudyRuns

@@ -23,7 +23,7 @@ from scipy import stats
 from simfed.ground.errors import InputError, listed
 from simfed.ground.seeding import Streams
 from simfed.record.read import open_run
-from simfed.study.statistics import holm
+from simfed.report.statistics import holm
 
 __all__ = ["Orders", "compare_orders", "read_configurations"]
 

@@ -15,8 +15,8 @@ from simfed.ground.measure import Measure, one_measure
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.read import open_run
 from simfed.record.summary import classes_of
+from simfed.report.reach import RunOutcome, common_thresholds, mean_curve, outcome_of
 from simfed.study.plan import in_words, label_of
-from simfed.study.reach import RunOutcome, common_thresholds, mean_curve, outcome_of
 from simfed.study.store import PlanEntry, StudyFolder
 
 if TYPE_CHECKING:

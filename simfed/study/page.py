@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simfed.ground.errors import InputError
 from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration
+from simfed.report.comparison import estimate_text, ratio_text, time_text
 from simfed.report.page import PageSection, render_page, write_text
 from simfed.report.panels import (
     Columns,
@@ -22,10 +23,9 @@ from simfed.report.panels import (
     without_empty,
 )
 from simfed.report.pictures import time_unit
+from simfed.report.statistics import Estimate
 from simfed.report.style import arm_colours
-from simfed.study.comparison import estimate_text, ratio_text, time_text
 from simfed.study.plan import short_names
-from simfed.study.statistics import Estimate
 from simfed.study.target_figure import target_panels
 from simfed.study.targets import targets_of
 

@@ -16,9 +16,9 @@ from simfed.ground.measure import Measure, one_measure
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.read import Run, open_run
 from simfed.record.summary import classes_of
-from simfed.study.comparison import ComparedPair, compare_sides, sentence
-from simfed.study.reach import WHOLE_RUN, common_thresholds, mean_curve, outcome_of
-from simfed.study.statistics import Estimate
+from simfed.report.comparison import ComparedPair, compare_sides, sentence
+from simfed.report.reach import WHOLE_RUN, common_thresholds, mean_curve, outcome_of
+from simfed.report.statistics import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd

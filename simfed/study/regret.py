@@ -28,8 +28,8 @@ from simfed.experiment.running import Progress, RunResult, learning_of, run, sim
 from simfed.ground.errors import InputError, Interrupted
 from simfed.policy import Policy, Pull
 from simfed.record.recorder import Recorder
+from simfed.report.statistics import half_width
 from simfed.scenario import Scenario
-from simfed.study.statistics import half_width
 
 if TYPE_CHECKING:
     from simfed.fleet.contract import Workload

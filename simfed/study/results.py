@@ -9,11 +9,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simfed.report.comparison import ComparedPair, compare_sides, sentence
+from simfed.report.reach import WHOLE_RUN
+from simfed.report.statistics import Paired, mean_interval
 from simfed.study.bands import band_rows
-from simfed.study.comparison import ComparedPair, compare_sides, sentence
 from simfed.study.outcomes import StudyRuns
-from simfed.study.reach import WHOLE_RUN
-from simfed.study.statistics import Paired, mean_interval
 from simfed.study.targets import target_rows
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class StudyResult(StudyRuns):
     @cached_property
     def comparisons(self) -> pd.DataFrame:
         """One row per setting, threshold and pair of arms, compared seed by seed: `setting` and
-        what `simfed.study.comparison.ComparedPair.row` says."""
+        what `simfed.report.comparison.ComparedPair.row` says."""
         import pandas as pd
 
         rows = [{"setting": text, **pair.row()} for text, pair in self._pairs]

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from simfed.ground.units import format_duration
-from simfed.study.comparison import estimate_text, threshold_text, time_text
+from simfed.report.comparison import estimate_text, threshold_text, time_text
+from simfed.report.reach import WHOLE_RUN
 from simfed.study.plan import short_names
-from simfed.study.reach import WHOLE_RUN
 
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult

@@ -1,11 +1,13 @@
 """What each arm spent to reach a target against a swept axis: a picture for print, and charts of
-a page."""
+a page. Both draw the same panels; only how a mark is put on paper or on a screen is theirs."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,7 @@ from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration
 from simfed.report.panels import Chart, Panel, PanelTable, Row, Spec, choices, plain
 from simfed.report.pictures import bytes_unit, empty_figure, legend_above, picture_style, time_unit
-from simfed.report.style import arm_colours
+from simfed.report.style import ARM_SHAPES, arm_colours
 from simfed.study.targets import (
     QUANTITIES,
     Places,
@@ -36,16 +38,145 @@ if TYPE_CHECKING:
 
 __all__ = ["target_caption", "target_figure", "target_panels"]
 
-_MARKERS = "osD^vPX*<>hd"
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
 _MARK: Any = {"ms": 4, "mew": 0.9}
 _COUNT: Any = {"fontsize": 5, "textcoords": "offset points", "zorder": 6}
 _BELOW: Any = {**_COUNT, "xytext": (0, -4), "ha": "center", "va": "top"}
 _LEFT: Any = {**_COUNT, "xytext": (-4, 0), "ha": "right", "va": "center"}
+_ARROW: Any = {
+    "arrowstyle": "-|>,head_width=0.12,head_length=0.25",
+    "lw": 0.8,
+    "shrinkA": 2.5,
+    "shrinkB": 0,
+}
 _MOST_PANELS = 24
 _LOG_FROM = 8.0
 """How many times the least value the greatest is from which on the axis is logarithmic."""
 _ENERGIES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"))
+
+
+# --- what is drawn -----------------------------------------------------------------------------
+
+
+class _Mark(NamedTuple):
+    """What an arm spent at one place of the swept axis, in the unit of its panel."""
+
+    at: float
+    """From 0 to 1 along the swept axis, or among the arms where nothing else is swept."""
+    value: float
+    """The median, or what it is at least."""
+    low: float
+    """Ends of the interval within the panel; the value where there is none."""
+    high: float
+    is_bound: bool
+    goes_on: bool
+    """What is open has no end within the panel."""
+    row: Row
+    """The facts behind it, of `target_rows`."""
+
+
+class _Line(NamedTuple):
+    """An arm's marks along the swept axis."""
+
+    arm: str
+    colour: str
+    shape: tuple[str, str]
+    """Matplotlib's name, Plotly's name."""
+    marks: Sequence[_Mark]
+
+    @property
+    def pairs(self) -> list[tuple[_Mark, _Mark, bool]]:
+        """Neighbouring marks, and whether one of them is only a bound."""
+        return [(a, b, a.is_bound or b.is_bound) for a, b in itertools.pairwise(self.marks)]
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One target in one setting of the other axes."""
+
+    quantity: SpentQuantity
+    goal: str
+    unit: str
+    lines: Sequence[_Line]
+    ends: tuple[float, float]
+    """Of the axis of what was spent, in its unit."""
+    ticks: Sequence[float] | None
+    """On a logarithmic axis; None on a linear one, where the medium chooses."""
+    places: Places
+    """Where marks stand: of the swept axis, or of the arms."""
+
+    @property
+    def label(self) -> str:
+        """What was spent to what."""
+        return f"{self.quantity.label} {self.goal}"
+
+
+def _panel(
+    study: StudyResult,
+    quantity: SpentQuantity,
+    places: Places,
+    goal: float,
+    rows: pd.DataFrame,
+    beside: pd.DataFrame,
+) -> _Panel:
+    """The panel of a setting's `target_rows`; its axis holds all rows `beside` it."""
+    scale, unit, ends, is_log = _extent(beside[_is_target(beside, goal)], quantity)
+    rows = rows[_is_target(rows, goal) & (rows["seeds"] > 0)]
+    arms = list(dict.fromkeys(beside["arm"]))
+    # where nothing else is swept, a place per arm
+    step = min(0.025, 0.5 * places.least_gap / len(arms)) if places.axis else 1 / len(arms)
+    aside = [step * (i - (len(arms) - 1) / 2) for i in range(len(arms))]
+    at = dict(zip(places.labels, places.at, strict=True))
+    lines = []
+    looks = zip(arm_colours(arms).items(), itertools.cycle(ARM_SHAPES), aside, strict=False)
+    for (arm, colour), shape, beyond in looks:
+        marks = [
+            _mark(row, at[row[places.axis] if places.axis else ""] + beyond, scale, ends[1])
+            for row in rows[rows["arm"] == arm].to_dict("records")
+        ]
+        lines.append(_Line(arm, colour, shape, marks))
+    if not places.axis:
+        places = Places("", "", tuple(arms), tuple(0.5 + beyond for beyond in aside))
+    ticks = _log_ticks(*ends) if is_log else None
+    return _Panel(quantity, _to(goal, study.measure), unit, lines, ends, ticks, places)
+
+
+def _mark(row: Row, at: float, scale: float, end: float) -> _Mark:
+    value, is_bound = row["at_least"] / scale, math.isnan(row["median"])
+    low, high = value, value
+    if row["coverage"] > 0 and row["reached"]:
+        low, high = row["low"] / scale, min(row["high"] / scale, end)
+    return _Mark(at, value, low, high, is_bound, is_bound or math.isinf(row["high"]), row)
+
+
+def _extent(
+    rows: pd.DataFrame, quantity: SpentQuantity
+) -> tuple[float, str, tuple[float, float], bool]:
+    """(the axis' unit, its name, its ends, whether it is logarithmic) for all rows of a target."""
+    done = rows[rows["seeds"] > 0]
+    values = done[["at_least", "low", "high"]].to_numpy(float).ravel()
+    values = values[np.isfinite(values)]
+    most = float(values.max(initial=0.0)) or 1.0
+    scale, unit = _unit(quantity, most)
+    least = float(values[values > 0].min(initial=most))
+    if most >= _LOG_FROM * least:
+        return scale, unit, (least / 1.25 / scale, most * 1.7 / scale), True
+    return scale, unit, (0.0, 1.15 * most / scale), False
+
+
+def _unit(quantity: SpentQuantity, most: float) -> tuple[float, str]:
+    if quantity.column == "at_s":
+        return time_unit(most)
+    if quantity.column == "energy_j":
+        return next(((s, u) for s, u in _ENERGIES if most >= s), _ENERGIES[-1])
+    return bytes_unit(most)
+
+
+def _is_target(rows: pd.DataFrame, goal: float) -> Any:
+    return rows["target"].isna() if math.isnan(goal) else rows["target"] == goal
+
+
+def _to(goal: float, measure: Measure) -> str:
+    return "of whole runs" if math.isnan(goal) else f"to {measure.goal(goal)}"
 
 
 # --- for print ---------------------------------------------------------------------------------
@@ -82,134 +213,93 @@ def target_figure(
     if len(panels) * len(goals) > _MOST_PANELS:
         got, hint = len(panels) * len(goals), "draw fewer targets"
         raise InputError(f"at most {_MOST_PANELS} panels", where="--target", got=got, hint=hint)
-    arms = list(dict.fromkeys(rows["arm"]))
-    handles = _handles(rows, arms) if axis is not None else []
     figure = empty_figure()
-    draw = _Drawing(quantity_of(quantity), arms, places_of(study, axis), study.measure)
     columns = min(len(panels), 1 if width_in < 3 else 2 if width_in < 5 else 3)
     shown = [(goal, title) for goal in goals for title in panels]
     lines = math.ceil(len(shown) / columns)
+    spent, places = quantity_of(quantity), places_of(study, axis)
     for i, (goal, title) in enumerate(shown):
         ax = figure.add_subplot(lines, columns, i + 1)
-        words = [title] * bool(title) + [_to(goal, study.measure)] * (len(goals) > 1)
+        panel = _panel(study, spent, places, goal, panels[title], rows)
+        _draw(ax, panel)
+        words = [title] * bool(title) + [panel.goal] * (len(goals) > 1)
         ax.set_title(", ".join(words), fontsize=7, parse_math=False)
-        part, in_row = panels[title], rows[_is_target(rows, goal)]
-        (draw.dots if axis is None else draw.lines)(ax, part[_is_target(part, goal)], in_row, goal)
         if axis is not None and i % columns and shown[i - 1][0] == goal:
             ax.set_ylabel("")
         if axis is not None and len(shown) - i > columns:
             ax.set_xlabel("")
-    tall_in = 1.9 if axis is not None else 0.55 + 0.17 * len(arms)
+    handles = _handles(rows, panel.lines) if axis is not None else []
+    tall_in = 1.9 if axis is not None else 0.55 + 0.17 * len(panel.lines)
     legend_above(figure, handles, width_in, tall_in * lines + 0.1, height_in)
     return figure
 
 
-class _Drawing:
-    """How panels of one figure are drawn: the same colours, places and unit in each."""
+def _draw(ax: Axes, panel: _Panel) -> None:
+    """A line per arm upwards from the swept axis, or a row per arm where nothing else is swept."""
+    from matplotlib.patheffects import withStroke
 
-    def __init__(
-        self, quantity: SpentQuantity, arms: Sequence[str], places: Places, measure: Measure
-    ) -> None:
-        self.quantity, self.arms, self.places, self.measure = quantity, arms, places, measure
-        self.colours = arm_colours(arms)
-        step = min(0.025, 0.5 * places.least_gap / max(1, len(arms)))
-        middle = (len(arms) - 1) / 2
-        self.aside = {arm: (i - middle) * step for i, arm in enumerate(arms)}
-        self.marker = {arm: _MARKERS[i % len(_MARKERS)] for i, arm in enumerate(arms)}
-
-    def lines(self, ax: Axes, rows: pd.DataFrame, in_row: pd.DataFrame, goal: float) -> None:
-        """A line per arm over the swept axis."""
-        scale, unit, low, high, is_log = _extent(in_row, self.quantity)
-        if is_log:
-            _set_log(ax.yaxis)
-        ax.set_ylim(low / scale, high / scale)
-        at = dict(zip(self.places.labels, self.places.at, strict=True))
-        for arm in self.arms:
-            of_arm = rows[(rows["arm"] == arm) & (rows["seeds"] > 0)]
-            x = of_arm[self.places.axis].map(at).to_numpy(float) + self.aside[arm]
-            y = of_arm["at_least"].to_numpy(float) / scale
-            exact = of_arm["median"].notna().to_numpy()
-            for i in range(len(x) - 1):
-                dash: Any = "-" if exact[i] and exact[i + 1] else (0, (1, 1.5))
-                pair = slice(i, i + 2)
-                ax.plot(x[pair], y[pair], color=self.colours[arm], lw=1.0, ls=dash, zorder=2)
-            self._points(ax, arm, x, y, of_arm, scale, upright=True)
-        ax.set_xticks(self.places.at, self.places.labels, parse_math=False)
-        room = max(0.06, 1.5 * max(self.aside.values(), default=0))
-        ax.set_xlim(-room, 1 + room)
-        ax.set_xlabel(self.places.label, parse_math=False)
-        ax.set_ylabel(f"{self.quantity.label}\n{_to(goal, self.measure)} ({unit})")
-        ax.grid(axis="y", color="black", alpha=0.12, lw=0.4)
-
-    def dots(self, ax: Axes, rows: pd.DataFrame, in_row: pd.DataFrame, goal: float) -> None:
-        """A row per arm, where nothing else is swept."""
-        scale, unit, low, high, is_log = _extent(in_row, self.quantity)
-        if is_log:
-            _set_log(ax.xaxis)
-        ax.set_xlim(low / scale, high / scale)
-        for i, arm in enumerate(self.arms):
-            of_arm = rows[(rows["arm"] == arm) & (rows["seeds"] > 0)]
-            x = of_arm["at_least"].to_numpy(float) / scale
-            self._points(ax, arm, x, np.full(len(x), float(i)), of_arm, scale, upright=False)
-        ax.set_yticks(range(len(self.arms)), self.arms, parse_math=False)
-        ax.set_ylim(len(self.arms) - 0.4, -0.6)
+    places, upright = panel.places, bool(panel.places.axis)
+    across: Any = ax.xaxis if upright else ax.yaxis
+    along: Any = ax.yaxis if upright else ax.xaxis
+    if upright:
+        ax.set_xlim(-0.06, 1.06)
+        ax.set_ylim(*panel.ends)
+        ax.set_xlabel(places.label, parse_math=False)
+        ax.set_ylabel(f"{panel.quantity.label}\n{panel.goal} ({panel.unit})")
+    else:
+        ax.set_ylim(1, 0)
+        ax.set_xlim(*panel.ends)
         ax.tick_params(axis="y", length=0)
-        ax.set_xlabel(f"{self.quantity.label} {_to(goal, self.measure)} ({unit})")
-        ax.grid(axis="x", color="black", alpha=0.12, lw=0.4)
+        ax.set_xlabel(f"{panel.label} ({panel.unit})")
+    across.set_ticks(places.at, places.labels, parse_math=False)
+    along.grid(color="black", alpha=0.12, lw=0.4)
+    if panel.ticks is not None:
+        (ax.set_yscale if upright else ax.set_xscale)("log")
+        along.set_ticks(panel.ticks, [f"{value:g}" for value in panel.ticks])
+        along.set_ticks([], minor=True)
 
-    def _points(
-        self, ax: Axes, arm: str, x: Any, y: Any, rows: pd.DataFrame, scale: float, upright: bool
-    ) -> None:
-        """Marks, intervals and what is censored; `upright`: values go upwards, else to the
-        right."""
-        from matplotlib.patheffects import withStroke
+    def point(at: float, value: float) -> tuple[float, float]:
+        return (at, value) if upright else (value, at)
 
-        colour, end = self.colours[arm], (ax.get_ylim() if upright else ax.get_xlim())[1]
-        for px, py, (_, row) in zip(x, y, rows.iterrows(), strict=True):
-            bound = math.isnan(row["median"])
-            low, high = row["low"] / scale, row["high"] / scale
-            if row["coverage"] > 0 and row["reached"]:
-                _segment(ax, px, py, low, min(high, end), upright, colour)
-            if math.isinf(row["high"]) or bound:
-                tip = _further(ax, upright, py if upright else px) if bound else end
-                _arrow(ax, px, py, tip, upright, colour)
-            look: Any = {**_MARK, "mec": colour, "mfc": "white" if bound else colour}
-            ax.plot(px, py, marker=self.marker[arm], ls="none", zorder=4, **look)
+    def stroke(start: tuple[float, float], end: tuple[float, float], **look: Any) -> None:
+        ax.plot(*zip(start, end, strict=True), **look)
+
+    for arm in panel.lines:
+        for a, b, is_open in arm.pairs:
+            dash: Any = (0, (1, 1.5)) if is_open else "-"
+            ends = point(a.at, a.value), point(b.at, b.value)
+            stroke(*ends, color=arm.colour, lw=1.0, ls=dash, zorder=2)
+        for mark in arm.marks:
+            here, row = point(mark.at, mark.value), mark.row
+            ends = point(mark.at, mark.low), point(mark.at, mark.high)
+            thin: Any = {"color": arm.colour, "lw": 0.8, "zorder": 3}
+            stroke(*ends, alpha=0.75, solid_capstyle="butt", **thin)
+            if mark.goes_on:
+                tip = _further(panel, mark.value) if mark.is_bound else panel.ends[1]
+                arrow = {**_ARROW, "color": arm.colour}
+                ax.annotate("", point(mark.at, tip), xytext=here, zorder=3, arrowprops=arrow)
+            filling = "white" if mark.is_bound else arm.colour
+            look: Any = {**_MARK, "mec": arm.colour, "mfc": filling, "marker": arm.shape[0]}
+            ax.plot(*here, ls="none", zorder=4, **look)
             if 0 < row["reached"] < row["seeds"]:
-                count = f"{row['reached']}/{row['seeds']}"
-                place = _BELOW if upright else _LEFT
+                count, place = f"{row['reached']}/{row['seeds']}", _BELOW if upright else _LEFT
                 halo = [withStroke(linewidth=1.5, foreground="white")]
-                ax.annotate(count, (px, py), color=colour, path_effects=halo, **place)
+                ax.annotate(count, here, color=arm.colour, path_effects=halo, **place)
 
 
-def _further(ax: Axes, upright: bool, start: float) -> float:
-    """A little up the axis (or to the right) from `start`."""
-    low, high = ax.get_ylim() if upright else ax.get_xlim()
-    if (ax.get_yscale() if upright else ax.get_xscale()) == "log":
-        return float(start * (high / low) ** 0.09)
-    return float(start + 0.09 * (high - low))
+def _further(panel: _Panel, start: float) -> float:
+    """A little along the axis of what was spent from `start`."""
+    low, high = panel.ends
+    return start * (high / low) ** 0.09 if panel.ticks else start + 0.09 * (high - low)
 
 
-def _segment(
-    ax: Axes, x: float, y: float, low: float, high: float, upright: bool, colour: str
-) -> None:
-    ends = ([x, x], [low, high]) if upright else ([low, high], [y, y])
-    ax.plot(*ends, color=colour, lw=0.8, alpha=0.75, zorder=3, solid_capstyle="butt")
-
-
-def _arrow(ax: Axes, x: float, y: float, tip: float, upright: bool, colour: str) -> None:
-    style = "-|>,head_width=0.12,head_length=0.25"
-    arrow = {"arrowstyle": style, "color": colour, "lw": 0.8, "shrinkA": 2.5, "shrinkB": 0}
-    ax.annotate("", (x, tip) if upright else (tip, y), xytext=(x, y), zorder=3, arrowprops=arrow)
-
-
-def _handles(rows: pd.DataFrame, arms: Sequence[str]) -> list[Any]:
+def _handles(rows: pd.DataFrame, lines: Sequence[_Line]) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    handles = []
-    for i, (arm, colour) in enumerate(arm_colours(arms).items()):
-        marker = _MARKERS[i % len(_MARKERS)]
-        handles.append(Line2D([], [], color=colour, lw=1.0, marker=marker, label=arm, **_MARK))
+    handles = [
+        Line2D([], [], color=arm.colour, lw=1.0, marker=arm.shape[0], label=arm.arm, **_MARK)
+        for arm in lines
+    ]
     if (rows["median"].isna() & (rows["seeds"] > 0)).any():
         hollow: Any = {"color": "black", "ls": "none", "marker": "o", "mfc": "white", **_MARK}
         handles.append(Line2D([], [], label="later than this, or never", **hollow))
@@ -218,44 +308,6 @@ def _handles(rows: pd.DataFrame, arms: Sequence[str]) -> list[Any]:
         first = f"{some['reached'].iloc[0]}/{some['seeds'].iloc[0]}"
         handles.append(Line2D([], [], ls="none", label=f"{first}  seeds that got there"))
     return handles
-
-
-def _extent(rows: pd.DataFrame, quantity: SpentQuantity) -> tuple[float, str, float, float, bool]:
-    """(the axis' unit, its name, its ends, whether it is logarithmic) for all rows of a target."""
-    done = rows[rows["seeds"] > 0]
-    values = done[["at_least", "low", "high"]].to_numpy(float).ravel()
-    values = values[np.isfinite(values)]
-    most = float(values.max(initial=0.0)) or 1.0
-    scale, unit = _unit(quantity, most)
-    least = float(values[values > 0].min(initial=most))
-    if most >= _LOG_FROM * least:
-        return scale, unit, least / 1.25, most * 1.7, True
-    return scale, unit, 0.0, 1.15 * most, False
-
-
-def _unit(quantity: SpentQuantity, most: float) -> tuple[float, str]:
-    if quantity.column == "at_s":
-        return time_unit(most)
-    if quantity.column == "energy_j":
-        return next(((s, u) for s, u in _ENERGIES if most >= s), _ENERGIES[-1])
-    return bytes_unit(most)
-
-
-def _set_log(axis: Any) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    (axis.axes.set_yscale if axis.axis_name == "y" else axis.axes.set_xscale)("log")
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _is_target(rows: pd.DataFrame, goal: float) -> Any:
-    return rows["target"].isna() if math.isnan(goal) else rows["target"] == goal
-
-
-def _to(goal: float, measure: Measure) -> str:
-    return "of whole runs" if math.isnan(goal) else f"to {measure.goal(goal)}"
 
 
 def target_caption(
@@ -302,19 +354,17 @@ def target_panels(study: StudyResult) -> list[Panel]:
             every[quantity.name] = rows
     if not every or not (every["time"]["seeds"] > 0).any():
         return []
-    colours = arm_colours(every["time"]["arm"])
     about = _caption(study, every["time"])
     about = about[0].upper() + about[1:]
     panels = []
     for number, title in enumerate(panels_of(study, every["time"], axis)):
         options, cells = {}, []
         for name, rows in every.items():
-            spent, shown = QUANTITIES[name], panels_of(study, rows, axis)[title]
+            shown = panels_of(study, rows, axis)[title]
             for goal in goals:
-                done = shown[_is_target(shown, goal) & (shown["seeds"] > 0)]
-                label = f"{spent.label} {_to(goal, study.measure)}"
-                options[label] = _chart(done, spent, label, places, colours)
-                cells += [_cells(row, spent, label, places) for row in done.to_dict("records")]
+                panel = _panel(study, QUANTITIES[name], places, goal, shown, rows)
+                options[panel.label] = _chart(panel)
+                cells += [_cells(panel, arm, mark.row) for arm in panel.lines for mark in arm.marks]
         header = ("what", places.label or "setting", "arm", "seeds", "got there", "median")
         table = PanelTable(title or "To the target", header, cells, frozenset({3, 4, 5}))
         against = f" against {places.label}" if places.label else ""
@@ -331,98 +381,60 @@ def target_panels(study: StudyResult) -> list[Panel]:
     return panels
 
 
-def _chart(
-    rows: pd.DataFrame,
-    quantity: SpentQuantity,
-    label: str,
-    places: Places,
-    colours: dict[str, str],
-) -> Chart:
-    scale, unit, low, high, is_log = _extent(rows, quantity)
-    arms = list(colours)
-    if places.axis:
-        ticks, texts = list(places.at), list(places.labels)
-        step = min(0.02, 0.5 * places.least_gap / max(1, len(arms)))
-        aside = {arm: (i - (len(arms) - 1) / 2) * step for i, arm in enumerate(arms)}
-    else:  # nothing else is swept: a place per arm
-        ticks = [(i + 0.5) / len(arms) for i in range(len(arms))]
-        texts, aside = arms, {arm: x - 0.5 for arm, x in zip(arms, ticks, strict=True)}
-    at = dict(zip(places.labels, places.at, strict=True))
-    data = []
-    for i, arm in enumerate(arms):
-        of_arm = rows[rows["arm"] == arm]
-        across = of_arm[places.axis].map(at) if places.axis else pd.Series(0.5, index=of_arm.index)
-        x = (across.astype(float) + aside[arm]).to_numpy()
-        data += _arm_traces(arm, i, colours[arm], x, of_arm, quantity, scale, high)
-    values = _log_ticks(low / scale, high / scale) if is_log else None
-    log = {"type": "log", "tickvals": values, "ticktext": [f"{v:g}" for v in values or ()]}
-    ends = [math.log10(low / scale), math.log10(high / scale)] if is_log else [0, high / scale]
-    upwards = {"title": {"text": f"{label} ({unit})"}, "range": ends, **(log if is_log else {})}
+def _chart(panel: _Panel) -> Chart:
+    upwards: Spec = {"title": {"text": f"{panel.label} ({panel.unit})"}, "range": panel.ends}
+    if panel.ticks is not None:
+        upwards |= {"type": "log", "range": [math.log10(end) for end in panel.ends]}
+        upwards |= {"tickvals": panel.ticks, "ticktext": [f"{value:g}" for value in panel.ticks]}
     layout = {
         "xaxis": {
-            "title": {"text": plain(places.label)},
-            "tickvals": ticks,
+            "title": {"text": plain(panel.places.label)},
+            "tickvals": panel.places.at,
             "zeroline": False,
-            "ticktext": [plain(text) for text in texts],
+            "ticktext": [plain(text) for text in panel.places.labels],
             "range": [-0.1, 1.1],
             "showgrid": False,
         },
         "yaxis": upwards,
-        "showlegend": bool(places.axis),
+        "showlegend": bool(panel.places.axis),
     }
-    return data, layout
+    return [trace for arm in panel.lines for trace in _arm_traces(arm, panel.quantity)], layout
 
 
-def _arm_traces(
-    arm: str,
-    number: int,
-    colour: str,
-    x: Any,
-    rows: pd.DataFrame,
-    quantity: SpentQuantity,
-    scale: float,
-    high: float,
-) -> list[Spec]:
+def _arm_traces(arm: _Line, quantity: SpentQuantity) -> list[Spec]:
     """Lines between the marks, dotted where one is only a bound, and the marks with intervals."""
-    y = rows["at_least"].to_numpy(float) / scale
-    exact = rows["median"].notna().to_numpy()
-    symbol = _SYMBOLS[number % len(_SYMBOLS)]
-    has_interval = ((rows["coverage"] > 0) & (rows["reached"] > 0)).to_numpy()
-    above = np.minimum(rows["high"].to_numpy(float), high) / scale - y
-    below = y - rows["low"].to_numpy(float) / scale
-    group = {"type": "scatter", "legendgroup": plain(arm), "x": [float(v) for v in x]}
+    name, marks, symbol = plain(arm.arm), arm.marks, arm.shape[1]
+    group = {"type": "scatter", "legendgroup": name}
     traces: list[Spec] = []
-    for certain, dash in ((True, "solid"), (False, "dot")):
-        pairs = [i for i in range(len(y) - 1) if (exact[i] and exact[i + 1]) == certain]
-        ends = [(float(v[i]), float(v[i + 1]), None) for i in pairs for v in (x, y)]
+    for wanted, dash in ((False, "solid"), (True, "dot")):
+        pairs = [(a, b) for a, b, is_open in arm.pairs if is_open == wanted]
         if pairs:
             line: Spec = {**group, "mode": "lines", "showlegend": False, "hoverinfo": "skip"}
-            line["x"] = [v for pair in ends[::2] for v in pair]
-            line["y"] = [v for pair in ends[1::2] for v in pair]
-            line["line"] = {"color": colour, "width": 1.6, "dash": dash}
-            traces.append(line)
-    symbols = [symbol if is_exact else f"{symbol}-open" for is_exact in exact]
-    bars = {"type": "data", "symmetric": False, "width": 0, "thickness": 1.2, "color": colour}
-    texts = [_words(row, quantity) for row in rows.to_dict("records")]
-    marks = {
+            line["x"] = [at for a, b in pairs for at in (a.at, b.at, None)]
+            line["y"] = [value for a, b in pairs for value in (a.value, b.value, None)]
+            traces.append({**line, "line": {"color": arm.colour, "width": 1.6, "dash": dash}})
+    bars = {"type": "data", "symmetric": False, "width": 0, "thickness": 1.2, "color": arm.colour}
+    symbols = [f"{symbol}-open" if mark.is_bound else symbol for mark in marks]
+    points = {
         **group,
         "mode": "markers+text",
-        "name": plain(arm),
-        "y": [float(v) for v in y],
+        "name": name,
+        "x": [mark.at for mark in marks],
+        "y": [mark.value for mark in marks],
         "error_y": {
             **bars,
-            "array": [float(v) for v in np.where(has_interval, above, 0.0)],
-            "arrayminus": [float(v) for v in np.where(has_interval, below, 0.0)],
+            "array": [mark.high - mark.value for mark in marks],
+            "arrayminus": [mark.value - mark.low for mark in marks],
         },
-        "marker": {"size": 9, "color": colour, "symbol": symbols},
-        "text": ["" if is_exact else "↑" for is_exact in exact],
+        "marker": {"size": 9, "color": arm.colour, "symbol": symbols},
+        "text": ["↑" if mark.is_bound else "" for mark in marks],
         "textposition": "top center",
-        "textfont": {"color": colour, "size": 14},
+        "textfont": {"color": arm.colour, "size": 14},
         "cliponaxis": False,
-        "hovertext": [f"{plain(arm)}<br>{text}" for text in texts],
+        "hovertext": [f"{name}<br>{_words(mark.row, quantity)}" for mark in marks],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
-    return [*traces, marks]
+    return [*traces, points]
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
@@ -447,10 +459,10 @@ def _words(row: Row, quantity: SpentQuantity) -> str:
     return text
 
 
-def _cells(row: Row, quantity: SpentQuantity, label: str, places: Places) -> tuple[str, ...]:
-    where = str(row[places.axis]) if places.axis else str(row["setting"])
-    words = _words(row, quantity).partition("<br>")[0]
-    return label, where, str(row["arm"]), f"{row['seeds']}", f"{row['reached']}", words
+def _cells(panel: _Panel, arm: _Line, row: Row) -> tuple[str, ...]:
+    where = str(row[panel.places.axis] if panel.places.axis else row["setting"])
+    words = _words(row, panel.quantity).partition("<br>")[0]
+    return panel.label, where, arm.arm, f"{row['seeds']}", f"{row['reached']}", words
 
 
 def _amount(value: float, quantity: SpentQuantity) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.units import parse_duration, parse_rate, parse_size
+from simfed.report.reach import WHOLE_RUN, first_amount
+from simfed.report.statistics import median_time
 from simfed.study.plan import in_words, short_names
-from simfed.study.reach import WHOLE_RUN, first_amount
-from simfed.study.statistics import median_time
 
 if TYPE_CHECKING:
     import pandas as pd

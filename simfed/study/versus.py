@@ -11,12 +11,12 @@ from simfed.ground.errors import InputError
 from simfed.ground.measure import Measure, one_measure
 from simfed.record.summary import classes_of
 from simfed.report.compare import settings_table
+from simfed.report.comparison import inverse, ratio_text, threshold_text
 from simfed.report.page import PageSection, render_page
 from simfed.report.panels import Panel, PanelTable, choices, plain, without_empty
-from simfed.study.comparison import inverse, ratio_text, threshold_text
+from simfed.report.reach import common_thresholds
+from simfed.report.statistics import Estimate
 from simfed.study.pairs import Comparison, compare
-from simfed.study.reach import common_thresholds
-from simfed.study.statistics import Estimate
 from simfed.study.store import PlanEntry
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from adaptive_figure import (
     verdicts,
 )
 
+from simfed.report.statistics import holm
 from simfed.study import plan_study
-from simfed.study.statistics import holm
 
 BASE = {
     "top-k@100": [10, 11, 12, 10.5],

@@ -19,7 +19,7 @@ from results import (
 from scipy import stats
 
 from simfed.ground.errors import InputError
-from simfed.study.statistics import Estimate
+from simfed.report.statistics import Estimate
 
 SEEDS = range(5)
 WOBBLE = (0.0, 0.001, -0.001, 0.002, -0.002)

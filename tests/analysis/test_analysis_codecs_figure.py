@@ -28,8 +28,8 @@ from codecs_figure import (
 )
 
 from simfed.compress import codec_from_spec
+from simfed.report.statistics import Estimate, Paired
 from simfed.study import plan_study
-from simfed.study.statistics import Estimate, Paired
 
 SETTINGS = [Setting(0.1, "2 Mbps"), Setting(1.0, "2 Mbps")]
 

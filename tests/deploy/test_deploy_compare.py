@@ -76,6 +76,22 @@ def test_errors_stand_per_phase_client_and_round():
     assert found.explanations.iloc[0]["explained"] == pytest.approx(1.0)
     assert len(found.beyond(0.05)) == 2
     assert found.beyond(0.5) == []
+    assert found.lengths.paired.seeds == 1
+    assert found.lengths.paired.ratio.exact == pytest.approx(6.5 / 4.5)
+    assert "no clear difference" in "; ".join(found.sentences())
+
+
+def test_rounds_are_compared_in_pairs_with_an_interval():
+    simulated = run([(n, 0, 1.0, 1.0, 0.5, 1.0 + n / 10) for n in range(1, 6)])
+    real = run([(n, 0, 1.0, 2.0, 0.5, 1.0 + n / 10) for n in range(1, 6)])
+    paired = fidelity(simulated, real).lengths.paired
+    assert (paired.seeds, paired.wins, paired.clear) == (5, 5, 1)
+    assert paired.ratio.low < paired.ratio.exact < paired.ratio.high
+    for ours, theirs, words in (
+        (simulated, real, "rounds of the simulation end 1.26×"),
+        (real, simulated, "rounds of reality end 1.26×"),
+    ):
+        assert words in "; ".join(fidelity(ours, theirs).sentences())
 
 
 def test_host_time_and_server_work_are_assumptions_of_their_own():

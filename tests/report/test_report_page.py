@@ -16,7 +16,8 @@ import pytest
 import simfed
 from simfed.ground.errors import InputError
 from simfed.ground.units import format_duration
-from simfed.report import compare, frames, page, page_timeline
+from simfed.report import compare, frames, page, page_timeline, reach
+from simfed.report.comparison import compare_sides
 from simfed.report.page import write_page
 from simfed.report.panels import MOST_POINTS, curves_panel, packed, plain
 from simfed.report.timeline import timeline_of
@@ -326,8 +327,8 @@ def test_a_comparison_leads_with_the_time_to_target_and_points(report_run):
     better = "a" if gap > 0 else "b"
     assert facts["final accuracy"][0] == f"{abs(gap):.1f} points"
     assert facts["final accuracy"][1].startswith(f"{better} above: ")
-    (target, *_) = frames.targets_for(mean)
-    first = frames.thresholds(mean, [target]).set_index("run")["at_s"].astype(float)
+    (target, *_) = reach.targets_for(mean)
+    first = reach.threshold_rows(mean, [target]).set_index("run")["at_s"].astype(float)
     value, more = facts[f"to {100 * target:g} %"]
     ratio = max(first) / min(first)
     assert value == (f"{ratio:.2f}× sooner" if ratio >= 1.05 else "no relevant difference")
@@ -360,7 +361,16 @@ def test_a_run_of_one_prototype_is_compared_with_one_of_several(report_run):
     ],
 )
 def test_what_is_sooner_by_little_is_no_win_and_never_is_later_than_the_end(a_s, b_s, value):
-    lead, against = compare.describe_lead("a", "b", a_s, b_s, pd.Series({"a": 5.0, "b": 6.0}))
+    times = [
+        (end_s, False) if math.isnan(at_s) else (at_s, True)
+        for at_s, end_s in ((a_s, 5.0), (b_s, 6.0))
+    ]
+    sides = [
+        (name, {0: reach.RunOutcome({0.9: time}, 0.5)})
+        for name, time in zip("ab", times, strict=True)
+    ]
+    (pair,) = compare_sides(sides, [0.9])
+    lead, against = compare.describe_lead(pair, *times)
     assert lead == value
     assert ("> 5 s" in against) == math.isnan(a_s)
 
@@ -402,8 +412,8 @@ def test_a_threshold_table_says_when(reader, report_run):
     table = reader.tables["When each accuracy was reached"]
     assert table[0][0] == "prototype"
     tidy = frames.curves(report_run())
-    accuracy = frames.thresholds_for(tidy)[0]
-    found = frames.thresholds(tidy, [accuracy]).set_index("prototype")
+    accuracy = reach.thresholds_for(tidy)[0]
+    found = reach.threshold_rows(tidy, [accuracy]).set_index("prototype")
     line = next(row for row in table if row[:2] == ["small", f"{100 * accuracy:g} %"])
     assert line[3] == f"{found.loc['small', 'round']:,.0f}"
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from simfed.report import frames, summary
+from simfed.report import frames, reach, summary
 from simfed.report.summary import summary_table
 from simfed.verify.invariants import verify
 
@@ -86,7 +86,7 @@ def test_a_threshold_is_reached_in_the_first_round_that_has_it():
             "accuracy": [0.5, None, 0.8, 0.7],
         }
     )
-    found = frames.thresholds(tidy, [0.5, 0.75, 0.9]).set_index("threshold")
+    found = reach.threshold_rows(tidy, [0.5, 0.75, 0.9]).set_index("threshold")
     assert found.loc[0.5, "round"] == 1
     assert found.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [3, 3.0, 30.0]
     assert pd.isna(found.loc[0.9, "at_s"])

@@ -10,8 +10,8 @@ import study_fakes as fakes
 from rich.console import Console
 
 from simfed.ground.errors import InputError, InputErrors
+from simfed.report.comparison import time_text
 from simfed.study import compare, load_study, run_study
-from simfed.study.comparison import time_text
 from simfed.study.page import study_page
 from simfed.study.tables import arms_table
 

@@ -18,7 +18,7 @@ from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import RunFailed
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.study.statistics import Estimate, mean_interval
+from simfed.report.statistics import Estimate, mean_interval
 
 CLIENTS, ROUND_S, MODEL_BYTES, EPOCHS = 1000, 180.0, 18.3e6, 5
 WORLDS = range(10)

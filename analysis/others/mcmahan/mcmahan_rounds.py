@@ -27,7 +27,7 @@ from simfed.ground.seeding import Streams
 from simfed.ground.units import counted
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds
-from simfed.study.statistics import mean_interval
+from simfed.report.statistics import mean_interval
 
 TARGET = 0.99
 RATES = (0.1, 0.215, 0.0464)

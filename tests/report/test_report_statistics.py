@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.study.statistics import mean_interval, median_time, paired_difference, paired_times
+from simfed.report.statistics import mean_interval, median_time, paired_difference, paired_times
 
 YES3 = [True] * 3
 
@@ -188,7 +188,7 @@ def test_intervals_cover_what_they_say():
 
 
 def test_a_sentence_about_many_settings_counts_them():
-    from simfed.study.comparison import sentence
+    from simfed.report.comparison import sentence
 
     def against(times, seeds=3):
         return paired_times([1.0] * seeds, [True] * seeds, [times] * seeds, [True] * seeds)

@@ -1,4 +1,4 @@
-"""Statistics of a study: times that may be censored, compared in pairs of equal seeds.
+"""Statistics of comparisons: times that may be censored, compared in pairs of equal seeds.
 
 A run that ends before it reaches an accuracy says that its time is *longer than the run*, not that
 there is none. Every number here takes such a censored time for what it is, an interval up to
@@ -183,8 +183,9 @@ def paired_times(
     exact_a, exact_b = np.asarray(a_reached, dtype=bool), np.asarray(b_reached, dtype=bool)
     if not len(a):
         return Paired(0, 0, 0, _NOTHING, 1.0, confidence, relevant_ratio)
-    low = np.where(exact_a, b / a, 0.0)
-    high = np.where(exact_b, b / a, np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):  # what took no time is sooner than all
+        ratios = b / a
+    low, high = np.where(exact_a, ratios, 0.0), np.where(exact_b, ratios, np.inf)
     # a censored time is longer than where it was cut, so a bound of exactly 1 decides too
     wins = int(np.sum(np.where(exact_b, low > 1, low >= 1)))
     losses = int(np.sum(np.where(exact_a, high < 1, high <= 1)))
@@ -192,7 +193,8 @@ def paired_times(
     if not bool((exact_a & exact_b).all()):
         ratio = _median(low, high, confidence, _geometric)
         return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
-    logs = mean_interval(np.log(b / a).tolist(), confidence)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = mean_interval(np.log(ratios).tolist(), confidence)
     mean, from_, to = (float(np.exp(x)) for x in (logs.least, logs.low, logs.high))
     ratio = Estimate(mean, mean, from_, to, logs.coverage)
     return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)

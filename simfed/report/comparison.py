@@ -1,4 +1,5 @@
-"""The one paired comparison: of a study's arms, of runs at hand, of two studies.
+"""The one paired comparison: of a study's arms, of two studies, of runs at hand or on one page, of
+a simulation and its deployment.
 
 A side is what its runs came to, by seed. Two sides are compared over the seeds that both have, and
 the result is a row of a table or a sentence in plain words.
@@ -14,8 +15,9 @@ from typing import NamedTuple
 
 from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.units import format_duration
-from simfed.study.reach import RunOutcome
-from simfed.study.statistics import Estimate, Paired, paired_difference, paired_times
+from simfed.ground.vocabulary import RELEVANT_RATIO
+from simfed.report.reach import RunOutcome
+from simfed.report.statistics import Estimate, Paired, paired_difference, paired_times
 
 __all__ = [
     "ComparedPair",
@@ -77,8 +79,8 @@ class ComparedPair(NamedTuple):
 def compare_sides(
     sides: Iterable[tuple[str, Mapping[int, RunOutcome]]],
     thresholds: Sequence[float],
-    confidence: float,
-    relevant_ratio: float,
+    confidence: float = 0.95,
+    relevant_ratio: float = RELEVANT_RATIO,
     baseline: str | None = None,
     *,
     measure: Measure = ACCURACY,

@@ -1,0 +1,162 @@
+"""When runs first reached values of their measure, and which values are worth asking about."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+from simfed.ground.measure import ACCURACY, Measure
+from simfed.report import frames
+
+if TYPE_CHECKING:
+    from simfed.record.read import Run
+
+__all__ = [
+    "WHOLE_RUN",
+    "RunOutcome",
+    "common_thresholds",
+    "first_amount",
+    "mean_curve",
+    "outcome_of",
+    "targets_for",
+    "threshold_rows",
+    "thresholds_for",
+]
+
+WHOLE_RUN = math.nan
+"""The threshold of a comparison of whole runs' simulated time, where nothing was learned. It finds
+itself in a dictionary, as dictionaries ask for identity first."""
+
+_SHARES = (*(n / 10 for n in range(1, 10)), 0.95, 0.97, 0.98, 0.99, 0.995)
+_FINE_SHARES = (*(n / 20 for n in range(1, 20)), 0.97, 0.98, 0.99)
+"""Where one number has to do for several runs."""
+
+
+class RunOutcome(NamedTuple):
+    """The times and the measure of a run that comparisons need."""
+
+    times: Mapping[float, tuple[float, bool]]
+    """Threshold → (simulated seconds, whether it was reached by then). A run that did not reach it
+    has its end there: it took longer than the whole run."""
+    final: float
+    """Mean of clients; NaN where nothing was learned."""
+
+
+def mean_curve(run: Run) -> pd.DataFrame:
+    """The measure (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss,
+    uplink_bytes, total_bytes`, with `measure` in place of `accuracy` where it is another."""
+    key = run.measure.key
+    columns = ["round", "at_s", key, "loss", "uplink_bytes", "total_bytes"]
+    mean = frames.headlines(frames.curves(run))
+    measured: pd.DataFrame = mean.dropna(subset=[key]).reindex(columns=columns)
+    return measured
+
+
+def outcome_of(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> RunOutcome:
+    """The outcome of a run, whose `mean_curve` is `curve`, at these thresholds."""
+    end_s = float(run.summary["simulated_s"])
+    measure = run.measure
+    times = {t: first_amount(curve, t, "at_s", end_s, measure) for t in thresholds}
+    final = run.summary[measure.key].get("mean", {}).get("final")
+    return RunOutcome(
+        {**times, WHOLE_RUN: (end_s, True)}, math.nan if final is None else float(final)
+    )
+
+
+def _first_reached(curve: pd.DataFrame, threshold: float, measure: Measure) -> pd.DataFrame:
+    """The row of the first round in which a run reached a threshold; none where it never did."""
+    reached = curve[measure.is_reached(curve[measure.key], threshold)]
+    return reached.sort_values("round").head(1)
+
+
+def first_amount(
+    curve: pd.DataFrame, threshold: float, column: str, end: float, measure: Measure = ACCURACY
+) -> tuple[float, bool]:
+    """(value of a growing column where `curve` first reached `threshold`, True), or (`end`, False)
+    where it never did."""
+    first = _first_reached(curve, threshold, measure)
+    return (float(first[column].iloc[0]), True) if len(first) else (end, False)
+
+
+def threshold_rows(
+    tidy: pd.DataFrame, wanted: Sequence[float], measure: Measure = ACCURACY
+) -> pd.DataFrame:
+    """When thresholds of the measure were first reached: `run, prototype, threshold, round, at_s,
+    uplink_bytes, total_bytes`.
+
+    A threshold that was never reached has empty cells. `tidy` is from `frames.curves`.
+    """
+    amounts = ["round", "at_s", "uplink_bytes", "total_bytes"]
+    rows: list[dict[str, object]] = []
+    for (run, prototype), group in tidy.groupby(["run", "prototype"], sort=False):
+        for threshold in wanted:
+            first = _first_reached(group, threshold, measure)[amounts].to_dict("records")
+            row = {"run": run, "prototype": prototype, "threshold": threshold}
+            rows.append({**row, **(first[0] if first else {})})
+    return pd.DataFrame(rows, columns=["run", "prototype", "threshold", *amounts])
+
+
+# --- thresholds that nobody named --------------------------------------------------------------
+
+
+def thresholds_for(
+    tidy: pd.DataFrame, most: int = 4, classes: int = 0, measure: Measure = ACCURACY
+) -> list[float]:
+    """Thresholds worth asking "when?" about: the hardest round numbers that some run reached, and
+    guessing among so many classes does not.
+
+    >>> thresholds_for(pd.DataFrame({"accuracy": [0.3, 0.84, 0.93]}))
+    [0.6, 0.7, 0.8, 0.9]
+    """
+    values = tidy[measure.key]
+    return _reached(values, values.agg(measure.best), classes, measure, _SHARES)[-most:]
+
+
+def targets_for(tidy: pd.DataFrame, classes: int = 0, measure: Measure = ACCURACY) -> list[float]:
+    """Of several runs, the hardest round number that all of them reached, and the hardest that one
+    of them did; those that guessing among so many classes does not.
+
+    >>> targets_for(pd.DataFrame({"run": ["a", "a", "b"], "accuracy": [0.3, 0.84, 0.93]}))
+    [0.8, 0.9]
+    """
+    best = tidy.groupby("run")[measure.key].agg(measure.best)
+    hardest = (
+        _reached(tidy[measure.key], value, classes, measure, _SHARES)[-1:]
+        for value in sorted((best.min(), best.max()), key=measure.advantage)
+    )
+    return list(dict.fromkeys(itertools.chain.from_iterable(hardest)))
+
+
+def common_thresholds(
+    curves: Iterable[pd.Series], classes: int = 0, measure: Measure = ACCURACY
+) -> list[float]:
+    """The hardest round number that at least half of the runs reach, by the values of their curves;
+    none where guessing among so many classes does as well.
+
+    >>> runs = [pd.Series([0.1, value]) for value in (0.93, 0.88, 0.52)]
+    >>> common_thresholds(runs), common_thresholds([pd.Series([0.11])], classes=10)
+    ([0.85], [])
+    """
+    curves = list(curves)
+    if not curves:
+        return []
+    best = pd.Series([curve.agg(measure.best) for curve in curves], dtype=float)
+    best = best.sort_values(ascending=measure.higher_is_better, na_position="first")
+    upper_half = float(best.iloc[len(best) // 2])
+    return _reached(pd.concat(curves), upper_half, classes, measure, _FINE_SHARES)[-1:]
+
+
+def _reached(
+    values: pd.Series, best: float, classes: int, measure: Measure, shares: Sequence[float]
+) -> list[float]:
+    """The round numbers that a run with this best value reached, from easy to hard; `values` are
+    those between which they are chosen."""
+    return [
+        step
+        for step in measure.steps(values, shares)
+        if measure.is_reached(best, step) and measure.beats_guessing(step, classes)
+    ]

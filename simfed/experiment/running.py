@@ -472,6 +472,7 @@ def explained(
     rest = "nothing was kept" if begun else "no round was done and nothing was changed"
     if directory is not None:
         reason = "stopped at once" if isinstance(error, KeyboardInterrupt) else str(error)
+        reason = error.reason if isinstance(error, Interrupted) else reason
         reason = reason or type(error).__name__
         in_vain = not begun and (stopped or isinstance(error, InputError))
         status = "interrupted" if stopped else "failed"

@@ -54,6 +54,8 @@ class Charges:
         """Type of message → how much of the work on it was counted."""
         self._warnings: dict[str, int] = {}
         """What the user should know, and how often it happened."""
+        self.raised: str | None = None
+        """The first error of the app on a node, in a sentence."""
         self._work = None
         if work is not None:
             start, nodes = fleet.charged.start, fleet.client_count
@@ -157,6 +159,12 @@ class Charges:
     def warn(self, sentence: str) -> None:
         """Count a sentence for the manifest's warnings."""
         self._warnings[sentence] = self._warnings.get(sentence, 0) + 1
+
+    def note_raised(self, what: str) -> None:
+        """Warn of an error of the app on a node."""
+        sentence = f"the app on a node {what}"
+        self.raised = self.raised or sentence
+        self.warn(sentence)
 
     def warnings(self) -> list[str]:
         """What the user should know; what is wrong with all prices first."""

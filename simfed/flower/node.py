@@ -91,11 +91,9 @@ class NodeAtWork:
         else:
             answer = self._crew.again(self._ticket, tell, pace_s)
         if answer.exited:
-            self._charges.warn(
-                f"the app on a node ended its process, and so its node ({answer.error})"
-            )
+            self._charges.note_raised(f"ended its process, and so its node ({answer.error})")
         elif answer.error is not None:
-            self._charges.warn(f"the app on a node raised {answer.error}")
+            self._charges.note_raised(f"raised {answer.error}")
         self.answer = answer
         return answer
 

@@ -198,8 +198,8 @@ def check_some_worked(result: RunResult) -> None:
     """Raises: `RunFailed` where no message of a run came to anything."""
     outcomes = result.participations["outcome"]
     if len(outcomes) and (outcomes == "failed").all():
-        raised = [w for w in result.manifest["warnings"] if w.startswith("the app on a node")]
-        why = f": {raised[0]}" if raised else ""
+        raised = result.manifest.get("raised")
+        why = f": {raised}" if raised else ""
         where = "" if result.path is None else f"; {result.path} has what happened"
         raise RunFailed(f"all {len(outcomes):,} messages failed{why}{where}")
 
@@ -451,7 +451,9 @@ def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict
     warnings = played.charges.warnings()
     if _is_measured(fleet):
         warnings.append("computing was measured on this machine: another run takes another time")
-    return {"warnings": [*warnings, *parts.warnings()], "wall_s": {"total": wall_s}, "workers": 0}
+    facts = {"warnings": [*warnings, *parts.warnings()], "wall_s": {"total": wall_s}, "workers": 0}
+    raised = played.charges.raised
+    return facts if raised is None else {**facts, "raised": raised}
 
 
 def _beside(fleet: FleetFile, parts: Parts) -> tuple[dict[str, bytes], str]:

@@ -110,9 +110,21 @@ class BrokenInvariant(SimfedError):
 
 
 class Interrupted(SimfedError):
-    """The user stopped the work; what was done is kept. Exit code 130."""
+    """The user stopped the work: why, and how to go on. What was done is kept. Exit code 130.
+
+    >>> print(Interrupted("stopped after round 3", "--resume goes on from there"))
+    stopped after round 3; --resume goes on from there
+    """
 
     exit_code = 130
+
+    @property
+    def reason(self) -> str:
+        """Why, without how to go on."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.args))
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str | None:

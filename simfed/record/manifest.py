@@ -27,7 +27,7 @@ _KEYS = {
     "flower": _EVERY | {"computing", "app", "repeatable"},
 }
 """Mode → what the manifest of a finished run says."""
-_NOT_ALWAYS = {"opened", "owned", "measure", "between_nodes", "privacy"}
+_NOT_ALWAYS = {"opened", "owned", "measure", "between_nodes", "privacy", "raised"}
 
 
 def versions() -> dict[str, str]:

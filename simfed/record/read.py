@@ -166,13 +166,13 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     path = Path(path)
     manifest = read_manifest(path)
     if manifest["status"] != "finished":
-        reason = str(manifest.get("reason") or "")
-        hints = [reason] if "--resume" in reason else [reason, "--resume goes on with it"]
+        # an app on Flower's messages cannot be saved
+        goes_on = [] if manifest.get("mode") == "flower" else ["--resume goes on with it"]
         raise InputError(
             "a finished run",
             where=str(path),
             problem=f"its status is {manifest['status']}",
-            hint="; ".join(filter(None, hints)),
+            hint="; ".join(filter(None, [manifest.get("reason"), *goes_on])) or None,
         )
     if not isinstance(manifest.get("fingerprint"), str):
         raise InputError(

@@ -454,8 +454,8 @@ class Simulation:
             with self._recording:
                 self._save(self.checkpoint())
         if stop:
-            kept = "; --resume goes on from there" if self._save is not None else ""
-            raise Interrupted(f"stopped after round {self._round}{kept}")
+            kept = ["--resume goes on from there"] if self._save is not None else []
+            raise Interrupted(f"stopped after round {self._round}", *kept)
 
     def _mean_measure(self, outcome: Outcome) -> float | None:
         measures = {

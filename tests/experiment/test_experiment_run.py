@@ -13,6 +13,7 @@ import simfed
 from simfed.experiment.assembly import Parts, available_profiles
 from simfed.experiment.running import workers_of
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.record.read import read_manifest
 from simfed.verify.invariants import verify
 
 TINY = """
@@ -542,6 +543,7 @@ def test_stopping_politely_saves_a_checkpoint(tiny, tmp_path):
     overrides = time_only_overrides(**{"checkpoint.every": 0})
     with pytest.raises(Interrupted, match="stopped after round 3; --resume goes on from there"):
         play(tiny, tmp_path / "run", overrides, time_only=True, progress=press_ctrl_c)
+    assert read_manifest(tmp_path / "run")["reason"] == "stopped after round 3"
     resumed = play(tiny, tmp_path / "run", overrides, time_only=True, resume=True)
     assert resumed.fingerprint == play(tiny, overrides=overrides, time_only=True).fingerprint
 

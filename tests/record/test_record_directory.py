@@ -46,9 +46,9 @@ def record_some(recorder, rounds=range(1, 4)):
         recorder.spans.append(Span("client 0", "training", "training", number, 0, 0.0, 1.0))
 
 
-def create(path, **options):
+def create(path, mode="full", **options):
     return RunDirectory.create(
-        path, scenario_yaml=SCENARIO, manifest={"name": "tiny", "mode": "full"}, **options
+        path, scenario_yaml=SCENARIO, manifest={"name": "tiny", "mode": mode}, **options
     )
 
 
@@ -669,14 +669,18 @@ def test_a_full_disk_behind_safetensors_is_a_sentence(tmp_path, monkeypatch):
         directory.save_checkpoint(Checkpoint(1, {}, {"w": np.zeros(3)}), directory.recorder())
 
 
-def test_how_to_go_on_is_said_once(tmp_path):
-    directory = create(tmp_path / "run")
-    for reason in ("stopped after round 3; --resume goes on from there", "the power went"):
-        directory.stop("interrupted", reason)
+def test_why_a_run_stopped_and_how_to_go_on_is_said_once_where_it_can(tmp_path):
+    create(tmp_path / "run").stop("interrupted", "stopped after round 3")
+    create(tmp_path / "app", mode="flower").stop("failed", "the app raised")
+    hints = {}
+    for name in ("run", "app"):
         with pytest.raises(InputError) as caught:
-            open_run(tmp_path / "run")
-        assert str(caught.value).count("--resume") == 1
-        assert reason in str(caught.value)
+            open_run(tmp_path / name)
+        hints[name] = caught.value.hint
+    assert hints == {
+        "run": "stopped after round 3; --resume goes on with it",
+        "app": "the app raised",
+    }
 
 
 def test_a_manifest_without_a_fingerprint_is_one_sentence(tmp_path):

@@ -82,8 +82,9 @@ def serve(
         raise InputError("a run directory to go on with", where="resume", problem="no run is named")
     listening = listening or Listening()
     scenario, source = loaded(scenario, source)
+    _refuse_undeployable(scenario)
     parts = checked(scenario, source, time_only=False)
-    _refuse_undeployable(parts)
+    _refuse_unknown(parts)
     holder = _Holder(parts, listening, told, say)
     with contextlib.closing(holder):
         return carry_out(
@@ -264,25 +265,10 @@ def _most_down(parts: Parts) -> Iterator[int]:
         yield sum(field.entries for field in (*plan.down.values(), *plan.up.values()))
 
 
-def _refuse_undeployable(parts: Parts) -> None:
+def _refuse_undeployable(scenario: Scenario) -> None:
     """Raises: `InputError` for what real clients cannot be made to do."""
-    scenario = parts.scenario
     if scenario.aggregation.edge_servers is not None:
         raise InputError("null: real clients talk to one server", where="aggregation.edge_servers")
-    if any(plan.steps for plan in _plans(parts)):
-        raise InputError(
-            "a method whose plan is download, work, upload: real clients exchange nothing beside",
-            where="method",
-            got=scenario.method.kind,
-        )
-    in_a_row = None, Overlap(chunks=1)
-    sliced = [i for i, group in enumerate(scenario.clients) if group.overlap not in in_a_row]
-    if sliced:
-        raise InputError(
-            where=f"clients[{sliced[0]}].overlap",
-            problem="real clients compress and send one after the other",
-            hint="simfed run simulates it",
-        )
     if scenario.privacy is not None:
         raise InputError(
             where="privacy",
@@ -297,6 +283,29 @@ def _refuse_undeployable(parts: Parts) -> None:
             "restarts alone in a deployment, whose links, devices and messages fail by themselves",
             where="faults",
             got=struck,
+        )
+    for i, group in enumerate(scenario.clients):
+        if group.overlap not in (None, Overlap(chunks=1)):
+            raise InputError(
+                where=f"clients[{i}].overlap",
+                problem="real clients compress and send one after the other",
+                hint="simfed run simulates it",
+            )
+        if group.attack is not None:
+            raise InputError(
+                "null: attackers are simulated, real clients are as they are",
+                where=f"clients[{i}].attack",
+                got=group.attack.kind,
+            )
+
+
+def _refuse_unknown(parts: Parts) -> None:
+    """Raises: `InputError` for parts that ask what nobody knows, or does, of real clients."""
+    if any(plan.steps for plan in _plans(parts)):
+        raise InputError(
+            "a method whose plan is download, work, upload: real clients exchange nothing beside",
+            where="method",
+            got=parts.scenario.method.kind,
         )
     presence = parts.fleet.presence()
     if presence is not None and presence.follows_work:

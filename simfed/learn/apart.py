@@ -119,12 +119,6 @@ def client_half(
 
 
 def _half(scenario: Scenario, side: str) -> Any:
-    for i, group in enumerate(scenario.clients):
-        if group.attack is not None:
-            raise InputError(
-                "null: attackers are simulated, real clients are as they are",
-                where=f"clients[{i}].attack", got=group.attack.kind,
-            )  # fmt: skip
     named = scenario.method.made.workload
     if named != Method.workload:
         raise InputError(

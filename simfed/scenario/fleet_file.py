@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from simfed.ground.arithmetic import read_arithmetic
+from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.scenario.device import AnyDevice
@@ -287,7 +288,14 @@ def fleet_of(data: Mapping[str, Plain], *, source: str, folder: Path) -> FleetFi
     """A fleet from a mapping, which may be a whole scenario's; `folder` is where its relative paths
     start."""
     if _learns(data):
-        validate_as(Scenario, data, source=source, folder=folder)
+        scenario = validate_as(Scenario, data, source=source, folder=folder)
+        asked = {
+            "privacy": scenario.privacy,
+            "aggregation.edge_servers": scenario.aggregation.edge_servers,
+        }
+        for key in (key for key, value in asked.items() if value is not None):
+            problem = f"no {key} in a fleet for an app, which decides what it sends, and to whom"
+            raise InputError(where=f"{source}: {key}", problem=problem)
         data = _drop_learning(data)
     return validate_as(FleetFile, data, source=source, folder=folder)
 
@@ -320,11 +328,7 @@ _OF_THE_WORLD = ("name", "seed", "client_order", "network", "faults")
 def _drop_learning(data: Mapping[str, Plain]) -> dict[str, Plain]:
     world = {key: data[key] for key in _OF_THE_WORLD if key in data}
     groups = [
-        {
-            key: inner
-            for key, inner in group.items()
-            if key not in ("prototype", "k", "policy", "attack")
-        }
+        {key: inner for key, inner in group.items() if key not in ("prototype", "k", "policy")}
         for group in data["clients"]
     ]
     device = (data.get("server") or {}).get("device")

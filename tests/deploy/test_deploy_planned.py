@@ -1,11 +1,15 @@
 """What a scenario plans to go wrong, on top of what really does: presence, failures, restarts."""
 
+from dataclasses import dataclass, replace
+
 import deploy_worlds as worlds
 import pytest
 from test_deploy_loopback import assert_same_learning
 
 import simfed
 from simfed.ground.errors import InputError
+from simfed.ground.steps import DOWNLOAD, UPLOAD, message_up
+from simfed.learn.methods import Averaging
 from simfed.verify.run import verify
 
 
@@ -43,14 +47,46 @@ def test_a_server_restarts_and_loses_what_it_got(tmp_path):
     assert verify(tmp_path / "real") == []
 
 
+@dataclass(frozen=True)
+class TwoTrips(Averaging):
+    """Averaging whose clients say something before they begin."""
+
+    def plan(self, setting, who, round):
+        return replace(super().plan(setting, who, round), steps=(DOWNLOAD, message_up(8.0), UPLOAD))
+
+
+DENSE = {
+    "method": "fedavg",
+    "policy": {"kind": "uniform", "strategy": "dense"},
+    "compression": {"strategies": ["dense"]},
+}
+PRIVATE = {"level": "client", "clip": 1.0, "noise": 1.0, "delta": 1e-5}
+BATTERY = {"kind": "battery", "capacity_j": 1e4, "charge_w": 1.0, "work_w": 2.0}
+
+
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
         ({"faults": {"freezes": {"between": "1 h", "lasts": "1 s"}}}, "faults"),
         ({"faults": {"messages": {"lost": 0.1}}}, "faults"),
+        ({"faults": {"stalls": {"between": "1 h", "lasts": "1 s"}}}, "faults"),
+        ({"clients": group(attack="sign-flip"), **DENSE}, "clients[0].attack"),
+        ({"clients": group(overlap={"chunks": 4})}, "clients[0].overlap"),
+        ({"privacy": PRIVATE, **DENSE}, "privacy"),
+        (
+            {
+                "network": {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]},
+                "aggregation": {"edge_servers": {"at": "edge"}},
+                **DENSE,
+            },
+            "aggregation.edge_servers",
+        ),
+        ({"clients": group(availability=BATTERY)}, "clients.availability"),
+        ({**DENSE, "method": "two-trips"}, "method"),
     ],
 )
-def test_what_real_clients_cannot_be_made_to_do_is_refused(changes, where):
+def test_what_real_clients_cannot_be_made_to_do_is_refused(changes, where, add_part):
+    add_part("method", "two-trips", TwoTrips)
     with pytest.raises(InputError) as raised:
         worlds.serve(worlds.scenario(**changes))
     assert raised.value.where == where

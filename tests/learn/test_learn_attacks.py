@@ -20,7 +20,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.learn import attacks
-from simfed.learn.apart import client_half
 from simfed.learn.facts import DatasetFacts
 from simfed.learn.hosted import HostedWorkload
 from simfed.replay.store import TrajectoryStore
@@ -315,8 +314,3 @@ def test_data_that_cannot_be_attacked_are_refused(attack, data, where):
         attack.check(data)
     assert refused.value.where == where
     attacks.Backdoor(target=3, size=12).check(IMAGES)
-
-
-def test_real_clients_are_what_they_are():
-    with pytest.raises(InputError, match=r"clients\[1\].attack: got 'ipm', expected null"):
-        client_half(with_attack("ipm"), Streams(0), 0)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from simfed.ground.errors import InputErrors
+from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.reading import parse_yaml
 from simfed.scenario.fleet_file import dump_fleet, fleet_of, load_fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"name": "small", "clients": [{"count": 3, "device": "x86-2core-vm"}]}
+
+GROUP = {"count": 3, "prototype": "a", "device": "x86-2core-vm"}
 
 
 def made(**more):
@@ -92,6 +94,32 @@ def test_what_is_wrong_is_said(wrong, sentence):
         made(**wrong)
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "where"),
+    [
+        ({"privacy": {"level": "client", "clip": 1.0, "noise": 1.0, "delta": 1e-5}}, "privacy"),
+        (
+            {
+                "network": {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]},
+                "aggregation": {"edge_servers": {"at": "edge"}},
+            },
+            "aggregation.edge_servers",
+        ),
+        ({"clients": [{**GROUP, "attack": "sign-flip"}]}, "clients[0].attack"),
+        ({"clients": [{**GROUP, "overlap": {"chunks": 4}}]}, "clients[0].overlap"),
+    ],
+)
+def test_what_a_scenario_asks_of_servers_and_clients_that_an_app_decides_is_refused(asked, where):
+    dense = {"strategy": "dense", "kind": "uniform"}
+    plain = {"name": "whole", "rounds": 1, "method": "fedavg", "dataset": {"name": "mnist-mini"}}
+    plain |= {"prototypes": {"a": {"model": "lenet5-half"}}, "clients": [GROUP], "policy": dense}
+    plain |= {"compression": {"strategies": ["dense"]}}
+    assert fleet_of(plain, source="whole.yaml", folder=Path()).client_count == 3
+    with pytest.raises((InputError, InputErrors)) as refused:
+        fleet_of({**plain, **asked}, source="whole.yaml", folder=Path())
+    assert f"whole.yaml: {where}: no " in str(refused.value)
 
 
 def test_keys_inside_what_is_written_short_can_be_changed(tmp_path):

@@ -398,6 +398,7 @@ REGISTRIES: dict[str, Registry] = {
                 "adaptive-k": "simfed.policy:AdaptiveK",
                 "energy-share": "simfed.policy:EnergyShare",
                 "balance": "simfed.policy:Balance",
+                "bcrs": "simfed.policy:Bcrs",
             },
         ),
         Registry(

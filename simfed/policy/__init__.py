@@ -10,7 +10,18 @@ from simfed.compress.choice import Choice
 from simfed.policy.adaptive import AdaptiveK
 from simfed.policy.ascend import Ascend
 from simfed.policy.balance import Balance
-from simfed.policy.base import CHOICES, Bandit, Policy, Pull, Reason, Spent, check_option, watches
+from simfed.policy.base import (
+    CHOICES,
+    Bandit,
+    Policy,
+    Pull,
+    Reason,
+    Spent,
+    check_option,
+    paces_of,
+    watches,
+)
+from simfed.policy.bcrs import Bcrs
 from simfed.policy.build import build_policy, policy_maker
 from simfed.policy.exp3 import Exp3, Exp3Ix, Exp3S
 from simfed.policy.factored import Factored
@@ -25,6 +36,7 @@ __all__ = [
     "Ascend",
     "Balance",
     "Bandit",
+    "Bcrs",
     "Choice",
     "DiscountedUcb",
     "EnergyShare",
@@ -44,6 +56,7 @@ __all__ = [
     "build_policy",
     "check_option",
     "gain",
+    "paces_of",
     "policy_maker",
     "reward",
     "watches",

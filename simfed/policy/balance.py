@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
-import numpy as np
-
 from simfed.compress.choice import Choice
-from simfed.ground.levels import Level, WrittenLevel
-from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
-from simfed.policy.base import Pull, Spent, Unpaid, check_option
-from simfed.policy.interval import Interval
+from simfed.policy.base import Spent, check_option
+from simfed.policy.clocked import Clocked
 
 __all__ = ["Balance"]
 
 
-class Balance(Unpaid):
+class Balance(Clocked):
     """Sets K so that an upload takes a given share of the rest of the client's round.
 
     After a participation whose upload took u seconds, the rest of the round (download, local work,
@@ -47,8 +43,6 @@ class Balance(Unpaid):
     (600.0,)
     """
 
-    watches_time = True
-
     def __init__(
         self,
         arms: Sequence[Choice],
@@ -60,38 +54,9 @@ class Balance(Unpaid):
         most: Annotated[int | str, "largest K, or share of the model"] = "30%",
     ) -> None:
         check_option("share", share, 0 < share < math.inf, "a number above 0")
-        self._within = Interval.of(strategy, least, most)
-        self.strategy = Choice(strategy)
-        self.arms = tuple(dict.fromkeys((*map(Choice.of, arms), self.strategy)))
+        super().__init__(arms, strategy, least, most)
         self.share = share
-        self._k = self._within.middle
 
-    @staticmethod
-    def ends(
-        strategy: str = "top-k",
-        least: WrittenLevel = "0.2%",
-        most: WrittenLevel = "30%",
-        **rest: object,
-    ) -> tuple[Choice, Choice]:
-        """The arms at the ends of what it plays."""
-        return Choice(strategy, least), Choice(strategy, most)
-
-    def pull(self, rng: np.random.Generator) -> Pull:
-        return Pull(self.strategy, "fixed", k=self._within.level(self._k))
-
-    def watch(self, pull: Pull, spent: Spent) -> None:
-        """Move K by what a participation took."""
-        if pull.choice == "forced" or pull.k is None:
-            return
+    def _next(self, k: float, spent: Spent) -> float:
         may_s = self.share * (spent.downlink_s + spent.work_s + spent.slack_s)
-        times = may_s / spent.uplink_s if spent.uplink_s > 0 else math.inf
-        self._k = self._within.clamp(Level.of(pull.k).amount * times)
-
-    def values(self) -> tuple[float, ...]:
-        return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
-
-    def state(self) -> dict[str, Plain]:
-        return {"k": self._k}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._k = state["k"]
+        return k * (may_s / spent.uplink_s if spent.uplink_s > 0 else math.inf)

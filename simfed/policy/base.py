@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -26,6 +26,7 @@ __all__ = [
     "check_arms",
     "check_option",
     "finite_reward",
+    "paces_of",
     "watches",
 ]
 
@@ -71,7 +72,7 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one participation took of its client's time, all of which a client can measure."""
+    """What one participation took of its client's time, and how its uplink compares."""
 
     downlink_s: float
     work_s: float
@@ -79,6 +80,9 @@ class Spent:
     uplink_s: float
     slack_s: float
     """How much later its upload could have arrived without delaying the merge."""
+    pace: float = 1.0
+    """The rate of its upload over that of the slowest upload that the server settled with it: what
+    no client knows by itself."""
 
 
 @runtime_checkable
@@ -185,6 +189,17 @@ def watches(policy: Policy) -> bool:
     """Whether a policy is told what its participations took; one without the key `watches_time`
     is not."""
     return bool(getattr(policy, "watches_time", False))
+
+
+def paces_of(uploads: Iterable[tuple[float, float]]) -> list[float]:
+    """The rate of each upload (bytes, seconds) over that of the slowest among them.
+
+    >>> paces_of([(100, 2.0), (100, 0.5), (50, 1.0)])
+    [1.0, 4.0, 1.0]
+    """
+    rates = [size / seconds if seconds > 0 else math.inf for size, seconds in uploads]
+    slowest = min((rate for rate in rates if rate > 0), default=math.inf)
+    return [1.0 if rate == slowest else rate / slowest for rate in rates]
 
 
 def check_arms(arms: Sequence[Choice], *chosen: Choice) -> tuple[Choice, ...]:

@@ -49,6 +49,14 @@ class Interval(NamedTuple):
         """`amount`, or the end of the interval beyond which it lies."""
         return min(max(amount, self.least), self.most)
 
+    def amount(self, option: str, written: WrittenLevel) -> float:
+        """A level within, in the interval's unit. Raises: `InputError` that names the option."""
+        level = _checked(option, written)
+        of_a_kind = (level.kind == "share") == self.in_shares
+        inside = of_a_kind and self.least <= level.amount <= self.most
+        check_option(option, written, inside, "a level from `least` to `most`, written like them")
+        return float(level.amount)
+
     def level(self, amount: float) -> Level:
         """`amount` as a level."""
         return Level.read(f"{amount!r}%" if self.in_shares else round(amount))

@@ -189,11 +189,11 @@ def slack_of(flight: Flight, played: Played) -> float | None:
     return max(played.merge_at_s - flight.ended_at_s, 0.0)
 
 
-def spent_of(flight: Flight, played: Played) -> Spent:
+def spent_of(flight: Flight, played: Played, pace: float) -> Spent:
     """What a policy that watches time is told of a participation that arrived."""
     slack_s = slack_of(flight, played) or 0.0
     work_s = flight.training_s + flight.compression_s
-    return Spent(flight.downlink_s, work_s, flight.uplink_s, slack_s)
+    return Spent(flight.downlink_s, work_s, flight.uplink_s, slack_s, pace)
 
 
 def client_spans(flight: Flight, end: End) -> list[Span]:

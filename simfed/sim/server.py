@@ -24,7 +24,7 @@ from simfed.fleet.privacy import account_of
 from simfed.fleet.tasks import pull_for
 from simfed.ground.errors import Interrupted, RunFailed, as_raised
 from simfed.ground.seeding import Streams
-from simfed.policy import Policy, gain, reward, watches
+from simfed.policy import Policy, gain, paces_of, reward, watches
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
 from simfed.record.summary import mean_over_clients
@@ -364,7 +364,7 @@ class Simulation:
         else:
             self._done.succeed()
 
-    def _reward(self, flight: Flight, outcome: Outcome, played: Played) -> Verdict:
+    def _reward(self, flight: Flight, outcome: Outcome, played: Played, pace: float) -> Verdict:
         """Tell the client's policy what its pull was worth."""
         known = outcome.local_loss
         before, after = known.get(flight.task.label, (None, None)) if known else (None, None)
@@ -375,7 +375,7 @@ class Simulation:
             policy.void(flight.pull)
             return Verdict()
         if watches(policy):
-            policy.watch(flight.pull, rows.spent_of(flight, played))
+            policy.watch(flight.pull, rows.spent_of(flight, played, pace))
         if not policy.learns and after is None:
             return Verdict()
         rule = self._population.reward_rule(flight.client)
@@ -418,10 +418,14 @@ class Simulation:
             who = self._edges.blame(closing, _other_cause(closing))
             self._edges.note_merge("server", played.round, closing, played)
             settled = self._edges.settle(closing)
-        verdicts = [self._reward(flight, outcome, of) for flight, of in settled]
+        flights = [flight for flight, _ in settled]
+        paces = paces_of((0, 0) if f.lost else (f.uplink_bytes, f.uplink_s) for f in flights)
+        verdicts = [
+            self._reward(flight, outcome, of, pace)
+            for (flight, of), pace in zip(settled, paces, strict=True)
+        ]
         with self._recording:
             into = self._recorder
-            flights = [flight for flight, _ in settled]
             into.rounds.append(rows.round_row(played, flights, outcome, who, self._account))
             into.prototypes.extend(rows.prototype_rows(outcome, into.own.get("prototypes", ())))
             own = into.own.get("clients", ())

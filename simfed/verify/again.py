@@ -36,7 +36,7 @@ from simfed.fleet.contract import Contribution, Outcome, Task, Workload
 from simfed.fleet.tasks import k_of, pull_for
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.seeding import Streams
-from simfed.policy import Policy, Pull, Spent, watches
+from simfed.policy import Policy, Pull, Spent, paces_of, watches
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder
 from simfed.record.manifest import versions
 from simfed.record.read import Run, open_run, with_turns
@@ -246,6 +246,7 @@ def policies_play_again(facts: Columns, parts: Parts) -> Broken:
     # of one round's end first the merges, then the starts that know of them
     begins = [(row["round"] - 1, 1, at) for at, row in enumerate(rows)]
     merges = [(row["merge"], 0, at) for at, row in enumerate(rows)]
+    paces = _paces(rows)
     pulls: dict[int, Pull] = {}
     policies: dict[int, Policy] = {}
     for _, begin, at in sorted(begins + merges):
@@ -266,7 +267,7 @@ def policies_play_again(facts: Columns, parts: Parts) -> Broken:
                 pulls[at] = _pull_again(row, turns[at], policy, parts, wrong, at)
             except InputError:
                 wrong[_OTHER_CHOICE][at] = True
-        elif at in pulls and not _settle(row, policies[client], pulls[at]):
+        elif at in pulls and not _settle(row, policies[client], pulls[at], paces[at]):
             wrong[_NO_REWARD][at] = True
             break
     yield from (Rows("participations", mask, what) for what, mask in wrong.items())
@@ -325,12 +326,32 @@ def _pull_again(
     return pull
 
 
-def _settle(row: Mapping[str, Any], policy: Policy, pull: Pull) -> bool:
+def _paces(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """By its place, each row's pace among those that were settled by the same merge."""
+    of_merge: dict[int, list[int]] = {}
+    for at, row in enumerate(rows):
+        of_merge.setdefault(row["merge"], []).append(at)
+    paces: dict[int, float] = {}
+    for places in of_merge.values():
+        uploads = [
+            (0, 0) if _is_lost(row) else (row["uplink_bytes"], row["uplink_s"])
+            for row in map(rows.__getitem__, places)
+        ]
+        paces |= dict(zip(places, paces_of(uploads), strict=True))
+    return paces
+
+
+def _is_lost(row: Mapping[str, Any]) -> bool:
+    return row["outcome"] in ("dropped", "failed")
+
+
+def _settle(row: Mapping[str, Any], policy: Policy, pull: Pull, pace: float) -> bool:
     """Tell a policy what became of its pull; False: no reward is known that it was told."""
-    lost = row["outcome"] in ("dropped", "failed")
+    lost = _is_lost(row)
     if watches(policy) and not lost:
         work_s = row["training_s"] + row["compression_s"]
-        policy.watch(pull, Spent(row["downlink_s"], work_s, row["uplink_s"], row["slack_s"] or 0.0))
+        slack_s = row["slack_s"] or 0.0
+        policy.watch(pull, Spent(row["downlink_s"], work_s, row["uplink_s"], slack_s, pace))
     if lost or row["choice"] == "forced":
         policy.void(pull)
     elif policy.learns and row["reward"] is None:

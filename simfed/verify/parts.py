@@ -375,7 +375,7 @@ def _story(
         pull = policy.pull(streams("policy", client, round))
         _check_pull(policy, pull)
         if watches(policy) and round % 7 != 3:
-            policy.watch(pull, Spent(*streams("spent", client, round).exponential(1.0, 4).tolist()))
+            policy.watch(pull, Spent(*streams("spent", client, round).exponential(1.0, 5).tolist()))
         if round % 7 == 3:
             policy.void(pull)
         elif round % 7 != 4:

@@ -1,0 +1,69 @@
+"""What policies that set K from what a participation took have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from simfed.compress.choice import Choice
+from simfed.ground.levels import Level, WrittenLevel
+from simfed.ground.plain import Plain
+from simfed.policy.base import Pull, Spent, Unpaid
+from simfed.policy.interval import Interval
+
+__all__ = ["Clocked"]
+
+
+class Clocked(Unpaid):
+    """One codec whose K, kept in an interval, follows what the client's participations took.
+
+    A subclass has `_next`. Participations that are lost, or forced to another arm, change nothing.
+    `values` has K itself, a share in per cent.
+    """
+
+    watches_time = True
+
+    def __init__(
+        self,
+        arms: Sequence[Choice],
+        strategy: str,
+        least: WrittenLevel,
+        most: WrittenLevel,
+    ) -> None:
+        self._within = Interval.of(strategy, least, most)
+        self.strategy = Choice(strategy)
+        self.arms = tuple(dict.fromkeys((*map(Choice.of, arms), self.strategy)))
+        self._k = self._within.middle
+
+    @staticmethod
+    def ends(
+        strategy: str = "top-k",
+        least: WrittenLevel = "0.2%",
+        most: WrittenLevel = "30%",
+        **rest: object,
+    ) -> tuple[Choice, Choice]:
+        """The arms at the ends of what it plays."""
+        return Choice(strategy, least), Choice(strategy, most)
+
+    def pull(self, rng: np.random.Generator) -> Pull:
+        return Pull(self.strategy, "fixed", k=self._within.level(self._k))
+
+    def watch(self, pull: Pull, spent: Spent) -> None:
+        """Move K by what a participation took."""
+        if pull.choice != "forced" and pull.k is not None:
+            self._k = self._within.clamp(self._next(Level.of(pull.k).amount, spent))
+
+    def _next(self, k: float, spent: Spent) -> float:
+        """K after a participation with `k`; it is kept in the interval."""
+        raise NotImplementedError
+
+    def values(self) -> tuple[float, ...]:
+        return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
+
+    def state(self) -> dict[str, Plain]:
+        return {"k": self._k}
+
+    def restore(self, state: Mapping[str, Plain]) -> None:
+        self._k = state["k"]

@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simfed
+from simfed.experiment.assembly import parts_of_run
 from simfed.ground.errors import InputError
 from simfed.policy import Bcrs, Spent, paces_of
+from simfed.verify.again import policies_play_again
+from simfed.verify.invariants import Columns, sentences
 
 RNG = np.random.default_rng(0)
 
@@ -46,7 +49,7 @@ def test_uploads_without_duration_or_bytes_slow_nobody():
     assert paces_of([(10, 0.0), (10, 1.0), (0, 1.0)]) == [np.inf, 1.0, 0.0]
 
 
-def test_in_a_run_the_fast_link_sends_as_many_times_more_as_it_is_faster():
+def test_in_a_run_the_fast_link_sends_as_many_times_more_as_it_is_faster(tmp_path):
     device = {"profile": "x86-2core-vm", "speed": 0.1}
     link = {"down": "10 Mbps"}
     scenario = {
@@ -59,11 +62,13 @@ def test_in_a_run_the_fast_link_sends_as_many_times_more_as_it_is_faster():
         "training": {"local_steps": 1}, "compression": {"index_code": "fixed"},
         "policy": {"kind": "bcrs", "base": 100, "least": 10, "most": 5000},
     }  # fmt: skip
-    run = simfed.run(scenario, time_only=True, progress=False)
+    run = simfed.run(scenario, out=tmp_path / "run", time_only=True, progress=False)
     table = run.participations.pivot(index="round", columns="client", values="k")
     assert table.to_numpy().tolist() == [[100, 100], [100, 500], [100, 500]]
     uploads_s = run.participations.query("round == 3")["uplink_s"]
     assert uploads_s.max() == pytest.approx(uploads_s.min(), rel=0.02)
+    parts = parts_of_run(run, tmp_path / "run")
+    assert sentences(policies_play_again, Columns(run), parts) == []
 
 
 @pytest.mark.parametrize(

@@ -12,33 +12,55 @@ tables and figure from these rows alone.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
+from adaptive_figure import ARM, RELEVANT, Against, against, best_of, typical_s
+from codecs_figure import with_interval
+from servers_figure import markdown
+from tail_figure import put_between
 
+from simfed.report.pictures import picture_style, save_picture
+from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
 from simfed.study.reach import first_amount
+from simfed.study.statistics import holm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 HERE = Path(__file__).resolve().parent
 STUDY = HERE.parent / "scenarios" / "studies" / "rivals.yaml"
-ROWS = HERE / "rivals.parquet"
+ROWS, PAGE = HERE / "rivals.parquet", HERE / "BALANCE.md"
+FIGURE = HERE / "figures" / "rivals.png"
 SEEDS = range(8)
 TARGET = 0.85
+SPENT = {"time": "at_s", "bytes": "uplink_bytes"}
+"""What is compared, and the column of a run's curve that has it."""
+RIVALS = {
+    "fixed K": ("top-k@0.3%", "top-k@1%", "top-k@3%", "top-k@10%", "top-k@30%"),
+    "BCRS": ("bcrs 0.3%", "bcrs 1%", "bcrs 3%"),
+    "deadline": ("deadline 0.25 s", "deadline 0.4 s", "deadline 0.6 s"),
+}
+SHARES = ("balance 0.1", "balance", "balance 0.6", "balance 1")
+
+
+# ---- rows ----------------------------------------------------------------------------------------
 
 
 def rows_of(study: StudyResult) -> pd.DataFrame:
     """One row per finished run: what was spent when 85 % was first reached, else by the end."""
     rows = []
-    for entry, run in study.finished:
-        sent = run.rounds.set_index("round")["uplink_bytes"].cumsum().rename("sent_bytes")
-        curve = study.curve_of(entry["address"]).join(sent, on="round")
-        row = {"setting": entry["point"]["zip"], "arm": entry["point"]["list"]}
-        row["seed"] = entry["seed"]
-        for column in ("at_s", "sent_bytes"):
+    for entry, _ in study.finished:
+        curve = study.curve_of(entry["address"])
+        row = {"setting": entry["point"]["zip"], ARM: entry["point"]["list"], "seed": entry["seed"]}
+        for column in SPENT.values():
             end = float(curve[column].iloc[-1])
             row[column], row["reached"] = first_amount(curve, TARGET, column, end)
-        row["final_accuracy"] = float(curve["accuracy"].iloc[-1])
-        rows.append(row)
+        rows.append({**row, "final_accuracy": float(curve["accuracy"].iloc[-1])})
     return pd.DataFrame(rows)
 
 
@@ -52,6 +74,154 @@ def play(out: Path) -> None:
         pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
 
 
+def read_rows(path: Path = ROWS) -> pd.DataFrame:
+    """The kept rows."""
+    rows: pd.DataFrame = pd.read_parquet(path)
+    return rows
+
+
+# ---- what decides --------------------------------------------------------------------------------
+
+
+class Verdict(NamedTuple):
+    """One registered comparison."""
+
+    spent: str
+    rival: str
+    against: Against
+    word: str
+    """`wins`, `loses` or `cannot be told`."""
+
+
+def judge(rows: pd.DataFrame) -> list[Verdict]:
+    """The nine comparisons by time and the nine by bytes."""
+    verdicts = []
+    for spent in SPENT:
+        family = [
+            (rival, against(there, str(setting), "balance", best_of(there, arms)))
+            for setting, there in amounts(rows, spent).groupby("setting", sort=False)
+            for rival, arms in RIVALS.items()
+        ]
+        survivals = holm([one.p_value for _, one in family])
+        for (rival, one), survives in zip(family, survivals, strict=True):
+            verdicts.append(Verdict(spent, rival, one, _word(one, survives)))
+    return verdicts
+
+
+def amounts(rows: pd.DataFrame, spent: str) -> pd.DataFrame:
+    """The rows with what is compared in the column of times, which the shared functions read."""
+    return rows.assign(at_s=rows[SPENT[spent]])
+
+
+def _word(one: Against, survives: bool) -> str:
+    ratio = one.paired.ratio
+    if survives and ratio.least >= RELEVANT:
+        return "wins"
+    return "loses" if survives and ratio.most <= 1 / RELEVANT else "cannot be told"
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def count_line(verdicts: Sequence[Verdict]) -> str:
+    """How often `balance` won, lost and neither."""
+    counts = []
+    for spent in SPENT:
+        words = [one.word for one in verdicts if one.spent == spent]
+        wins, losses, neither = (words.count(w) for w in ("wins", "loses", "cannot be told"))
+        counts.append(f"by {spent} {wins} won, {losses} lost, {neither} that cannot be told")
+    seeds = max(one.against.paired.seeds for one in verdicts)
+    return f"**Of nine comparisons each over {seeds} seeds: {'; '.join(counts)}.**"
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> str:
+    """Every comparison: the rival's best arm of hindsight, the ratio, p and the verdict."""
+    lines = [["setting", "rival", "its best of hindsight", "by", "rival's over `balance`'s", "p"]]
+    lines[0].append("`balance`")
+    settings = list(dict.fromkeys(one.against.setting for one in verdicts))
+    for one in sorted(verdicts, key=lambda one: settings.index(one.against.setting)):
+        paired, p_value = with_interval(one.against.paired), f"{one.against.p_value:.2g}"
+        who = [one.against.setting, one.rival, one.against.reference]
+        lines.append([*who, one.spent, paired, p_value, one.word])
+    return markdown(lines)
+
+
+def share_table(rows: pd.DataFrame) -> str:
+    """Time and bytes to 85 % for each share of `balance`: geometric means over seeds."""
+    settings = list(dict.fromkeys(rows["setting"]))
+    lines = [["share", *settings]]
+    for arm in SHARES:
+        cells = []
+        for setting in settings:
+            mine = rows[(rows["setting"] == setting) & (rows[ARM] == arm)]
+            time_s, sent = (typical_s(amounts(mine, spent)) for spent in SPENT)
+            reached = f"{time_s:.1f} s, {sent / 1e6:.2f} MB"
+            missed = int((~mine["reached"]).sum())
+            cells.append(f"{missed} of {len(mine)} seeds below" if missed else reached)
+        lines.append([arm.removeprefix("balance").strip() or "0.3", *cells])
+    return markdown(lines)
+
+
+@picture_style()
+def rivals_figure(rows: pd.DataFrame) -> Figure:
+    """Time and bytes to 85 % of every arm that got there under every seed, a panel per setting."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.2, 3.3), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, rows["setting"].nunique())
+    for letter, axes, (setting, there) in zip(
+        "abc", panels, rows.groupby("setting", sort=False), strict=False
+    ):
+        _draw_front(axes, there)
+        axes.set_title(f"{letter}  {setting}", loc="left", fontsize=8)
+    panels[0].set_ylabel("MB sent by 85 %, all clients")
+    panels[0].legend(frameon=False, fontsize=6)
+    return figure
+
+
+def _draw_front(axes: Axes, there: pd.DataFrame) -> None:
+    families = {**RIVALS, "balance": SHARES}
+    colours = ("0.45", *SERIES_COLOURS[1:3], SERIES_COLOURS[0])
+    for (name, arms), colour, mark in zip(families.items(), colours, "so^D", strict=True):
+        points = {}
+        for arm in arms:
+            mine = there[there[ARM] == arm]
+            if mine["reached"].all():
+                time_s, sent = (typical_s(amounts(mine, spent)) for spent in SPENT)
+                points[_label(arm)] = (time_s, sent / 1e6)
+        if not points:
+            continue
+        axes.plot(*zip(*points.values(), strict=True), f"{mark}-", color=colour, ms=3.5, lw=0.8)
+        axes.plot([], [], f"{mark}-", color=colour, ms=3.5, lw=0.8, label=name)
+        for label, point in points.items():
+            axes.annotate(
+                label, point, (3, 3), textcoords="offset points", fontsize=5, color=colour
+            )
+    axes.set(xscale="log", yscale="log", xlabel="simulated seconds to 85 %")
+    axes.tick_params(which="minor", labelsize=5)
+
+
+def _label(arm: str) -> str:
+    if arm == "balance":
+        return "0.3"
+    return arm.partition("@" if "@" in arm else " ")[2]
+
+
+def write_page(rows: pd.DataFrame) -> None:
+    """Put the tables and the figure of these rows in their places."""
+    verdicts, page = judge(rows), PAGE.read_text()
+    for mark, text in (
+        ("counts", count_line(verdicts)),
+        ("verdicts", verdict_table(verdicts)),
+        ("shares", share_table(rows)),
+    ):
+        page = put_between(page, mark, text)
+    PAGE.write_text(page)
+    save_picture(rivals_figure(rows), FIGURE, dpi=180)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -61,6 +231,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.do == "run":
         play(arguments.out)
+    write_page(read_rows())
 
 
 if __name__ == "__main__":

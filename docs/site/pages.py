@@ -25,8 +25,10 @@ GATHERED = (
     "CONTRIBUTING.md",
     "scenarios/README.md",
     "calibration/README.md",
+    "analysis/BALANCE.md",
     "analysis/REAL.md",
     "analysis/RESULTS.md",
+    "analysis/TAIL.md",
 )
 NOTEBOOK = "docs/tour.ipynb"
 SHOWN = {".yaml": "yaml", ".py": "python", ".cff": "yaml", ".csv": "text", ".json": "json"}

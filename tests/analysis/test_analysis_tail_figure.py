@@ -1,0 +1,24 @@
+"""The table of longest rounds is that of the kept rows, and its intervals keep runs together."""
+
+import numpy as np
+import tail_figure
+
+
+def test_the_page_has_the_table_of_the_kept_rows():
+    results = tail_figure.tails(tail_figure.read_rows())
+    assert tail_figure.table(results) in tail_figure.PAGE.read_text(encoding="utf-8")
+
+
+def test_every_arm_has_the_same_runs():
+    rows = tail_figure.read_rows()
+    sizes = rows.groupby(["codec", "server", "seed", "start"], observed=True).size()
+    assert set(sizes) == {50}
+    assert len(sizes) == 12 * 5 * 4
+
+
+def test_intervals_are_as_wide_as_seeds_differ():
+    rng = np.random.default_rng(1)
+    alike = rng.exponential(1.0, (5, 4, 50))
+    apart = alike * np.arange(1, 6)[:, None, None]
+    wide, narrow = (np.ptp(tail_figure.redrawn(cells, 200)[:, 0]) for cells in (apart, alike))
+    assert wide > 3 * narrow

@@ -23,10 +23,10 @@ from servers_figure import markdown
 from tail_figure import put_between
 
 from simfed.report.pictures import picture_style, save_picture
+from simfed.report.reach import first_amount
+from simfed.report.statistics import holm
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
-from simfed.study.reach import first_amount
-from simfed.study.statistics import holm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -71,7 +71,7 @@ class ProfileCheck:
 
     @property
     def verdict(self) -> str:
-        """What to make of it, in words."""
+        """One sentence: whether the profile holds, and how far it is off."""
         covered = self.coverage
         error = f"the median error is {self.median_error:.1%}"
         if covered is not None:

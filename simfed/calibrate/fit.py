@@ -49,7 +49,7 @@ class FitSample:
         return [int(g) for g in np.unique(self.group)]
 
     def where(self, mask: NDArray[np.bool_]) -> FitSample:
-        """The points under a mask."""
+        """The points that `mask` selects."""
         return FitSample(
             {n: x[mask] for n, x in self.size.items()},
             self.seconds[mask],

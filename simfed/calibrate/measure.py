@@ -182,8 +182,8 @@ class MeasurementPlan:
     def threads_beside(self) -> list[str]:
         """A sentence where NumPy's linear algebra may take other threads than `threads`: how many
         is settled from outside, before Python starts."""
-        made = {s: codec_from_spec(s, where="--strategies") for s in self.strategies}
-        codecs = [s for s, codec in made.items() if codec.name in _LINEAR_ALGEBRA]
+        codec_of = {s: codec_from_spec(s, where="--strategies") for s in self.strategies}
+        codecs = [s for s, codec in codec_of.items() if codec.name in _LINEAR_ALGEBRA]
         settings = {os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
         if not codecs or str(self.threads) in settings:
             return []

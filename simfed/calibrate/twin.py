@@ -101,7 +101,7 @@ class Twin:
     power_w: dict[str, float]
     """Watts per phase, where joules are logged."""
     training_share: float
-    """Of the work."""
+    """The share of training in a participation's work, from 0 to 1."""
     untold: tuple[str, ...]
     """What the log cannot tell, a sentence each."""
 
@@ -312,7 +312,7 @@ class _Span(NamedTuple):
     started_at_s: float
     length_s: float
     server_s: float
-    """Of it, while no client is at work."""
+    """Seconds of the round in which no client is at work."""
     whole: bool
     """Its end is known: by the next round's start, or by a line of the server's."""
 

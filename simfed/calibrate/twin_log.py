@@ -43,7 +43,7 @@ class LogRow(NamedTuple):
     moved_bytes: float | None
     joules: float | None
     line: int
-    """Of the file, its header being line 1."""
+    """Its number in the file; the header is line 1."""
 
     @property
     def duration_s(self) -> float:

@@ -90,7 +90,7 @@ class Choice:
             return text
         if text.startswith(f"{_FIELDS}("):
             fields = read_label(text)[0][1]
-            return cls.per_field({str(name): cls.of(str(of)) for name, of in fields.items()})
+            return cls.per_field({str(name): cls.of(str(label)) for name, label in fields.items()})
         return cls(*_split_label(text))
 
     @classmethod
@@ -101,8 +101,8 @@ class Choice:
 
         Raises: `InputError` for what is none, and for a level that does not suit its codec.
         """
-        known = registry("compressor")
-        if isinstance(value, str) and value in known and known.origin(value) != "built in":
+        codecs = registry("compressor")
+        if isinstance(value, str) and value in codecs and codecs.origin(value) != "built in":
             return cls(value)  # by the name that it was registered under
         if isinstance(value, str) and value.startswith(f"{_FIELDS}("):
             value = {_FIELDS: read_label(value)[0][1]}
@@ -193,11 +193,11 @@ class Choice:
 
     def at(self, level: Level | WrittenLevel | None) -> Choice:
         """The same codec at this level; one object for each, as every participation asks."""
-        found = self._at.get(level)
-        if found is None:
-            found = self._at[level] = Choice(self.strategy, level)
-            found._codec = self._codec
-        return found
+        choice = self._at.get(level)
+        if choice is None:
+            choice = self._at[level] = Choice(self.strategy, level)
+            choice._codec = self._codec
+        return choice
 
     def entries(self, length: int) -> int:
         """K of a field of so many entries, where the level is a number: all without one."""
@@ -234,10 +234,10 @@ def _split_label(label: str) -> tuple[str, WrittenLevel | None]:
     >>> _split_label("top-k+qsgd(4)@1%"), _split_label("top-k@500"), _split_label("top-k")
     (('top-k+qsgd(4)', '1%'), ('top-k', 500), ('top-k', None))
     """
-    found = _ARM.fullmatch(label)
-    if found is None:
+    match = _ARM.fullmatch(label)
+    if match is None:
         return label, None
-    codec, level = found.groups()
+    codec, level = match.groups()
     return codec, int(level) if level.isdigit() else level
 
 
@@ -250,13 +250,13 @@ def choices_of(
     >>> [str(c) for c in choices_of(["top-k", "qsgd(16)", "random-k@2%"], [500, 1000])]
     ['top-k@500', 'top-k@1000', 'qsgd(16)', 'random-k@2%']
     """
-    found: list[Choice] = []
+    choices: list[Choice] = []
     for choice in map(Choice.of, strategies):
         if levels and choice.level is None and not choice.fields and choice.codec.takes_k:
-            found += [choice.at(level) for level in levels]
+            choices += [choice.at(level) for level in levels]
         else:
-            found.append(choice)
-    return tuple(dict.fromkeys(found))
+            choices.append(choice)
+    return tuple(dict.fromkeys(choices))
 
 
 def all_pairs(choices: Iterable[Choice]) -> bool:

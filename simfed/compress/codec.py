@@ -32,13 +32,13 @@ from simfed.compress.vectors import (
     Vector,
     as_numpy,
     device_of,
+    entries_at,
     flat,
     indices_beside,
     is_tensor,
     like,
     on_device,
     pieces,
-    taken,
 )
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import Level
@@ -391,7 +391,7 @@ class Chain(Codec):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The links' names."""
+        """The names of its links, joined by `+`."""
         return "+".join(link.name for link in self.links)
 
     @property
@@ -441,7 +441,7 @@ class Chain(Codec):
             )
         else:
             indices, after, seed = self._select(play.update, play.state, play.rng, play.k)
-            values, symbols = taken(play.update, indices), None
+            values, symbols = entries_at(play.update, indices), None
             if self.values is not None:
                 host = not is_tensor(play.update) or play.update.device.type == "cpu"
                 if seed is not None and host:  # top-k has looked already

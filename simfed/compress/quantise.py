@@ -151,7 +151,7 @@ class QSGD:
 
     @property
     def _kind(self) -> type[np.int8] | type[np.int16]:
-        """Of the levels; two more than the largest fits."""
+        """The smallest NumPy type for the levels; two more than the largest fits."""
         return np.int8 if self.levels + 2 < 2**7 else np.int16
 
     @property

@@ -31,13 +31,13 @@ __all__ = [
     "beside",
     "chunks",
     "device_of",
+    "entries_at",
     "flat",
     "indices_beside",
     "is_tensor",
     "like",
     "on_device",
     "pieces",
-    "taken",
 ]
 
 Vector: TypeAlias = Any
@@ -112,7 +112,7 @@ def indices_beside(indices: Vector, update: Vector | None) -> Vector:
     return beside(indices, update.device)
 
 
-def taken(update: Vector, indices: Vector) -> Vector:
+def entries_at(update: Vector, indices: Vector) -> Vector:
     """The entries at distinct indices in order; all of them are the vector itself, copied."""
     if len(indices) < len(update):
         return update[indices]

@@ -87,7 +87,7 @@ class Processor:
         return self.profile.has(quantity, model=model)
 
     def noise_of(self, phase: str) -> LognormalNoise | Measured | None:
-        """The scatter of one kind of work."""
+        """The distribution that a phase's durations are scattered by; None: they are exact."""
         if self.noise != "measured":
             return self.noise
         if phase not in self.profile.noise:

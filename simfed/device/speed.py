@@ -84,7 +84,7 @@ class Load:
 
     @property
     def ends_s(self) -> tuple[float, ...]:
-        """When each share ends."""
+        """Seconds into the period at which each share of the processor ends."""
         return (*self.at_s[1:], self.period_s)
 
     @property

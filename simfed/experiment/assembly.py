@@ -203,14 +203,14 @@ class Parts:
     @property
     def own_columns(self) -> OwnColumns:
         """What the scenario and the measure add to the tables of the run."""
-        own = dict(self.scenario.own_columns)
+        columns = dict(self.scenario.own_columns)
         for table, names in measure_columns(self.measure).items():
-            own[table] = (*own.get(table, ()), *names)
-        return own
+            columns[table] = (*columns.get(table, ()), *names)
+        return columns
 
     @cached_property
     def owned(self) -> Owned:
-        """What every client owns."""
+        """How many samples of which classes each client owns, and the size of the public set."""
         from simfed.learn.data.owned import owned_in
 
         return owned_in(self.scenario, self.streams)
@@ -751,7 +751,7 @@ class Parts:
         merged_by_time = (
             scenario.aggregation.mode != "synchronous"
             or scenario.participation.selection.kind == "fastest"
-            or any(of.availability != "always" for of in scenario.clients)
+            or any(clients.availability != "always" for clients in scenario.clients)
         )
         for choice in self._at_both_ends(index, self._arms(index), task.plan):
             if merged_by_time and self.tasks.uplink_bytes(task, choice) is None:
@@ -855,7 +855,7 @@ def parts_of_run(run: Run, path: str | os.PathLike[str]) -> Parts:
 
 
 _MOST_STEPS = 100_000
-"""Of one link's capacity that a picture is given."""
+"""The most steps of one link's capacity that a picture is given."""
 
 
 def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], list[float]]]:

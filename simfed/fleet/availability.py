@@ -50,11 +50,11 @@ class Presence(Protocol):
     """Availability of the clients of one group."""
 
     def mask(self, at_s: float) -> Mask:
-        """Who is there at an instant."""
+        """Per client, in their order, whether it is there at an instant."""
         ...
 
     def there(self, place: int, at_s: float) -> bool:
-        """Whether one client is."""
+        """Whether the client at this place is there at an instant."""
         ...
 
     def change_after(self, place: int, at_s: float) -> float:
@@ -401,13 +401,13 @@ class PresenceTrace:
         device = int(self._devices[place])
         if device < 0:
             return np.empty(0)
-        found = self._changes[device]
-        if found is None:
+        changes = self._changes[device]
+        if changes is None:
             a, b = self._intervals.bounds[device : device + 2]
             ends_s = self._ends_s(self._intervals)[a:b]
             pairs = np.column_stack([self._intervals.from_s[a:b], ends_s])
-            found = self._changes[device] = pairs.ravel()
-        return found
+            changes = self._changes[device] = pairs.ravel()
+        return changes
 
     def there(self, place: int, at_s: float) -> bool:
         return self._past(self._changes_of(place), self._turns_s(at_s)[0], at_s) % 2 == 1
@@ -461,13 +461,13 @@ class Availability:
 
     def mask(self, at_s: float) -> Mask:
         """For every client id, whether it is there."""
-        found = np.ones(self._count, dtype=bool)
+        present = np.ones(self._count, dtype=bool)
         for ids, presence in self._groups if not self.always else ():
-            found[ids] = presence.mask(at_s)
-        return found
+            present[ids] = presence.mask(at_s)
+        return present
 
     def there(self, client: int, at_s: float) -> bool:
-        """Whether one client is."""
+        """Whether this client is there at an instant."""
         if self.always:
             return True
         presence, place = self._of(client)

@@ -105,12 +105,12 @@ class FleetColumn:
 
     @property
     def where(self) -> str:
-        """The key path in the scenario."""
+        """Where the scenario says it: `clients[2].k`."""
         return f"clients[{self.group}].{self.field}"
 
     @property
     def drawn(self) -> bool:
-        """Whether clients differ."""
+        """Whether every client of the group has a value of its own."""
         return self.how not in ("fixed", "trace")
 
     def summary(self) -> tuple[str, str, str]:
@@ -247,7 +247,7 @@ class Fleet:
         ]
 
     def availability(self) -> Availability:
-        """Who is there when."""
+        """Which clients are there at which instants, by the scenario's `availability`."""
         return Availability(
             [(self.members(i), self._make_presence(i)) for i in range(len(self._scenario.clients))]
         )
@@ -300,8 +300,8 @@ class Fleet:
         if isinstance(spec, str):
             return Always(len(members))
         if isinstance(spec, OwnPresence):
-            made: PresenceKind = spec.made
-            return made.presence(members, self._streams)
+            kind: PresenceKind = spec.made
+            return kind.presence(members, self._streams)
         if spec.markov is not None:
             on, off = (self._mean_stays(group, key) for key in ("on", "off"))
             return Markov(self._streams, members, on, off)

@@ -30,7 +30,7 @@ class Measure:
 
     @property
     def column(self) -> str:
-        """Of `prototypes.parquet`."""
+        """The column of `prototypes.parquet` that holds it."""
         return f"test_{self.key}"
 
     @property
@@ -148,12 +148,12 @@ def measure_in(manifest: dict[str, Plain]) -> Measure:
     >>> measure_in({}).name, measure_in({"measure": "R²"}).column
     ('accuracy', 'test_accuracy')
     """
-    said = manifest.get("measure")
-    if said is None:
+    name = manifest.get("measure")
+    if name is None:
         return ACCURACY
-    if isinstance(said, str):
-        return Measure(said, "accuracy", higher_is_better=True, is_share=True)
-    return Measure(said["name"], "measure", said["better"] == "higher", is_share=False)
+    if isinstance(name, str):
+        return Measure(name, "accuracy", higher_is_better=True, is_share=True)
+    return Measure(name["name"], "measure", name["better"] == "higher", is_share=False)
 
 
 def one_measure(measures: Iterable[Measure], *, where: str) -> Measure:

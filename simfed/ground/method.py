@@ -201,13 +201,13 @@ class Plan:
     """Entries of the longest compressed field; 0: there is nothing to choose."""
 
     def __post_init__(self) -> None:
-        sizes = [of.entries for of in self.up.values() if of.compressed]
+        sizes = [field.entries for field in self.up.values() if field.compressed]
         object.__setattr__(self, "longest", max(sizes, default=0))
 
     @property
     def compressed(self) -> dict[str, Field]:
         """The fields whose compression the client's policy chooses."""
-        return {name: of for name, of in self.up.items() if of.compressed}
+        return {name: field for name, field in self.up.items() if field.compressed}
 
 
 class Size(NamedTuple):
@@ -349,7 +349,7 @@ class Setting:
     local_epochs: int | None
     prototypes: Mapping[str, Size]
     distillation_steps: int = 1
-    """Of the scenario's `distillation`."""
+    """Steps of the server's distillation: the scenario's `distillation.steps`."""
     private: bool = False
     """Local steps shorten each sample's gradient and add noise."""
 

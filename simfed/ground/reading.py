@@ -192,7 +192,7 @@ _KNOWN = {
 _MOST_VALUES = 1_000_000
 """Keys and values of a file, each alias counted as what it stands for."""
 _MOST_DIGITS = 1_000
-"""Of a number as it is written."""
+"""The most digits that a number may be written with."""
 
 
 def _check_nodes(root: yaml.Node) -> None:

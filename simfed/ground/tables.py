@@ -27,7 +27,7 @@ __all__ = ["read_columns"]
 _PARQUET = (".parquet", ".pq")
 
 MOST_FILE_BYTES = 2_000_000_000
-"""Of a table, which is read as a whole."""
+"""The largest table that is read; it is read as a whole."""
 
 
 def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Floats]:

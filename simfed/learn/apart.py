@@ -106,16 +106,18 @@ def server_half(
     """The server's half of the workload that the scenario's method names. What it `tell`s comes
     before what it `ask`s later."""
     half = _half(scenario, "Server")
-    made: ServerHalf = half(scenario, streams, ask=ask, tell=tell, device=device)
-    return made
+    server: ServerHalf = half(scenario, streams, ask=ask, tell=tell, device=device)
+    return server
 
 
 def client_half(
     scenario: Scenario, streams: Streams, client: int, device: str = "cpu"
 ) -> ClientHalf:
     """One client's half of it."""
-    made: ClientHalf = _half(scenario, "Client")(scenario, streams, client=client, device=device)
-    return made
+    device_half: ClientHalf = _half(scenario, "Client")(
+        scenario, streams, client=client, device=device
+    )
+    return device_half
 
 
 def _half(scenario: Scenario, side: str) -> Any:
@@ -153,12 +155,12 @@ class Mirrors:
         if not isinstance(data, bytes):
             raise InputError("a payload", where=name, got="an array")
         key, codec = (task.client, name, choice.strategy), choice.codec
-        known: Any = state
+        memory: Any = state
         if codec.name == "ef21":
-            known = Memory(state, self._of[key].arrays) if key in self._of else None
+            memory = Memory(state, self._of[key].arrays) if key in self._of else None
         length, layout = field.entries, field.layout_of(task.who)
         k = choice.entries(length)
-        payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=known)
+        payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=memory)
         if isinstance(payload.state, Memory):
             self._of[key] = payload.state
             self._last[task.label, name] = key, payload
@@ -176,15 +178,16 @@ class Mirrors:
     def plain(self, arrays: dict[str, np.ndarray]) -> list[Plain]:
         """For a checkpoint."""
         return [
-            [*key, to_plain(of, f"mirrors/{'/'.join(map(str, key))}", arrays)]
-            for key, of in sorted(self._of.items(), key=lambda item: item[0])
+            [*key, to_plain(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
+            for key, mirror in sorted(self._of.items(), key=lambda item: item[0])
         ]
 
     def restore(self, plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """Inverse of `plain`."""
         cpu = torch.device("cpu")
         self._of = {
-            (client, name, arm): from_plain(of, arrays, cpu) for client, name, arm, of in plain
+            (client, name, arm): from_plain(mirror, arrays, cpu)
+            for client, name, arm, mirror in plain
         }
 
 
@@ -195,7 +198,7 @@ def tensor_of(part: Part, where: str) -> Tensor:
     return torch.tensor(part)
 
 
-def taken(parts: Mapping[str, Part], name: str) -> Part:
+def part_named(parts: Mapping[str, Part], name: str) -> Part:
     """A part that must be there. Raises: `InputError`."""
     if name not in parts:
         raise InputError(f"a part {name!r}", where="parts", got=", ".join(parts) or "none")

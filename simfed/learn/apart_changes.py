@@ -17,7 +17,7 @@ from torch import Tensor
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
-from simfed.learn.apart import taken, tensor_of
+from simfed.learn.apart import part_named, tensor_of
 from simfed.learn.changes import Changes
 from simfed.learn.parcel import Part
 
@@ -37,13 +37,15 @@ class ChangesDown:
 
     def add(self, version: int) -> None:
         """The changes made last lead to this version, if it comes to stand."""
-        self._written[version] = {name: of.written() for name, of in self._changes.items()}
+        self._written[version] = {
+            name: changes.written() for name, changes in self._changes.items()
+        }
         spent = dict.fromkeys(self._changes, 0)
-        for known in sorted(self._written, reverse=True):
-            if all(spent[name] >= of.whole_bytes for name, of in self._changes.items()):
-                del self._written[known]  # who lacks it is sent everything
+        for written in sorted(self._written, reverse=True):
+            if all(spent[name] >= changes.whole_bytes for name, changes in self._changes.items()):
+                del self._written[written]  # who lacks it is sent everything
                 continue
-            for name, (data, _) in self._written[known].items():
+            for name, (data, _) in self._written[written].items():
                 spent[name] += len(data) + _SAID_BYTES
 
     def undo(self, version: int) -> None:
@@ -86,7 +88,7 @@ class ModelsDown:
 
     def __init__(self, changes: Mapping[str, Mapping[str, Changes]]) -> None:
         """changes: by prototype and field of weights."""
-        self._made = {prototype: ChangesDown(of) for prototype, of in changes.items()}
+        self._made = {prototype: ChangesDown(fields) for prototype, fields in changes.items()}
         self._has: dict[int, int] = {}
         """Client → version of the last task that it was sent."""
 
@@ -109,13 +111,13 @@ class ModelsDown:
 
     def add(self, version: int) -> None:
         """See `ChangesDown.add`."""
-        for made in self._made.values():
-            made.add(version)
+        for changes in self._made.values():
+            changes.add(version)
 
     def undo(self, version: int) -> None:
         """See `ChangesDown.undo`."""
-        for made in self._made.values():
-            made.undo(version)
+        for changes in self._made.values():
+            changes.undo(version)
 
 
 class ChangesHeld:
@@ -141,7 +143,7 @@ class ChangesHeld:
                 raise InputError("a whole field or its changes", where="parts", got=name)
             fields[name] = self._fields[name]
             for number, state in enumerate(states):
-                data = taken(parts, f"{name}/{number}")
+                data = part_named(parts, f"{name}/{number}")
                 if not isinstance(data, bytes) or name not in self._changes:
                     raise InputError("changes of weights, as bytes", where="parts", got=name)
                 change = torch.tensor(self._changes[name].read(data, state))

@@ -26,7 +26,7 @@ from simfed.learn.apart import (
     loss_of,
     most_bytes,
     nothing_made,
-    taken,
+    part_named,
     tensor_of,
     wire_code,
 )
@@ -88,7 +88,7 @@ class HostedServer(HostedWorkload):
             upload.kept = _count(facts.get("k"), task.plan.longest)
         values: dict[str, Any] = {}
         for name, of_plan in task.plan.up.items():
-            part, said = taken(parts, _UP + name), facts.get("coded", {}).get(name)
+            part, said = part_named(parts, _UP + name), facts.get("coded", {}).get(name)
             if said is None:
                 values[name] = tensor_of(part, name)
                 continue
@@ -178,7 +178,7 @@ class HostedServer(HostedWorkload):
         for client, answer in zip(clients, parcels, strict=True):
             if answer is not None and answer.facts.get("tested"):
                 _, parts = unpack(answer)
-                rows[client] = tensor_of(taken(parts, "rows"), "rows")
+                rows[client] = tensor_of(part_named(parts, "rows"), "rows")
         return rows
 
 

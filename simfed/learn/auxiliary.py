@@ -24,7 +24,7 @@ class Mlp(NamedTuple):
     """
 
     widths: tuple[int, ...]
-    """Of the input, the hidden layers and the output."""
+    """Entries of the input, of each hidden layer and of the output."""
     bias: bool = True
 
     @property

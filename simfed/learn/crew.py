@@ -84,19 +84,19 @@ class Crew:
                 "the worker processes were stopped by an earlier error; start the run again"
             )
         self._broken = True  # until every answer is in: an interrupted exchange cannot be resumed
-        known = costs or [0.0] * len(units)
-        order = sorted(range(len(units)), key=lambda i: -known[i])
+        expected = costs or [0.0] * len(units)
+        order = sorted(range(len(units)), key=lambda i: -expected[i])
         queue = [units[i] for i in order]
         self._tickets.lay_out(len(queue))
         for worker in self._others:
             worker.send(method, queue)
-        found = {place: function(queue[place]) for place in self._tickets.take()}
+        result_at = {place: function(queue[place]) for place in self._tickets.take()}
         for worker in self._others:
-            found |= worker.receive()
+            result_at |= worker.receive()
         self._broken = False
         results: list[Any] = [None] * len(units)
         for place, i in enumerate(order):
-            results[i] = found[place]
+            results[i] = result_at[place]
         return results
 
     def close(self) -> None:

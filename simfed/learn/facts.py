@@ -27,7 +27,7 @@ class DatasetFacts:
     input_shape: tuple[int, ...]
     """Shape of one sample, (channels, height, width) for images."""
     classes: int
-    """Of a regression 1."""
+    """How many classes there are; 1 in a regression."""
     train_samples: int
     test_samples: int
     task: str = field(default="classification", repr=False)

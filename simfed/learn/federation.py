@@ -77,11 +77,11 @@ class Federation:
         self.own_groups = _own_groups(dataset, owners)
         """Per test sample the client whose it is, or the number of clients; on the CPU. None: the
         clients are no owners that have test samples."""
-        own = self.own_groups
-        self.test_groups = self.test_labels if own is None else own.to(device)
+        own_groups = self.own_groups
+        self.test_groups = self.test_labels if own_groups is None else own_groups.to(device)
         """Per test sample, what it is counted with: its class, or its client."""
-        self.groups = dataset.classes if own is None else len(owned) + 1
-        if own is None and self.task != "classification":
+        self.groups = dataset.classes if own_groups is None else len(owned) + 1
+        if own_groups is None and self.task != "classification":
             self.own_groups = torch.full((len(self.test_labels),), len(owned))
             self.test_groups, self.groups = self.own_groups.to(device), len(owned) + 1
 
@@ -102,9 +102,9 @@ class Federation:
 
     def poison(self, client: int, change: Callable[..., tuple[Tensor, Tensor]]) -> None:
         """Give a client another set of samples beside its own (`Attack.poison`)."""
-        own = self.places(self.owned[client])
-        stored = torch.index_select(self._stored, 0, own)
-        labels = self.labels.index_select(0, own)
+        places = self.places(self.owned[client])
+        stored = torch.index_select(self._stored, 0, places)
+        labels = self.labels.index_select(0, places)
         samples, labels = change(stored, labels, classes=self.classes, brightest=self.brightest)
         start = len(self.labels)
         self._stored = torch.cat([self._stored, samples])

@@ -79,13 +79,13 @@ class FlatModel:
         """Views of flat vectors by the names that `torch.func.functional_call` wants."""
         places = {id(b): name for name, b in self.module.named_buffers()}
         parameters = (n for n, p in self.module.named_parameters() if p.requires_grad)
-        found = dict(zip(parameters, self.split(weights), strict=True))
+        named_views = dict(zip(parameters, self.split(weights), strict=True))
         buffers = [owner._buffers[name] for owner, name, _ in self._slots]
         for buffer, view in zip(
             buffers, _views(statistics, [b for _, _, b in self._slots]), strict=True
         ):
-            found[places[id(buffer)]] = view
-        return found
+            named_views[places[id(buffer)]] = view
+        return named_views
 
     def accumulate_into(self, gradient: Tensor | None) -> None:
         """From now on `backward()` adds to `gradient`, a flat vector of length d.
@@ -115,16 +115,16 @@ class FlatModel:
                 view.copy_(buffer)
 
 
-def _backing(given: Tensor | None, like: list[Tensor] | list[nn.Parameter]) -> Tensor:
+def _backing(storage: Tensor | None, like: list[Tensor] | list[nn.Parameter]) -> Tensor:
     size = sum(t.numel() for t in like)
     device = like[0].device if like else None
-    if given is None:
+    if storage is None:
         return torch.zeros(size, device=device)
-    if given.numel() != size or given.dtype != torch.float32:
+    if storage.numel() != size or storage.dtype != torch.float32:
         raise ValueError(
-            f"flat storage of {size} float32 values, got {given.numel()} {given.dtype}"
+            f"flat storage of {size} float32 values, got {storage.numel()} {storage.dtype}"
         )
-    return given
+    return storage
 
 
 def _views(flat: Tensor, like: list[Tensor] | list[nn.Parameter]) -> Iterator[Tensor]:

@@ -50,12 +50,12 @@ def own_mix(data: Federation, client: int) -> Tensor:
     return counts  # of an owner without test samples: as all count
 
 
-def in_mix(found: Tensor, mix: Tensor, objective: Objective) -> PersonalEvaluation:
+def in_mix(measured: Tensor, mix: Tensor, objective: Objective) -> PersonalEvaluation:
     """From `by_group`, and how much each group counts for the client (`own_mix`).
 
     Groups that the test set lacks count nothing in the client's own mix.
     """
-    counts, right, losses = found
+    counts, right, losses = measured
     total = float(counts.sum())
     mix = mix.double() * (counts > 0)
     share = mix / mix.sum().clamp(min=1)

@@ -24,9 +24,9 @@ def keyed_noise(
     cuda = device.type == "cuda"
     index = device.index or 0
     generator = torch.cuda.default_generators[index] if cuda else torch.default_generator
-    found = generator.get_state()
+    state = generator.get_state()
     generator.manual_seed(streams.integer("noise", client, round))
     try:
         yield
     finally:
-        generator.set_state(found)
+        generator.set_state(state)

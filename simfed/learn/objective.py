@@ -18,7 +18,7 @@ from simfed.learn.losses import cross_entropy
 __all__ = ["Classification", "NextToken", "Objective", "Regression", "objective_of"]
 
 _MOST_NATS = 700.0
-"""Whose exponential a float can hold."""
+"""The largest loss whose exponential a float can hold."""
 
 
 class Objective(Protocol):
@@ -58,7 +58,7 @@ class Regression:
     mean, below 0 for worse. Outputs (n, 1), targets (n,)."""
 
     variance: float
-    """Of all test targets."""
+    """The variance of all test targets."""
     sd: float = 1.0
     """What one is in the target's unit."""
 

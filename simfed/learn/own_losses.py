@@ -96,11 +96,11 @@ class OwnLosses:
         """What measures the losses of uploads' clients, each in this state of its own."""
         own_of, units, costs = dict(of_uploads), [], []
         for group in self._in_units([upload for upload, _ in of_uploads]):
-            first, own = group[0], own_of[group[0]]
-            if own is None:
-                own = self._method.begin_client(self._kit, first.task.who)
+            first, state = group[0], own_of[group[0]]
+            if state is None:
+                state = self._method.begin_client(self._kit, first.task.who)
             name, whos = first.task.prototype, [(u.task.client, u.task.key) for u in group]
-            units.append(("own_losses", (name, model_of(first, own), whos)))
+            units.append(("own_losses", (name, model_of(first, state), whos)))
             samples = sum(len(self._kit.own_samples(*who)) for who in whos)
             costs.append(float(self._kit.flops[name] * samples))
         return units, costs

@@ -73,11 +73,14 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     input_shape)` says whether they are this model's. They must compute what the module does, with
     gradients equal up to float32 rounding.
     """
-    own = getattr(type(model.module), "passes", None)
-    for declared in (*(own if isinstance(own, tuple) else (own,)), _LINEAR):
-        made: Any = import_part(declared) if isinstance(declared, str) else declared
-        if made is not None and made.suit(model, input_shape):
-            return made(model)  # type: ignore[no-any-return]
+    declarations = getattr(type(model.module), "passes", None)
+    for declared in (
+        *(declarations if isinstance(declarations, tuple) else (declarations,)),
+        _LINEAR,
+    ):
+        passes: Any = import_part(declared) if isinstance(declared, str) else declared
+        if passes is not None and passes.suit(model, input_shape):
+            return passes(model)  # type: ignore[no-any-return]
     if model.weights.device.type != "cpu":
         return Passes(model, DEVICE_CHUNK)
     deep = sum(isinstance(layer, nn.Conv2d) for layer in model.module.modules()) > 4
@@ -204,17 +207,17 @@ class Passes:
         weights = {name: p.detach() for name, p in self._ordinary.named_parameters()}
         trained = [name for name, p in self._ordinary.named_parameters() if p.requires_grad]
         live = dict(zip(trained, self.model.split(self.model.weights), strict=True))
-        fixed = {name: of for name, of in weights.items() if name not in live}
+        fixed = {name: weight for name, weight in weights.items() if name not in live}
 
         def loss_of(weights: dict[str, Tensor], sample: Tensor, target: Tensor) -> Tensor:
             outputs = functional_call(self._ordinary, {**fixed, **weights}, (sample[None],))
             return objective.each(outputs, target[None])[1][0]
 
-        own = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
+        gradient_each = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
         total = into.new_zeros(())
         most = max(1, min(self.chunk, _OWN_GRADIENTS // self.model.parameters))
         for some, mine in zip(samples.split(most), targets.split(most), strict=True):
-            by_name, losses = own(live, some, mine)
+            by_name, losses = gradient_each(live, some, mine)
             rows = torch.cat([by_name[name].flatten(1) for name in trained], 1)
             norms = torch.linalg.vector_norm(rows, dim=1)
             into += (clip / norms).clamp_(max=1.0) @ rows

@@ -19,14 +19,14 @@ def exact_float32() -> Iterator[None]:
     """
     backends: Any = torch.backends
     if not hasattr(backends.cuda.matmul, "fp32_precision"):  # PyTorch before 2.9
-        found = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
+        settings = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
         torch.set_float32_matmul_precision("highest")
         backends.cudnn.allow_tf32 = False
         try:
             yield
         finally:
-            torch.set_float32_matmul_precision(found[0])
-            backends.cudnn.allow_tf32 = found[1]
+            torch.set_float32_matmul_precision(settings[0])
+            backends.cudnn.allow_tf32 = settings[1]
         return
     # here the older switches raise once somebody has used these
     operations: list[Any] = [

@@ -34,9 +34,16 @@ class Rehearsal(NamedTuple):
 
 def lone_setting(model: str, dataset: str) -> Setting:
     """The facts of a run in which everybody has this model."""
-    of = facts(model, dataset)
-    size = Size(model, of.parameters, of.buffers, of.features, CLIENTS, of.shapes)
-    return Setting(1, CLIENTS, CLIENTS, of.classes, PUBLIC, BATCH, None, 1, {model: size})
+    model_facts = facts(model, dataset)
+    size = Size(
+        model,
+        model_facts.parameters,
+        model_facts.buffers,
+        model_facts.features,
+        CLIENTS,
+        model_facts.shapes,
+    )
+    return Setting(1, CLIENTS, CLIENTS, model_facts.classes, PUBLIC, BATCH, None, 1, {model: size})
 
 
 def rehearsals(model: str, dataset: str) -> dict[str, Rehearsal]:
@@ -46,19 +53,19 @@ def rehearsals(model: str, dataset: str) -> dict[str, Rehearsal]:
     ['bulyan/lenet5-half', 'fedal/discriminator-10-64-10']
     """
     setting = lone_setting(model, dataset)
-    found: dict[str, Rehearsal] = {}
+    rehearsal_of: dict[str, Rehearsal] = {}
     for name in registry("method").names():
         # a method with options that are required, one that cannot take this model, a broken package
         with suppress(TypeError, InputError, ImportError):
             method: Method = registry("method").get(name)()
             method.check(setting)
             for work, flops in method.auxiliary(setting).items():
-                found[work] = Rehearsal(flops, partial(method.rehearse, setting, work))
+                rehearsal_of[work] = Rehearsal(flops, partial(method.rehearse, setting, work))
     for name in registry("rule").names():
         with suppress(TypeError, InputError, ImportError, AttributeError):
             rule = registry("rule").get(name)
             rule = rule(**rule.example)
             for size in setting.prototypes.values():
                 for work, flops in rule.auxiliary(name, size).items():
-                    found[work] = Rehearsal(flops, partial(rule.rehearse, size))
-    return found
+                    rehearsal_of[work] = Rehearsal(flops, partial(rule.rehearse, size))
+    return rehearsal_of

@@ -41,20 +41,26 @@ class Safeguard:
         """The shared one among the losses of each prototype."""
         if self._name is None:
             return {}
-        return {name: of[self._name] for name, of in losses.items() if self._name in of}
+        return {
+            name: its_losses[self._name]
+            for name, its_losses in losses.items()
+            if self._name in its_losses
+        }
 
     def rejects(self, before: SharedLosses, after: SharedLosses) -> bool:
         """Whether a round with these losses is undone."""
         if self._rollback is None or self._rollbacks_in_a_row >= self._rollback.max_consecutive:
             return False
         if self._accepted:
-            before = {name: median(of[name] for of in self._accepted) for name in before}
+            before = {
+                name: median(losses_then[name] for losses_then in self._accepted) for name in before
+            }
         # not (≤) rather than (>), so that a NaN is rejected
         most = {name: self._rollback.threshold * before[name] + _ROUNDING for name in after}
         return any(not after[name] <= most[name] for name in after)
 
     def reject(self) -> None:
-        """The round is undone."""
+        """Take note that the round was undone."""
         self._rollbacks_in_a_row += 1
 
     def accept(self, before: SharedLosses, after: SharedLosses) -> None:

@@ -194,23 +194,25 @@ class Trainer:
         descent = Descent(self._training, rate, len(courses))
         total = torch.zeros(len(courses), dtype=torch.float64, device=weights.device)
         waves = list(_waves(queues))
-        where = self._data.places(np.concatenate([own for _, of in waves for own in of]))
+        where = self._data.places(np.concatenate([batch for _, group in waves for batch in group]))
         every_label, start = self._data.labels.index_select(0, where), 0
         for rows, batches in waves:
-            own, found = weights[rows], gradient[rows]
+            some_weights, some_gradients = weights[rows], gradient[rows]
             shape = len(batches), len(batches[0])
             here = slice(start, start := start + shape[0] * shape[1])
             samples, labels = self._data.samples(where[here]), every_label[here].view(shape)
             samples = samples.view(*shape, *samples.shape[1:])
             if plain:
-                total[rows].add_(self._passes.step_rows(own, samples, labels, rate))
+                total[rows].add_(self._passes.step_rows(some_weights, samples, labels, rate))
                 continue
-            total[rows].add_(self._passes.gradients_of_rows(own, samples, labels, found))
+            total[rows].add_(
+                self._passes.gradients_of_rows(some_weights, samples, labels, some_gradients)
+            )
             if drift is not None:
-                found += drift[rows]
+                some_gradients += drift[rows]
             if pull:
-                found += pull * (own - begun[rows])
-            descent.step(own, found, rows)
+                some_gradients += pull * (some_weights - begun[rows])
+            descent.step(some_weights, some_gradients, rows)
         means = total / torch.tensor([len(of) for of in queues], device=total.device)
         trained = zip(order, weights.unbind(), means.unbind(), strict=True)
         found_of = {

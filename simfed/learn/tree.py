@@ -54,8 +54,8 @@ def from_plain(plain: Plain, arrays: Mapping[str, np.ndarray], device: torch.dev
     """Inverse of `to_plain`."""
     if isinstance(plain, Mapping):
         if "memory" in plain:
-            known, places = plain["memory"]
-            return Memory(known, {key: np.array(arrays[at]) for key, at in places.items()})
+            facts, places = plain["memory"]
+            return Memory(facts, {key: np.array(arrays[at]) for key, at in places.items()})
         if "array" in plain:
             return torch.tensor(np.array(arrays[plain["array"]]), device=device)
         return {key: from_plain(inner, arrays, device) for key, inner in plain["of"].items()}

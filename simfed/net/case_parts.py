@@ -73,7 +73,7 @@ def numbers(
 
 
 def weights(flows: Sequence[Mapping[str, object]]) -> list[float]:
-    """How the flows weigh."""
+    """The weight of each flow; 1 where none is stated."""
     allowed = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
     return numbers(
         flows, "flows", "weight", 1.0, allowed, lambda x: LEAST_WEIGHT <= x <= MOST_WEIGHT

@@ -46,7 +46,7 @@ class CellCase(NamedTuple):
     """A checked case of a radio cell."""
 
     topology: Star
-    """Its clients are the stations."""
+    """A star whose clients are the cell's stations."""
     sends: list[FlowStart]
     """The flows, in their order."""
 

@@ -47,7 +47,7 @@ _SLOT_S, _SIFS_S = 9e-6, 16e-6
 _AIFS_S = _SIFS_S + 3 * _SLOT_S
 """EDCA, best effort."""
 _WINDOW, _DOUBLINGS = 16, 6
-"""Of slots: from 0..15 up to 0..1023."""
+"""The contention window: slots are drawn from 0..15, doubled six times at most, to 0..1023."""
 _PACKET_BYTES, _ACK_PACKET_BYTES = 1500.0, 52.0
 _FRAME_BYTES, _DELIMITER_BYTES = 38.0, 6.0
 """Around a packet: MAC, LLC and FCS; in an aggregate its delimiter and padding besides."""
@@ -61,7 +61,7 @@ class _Standard:
     """Facts of one generation of 802.11."""
 
     subcarriers: dict[int, int]
-    """That carry data, by width in MHz."""
+    """Width of the channel in MHz → subcarriers that carry data."""
     symbol_s: float
     guards_ns: tuple[int, ...]
     mcs: int
@@ -147,7 +147,7 @@ class Wifi:
     fair: str = "packets"
     """packets or airtime."""
     max_ampdu_bytes: float | None = None
-    """Of an aggregate; None: what the standard allows."""
+    """The largest aggregate of frames; None: what the standard allows."""
     max_mpdus: int | None = None
 
     one_air = True
@@ -252,7 +252,7 @@ class Wifi:
         return bits / 8 / (facts.symbol_s + 1e-9 * self.guard_interval_ns)
 
     def _frames(self, rates: Floats) -> Floats:
-        """How many packets go in a turn."""
+        """How many packets a station sends each time it gets the air, per rate."""
         facts = self._facts
         if not self.aggregation:
             return np.ones_like(rates)

@@ -23,7 +23,7 @@ __all__ = ["Technologies", "join_cells", "place_in_cells", "read_cells"]
 
 Spec = Mapping[str, Plain]
 Technologies = Mapping[str, Wifi | Cellular]
-"""Of each cell."""
+"""Name of a cell → how its stations share the air."""
 _WAYS: tuple[Direction, Direction] = ("up", "down")
 
 
@@ -32,9 +32,9 @@ def read_cells(network: Spec) -> Technologies:
     cells: dict[str, Wifi | Cellular] = {}
     for name, spec in (network.get("cells") or {}).items():
         kind = "wifi" if spec.get("wifi") is not None else "cellular"
-        given = spec.get(kind) or {}
+        options = spec.get(kind) or {}
         try:
-            cells[name] = _wifi(given) if kind == "wifi" else Cellular(**given)
+            cells[name] = _wifi(options) if kind == "wifi" else Cellular(**options)
         except InputError as error:
             raise error.changed(where=f"network.cells.{name}.{kind}.{error.where}") from None
     return cells
@@ -129,10 +129,10 @@ def _wifi(spec: Mapping[str, Any]) -> Wifi:
 def _place(link: Spec, technology: Wifi | Cellular, at: Plain, where: str) -> Spec:
     """A link of a client in a cell, as that of a client with its rates to itself."""
     rates = {key: link.get(key) for key in ("rate", "mcs", "up", "down")}
-    given = {key for key, rate in rates.items() if rate is not None}
+    stated = {key for key, rate in rates.items() if rate is not None}
     if isinstance(technology, Wifi):
-        if len(given & {"rate", "mcs"}) != 1 or len(given) > 1:
-            got = listed(sorted(given)) or "neither"
+        if len(stated & {"rate", "mcs"}) != 1 or len(stated) > 1:
+            got = listed(sorted(stated)) or "neither"
             raise InputError("rate or mcs, in a Wi-Fi cell", where=where, got=got)
         rate = rates["rate"]
         if rate is None:
@@ -142,9 +142,9 @@ def _place(link: Spec, technology: Wifi | Cellular, at: Plain, where: str) -> Sp
                 raise error.changed(where=f"{where}.mcs") from None
         ways = {"up": rate, "down": rate}
     else:
-        if given != {"up", "down"}:
+        if stated != {"up", "down"}:
             allowed = "up and down, in a cellular cell: what each gets alone in it"
-            raise InputError(allowed, where=where, got=listed(sorted(given)) or "neither")
+            raise InputError(allowed, where=where, got=listed(sorted(stated)) or "neither")
         ways = {"up": rates["up"], "down": rates["down"]}
     latency, down_latency = link.get("latency") or 0.0, link.get("down_latency")
     latencies = {

@@ -36,7 +36,7 @@ class MeteredStretch:
     airtime: bool = False
     """Whether it is a cell's."""
     bytes: float = 0.0
-    """Of a cell."""
+    """Bytes that a cell has carried; 0 of another link."""
     sending: dict[Link | None, Tally] = field(default_factory=dict)
     """Of a cell: weights of the flows that each link limits, rates of the capped ones (None)."""
 

@@ -27,7 +27,7 @@ class FlowStart(NamedTuple):
     after: int | None = None
     """The number of the transfer that must have arrived: this one starts `at_s` after it."""
     weight: float = 1.0
-    """Its share against others'."""
+    """Its part of a link that it shares, relative to the others' weights."""
 
 
 class FlowEnd(NamedTuple):

@@ -85,7 +85,7 @@ class Cell:
     one_air: bool = True
     """Uploads and downloads share one airtime (Wi-Fi); false: each has its own (cellular)."""
     share: float | LinkTrace = 1.0
-    """Of the time that the air is the cell's, above 0."""
+    """The part of the time in which the air is the cell's: above 0, at most 1."""
 
     def air_names(self) -> list[str]:
         """What its airtimes are called in records: that of uploads, and that of downloads where it
@@ -452,15 +452,15 @@ class Topology:
         cell = self._airs_of_clients[access % 2][client] if self.cells else -1
         if cell >= 0:
             costs, weight = {cell: 1 / self._rates[access]}, self._weights_of_clients[access % 2]
-            own: tuple[int, ...]
+            radio_links: tuple[int, ...]
             if self.traces and access in self.traces:
-                own, air = (access, cell), Air(costs, {access: cell}, weight[client])
+                radio_links, air = (access, cell), Air(costs, {access: cell}, weight[client])
             else:
-                own, air = (cell,), Air(costs, None, weight[client])
+                radio_links, air = (cell,), Air(costs, None, weight[client])
             if direction == "up":
-                links, crossed = own + links, (access, *crossed)
+                links, crossed = radio_links + links, (access, *crossed)
             else:
-                links, crossed = links + own[::-1], (*crossed, access)
+                links, crossed = links + radio_links[::-1], (*crossed, access)
         elif self._rates[access] < inf:
             if direction == "up":
                 links, crossed = (access, *links), (access, *crossed)
@@ -496,7 +496,7 @@ class Topology:
         return ways
 
     def way(self, indices: Sequence[int]) -> Way:
-        """What crossing these lines is like."""
+        """The links, latency and share of arriving packets of a path over these lines."""
         first, binds, finite, latencies_s = 2 * self.clients, *self._of_lines
         success = 1.0
         if self._lossy:

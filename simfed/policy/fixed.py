@@ -89,7 +89,7 @@ class EnergyShare(Uniform):
 
     @staticmethod
     def ends(share: float = 0.9, strategy: str = "top-k", **rest: object) -> tuple[Choice, ...]:
-        """The arm that it plays."""
+        """The one arm that it plays."""
         return (Choice(strategy, Level.of_energy(share)),)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "open_run", "read_manifest"]
 
 Row: TypeAlias = tuple[Plain, ...]
-"""Of a table: the values of some of its columns."""
+"""A row of a table: the values of some of its columns."""
 
 
 class Run:
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def measure(self) -> Measure:
-        """By what its models are judged."""
+        """What its models are judged by: accuracy, or a loss of its task."""
         return measure_in(self.manifest)
 
     @cached_property
@@ -292,9 +292,9 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
             return _completed(pq.read_table(path), schema)
         if missing:
             raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
-        own = tuple(column for column in names if column not in schema.names)
-        if name in _MAY_HAVE_MORE or EPSILON in own:
-            schema = arrow_schema(name, own if name in _MAY_HAVE_MORE else (EPSILON,))
+        more = tuple(column for column in names if column not in schema.names)
+        if name in _MAY_HAVE_MORE or EPSILON in more:
+            schema = arrow_schema(name, more if name in _MAY_HAVE_MORE else (EPSILON,))
         return pq.read_table(path, columns=schema.names).cast(schema)
     except (OSError, pa.ArrowException, ValueError) as error:
         first_line = str(error).partition("\n")[0]

@@ -163,7 +163,7 @@ class Recorder:
                     path.unlink()
 
     def _pack(self, name: str) -> None:
-        """Its rows become columns."""
+        """Turn the collected rows of a table into columns."""
         rows: list[Any] | LinkUses = getattr(self, name)
         if rows:
             self._chunks[name].append(_columns(self.schema(name), rows))
@@ -208,7 +208,7 @@ class _Chain:
         return replace(self, length=length, last=last)
 
     def write(self, folder: Path, content: pa.Buffer) -> _Chain:
-        """The chain with one more segment."""
+        """Write a segment to the folder; the chain that ends with it."""
         digest = self._hash(self.last, content)
         path = folder / f"{self.table}-{self.length:06d}-{digest}.parquet"
         files.put(path, lambda temporary: temporary.write_bytes(content))

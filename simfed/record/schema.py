@@ -331,13 +331,13 @@ _DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
 @functools.cache
 def columns(table: str) -> tuple[Column, ...]:
     """The columns of a table, in file order."""
-    found = []
+    columns = []
     for name, hint in get_type_hints(TABLES[table].row, include_extras=True).items():
         kind, meaning = get_args(hint)
         alternatives = [part for part in get_args(kind) or (kind,) if part is not type(None)]
         nullable = len(get_args(kind)) > 1
-        found.append(Column(name, _DTYPES[alternatives[0]], nullable, meaning))
-    return tuple(found)
+        columns.append(Column(name, _DTYPES[alternatives[0]], nullable, meaning))
+    return tuple(columns)
 
 
 @functools.cache

@@ -152,7 +152,7 @@ Curve = list[tuple[int, float, float]]
 def _curves(
     prototypes: Columns, column: str, rounds: Columns, clients: Mapping[str, int]
 ) -> dict[str, Curve]:
-    """Per prototype and for `mean`."""
+    """A curve per prototype, and one of their mean over clients, `mean`."""
     at_s = dict(zip(rounds["round"].tolist(), rounds["finished_at_s"].tolist(), strict=True))
     values: dict[int, dict[str, float]] = {}
     for number, name, value in zip(

@@ -94,7 +94,7 @@ class TrajectoryStore:
 
     def kept(self) -> list[Kept]:
         """Everything in the cache, last used first."""
-        return sorted(self._kept(), key=lambda kept: -kept.used_at_wall)
+        return sorted(self._kept(), key=lambda entry: -entry.used_at_wall)
 
     def clear(self, key: str | None = None) -> int:
         """Delete all trajectories, or those whose key begins with `key`; returns how many."""

@@ -355,7 +355,7 @@ class _Step:
     outcome: Plain = None
     """Of a merge, as recorded; None: not at hand (after a resume)."""
     weights: Sequence[float] = ()
-    """Of a merge: what each contribution counts."""
+    """How much each contribution counts in the merge."""
 
     def plain(self) -> list[Plain]:
         """As JSON has it; `_steps_of` reads it again."""

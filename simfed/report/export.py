@@ -29,7 +29,7 @@ __all__ = ["STEPS", "rows", "scalars", "write_csv", "write_mlflow", "write_tenso
 STEPS = {"ms": 1e3, "us": 1e6, "s": 1.0, "round": 0.0}
 """What a step counts: simulated time in whole milliseconds, microseconds or seconds, or rounds."""
 _MOST_VALUES = 1000
-"""That MLflow takes at once."""
+"""The most values that MLflow takes at once."""
 _MOST_PARAMS = 100
 _LONGEST_PARAM = 500
 _ROUND_COLUMNS = {

@@ -88,12 +88,12 @@ def clients_of(run: Run) -> pd.DataFrame:
 
 def privacy_of(run: Run) -> tuple[str, str, str] | None:
     """(what its privacy came to, of whom, how it was counted) in words; None: it has none."""
-    known = run.manifest.get("privacy")
-    if known is None:
+    facts = run.manifest.get("privacy")
+    if facts is None:
         return None
-    spent = f"ε = {run.summary.get('epsilon', float('nan')):.3g} at δ = {known['delta']:g}"
-    counted = "amplified by sampling" if known["amplified"] else "not amplified"
-    return spent, known["adjacency"], f"{counted}, noise {known['noise']:.4g} × the clip"
+    spent = f"ε = {run.summary.get('epsilon', float('nan')):.3g} at δ = {facts['delta']:g}"
+    counted = "amplified by sampling" if facts["amplified"] else "not amplified"
+    return spent, facts["adjacency"], f"{counted}, noise {facts['noise']:.4g} × the clip"
 
 
 def prototype_weights(run: Run) -> dict[str, float]:

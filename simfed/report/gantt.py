@@ -67,7 +67,7 @@ MOST_WORDS = 6
 _PALE = 0.62
 """How far a transfer's latency is towards white."""
 _BESIDE: Any = {"textcoords": "offset points", "ha": "center", "parse_math": False}
-"""Of text beside what it names."""
+"""Options of text that stands beside what it names."""
 _RATES = ((1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"), (1.0, "bps"))
 
 
@@ -269,9 +269,9 @@ def _draw_edges(ax: Axes, spans: pd.DataFrame, nodes: Sequence[str], at: At) -> 
     """A row for each edge server: its transfers, its waiting for clients, its work."""
     y = spans["track"].map({name: k for k, name in enumerate(nodes)}).to_numpy(dtype=float)
     start, end, kinds = at(spans["started_at_s"]), at(spans["finished_at_s"]), spans["kind"]
-    known = kinds.where(kinds.isin(["download", "upload", "waiting"]), "server").to_numpy()
+    shown_kinds = kinds.where(kinds.isin(["download", "upload", "waiting"]), "server").to_numpy()
     for kind, look in looks(["download", "upload", "waiting", "server"]).items():
-        shown = (known == kind) & ~np.isnan(y)
+        shown = (shown_kinds == kind) & ~np.isnan(y)
         half = 0.17 if kind == "waiting" else 0.41
         _add(ax, _boxes(start[shown], end[shown], y[shown], half), **_filling(look), linewidth=0)
     ax.set_ylim(len(nodes) - 0.3, -0.7)

@@ -50,12 +50,12 @@ __all__ = [
 
 Spec = dict[str, Any]
 MOST_POINTS = 4_000
-"""Of all curves of one panel."""
+"""The most points of all curves of one panel."""
 MOST_CLIENT_BARS = 80
 SIMULATED = "simulated time"
 MOST_CELLS = 5_000
 _QUANTILE_BINS = 80
-"""Of rounds, at most."""
+"""The most stretches of rounds for which a panel shows quantiles."""
 
 
 @dataclass(frozen=True)

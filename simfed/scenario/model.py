@@ -464,8 +464,8 @@ class _AttackChoice(OfKind):
 
     @classmethod
     def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
-        begins = {key: of for key, of in value.items() if key == "from"}
-        others = {key: of for key, of in value.items() if key != "from"}
+        begins = {key: option for key, option in value.items() if key == "from"}
+        others = {key: option for key, option in value.items() if key != "from"}
         return {**read_short(others, cls.registry_kind), **begins}
 
 
@@ -528,7 +528,7 @@ ATTACK_SUCCESS = "attack_success"
 that is taken for its target once it has the mark."""
 
 MOST_CLIENTS = 10_000_000
-"""Of a scenario; idle ones take some 80 bytes each."""
+"""The most clients of a scenario; idle ones take some 80 bytes each."""
 
 
 class Scenario(Section):
@@ -889,9 +889,9 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
                 )
                 return
     per_round = scenario.participation.clients_per_round
-    own = [(group.prototype, group.count) for group in scenario.clients]
+    counts = [(group.prototype, group.count) for group in scenario.clients]
     for name in scenario.prototypes:
-        clients = sum(count for prototype, count in own if prototype == name)
+        clients = sum(count for prototype, count in counts if prototype == name)
         most = clients if server.late == "merge" else min(clients, per_round or clients)
         if server.concurrency is not None:
             most = server.buffer or 1
@@ -928,7 +928,7 @@ def _find_unfit_attacks(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _format_rule(rule: RuleChoice) -> str:
-    """As a scenario writes it."""
+    """A merging rule as a scenario writes it: `{trimmed-mean: 0.1}`."""
     options = ", ".join(f"{value:g}" for value in rule.options.values() if value is not None)
     return f"{rule.kind}: {options}" if options else rule.kind
 

@@ -148,8 +148,8 @@ class OwnPresence(OfKind):
 def _choose_tag(value: Any) -> str:
     if isinstance(value, str):
         return "always[]"
-    own = isinstance(value, OwnPresence) or (isinstance(value, Mapping) and "kind" in value)
-    return "kind[]" if own else "presence[]"
+    is_kind = isinstance(value, OwnPresence) or (isinstance(value, Mapping) and "kind" in value)
+    return "kind[]" if is_kind else "presence[]"
 
 
 def _check_word(value: Any) -> Any:

@@ -112,10 +112,10 @@ def critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Le
         leg = flight.legs[ahead]
         if leg.phase == BARRIER:
             came = [
-                (of.duration_s, other.client, number, other)
+                (earlier.duration_s, other.client, number, other)
                 for other in flights
-                for number, of in enumerate(other.legs)
-                if of.phase == BARRIER and of.name == leg.name
+                for number, earlier in enumerate(other.legs)
+                if earlier.phase == BARRIER and earlier.name == leg.name
             ]
             *_, ahead, flight = min(came, key=lambda one: one[:2])
             leg = flight.legs[ahead]
@@ -132,8 +132,8 @@ def critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Le
 def _saved_s(critical: Flight, waited_s: float | None, work: Sequence[PlayedWork]) -> float | None:
     if waited_s is None:
         return None
-    own = [piece.duration_s for piece in work if piece.client == critical.client]
-    return critical.elapsed_s - waited_s + sum(own)
+    pieces_s = [piece.duration_s for piece in work if piece.client == critical.client]
+    return critical.elapsed_s - waited_s + sum(pieces_s)
 
 
 def blame_last(
@@ -173,7 +173,10 @@ def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
     after, paused_s, working = None, 0.0, True
     for leg in flight.sent():
         if leg.phase == "upload" and working:
-            at_s, working = at_s + sum([of.duration_s for of in flight.legs if of.quantity]), False
+            at_s, working = (
+                at_s + sum([before.duration_s for before in flight.legs if before.quantity]),
+                False,
+            )
         if leg.pause:
             at_s, paused_s = at_s + leg.duration_s, paused_s + leg.duration_s
             continue

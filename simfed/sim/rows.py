@@ -310,15 +310,15 @@ def client_rows(
     """One row per client whose own model was evaluated; `own`: see `own_columns`; `account`: of
     samples' privacy."""
     spent = (account.by_client() if account is not None else None) or {}
-    for client, found in sorted(outcome.clients.items()):
+    for client, evaluation in sorted(outcome.clients.items()):
         row = ClientResult(
             round=outcome.round,
             client=client,
-            accuracy=found.accuracy,
-            loss=found.loss,
-            own_accuracy=found.own_accuracy,
-            own_loss=found.own_loss,
+            accuracy=evaluation.accuracy,
+            loss=evaluation.loss,
+            own_accuracy=evaluation.own_accuracy,
+            own_loss=evaluation.own_loss,
         )
-        more = {"measure": found.measure, "own_measure": found.own_measure}
+        more = {"measure": evaluation.measure, "own_measure": evaluation.own_measure}
         more["epsilon"] = spent.get(client, 0.0)
         yield (*row, *map(more.get, own)) if own else row

@@ -219,9 +219,9 @@ class TimeOnlyWorkload:
             size_bytes = self.size_bytes(task, choice)
         else:
             task, size_bytes = self._as_recorded(self._recorded, task, choice, k)
-        made = SizedContribution(task, choice, k, size_bytes)
-        self._open[task.client, task.key] = made
-        return made
+        contribution = SizedContribution(task, choice, k, size_bytes)
+        self._open[task.client, task.key] = contribution
+        return contribution
 
     def _as_recorded(
         self, recorded: Recorded, task: Task, choice: Choice, k: int
@@ -301,7 +301,7 @@ class TimeOnlyWorkload:
 
     def size_bytes(self, task: Task, choice: Choice) -> float:
         """What an upload comes to. Raises: `InputError` where that depends on the data."""
-        known = self.tasks.uplink_bytes(task, choice)
+        size = self.tasks.uplink_bytes(task, choice)
         if self.tasks.changes_vary(task):
             raise InputError(
                 "a size of changes on their way down that does not depend on the data",
@@ -313,14 +313,14 @@ class TimeOnlyWorkload:
             for field in way.values():
                 if field.bounded:
                     raise _varying(task)
-        if known is None:
+        if size is None:
             raise InputError(
                 "a size on the wire that does not depend on the data",
                 where="compression.index_code",
                 got=f"{self.tasks.index_code} with {choice.strategy}",
                 hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
             )
-        return known
+        return size
 
 
 def _varying(task: Task) -> InputError:

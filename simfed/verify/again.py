@@ -90,7 +90,7 @@ def recompute(
 
     Raises: `InputError` for what is no finished run, or one without learning.
     """
-    run, found = open_run(path), Again()
+    run, problems = open_run(path), Again()
     if run.manifest.get("mode") != "full":
         raise InputError(
             "a run that learned",
@@ -101,9 +101,9 @@ def recompute(
     try:
         parts = parts_of_run(run, path)
         total = parts.scenario.rounds
-        kept = {checkpoint.round: checkpoint for checkpoint in _kept_checkpoints(run)}
+        checkpoints = {checkpoint.round: checkpoint for checkpoint in _kept_checkpoints(run)}
         start = min(
-            (kept[number] for number in kept if 0 < number < total),
+            (checkpoints[number] for number in checkpoints if 0 < number < total),
             default=None,
             key=lambda checkpoint: checkpoint.round,
         )
@@ -116,16 +116,16 @@ def recompute(
             recorder, reached = _learn(
                 parts, str(run.manifest["device"]), begun, last, workers, progress
             )
-            found += _differences(run, recorder, learned=True, from_the_end=begun is not None)
-            if reached.round in kept:
-                found += _other_weights(kept[reached.round], reached)
+            problems += _differences(run, recorder, learned=True, from_the_end=begun is not None)
+            if reached.round in checkpoints:
+                problems += _other_weights(checkpoints[reached.round], reached)
     except (InputError, InputErrors, RunFailed) as error:
-        found.append(f"scenario.yaml: cannot be played again: {error}")
-        return found
-    found += _other_versions(run) if found else []
-    said = [f"{begun.round + 1 if begun else 1} to {last}" for begun, last in stretches]
-    found.said = f"rounds {' and '.join(said)}"
-    return found
+        problems.append(f"scenario.yaml: cannot be played again: {error}")
+        return problems
+    problems += _other_versions(run) if problems else []
+    stretch_texts = [f"{begun.round + 1 if begun else 1} to {last}" for begun, last in stretches]
+    problems.said = f"rounds {' and '.join(stretch_texts)}"
+    return problems
 
 
 def sampled_rounds(run: Run, count: int, total: int) -> list[int]:
@@ -150,8 +150,8 @@ class _Remembered(TimeOnlyWorkload):
 
     def execute(self, task: Task, choice: Choice, edge: Contribution | None = None) -> Contribution:
         """As recorded, where K depends on what was learned."""
-        known = choice.at(self._record.k(task)) if choice.follows_update else choice
-        return super().execute(task, known, edge)
+        executed = choice.at(self._record.k(task)) if choice.follows_update else choice
+        return super().execute(task, executed, edge)
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
@@ -385,8 +385,8 @@ def _learn(
         reached[0] = round
         progress(round)
 
-    made = learning_of(parts, workers_of(parts.scenario, workers), device)
-    with contextlib.closing(made) as workload:
+    learning = learning_of(parts, workers_of(parts.scenario, workers), device)
+    with contextlib.closing(learning) as workload:
         simulation = simulation_of(parts, workload, recorder)
         if start is not None:
             restore(simulation, start)
@@ -395,15 +395,18 @@ def _learn(
         return recorder, simulation.checkpoint()
 
 
-def _other_weights(kept: Checkpoint, again: Checkpoint) -> Iterator[str]:
+def _other_weights(recorded: Checkpoint, again: Checkpoint) -> Iterator[str]:
     """What a kept checkpoint holds otherwise than one of the same round that was learned again."""
-    for name in sorted(kept.arrays.keys() | again.arrays.keys()):
-        mine, theirs = (of.arrays.get(name, np.empty(0)) for of in (again, kept))
+    for name in sorted(recorded.arrays.keys() | again.arrays.keys()):
+        mine, theirs = (
+            checkpoint.arrays.get(name, np.empty(0)) for checkpoint in (again, recorded)
+        )
         if mine.shape != theirs.shape or not np.allclose(
             theirs, mine, rtol=TOLERANCE, atol=0.0, equal_nan=mine.dtype.kind == "f"
         ):
             yield (
-                f"checkpoint: {name} after round {kept.round} is not what learning again comes to"
+                f"checkpoint: {name} after round {recorded.round} is not what learning again "
+                "comes to"
             )
             return
 
@@ -442,12 +445,12 @@ def _column_differs(
     if theirs.column(column).equals(mine.column(column)):
         return  # all but what is no number, which equals nothing
     if mine.schema.field(column).type in ("double", "float64"):
-        found, expected = (t.column(column).to_pandas().to_numpy() for t in (theirs, mine))
+        recorded, expected = (t.column(column).to_pandas().to_numpy() for t in (theirs, mine))
         least = ROUNDING * (end_s if column.endswith("_s") else 0.0)
-        wrong = ~np.isclose(found, expected, rtol=TOLERANCE, atol=least, equal_nan=True)
+        wrong = ~np.isclose(recorded, expected, rtol=TOLERANCE, atol=least, equal_nan=True)
     else:
-        found, expected = (t.column(column).to_pylist() for t in (theirs, mine))
-        wrong = np.array([a != b for a, b in zip(found, expected, strict=True)], bool)
+        recorded, expected = (t.column(column).to_pylist() for t in (theirs, mine))
+        wrong = np.array([a != b for a, b in zip(recorded, expected, strict=True)], bool)
     at = np.flatnonzero(wrong)
     if not len(at):
         return
@@ -455,7 +458,7 @@ def _column_differs(
     where = [f"{key} {row[key]}" for key in ("round", "client", "link") if row.get(key) is not None]
     yield (
         f"{name}.parquet: {column} of {len(at)} rows is not what playing again comes to, first: "
-        f"{', '.join(where)}: {found[at[0]]!s} in the file, {expected[at[0]]!s} again"
+        f"{', '.join(where)}: {recorded[at[0]]!s} in the file, {expected[at[0]]!s} again"
     )
 
 
@@ -464,5 +467,9 @@ def _other_versions(run: Run) -> list[str]:
     then, now = run.manifest.get("versions"), versions()
     if not isinstance(then, dict) or then == now:
         return []
-    other = [f"{of} {then.get(of)} (here {now.get(of)})" for of in now if then.get(of) != now[of]]
+    other = [
+        f"{package} {then.get(package)} (here {now.get(package)})"
+        for package in now
+        if then.get(package) != now[package]
+    ]
     return [f"manifest.json: the run was made with {', '.join(other)}, which may be why"]

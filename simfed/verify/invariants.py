@@ -133,7 +133,7 @@ class Columns:
 
     @cached_property
     def rounds(self) -> int:
-        """How many there were."""
+        """How many rounds the run had."""
         return len(self["rounds"]["round"])
 
     @cached_property
@@ -164,8 +164,8 @@ class Columns:
         ids, inverse = np.unique(_keys(parts["round"], parts["client"]), return_inverse=True)
         at = np.searchsorted(ids, _keys(spans["round"][mine], spans["client"][mine]))
         spent_s = (spans["finished_at_s"] - spans["started_at_s"])[mine]
-        known = at < len(ids)
-        return np.bincount(at[known], weights=spent_s[known], minlength=len(ids))[inverse]
+        in_merge = at < len(ids)
+        return np.bincount(at[in_merge], weights=spent_s[in_merge], minlength=len(ids))[inverse]
 
     @cached_property
     def deployed(self) -> bool:
@@ -182,12 +182,12 @@ class Columns:
 
     @cached_property
     def lost(self) -> Array:
-        """Whether each participation was."""
+        """Per participation, whether its upload was lost."""
         return np.isin(self["participations"]["outcome"], ("dropped", "failed"))
 
     @cached_property
     def faults(self) -> dict[str, Plain]:
-        """What the scenario lets go wrong."""
+        """The scenario's `faults`; empty if it has none."""
         return self.run.scenario.get("faults") or {}
 
     @cached_property
@@ -319,13 +319,13 @@ def _models_are_those_of_the_scenario(facts: Columns) -> Broken:
 def _columns_are_those_of_the_format(facts: Columns) -> Broken:
     """Names, types and their order, those that earlier versions did not write aside."""
     for table in TABLES:
-        written, known = facts.run.schema_in_file(table), facts.run.table(table).schema
-        strange = [name for name in written.names if name not in known.names]
+        written, schema = facts.run.schema_in_file(table), facts.run.table(table).schema
+        strange = [name for name in written.names if name not in schema.names]
         if strange:
             yield f"{table}.parquet: a column that no run writes, {strange[0]!r}"
             continue
         added = [name for name in ADDED_COLUMNS.get(table, ()) if name not in written.names]
-        asked = [field for field in known if field.name not in added]
+        asked = [field for field in schema if field.name not in added]
         for field, expected in zip(written, asked, strict=False):
             if field != expected:
                 yield f"{table}.parquet: a column {field} where runs have {expected}"
@@ -473,16 +473,16 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
     parts, rounds, merge = facts["participations"], facts["rounds"], facts.row_of_merge
     slack_s, length_s = parts["slack_s"], rounds["duration_s"][merge]
     waiting_s = parts["waiting_s"] - facts.barrier_s
-    known, due_s = ~np.isnan(slack_s), slack_s + rounds["server_s"][merge]
+    has_slack, due_s = ~np.isnan(slack_s), slack_s + rounds["server_s"][merge]
     if facts.synchronous:
-        wrong = known & _differ(waiting_s, due_s, length_s)
+        wrong = has_slack & _differ(waiting_s, due_s, length_s)
         what = "wait for something else than their slack and the server"
         yield Rows("participations", wrong, what)
-        wrong = known & _differ(facts.elapsed_s + due_s, length_s, length_s)
+        wrong = has_slack & _differ(facts.elapsed_s + due_s, length_s, length_s)
         yield Rows("participations", wrong, "have a slack that does not reach their round's end")
     else:
         ended = parts["finished_at_s"] - waiting_s
-        wrong = known & _span_differs(ended, rounds["finished_at_s"][merge], due_s)
+        wrong = has_slack & _span_differs(ended, rounds["finished_at_s"][merge], due_s)
         yield Rows("participations", wrong, "have a slack that does not reach their merge")
         if facts.filled:
             wrong = waiting_s > 0
@@ -491,7 +491,7 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
         return  # who held a barrier up may have slack at the end
     critical = rounds["critical_client"][merge] == parts["client"]
     least_s = np.full(facts.rounds, np.inf)  # it may have several uploads in one merge
-    np.minimum.at(least_s, merge[critical & known], slack_s[critical & known])
+    np.minimum.at(least_s, merge[critical & has_slack], slack_s[critical & has_slack])
     wrong = critical & (slack_s == least_s[merge]) & _differ(slack_s, 0 * slack_s, length_s)
     yield Rows("participations", wrong, "are critical and yet have slack")
     named = ~np.isnan(rounds["critical_client"])
@@ -511,9 +511,13 @@ def _critical_phases_are_the_longest(facts: Columns) -> Broken:
     spent_s = server_s.copy()
     for kind, phase in zip(CLIENT_KINDS[:4], PHASES[:4], strict=True):
         spent_s = np.where(named == kind, parts[phase][mine], spent_s)
-    known = np.isin(named, (*CLIENT_KINDS[:4], "server"))  # units of other kinds have no column
+    has_column = np.isin(
+        named, (*CLIENT_KINDS[:4], "server")
+    )  # units of other kinds have no column
     wrong = np.zeros(facts.rounds, bool)
-    wrong[of_round[mine]] = known & _differ(spent_s, longest_s, longest_s) & (server_s < longest_s)
+    wrong[of_round[mine]] = (
+        has_column & _differ(spent_s, longest_s, longest_s) & (server_s < longest_s)
+    )
     yield Rows("rounds", wrong, "have a critical phase that is not the longest")
     links = {None, *facts["links"]["link"].tolist()}
     strange = np.array([name not in links for name in rounds["critical_link"]], bool)
@@ -541,8 +545,8 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
     kinds = np.where(kinds == BARRIER, "waiting", kinds)
     if facts.faults:  # what held a phase up is part of it, and named after it
         kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
-    known = np.isin(kinds, (*CLIENT_KINDS, HOST) if facts.deployed else CLIENT_KINDS)
-    counted = np.where(known, kinds, "training")  # units of a method's own are local work
+    is_phase = np.isin(kinds, (*CLIENT_KINDS, HOST) if facts.deployed else CLIENT_KINDS)
+    counted = np.where(is_phase, kinds, "training")  # units of a method's own are local work
     spent = [(kind, parts[phase], phase) for kind, phase in zip(CLIENT_KINDS, PHASES, strict=True)]
     if facts.deployed:
         spent.append((HOST, np.maximum(facts.host_s, 0.0), "the rest of their span"))
@@ -565,13 +569,13 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
     if not len(tracks):  # nobody took any time, and NumPy parts no empty column
         return
     on_client = np.char.startswith(tracks, "client ")
-    own = np.char.add("client ", np.nan_to_num(clients, nan=-1).astype(int).astype(str))
+    own_tracks = np.char.add("client ", np.nan_to_num(clients, nan=-1).astype(int).astype(str))
     whose = np.array([track.split(LANE)[0] for track in tracks.tolist()], str)
-    yield Rows("spans", on_client & (whose != own), "are on the track of another client")
+    yield Rows("spans", on_client & (whose != own_tracks), "are on the track of another client")
     on_link = np.char.startswith(tracks, "link ")
     yield Rows("spans", on_link != (spans["kind"] == "busy"), "are busy, but on no link's track")
-    known = on_client | on_link | (tracks == "server") | np.char.endswith(tracks, f"{LANE}steps")
-    yield Rows("spans", ~known, "are on no known track")
+    is_track = on_client | on_link | (tracks == "server") | np.char.endswith(tracks, f"{LANE}steps")
+    yield Rows("spans", ~is_track, "are on no known track")
     rounds = spans["round"].astype(float)
     none = np.isnan(rounds) | (rounds < 1) | (rounds > facts.rounds)
     yield Rows("spans", none, "belong to no round")
@@ -717,7 +721,7 @@ def _overlap(tracks: Array, begun: Array, ended: Array) -> Array:
 def _keys(rounds: Array, clients: Array) -> Array:
     """One whole number per (round, client), which no run counts up to 2^31; -1: one of them is
     missing."""
-    known = ~(np.isnan(rounds.astype(float)) | np.isnan(clients.astype(float)))
-    high = np.where(known, rounds, 0).astype(np.int64) << 32
-    keys: Array = np.where(known, high | np.where(known, clients, 0).astype(np.int64), -1)
+    complete = ~(np.isnan(rounds.astype(float)) | np.isnan(clients.astype(float)))
+    high = np.where(complete, rounds, 0).astype(np.int64) << 32
+    keys: Array = np.where(complete, high | np.where(complete, clients, 0).astype(np.int64), -1)
     return keys

@@ -91,8 +91,8 @@ def check_compressor(cls: Callable[..., Any], **options: object) -> None:
     - with error feedback, an undone play leaves no trace.
     """
     name = cls(**options).name
-    known = name in registry("compressor") and registry("compressor").get(name) is cls
-    _require(known, f"registered under its name: simfed.register('compressor', {name!r}, …)")
+    registered = name in registry("compressor") and registry("compressor").get(name) is cls
+    _require(registered, f"registered under its name: simfed.register('compressor', {name!r}, …)")
     if hasattr(cls, "select"):
         _check_selection(cls)
     with _no_global_randomness():
@@ -165,8 +165,8 @@ def _check_mirror(compressor: Compressor, payload: Payload, k: int, where: str) 
     if mirror is None:
         return
     _require(payload.seed is not None, f"a seed beside the selection; {where}")
-    made = mirror(payload.length, k, state=payload.state_before, seed=payload.seed)
-    same = np.array_equal(made.indices, payload.indices) and made.state == payload.state
+    mirrored = mirror(payload.length, k, state=payload.state_before, seed=payload.seed)
+    same = np.array_equal(mirrored.indices, payload.indices) and mirrored.state == payload.state
     _require(same, f"the same choice from mirror as from select; {where}")
 
 
@@ -218,14 +218,14 @@ def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
     streams, state = Streams(k), None
     for round, update in enumerate(_updates(length, streams)):
         where = f"{codec.label}, d = {length}, k = {k}, round {round}"
-        before, given = _copy(state), update.copy()
+        before, argument = _copy(state), update.copy()
         payload, after = codec.encode(
             update, state, streams("play", round), min(k, length), layout=layout
         )
-        _require(np.array_equal(update, given), f"no change of the update; {where}")
+        _require(np.array_equal(update, argument), f"no change of the update; {where}")
         _require(_alike(state, before), f"no change of the state that it was given; {where}")
         again, last = make().encode(
-            given, _copy(before), streams("play", round), min(k, length), layout=layout
+            argument, _copy(before), streams("play", round), min(k, length), layout=layout
         )
         same = np.array_equal(again.dense(), payload.dense()) and _alike(last, after)
         _require(same, f"the same payload from the same update, state, rng and k; {where}")
@@ -246,18 +246,20 @@ def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
 
 def _check_name(codec: Codec) -> None:
     for form in (codec.label, codec.spec):
-        made = codec_from_spec(form)
-        same = (made.label, made.spec) == (codec.label, codec.spec)
-        _require(same, f"the same codec from {form!r}, got {made.label}")
+        read_again = codec_from_spec(form)
+        same = (read_again.label, read_again.spec) == (codec.label, codec.spec)
+        _require(same, f"the same codec from {form!r}, got {read_again.label}")
 
 
 def _check_bytes(codec: Codec, payload: Payload, k: int, before: Any, where: str) -> None:
     decoded, length, layout = codec.decode(payload), payload.length, payload.layout
     _require(0 < codec.payload_bytes(payload, "ideal") < math.inf, f"an ideal size; {where}")
     for code in wire.INDEX_CODES:
-        known = codec.size_bytes(length, k, code, layout)
+        foretold = codec.size_bytes(length, k, code, layout)
         size = codec.payload_bytes(payload, code)
-        _require(known in (None, size), f"{known} bytes as known, got {size}; {code}, {where}")
+        _require(
+            foretold in (None, size), f"{foretold} bytes as known, got {size}; {code}, {where}"
+        )
         if code == "ideal":
             continue
         data = codec.to_bytes(payload, code)
@@ -333,8 +335,8 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
     """
 
     def make() -> Policy:
-        made = cls(arms_for(cls, _CHOICES), reward_range=(-1.0, 1.0), **options)
-        return made if made.arms[0] in _CHOICES else TextPolicy(made)
+        policy_class = cls(arms_for(cls, _CHOICES), reward_range=(-1.0, 1.0), **options)
+        return policy_class if policy_class.arms[0] in _CHOICES else TextPolicy(policy_class)
 
     with _no_global_randomness():
         policy = make()
@@ -441,9 +443,11 @@ def _check_choice(cls: Callable[..., ClientSelection], options: Any, streams: St
         where = f"{count} of {len(offered)} clients, round {round}"
 
         def choose(
-            of: ClientSelection, known: Facts, count: int = count
+            chooser: ClientSelection, told: Facts, count: int = count
         ) -> np.ndarray[Any, np.dtype[np.int64]]:
-            return of.choose(offered, count, known, round=round, rng=streams("selection", round))
+            return chooser.choose(
+                offered, count, told, round=round, rng=streams("selection", round)
+            )
 
         chosen = choose(selection, facts)
         shaped = isinstance(chosen, np.ndarray) and chosen.dtype == np.int64 and chosen.ndim == 1
@@ -548,8 +552,8 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
         samples = torch.from_numpy(rng.integers(0, 200, (20, 1, 6, 6), dtype=np.uint8))
         labels = torch.from_numpy(np.arange(20) % 3)
         updates = torch.from_numpy(rng.standard_normal((4, 30)).astype(np.float32))
-        given = {"samples": samples, "labels": labels, "updates": updates}
-        before = _bits(given)
+        arguments = {"samples": samples, "labels": labels, "updates": updates}
+        before = _bits(arguments)
 
         def act(attack: Attack) -> dict[str, Any]:
             draws = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
@@ -562,21 +566,23 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
                 "alone": attack.agree(updates[:1], 1),
             }
 
-        made = act(attack)
-        _require(_bits(given) == before, "arguments that are left alone")
-        _require(_bits(act(again)) == _bits(made), "the same bits twice")
-        alike = made["samples"].shape == samples.shape and made["samples"].dtype == samples.dtype
-        _require(alike and made["labels"].shape == labels.shape, "as many samples and labels")
-        known = bool(((made["labels"] >= 0) & (made["labels"] < 3)).all())
-        _require(known and made["labels"].dtype == labels.dtype, "labels that are classes")
+        answers = act(attack)
+        _require(_bits(arguments) == before, "arguments that are left alone")
+        _require(_bits(act(again)) == _bits(answers), "the same bits twice")
+        alike = (
+            answers["samples"].shape == samples.shape and answers["samples"].dtype == samples.dtype
+        )
+        _require(alike and answers["labels"].shape == labels.shape, "as many samples and labels")
+        are_classes = bool(((answers["labels"] >= 0) & (answers["labels"] < 3)).all())
+        _require(are_classes and answers["labels"].dtype == labels.dtype, "labels that are classes")
         for name, most in (("crafted", 0), ("agreed", 4), ("alone", 1)):
-            shaped = made[name].shape in ((30,), *([(most, 30)] if most else []))
-            sound = shaped and bool(torch.isfinite(made[name]).all())
+            shaped = answers[name].shape in ((30,), *([(most, 30)] if most else []))
+            sound = shaped and bool(torch.isfinite(answers[name]).all())
             _require(sound, f"an update, or one for each attacker, finite; {name}")
         honest = _bits(
             {"samples": samples, "labels": labels, "crafted": updates[0], "agreed": updates}
         )
-        differs = _bits({name: made[name] for name in list(made)[:4]}) != honest
+        differs = _bits({name: answers[name] for name in list(answers)[:4]}) != honest
         _require(differs, "something other than an honest client's")
 
 
@@ -779,8 +785,8 @@ def check_device(part: Any) -> None:
 
     path = part() if callable(part) else part
     profile = load_profile(str(path))
-    known = profile.provenance.get("description") or profile.provenance.get("source")
-    _require(bool(known), "a description, or the source of its times")
+    description = profile.provenance.get("description") or profile.provenance.get("source")
+    _require(bool(description), "a description, or the source of its times")
     names = [name for name in registry("device").names() if registry("device").get(name) is part]
     _require(
         not names or profile.name in names, f"the name {profile.name!r} to be registered under"
@@ -897,14 +903,14 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
     tasks = Tasks(scenario, models, lambda client: 10 + client)
     asked = list(itertools.product(range(1, 4), range(scenario.client_count)))
 
-    def plans(of: Method, order: list[tuple[int, int]]) -> dict[tuple[int, int], Any]:
-        found = {}
+    def plans(planner: Method, order: list[tuple[int, int]]) -> dict[tuple[int, int], Any]:
+        plan_of = {}
         for round, client in order:
             everybody = [tasks.who(c) for c in range(client + 1)]
-            plan = of.plan(tasks.setting, everybody[-1], round)
-            work = tuple(of.server_work(tasks.setting, everybody, round))
-            found[round, client] = dict(plan.down), tuple(plan.work), dict(plan.up), work
-        return found
+            plan = planner.plan(tasks.setting, everybody[-1], round)
+            work = tuple(planner.server_work(tasks.setting, everybody, round))
+            plan_of[round, client] = dict(plan.down), tuple(plan.work), dict(plan.up), work
+        return plan_of
 
     first = plans(method, asked)
     second = plans(type(method)(**method.options), asked[::-1])
@@ -918,9 +924,9 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
             _require(sized, f"a Field with a size, got {name}: {of_plan}{where}")
         _require(not any(f.compressed for f in down.values()), f"no compression downwards{where}")
         for piece in (*work, *at_server):
-            known = auxiliary if piece.quantity == "auxiliary" else set(_models(scenario))
+            names = auxiliary if piece.quantity == "auxiliary" else set(_models(scenario))
             _require(piece.quantity in _WORK, f"work of {_WORK}, got {piece}{where}")
-            _require(piece.model in known, f"work of {sorted(known)}, got {piece}{where}")
+            _require(piece.model in names, f"work of {sorted(names)}, got {piece}{where}")
             _require(piece.size > 0 and piece.times >= 0, f"work of some size, got {piece}{where}")
     _require(all(flops > 0 for flops in auxiliary.values()), "FLOPs above 0 of auxiliary work")
 
@@ -944,14 +950,14 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
         other = type(method)(**method.options)  # what one object knew, the other does not
         server = _through_a_checkpoint(method.begin(kit), "the server's state")
         _require(_bits(server) == _bits(other.begin(kit)), "the same beginning twice")
-        own = {who.client: method.begin_client(kit, who) for who in everybody}
+        states = {who.client: method.begin_client(kit, who) for who in everybody}
         for round, cohort, staleness in ((1, [0, 1, 2, 3], 0), (2, [3], 0), (3, [1, 2], 1)):
             turns: list[tuple[Who, Any, Any]] = []
             for who in (everybody[client] for client in cohort):
                 down = method.send(server, who, round)
                 plan = method.plan(tasks.setting, who, round)
                 _check_sizes(method, down, plan.down, f"what travels down; {who!r}, round {round}")
-                turns.append((who, down, own[who.client]))
+                turns.append((who, down, states[who.client]))
             before = _bits([(down, state) for _, down, state in turns]), _bits(server)
             came = {
                 who.client: _trained(method, kit, who, round, down, state)
@@ -968,11 +974,11 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
                 plan = method.plan(tasks.setting, who, round)
                 _check_sizes(method, values, plan.up, f"what travels up; {who!r}, round {round}")
                 values = _through_a_checkpoint(values, f"what {who!r} sends")
-                kept = _bits(state)
-                own[who.client] = _through_a_checkpoint(
+                before_sent = _bits(state)
+                states[who.client] = _through_a_checkpoint(
                     method.sent(state, values), f"what {who!r} keeps"
                 )
-                _require(_bits(state) == kept, "`sent` to change none of its arguments")
+                _require(_bits(state) == before_sent, "`sent` to change none of its arguments")
                 arrivals.append(Arrival(who, staleness, values, 1.0 - staleness / 4))
             sent = _bits([arrival.values for arrival in arrivals])
             try:
@@ -992,19 +998,19 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
             _check_losses(method, losses, scenario)
             server = _through_a_checkpoint(after, "the server's state")
             for who in everybody:
-                _check_model(method.model(server, own[who.client], who), who)
+                _check_model(method.model(server, states[who.client], who), who)
     finally:
         workload.close()
 
 
 def _trained(
-    method: Method, kit: Any, who: Who, round: int, down: Any, own: Any
+    method: Method, kit: Any, who: Who, round: int, down: Any, state: Any
 ) -> tuple[Any, Any]:
     import torch
 
-    before, generator = _bits([down, own]), torch.get_rng_state()
-    came: tuple[Any, Any] = method.train(kit, who, round, down, own)
-    _require(_bits([down, own]) == before, f"train to change none of its arguments; {who!r}")
+    before, generator = _bits([down, state]), torch.get_rng_state()
+    came: tuple[Any, Any] = method.train(kit, who, round, down, state)
+    _require(_bits([down, state]) == before, f"train to change none of its arguments; {who!r}")
     untouched = torch.equal(torch.get_rng_state(), generator)
     _require(untouched, "no use of PyTorch's global generator: the kit has keyed ones")
     return came
@@ -1023,11 +1029,11 @@ def _check_sizes(method: Method, values: Any, planned: Any, where: str) -> None:
 
 
 def _check_losses(method: Method, losses: Any, scenario: Scenario) -> None:
-    for prototype, of in losses.items():
+    for prototype, measured in losses.items():
         _require(prototype in scenario.prototypes, f"losses by prototype, got {prototype!r}")
-        for name, value in of.items():
-            known = name in (*method.losses, "kd_loss") and math.isfinite(value)
-            _require(known, f"finite losses out of {method.losses}, got {name}: {value}")
+        for name, value in measured.items():
+            declared = name in (*method.losses, "kd_loss") and math.isfinite(value)
+            _require(declared, f"finite losses out of {method.losses}, got {name}: {value}")
 
 
 def _check_model(model: Any, who: Who) -> None:
@@ -1098,7 +1104,7 @@ def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> A
             return started
 
         outcomes.append(workload.merge(1, list(begun(1, [0, 1, 2, 3]).values())))
-        own, server = _of_methods(workload.state())
+        states, server = _of_methods(workload.state())
         flying = begun(2, [0, 1, 2, 3])
         if resumed:
             facts, arrays = workload.state()
@@ -1106,11 +1112,13 @@ def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> A
             workload.close()
             workload = make(scenario, Streams(scenario.seed), workers=workers)
             workload.restore(facts, arrays)
-            flying = {client: workload.contribution(of.task) for client, of in flying.items()}
+            flying = {
+                client: workload.contribution(upload.task) for client, upload in flying.items()
+            }
         for client in (0, 3):
             workload.discard(flying.pop(client))
         lost_own, lost_server = _of_methods(workload.state())
-        traces = [client for client in ("0", "3") if lost_own.get(client) != own.get(client)]
+        traces = [client for client in ("0", "3") if lost_own.get(client) != states.get(client)]
         clean = not traces and lost_server == server
         _require(clean, "lost uploads to leave no trace in the states of server and clients")
         outcomes.append(workload.merge(2, [flying.pop(1)]))
@@ -1128,8 +1136,11 @@ def _of_methods(state: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str,
     def named(prefix: str) -> dict[str, Any]:
         return {key: _bits(value) for key, value in arrays.items() if key.startswith(prefix)}
 
-    own = facts.get("own", {}).get("of", {})
-    clients = {client: (of, named(f"own/{client}/")) for client, of in own.items()}
+    states = facts.get("own", {}).get("of", {})
+    clients = {
+        client: (facts_of_client, named(f"own/{client}/"))
+        for client, facts_of_client in states.items()
+    }
     return clients, (facts.get("server"), named("server/"))
 
 

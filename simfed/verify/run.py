@@ -120,15 +120,15 @@ def _prototypes_are_evaluated_when_due(facts: Columns, parts: Parts) -> Broken:
     column = facts.run.measure.column
     measured = ~np.isnan(rows[column].astype(float))
     pairs = list(zip(rows["round"].tolist(), rows["prototype"].tolist(), strict=True))
-    shown = {pair for pair, known in zip(pairs, measured, strict=True) if known}
+    shown = {pair for pair, was_measured in zip(pairs, measured, strict=True) if was_measured}
     due = {(number, name) for number in _due(facts, parts) for name in scenario.prototypes}
     if missing := sorted(due - shown):
         which = "round {}, {}".format(*missing[0])
         yield f"prototypes.parquet: {len(missing)} evaluations are missing, first: {which}"
     strange = np.array([pair not in due for pair in pairs], bool)
     yield Rows("prototypes", measured & strange, "are measured in a round that is not evaluated")
-    known = np.isin(rows["prototype"], list(scenario.prototypes))
-    yield Rows("prototypes", ~known, "are of no prototype of scenario.yaml")
+    was_measured = np.isin(rows["prototype"], list(scenario.prototypes))
+    yield Rows("prototypes", ~was_measured, "are of no prototype of scenario.yaml")
     if not scenario.method.made.personal:
         wrong = measured & ~_are_shares(rows["test_accuracy"], parts)
         yield Rows("prototypes", wrong, "have an accuracy that is no share of the test samples")
@@ -186,7 +186,7 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
 
 
 def _due(facts: Columns, parts: Parts) -> set[int]:
-    """The rounds that are evaluated."""
+    """The rounds after which models must have been evaluated."""
     rounds, evaluation = parts.scenario.rounds, parts.scenario.evaluation
     return {number for number in range(1, facts.rounds + 1) if evaluation.due(number, rounds)}
 
@@ -210,8 +210,8 @@ def _are_of_losses(measures: Array, losses: Array, parts: Parts) -> Array:
             expected = np.exp(losses)
     else:
         roots = np.sqrt(losses)
-        known = np.isfinite(values) & (roots > 0)
-        unit = np.median(values[known] / roots[known]) if known.any() else 1.0
+        usable = np.isfinite(values) & (roots > 0)
+        unit = np.median(values[usable] / roots[usable]) if usable.any() else 1.0
         expected = unit * roots
     close: Array = np.isclose(values, expected, rtol=1e-9, atol=0.0, equal_nan=True)
     return close

@@ -86,6 +86,13 @@ def test_a_play_that_chance_made_slow_is_no_law():
     assert [row.work_s for row in take_lesser(first, second[1:])] == [row.work_s for row in first]
 
 
+@pytest.mark.parametrize(("waited_s", "waits"), [(0.3, 0.3), (0.009, 0.0)])
+def test_waiting_is_a_law_s_where_it_is_more_than_a_twentieth_of_the_work(waited_s, waits):
+    rows = [MessageRow(0, Visible("train", {}, {}), CONFIG, 4, 0.2, waited_s) for _ in range(8)]
+    (law,) = fit_kinds(rows)
+    assert law.waits == waits
+
+
 def test_work_for_every_other_node_grows_with_them():
     """Masks of secure aggregation: one for each other node, as often as a setting says."""
     rows = [

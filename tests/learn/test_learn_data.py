@@ -488,6 +488,7 @@ def test_labels_in_json_are_checked():
     from simfed.learn.data.formats import read_labels_json
 
     assert read_labels_json(json.dumps([1, 2]).encode()) == [1, 2]
-    for wrong in (b"", b"{}", b'["1"]', b"[1, "):
-        with pytest.raises(InputError, match="a JSON list of labels"):
+    for wrong in (b"", b"{}", b'["1"]', b"[1, " * 20):
+        with pytest.raises(InputError, match="a JSON list of labels") as refusal:
             read_labels_json(wrong)
+        assert refusal.value.got == wrong[:20]

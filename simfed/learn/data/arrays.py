@@ -110,7 +110,7 @@ class NpzReader:
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of a sample of each set; lengths are checked here."""
-        found = {}
+        shapes = {}
         path = self.arrays.path
         for part in ("train", "test") if self._has_test else ("train",):
             shape, dtype = self.arrays.header(f"x_{part}")
@@ -129,14 +129,14 @@ class NpzReader:
                             where=f"{path}: {name}",
                             got=length[0] if length else "a single value",
                         )
-            found[part] = _with_channels(shape[1:], dtype)
-        if self._has_test and found["test"] != found["train"]:
+            shapes[part] = _with_channels(shape[1:], dtype)
+        if self._has_test and shapes["test"] != shapes["train"]:
             raise InputError(
-                f"samples of shape {found['train']}, as x_train has",
+                f"samples of shape {shapes['train']}, as x_train has",
                 where=f"{path}: x_test",
-                got=found["test"],
+                got=shapes["test"],
             )
-        return found
+        return shapes
 
     def outline(self) -> Outline:
         shape = self._shapes["train"]

@@ -134,7 +134,7 @@ class Dataset:
         arrays = [self.train_images, self.train_labels, self.test_images, self.test_labels]
         if self.task != "classification":
             sha.update(self.task.encode())
-        arrays += [own for own in (self.train_owners, self.test_owners) if own is not None]
+        arrays += [owners for owners in (self.train_owners, self.test_owners) if owners is not None]
         for array in arrays:
             sha.update(f"{array.dtype.str}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)

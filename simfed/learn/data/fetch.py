@@ -82,9 +82,9 @@ def get(
         return published.home, "comes with simfed"
     if source is None:
         with contextlib.suppress(InputError):  # damaged: fetched again
-            found = published.locate()
-            if found:
-                return found[0], "already here"
+            place = published.locate()
+            if place:
+                return place[0], "already here"
     root = data_folders()[0]
     with _disk_trouble_in_a_sentence(published, root):
         _check_space(published, root)
@@ -110,9 +110,9 @@ def _from_source(published: Published, source: Path) -> dict[str, bytes]:
 
 def _from_origins(published: Published, root: Path, progress: Progress) -> tuple[Path, str]:
     failures = []
-    with _alone(published, cache_folder() / "partial" / published.name) as kept:
+    with _alone(published, cache_folder() / "partial" / published.name) as partial_folder:
         for number, origin in enumerate(published.origins):
-            folder = kept / str(number)
+            folder = partial_folder / str(number)
             folder.mkdir(exist_ok=True)
             try:
                 place = origin.fetch(folder, progress)
@@ -126,7 +126,7 @@ def _from_origins(published: Published, root: Path, progress: Progress) -> tuple
                 shutil.rmtree(folder)
                 raise
             else:
-                for child in kept.iterdir():
+                for child in partial_folder.iterdir():
                     shutil.rmtree(child)
                 return installed, f"from {origin.label}"
     raise SimfedError(
@@ -137,20 +137,20 @@ def _from_origins(published: Published, root: Path, progress: Progress) -> tuple
 
 
 @contextlib.contextmanager
-def _alone(published: Published, kept: Path) -> Iterator[Path]:
+def _alone(published: Published, partial_folder: Path) -> Iterator[Path]:
     """The folder `kept`, for one process at a time; removed afterwards unless something is in
     it."""
-    kept.mkdir(parents=True, exist_ok=True)
-    lock = os.open(kept, os.O_RDONLY)
+    partial_folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(partial_folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, whatever ends it
-        yield kept
+        yield partial_folder
     except BlockingIOError:
         raise SimfedError(f"{published.title} is being fetched by another process") from None
     finally:
         with contextlib.suppress(OSError):
-            kept.rmdir()
-            kept.parent.rmdir()
+            partial_folder.rmdir()
+            partial_folder.parent.rmdir()
         os.close(lock)
 
 
@@ -220,10 +220,10 @@ class DebianPackage:
 
 
 def _only(folder: Path, pattern: str) -> Path:
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise Unavailable(f"it brought {len(found)} files {pattern}")
-    return found[0]
+    matches = list(folder.glob(pattern))
+    if len(matches) != 1:
+        raise Unavailable(f"it brought {len(matches)} files {pattern}")
+    return matches[0]
 
 
 def _run(command: list[str], folder: Path, stdout: IO[bytes] | int = subprocess.DEVNULL) -> None:
@@ -242,9 +242,9 @@ def _run(command: list[str], folder: Path, stdout: IO[bytes] | int = subprocess.
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{command[0]} took more than {COMMAND_TIMEOUT_S:.0f} s") from None
     except subprocess.CalledProcessError as error:
-        if "ENOSPC" in (said := error.stderr.decode(errors="replace")):
+        if "ENOSPC" in (message := error.stderr.decode(errors="replace")):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        lines = [line.strip() for line in message.splitlines() if line.strip()]
         reason = f": {lines[0]}" if lines else ""
         raise Unavailable(f"{command[0]} ended with {error.returncode}{reason}") from None
 
@@ -268,9 +268,11 @@ def _download(url: str, to: Path, progress: Progress) -> None:
                 raise
             reason = _why(error)
         attempts = FRUITLESS_ATTEMPTS if _size(part) > had else attempts - 1
-    kept = _size(part)
-    if kept:
-        raise Broken(f"{to.name}: {reason}; the next attempt goes on from {format_bytes(kept)}")
+    bytes_here = _size(part)
+    if bytes_here:
+        raise Broken(
+            f"{to.name}: {reason}; the next attempt goes on from {format_bytes(bytes_here)}"
+        )
     raise Unavailable(f"{to.name}: {reason}")
 
 

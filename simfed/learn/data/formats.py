@@ -154,11 +154,11 @@ def _reconstruct(*_: object) -> _PickledArray:
 
 class _BatchUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        known = {
+        allowed = {
             ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
             ("numpy", "ndarray"): _PickledArray,
             ("numpy", "dtype"): _PickledType,
         }
-        if (module, name) not in known:
+        if (module, name) not in allowed:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return known[module, name]
+        return allowed[module, name]

@@ -117,17 +117,17 @@ class LeafReader:
         if self._is_text:
             return np.array(rows, np.int16)
         try:
-            found = np.array(rows, np.float32).reshape(len(rows), *shape)
+            samples = np.array(rows, np.float32).reshape(len(rows), *shape)
         except (TypeError, ValueError):
             raise InputError("lists of numbers", where=f"{self._place}: x", got="others") from None
-        bad = np.flatnonzero(~np.isfinite(found).reshape(len(found), -1).all(axis=1))
+        bad = np.flatnonzero(~np.isfinite(samples).reshape(len(samples), -1).all(axis=1))
         if bad.size:
             raise InputError(
                 "finite numbers",
                 got="NaN or infinity",
                 where=f"{self._place}: user {owners[int(bad[0])]}, row {int(bad[0]) + 1}",
             )
-        return found
+        return samples
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return (), ()

@@ -55,8 +55,8 @@ def turned(images: np.ndarray, degrees: float) -> np.ndarray:
     from_column = np.rint(-np.sin(angle) * down + np.cos(angle) * right + (width - 1) / 2)
     inside = (from_row >= 0) & (from_row < height) & (from_column >= 0) & (from_column < width)
     places = from_row.clip(0, height - 1).astype(int), from_column.clip(0, width - 1).astype(int)
-    found: np.ndarray = images[..., places[0], places[1]] * inside.astype(images.dtype)
-    return found
+    result: np.ndarray = images[..., places[0], places[1]] * inside.astype(images.dtype)
+    return result
 
 
 def drawn_public(path: str, data: Dataset, count: int, streams: Streams) -> np.ndarray:

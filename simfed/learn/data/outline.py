@@ -128,15 +128,15 @@ def labels_of(outline: Outline, task: str) -> Labels:
         names, targets, tests = _numbered(targets, tests, place, where, where_test)
     if task == "classification" and len(names) < 2:
         raise InputError("at least 2 classes", where=place, got=len(names))
-    owners, own, test_own = _owners(outline)
+    owners, owner_of, test_own = _owners(outline)
     rows = np.arange(len(targets))
     test_rows = None
     if tests is None:
-        is_test = _drawn_test(len(targets), own)
+        is_test = _drawn_test(len(targets), owner_of)
         test_rows, rows = rows[is_test], rows[~is_test]
         tests, targets = targets[test_rows], targets[rows]
-        if own is not None:
-            test_own, own = own[test_rows], own[rows]
+        if owner_of is not None:
+            test_own, owner_of = owner_of[test_rows], owner_of[rows]
     if not len(rows) or not len(tests):
         raise InputError(
             "at least one training and one test row",
@@ -156,7 +156,7 @@ def labels_of(outline: Outline, task: str) -> Labels:
         test_rows,
         targets,
         tests,
-        own,
+        owner_of,
         test_own,
         owners,
         outline.tokens,

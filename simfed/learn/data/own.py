@@ -81,7 +81,7 @@ def files_digest(data: DatasetSpec) -> str:
 
 def public_digest(path: str) -> str:
     """SHA-256 of a public set's file."""
-    place = Path(found_path(path))
+    place = Path(locate_path(path))
     if not place.is_file():
         raise missing_file(path)
     with open(place, "rb") as file:
@@ -93,7 +93,7 @@ def public_digest(path: str) -> str:
 
 def public_samples(path: str, like: Dataset) -> np.ndarray:
     """`x` of an npz file: samples as the training set has them."""
-    arrays = Arrays(found_path(path))
+    arrays = Arrays(locate_path(path))
     if "x" not in arrays.names:
         raise InputError("the array x", where=path, got=", ".join(arrays.names) or "no array")
     values = arrays.read("x")
@@ -115,7 +115,7 @@ def public_samples(path: str, like: Dataset) -> np.ndarray:
     return values
 
 
-def found_path(path: str) -> str:
+def locate_path(path: str) -> str:
     """Where a file or folder is: as the scenario says or, where it was moved, under its name in a
     data folder (`simfed data path`)."""
     if not Path(path).exists():
@@ -142,13 +142,13 @@ def _places(data: DatasetSpec) -> dict[str, Path]:
     """Key → file or folder that is read for it; a name of the hub has none."""
     if data.torchvision is not None:
         return {"root": TorchvisionReader(data.torchvision, data.root).place}
-    return {key: Path(path) for key, path in _found_paths(data).items()}
+    return {key: Path(path) for key, path in _locate_paths(data).items()}
 
 
-def _found_paths(data: DatasetSpec) -> dict[str, str]:
+def _locate_paths(data: DatasetSpec) -> dict[str, str]:
     """Key → where the file or folder of the scenario is now."""
     return {
-        key: found_path(path)
+        key: locate_path(path)
         for key, path in data.paths.items()
         if key != "huggingface" or Path(path).is_absolute()
     }
@@ -156,7 +156,7 @@ def _found_paths(data: DatasetSpec) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _reader(data: DatasetSpec, stamp: Stamp) -> Reader:
-    data = data.model_copy(update=_found_paths(data))
+    data = data.model_copy(update=_locate_paths(data))
     ways: dict[str, Callable[[], Reader]] = {
         "file": lambda: NpzReader(str(data.file), data.task),
         "table": lambda: _table_reader(data),

@@ -67,8 +67,8 @@ def owned_in(scenario: Scenario, streams: Streams) -> Owned:
     if facts.task == "classification":
         width = -(-facts.classes // _MOST_COLUMNS)
         columns = -(-facts.classes // width)
-        known = getattr(named, "class_names", ()) or getattr(named, "classes", ())
-        names = known if isinstance(known, tuple) else ()
+        declared = getattr(named, "class_names", ()) or getattr(named, "classes", ())
+        names = declared if isinstance(declared, tuple) else ()
         names = names or tuple(map(str, range(facts.classes)))
         names = names if width == 1 else (names[0], names[-1])
         counts = np.array(

@@ -180,9 +180,9 @@ def _repair(parts: list[Indices], rng: np.random.Generator) -> None:
     sizes = np.array([len(part) for part in parts])
     for empty in np.flatnonzero(sizes == 0):
         richest = int(np.argmax(sizes))
-        given = rng.integers(sizes[richest])
-        parts[empty] = parts[richest][given : given + 1]
-        parts[richest] = np.delete(parts[richest], given)
+        moved = rng.integers(sizes[richest])
+        parts[empty] = parts[richest][moved : moved + 1]
+        parts[richest] = np.delete(parts[richest], moved)
         sizes[richest] -= 1
         sizes[empty] = 1
 
@@ -201,4 +201,4 @@ def _shards(
     by_label = order[np.argsort(labels[order], kind="stable")]
     pieces = np.array_split(by_label, shards)
     dealt = rng.permutation(shards).reshape(clients, shards_per_client)
-    return [np.concatenate([pieces[shard] for shard in own]) for own in dealt]
+    return [np.concatenate([pieces[shard] for shard in hand]) for hand in dealt]

@@ -100,8 +100,8 @@ class FolderReader:
     def samples(self, test: bool) -> np.ndarray:
         files = self._files[1 if test else 0]
         first = read_picture(str(self._files[0][0]), str(self._files[0][0]), self._pixels)
-        found = np.empty((len(files), *first.shape), np.uint8)
-        for into, path in zip(found, files, strict=True):
+        images = np.empty((len(files), *first.shape), np.uint8)
+        for into, path in zip(images, files, strict=True):
             picture = read_picture(str(path), str(path), self._pixels)
             if picture.shape != first.shape:
                 raise InputError(
@@ -111,7 +111,7 @@ class FolderReader:
                     hint="dataset.pixels: 32 scales all" if self._pixels is None else None,
                 )
             into[:] = picture
-        return found
+        return images
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return (0.5,), (0.25,)

@@ -254,8 +254,8 @@ def texts_by_president(files: Mapping[str, bytes]) -> bytes:
 
 def _speeches(view: View, published: Published) -> dict[str, bytes] | None:
     names = [name for name in view.names() if name.startswith(_SPEECHES) and name.endswith(".json")]
-    found = {name: view.read(name, _MOST_SPEECH_BYTES) or b"" for name in names}
-    return {"texts.json": texts_by_president(found)} if found else None
+    speeches = {name: view.read(name, _MOST_SPEECH_BYTES) or b"" for name in names}
+    return {"texts.json": texts_by_president(speeches)} if speeches else None
 
 
 _SOTU_LICENCE = "public domain"

@@ -173,7 +173,7 @@ class Published:
 
     @property
     def about(self) -> str:
-        """One line for lists."""
+        """One line for lists: samples, shape, classes, whether it comes with simfed."""
         facts = self.facts
         shape = "×".join(map(str, facts.input_shape))
         home = "; comes with simfed" if self.home is not None else ""
@@ -199,8 +199,8 @@ class Published:
 
     def located(self) -> dict[str, bytes]:
         """Its checked files. Raises: `InputError` with the command that fetches them."""
-        found = self.locate()
-        if found is None:
+        place = self.locate()
+        if place is None:
             raise InputError(
                 "a data set that is on this machine",
                 got=self.name,
@@ -209,7 +209,7 @@ class Published:
                     f"{listed(map(str, self.homes()))}"
                 ),
             )
-        return found[1]
+        return place[1]
 
     @property
     def size_bytes(self) -> int:
@@ -217,7 +217,7 @@ class Published:
         return sum(file.size_bytes for file in self.files.values())
 
     def homes(self) -> list[Path]:
-        """Where it is looked for."""
+        """The folders in which its files are looked for, in order."""
         return [self.home] if self.home else data_folders()
 
     def locate(self) -> tuple[Path, dict[str, bytes]] | None:
@@ -284,7 +284,7 @@ def plain_files(folder: str) -> Layout:
     """The published files themselves, or gzipped with `.gz` behind the name."""
 
     def layout(view: View, published: Published) -> dict[str, bytes] | None:
-        found = {}
+        contents = {}
         for name, file in published.files.items():
             path = f"{folder}/{name}" if folder else name
             content = view.read(path, file.size_bytes)
@@ -293,15 +293,15 @@ def plain_files(folder: str) -> Layout:
                 if packed is not None:
                     content = gunzipped(packed, file.size_bytes, f"{view.place / path}.gz")
             if content is not None:
-                found[name] = content
-        missing = [name for name in published.files if name not in found]
-        if found and missing:
+                contents[name] = content
+        missing = [name for name in published.files if name not in contents]
+        if contents and missing:
             raise InputError(
                 f"all files of {published.title}",
                 where=str(view.place / folder),
                 problem=f"{listed(missing)} is missing",
             )
-        return found or None
+        return contents or None
 
     return layout
 
@@ -322,13 +322,13 @@ def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., byt
                 where=str(view.place),
                 problem=f"{listed(missing)} is missing",
             )
-        found = {}
+        arrays = {}
         for name, parts in sources.items():
             try:
-                found[name] = convert(name, *(contents[path] for path in parts))
+                arrays[name] = convert(name, *(contents[path] for path in parts))
             except InputError as error:
                 raise error.within(str(view.place / parts[0])) from None
-        return found
+        return arrays
 
     return layout
 

@@ -204,10 +204,10 @@ class TableReader:
         for name in (target, *([owner] if owner else ()), *(features or ())):
             for table in self._tables:
                 if list(table.schema.names).count(name) != 1:
-                    known = table.schema.names
-                    hint = "it stands twice" if name in known else did_you_mean(name, known)
+                    columns = table.schema.names
+                    hint = "it stands twice" if name in columns else did_you_mean(name, columns)
                     raise InputError(
-                        f"a column of the table: {listed(known)}",
+                        f"a column of the table: {listed(columns)}",
                         where=table.place,
                         got=name,
                         hint=hint,
@@ -294,7 +294,7 @@ class TableReader:
     @cached_property
     def _values(self) -> dict[str, list[str]]:
         """Column of texts → its values in the alphabet's order."""
-        found: dict[str, list[str]] = {}
+        values_of: dict[str, list[str]] = {}
         for name, kind in self._kinds.items():
             if kind != "text":
                 continue
@@ -309,8 +309,8 @@ class TableReader:
                     got=len(values),
                     hint="categories: codes, or leave the column out: features",
                 )
-            found[name] = sorted(values)
-        return found
+            values_of[name] = sorted(values)
+        return values_of
 
     def _plain(self, table: DiskTable, name: str | None) -> np.ndarray:
         """Targets or owners: a value in each row."""
@@ -347,11 +347,11 @@ class TableReader:
                 for rows, table in zip(read, self._tables, strict=True)
             ]
         width = self._shape()[0]
-        found = [np.zeros((table.rows, width), np.float32) for table in self._tables]
+        samples = [np.zeros((table.rows, width), np.float32) for table in self._tables]
         at = 0
         for name in self._features:
             fill: float | str | None = None
-            for rows, table, into in zip(read, self._tables, found, strict=True):
+            for rows, table, into in zip(read, self._tables, samples, strict=True):
                 column = rows[name]
                 where = f"{table.place}: column {name}"
                 if self._kinds[name] == "text":
@@ -363,7 +363,7 @@ class TableReader:
                 else:
                     into[:, at], fill = self._filled(column, where, fill)
             at += len(self._values[name]) if self._is_split(name) else 1
-        return found
+        return samples
 
     def _coded(
         self, column: pa.ChunkedArray, name: str, where: str, fill: Any

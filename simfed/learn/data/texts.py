@@ -47,7 +47,7 @@ _KNOWN = frozenset(ALPHABET)
 def characters(text: str, where: str) -> NDArray[np.int16]:
     """The numbers of a text's characters. Raises: `InputError` for another than `ALPHABET` has."""
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    found = np.where(codes == 10, 0, codes.astype(np.int64) - 31)
+    numbers = np.where(codes == 10, 0, codes.astype(np.int64) - 31)
     wrong = np.flatnonzero((codes != 10) & ((codes < 32) | (codes > 126)))
     if wrong.size:
         raise InputError(
@@ -55,7 +55,7 @@ def characters(text: str, where: str) -> NDArray[np.int16]:
             where=f"{where}, character {int(wrong[0]) + 1}",
             got=text[int(wrong[0])],
         )
-    return found.astype(np.int16)
+    return numbers.astype(np.int16)
 
 
 def stretches(

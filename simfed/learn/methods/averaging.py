@@ -88,17 +88,17 @@ def _plan(size: Size, training: Work) -> Plan:
 
 
 def parts_of(weights: Sequence[float]) -> list[float]:
-    """Each one's share of their sum."""
+    """Each weight as a share of the sum of all."""
     whole = sum(weights)
     return [weight / whole for weight in weights]
 
 
 def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
     """The arrivals of each prototype that has any, in their order."""
-    found: dict[str, list[Arrival]] = {}
+    groups: dict[str, list[Arrival]] = {}
     for arrival in arrivals:
-        found.setdefault(arrival.who.prototype, []).append(arrival)
-    return found
+        groups.setdefault(arrival.who.prototype, []).append(arrival)
+    return groups
 
 
 def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:

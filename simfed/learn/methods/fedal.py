@@ -89,7 +89,7 @@ class FedAL(Method):
     # ---- from facts alone ------------------------------------------------------------------------
 
     def discriminator(self, setting: Setting) -> Mlp:
-        """From an output to whose it is."""
+        """The net that tells from a model's output which client's it is."""
         return Mlp((setting.classes, self.hidden, setting.clients))
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
@@ -184,9 +184,9 @@ class FedAL(Method):
 
         def loss(batch: Any) -> Any:
             with torch.no_grad():
-                known = kit.forward(who.prototype, anchor, batch.samples).logits
+                anchored = kit.forward(who.prototype, anchor, batch.samples).logits
             value = F.cross_entropy(batch.logits, batch.labels)
-            return value + self.forgetting * _divergence(known, batch.logits)
+            return value + self.forgetting * _divergence(anchored, batch.logits)
 
         keeps = self.forgetting and learned
         after, _ = kit.descend(who, round, model, loss=loss if keeps else None)
@@ -241,12 +241,12 @@ class FedAL(Method):
             "discriminator": net,
             "feedback": feedback,
         }
-        found: dict[str, list[float]] = {}
+        losses_of: dict[str, list[float]] = {}
         for a, z in zip(arrivals, logits, strict=True):
-            found.setdefault(a.who.prototype, []).append(_divergence(mean, z).item())
+            losses_of.setdefault(a.who.prototype, []).append(_divergence(mean, z).item())
         return state, {
             name: {"distance": sum(each) / len(each), "discriminator_loss": loss}
-            for name, each in found.items()
+            for name, each in losses_of.items()
         }
 
     def _trained(
@@ -288,5 +288,5 @@ def _divergence(targets: Any, logits: Any) -> Any:
     logits."""
     import torch.nn.functional as F
 
-    known = targets.log_softmax(1)
-    return F.kl_div(logits.log_softmax(1), known, reduction="batchmean", log_target=True)
+    log_targets = targets.log_softmax(1)
+    return F.kl_div(logits.log_softmax(1), log_targets, reduction="batchmean", log_target=True)

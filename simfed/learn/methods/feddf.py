@@ -87,11 +87,11 @@ class FedDF(Averaging):
         ]
         held = self._held(setting.public)
         size = min(self.batch_size, setting.public - held)
-        for name, of in setting.prototypes.items():
-            work.append(Work("distillation", of.model, size, self.steps, name=name))
+        for name, size_of in setting.prototypes.items():
+            work.append(Work("distillation", size_of.model, size, self.steps, name=name))
             if held:
                 looks = 1 + math.ceil(self.steps / self.check_every)
-                work.append(Work("inference", of.model, held, looks, "held-out", name))
+                work.append(Work("inference", size_of.model, held, looks, "held-out", name))
         return work
 
     def merge(
@@ -115,8 +115,8 @@ class FedDF(Averaging):
         ]
         logits = kit.logits_each(clients, round)
         mean = torch.zeros_like(logits[0])
-        for arrival, own in zip(arrivals, logits, strict=True):
-            mean += (arrival.weight / total) * own
+        for arrival, its_logits in zip(arrivals, logits, strict=True):
+            mean += (arrival.weight / total) * its_logits
         targets = soft_targets(mean, self.temperature)
         order = kit.rng("feddf split", round).permutation(len(public))
         split = torch.from_numpy(order).to(public.device)

@@ -103,7 +103,7 @@ class FedGen(Method):
             raise InputError("prototypes with embeddings of one width", got=widths)
 
     def generator(self, setting: Setting) -> Mlp:
-        """(ε, y) → embedding."""
+        """The server's net: from noise ε and a one-hot label y to an embedding."""
         features = next(iter(setting.prototypes.values())).features
         return Mlp((self.noise + setting.classes, self.hidden, features))
 
@@ -117,17 +117,17 @@ class FedGen(Method):
         up["counts"] = Field("counts", setting.classes)
         work = [setting.training(who)]
         if round > 1 and self.weight:
-            made = setting.batch_size, setting.steps(who)
-            work.append(Work("auxiliary", self._generate(setting), *made, name="generate"))
+            size = setting.batch_size, setting.steps(who)
+            work.append(Work("auxiliary", self._generate(setting), *size, name="generate"))
         return Plan(down, work, up)
 
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
         if not arrived:
             return []
-        made, steps = self.server_batch, self.server_steps
+        batch, steps = self.server_batch, self.server_steps
         return [
-            Work("auxiliary", self._train(setting), made, steps, "generator"),
-            Work("auxiliary", self._heads(setting), made * len(arrived), steps, "heads"),
+            Work("auxiliary", self._train(setting), batch, steps, "generator"),
+            Work("auxiliary", self._heads(setting), batch * len(arrived), steps, "heads"),
         ]
 
     def _generate(self, setting: Setting) -> str:
@@ -156,22 +156,22 @@ class FedGen(Method):
         drawn = torch.Generator().manual_seed(0)
         generator, shares = net.initial(drawn), torch.ones(classes)
         head = torch.randn(classes, net.widths[-1], generator=drawn)
-        labels, made = self._made(classes, generator, shares, samples, drawn, net)
-        slope = torch.randn(made.shape, generator=drawn)
+        labels, embeddings = self._made(classes, generator, shares, samples, drawn, net)
+        slope = torch.randn(embeddings.shape, generator=drawn)
 
         def train() -> None:
             leaf = generator.clone().requires_grad_()
-            _, made = self._made(classes, leaf, shares, samples, drawn, net)
-            generator.sub_(torch.autograd.grad((made * slope).sum(), leaf)[0], alpha=0.0)
+            _, embeddings = self._made(classes, leaf, shares, samples, drawn, net)
+            generator.sub_(torch.autograd.grad((embeddings * slope).sum(), leaf)[0], alpha=0.0)
 
         def answer() -> None:
-            leaf = made.clone().requires_grad_()
+            leaf = embeddings.clone().requires_grad_()
             torch.autograd.grad(F.cross_entropy(F.linear(leaf, head), labels), leaf)
 
         def generate() -> None:
             last = head.clone().requires_grad_()
-            labels, made = self._made(classes, generator, shares, samples, drawn, net)
-            loss = F.cross_entropy(F.linear(made, last), labels)
+            labels, embeddings = self._made(classes, generator, shares, samples, drawn, net)
+            loss = F.cross_entropy(F.linear(embeddings, last), labels)
             head.sub_(torch.autograd.grad(loss, last)[0], alpha=0.0)
 
         steps = {self._train(setting): train, self._heads(setting): answer}
@@ -231,11 +231,11 @@ class FedGen(Method):
 
         def loss(batch: Any) -> Any:
             with torch.no_grad():
-                labels, made = self._made(
+                labels, embeddings = self._made(
                     kit.setting.classes, down["generator"], down["shares"], size, drawn, net
                 )
-            own = F.cross_entropy(batch.logits, batch.labels)
-            return own + weight * F.cross_entropy(batch.head(made), labels)
+            plain_loss = F.cross_entropy(batch.logits, batch.labels)
+            return plain_loss + weight * F.cross_entropy(batch.head(embeddings), labels)
 
         return loss
 
@@ -248,9 +248,9 @@ class FedGen(Method):
 
         labels = torch.multinomial(shares.cpu(), size, replacement=True, generator=drawn)
         noise = torch.randn(size, self.noise, generator=drawn)
-        given = torch.cat([noise, F.one_hot(labels, classes).float()], 1)
-        made = net.forward(generator, given.to(generator.device))
-        return labels.to(generator.device), made
+        inputs = torch.cat([noise, F.one_hot(labels, classes).float()], 1)
+        embeddings = net.forward(generator, inputs.to(generator.device))
+        return labels.to(generator.device), embeddings
 
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
@@ -301,10 +301,10 @@ class FedGen(Method):
         )
         for _ in range(self.server_steps):
             leaf = generator.clone().requires_grad_()
-            labels, made = self._made(
+            labels, embeddings = self._made(
                 classes, leaf, server["shares"], self.server_batch, drawn, net
             )
-            each = torch.einsum("ncw,sw->nsc", weight, made) + bias[:, None]
+            each = torch.einsum("ncw,sw->nsc", weight, embeddings) + bias[:, None]
             loss = F.cross_entropy((share[:, labels, None] * each).sum(0), labels)
             [slope] = torch.autograd.grad(loss, leaf)
             descent.step(generator, slope)

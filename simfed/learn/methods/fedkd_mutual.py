@@ -87,12 +87,12 @@ class FedKDMutual(Method):
                 got=self.student,
                 hint=did_you_mean(self.student, setting.prototypes),
             )
-        of = self.size(setting)
-        if not of.shapes:
+        student = self.size(setting)
+        if not student.shapes:
             raise InputError(
                 "a model whose facts state the shapes of its parameters",
                 where="student",
-                got=of.model,
+                got=student.model,
             )
 
     def name(self, setting: Setting) -> str:
@@ -101,7 +101,7 @@ class FedKDMutual(Method):
         return self.student or min(prototypes, key=lambda name: prototypes[name].parameters)
 
     def size(self, setting: Setting) -> Size:
-        """The student's."""
+        """Sizes of the student's prototype."""
         return setting.prototypes[self.name(setting)]
 
     def energy(self, setting: Setting, round: int) -> float:
@@ -110,14 +110,17 @@ class FedKDMutual(Method):
         return self.energy_start + (self.energy_end - self.energy_start) * min(1.0, progress)
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
-        of = self.size(setting)
-        buffers = Field("buffers", of.buffers)
+        student = self.size(setting)
+        buffers = Field("buffers", student.buffers)
         teacher = setting.training(who)._replace(name="teacher")
         return Plan(
-            {"student": Field("low-rank", 1 + of.parameters, bounded=True), "buffers": buffers},
-            (teacher, teacher._replace(model=of.model, name="student"), self._svd(of)),
             {
-                "update": Field("low-rank", most_entries(of.shapes), bounded=True),
+                "student": Field("low-rank", 1 + student.parameters, bounded=True),
+                "buffers": buffers,
+            },
+            (teacher, teacher._replace(model=student.model, name="student"), self._svd(student)),
+            {
+                "update": Field("low-rank", most_entries(student.shapes), bounded=True),
                 "buffers": buffers,
             },
         )
@@ -125,22 +128,22 @@ class FedKDMutual(Method):
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
         return [self._svd(self.size(setting))]
 
-    def _svd(self, of: Size) -> Work:
+    def _svd(self, size: Size) -> Work:
         # one whole update, not so many samples
-        return Work("auxiliary", f"fedkd-mutual/svd-{of.model}", 1, name="svd")
+        return Work("auxiliary", f"fedkd-mutual/svd-{size.model}", 1, name="svd")
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
-        of = self.size(setting)
-        return {self._svd(of).model: svd_flops(of.shapes)}
+        student = self.size(setting)
+        return {self._svd(student).model: svd_flops(student.shapes)}
 
     def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
         import torch
 
-        of = self.size(setting)
+        student = self.size(setting)
         if samples != 1:
             return None
-        update = torch.randn(of.parameters)
-        return lambda: encode(update, of.shapes, self.energy_end)
+        update = torch.randn(student.parameters)
+        return lambda: encode(update, student.shapes, self.energy_end)
 
     # ---- learning --------------------------------------------------------------------------------
 
@@ -155,7 +158,7 @@ class FedKDMutual(Method):
         import torch
 
         weights, held = server["weights"], server["held"].get(str(who.client), 0)
-        missed = [vector for of, vector in server["merges"] if of >= held]
+        missed = [vector for number, vector in server["merges"] if number >= held]
         if held <= server["forgotten"] or sum(map(len, missed)) >= len(weights):
             sent = torch.cat([weights.new_tensor([_WHOLE]), weights])
         else:
@@ -187,12 +190,12 @@ class FedKDMutual(Method):
                     passed = kit.forward(prototypes[key], at_leaf, samples, training=True)
                     logits[key] = passed.logits
                     own_losses[key] = F.cross_entropy(logits[key], labels)
-                known = {key: z.detach().log_softmax(1) for key, z in logits.items()}
+                log_targets = {key: z.detach().log_softmax(1) for key, z in logits.items()}
                 total = sum(loss.detach() for loss in own_losses.values())
                 for key, other in (("teacher", "student"), ("student", "teacher")):
                     mutual = F.kl_div(
                         logits[key].log_softmax(1),
-                        known[other],
+                        log_targets[other],
                         reduction="batchmean",
                         log_target=True,
                     )
@@ -221,7 +224,7 @@ class FedKDMutual(Method):
         vector = encode(mean["update"], shapes, self.energy(kit.setting, round))
         moved = torch.cat([vector.new_tensor([float(round)]), vector])
         merges, forgotten = [*server["merges"], [round, moved]], server["forgotten"]
-        while merges and sum(len(of) for _, of in merges) >= len(server["weights"]):
+        while merges and sum(len(change) for _, change in merges) >= len(server["weights"]):
             forgotten = merges.pop(0)[0]  # the student as a whole is shorter than what follows
         held = dict(server["held"])
         for a in arrivals:
@@ -252,8 +255,8 @@ def _received(sent: Any, held: Any, holds: int, shapes: Sequence[tuple[int, ...]
         return sent[1:]
     weights, at = held, 1
     for _ in range(int(sent[0])):
-        of = int(sent[at])
+        number = int(sent[at])
         update, at = decode(sent, shapes, at + 1)
-        if of >= holds:
+        if number >= holds:
             weights = weights - update
     return weights

@@ -64,5 +64,8 @@ class FedMD(Answering):
             targets = soft_targets(consensus[places], self.temperature)
             value = kl_sum(targets, logits, self.temperature)[0].item() / len(places)
             apart.setdefault(arrival.who.prototype, []).append(value)
-        losses = {name: {"disagreement": sum(of) / len(of)} for name, of in apart.items()}
+        losses = {
+            name: {"disagreement": sum(distances) / len(distances)}
+            for name, distances in apart.items()
+        }
         return {**server, "consensus": consensus}, losses

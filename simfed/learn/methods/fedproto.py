@@ -96,7 +96,7 @@ class FedProto(Method):
         check_embeddings(setting)
 
     def width_of(self, setting: Setting) -> int:
-        """In which class means are compared."""
+        """Entries of the embeddings in which class means are compared."""
         return self.width or min(size.features for size in setting.prototypes.values())
 
     def adapter(self, setting: Setting, features: int) -> Mlp | None:
@@ -133,8 +133,8 @@ class FedProto(Method):
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         if self.projection == "fixed":
             return {}
-        found = [self.adapter(setting, size.features) for size in setting.prototypes.values()]
-        return {self.adapter_work(a): a.train_flops for a in found if a is not None}
+        adapters = [self.adapter(setting, size.features) for size in setting.prototypes.values()]
+        return {self.adapter_work(a): a.train_flops for a in adapters if a is not None}
 
     def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
         import torch
@@ -248,9 +248,9 @@ class FedProto(Method):
         came = weight > 0
         means = server["means"].clone()
         means[came] = total[came] / weight[came][:, None]
-        known = server["known"].clone()
-        known[came] = 1.0
-        return {"means": means, "known": known}, distances(means, arrivals)
+        has_mean = server["known"].clone()
+        has_mean[came] = 1.0
+        return {"means": means, "known": has_mean}, distances(means, arrivals)
 
     def model(self, server: State, own: State, who: Who) -> Values:
         weights = own["weights"]
@@ -287,9 +287,9 @@ def class_means(embeddings: Tensor, labels: Tensor, classes: int) -> tuple[Tenso
 def distances(means: Tensor, arrivals: Sequence[Arrival]) -> dict[str, dict[str, float]]:
     """Per prototype, the mean over its arrivals of the mean square difference of their class
     means."""
-    found: dict[str, list[float]] = {}
+    distances_of: dict[str, list[float]] = {}
     for arrival in arrivals:
         here = arrival.values["counts"] > 0
         apart = (arrival.values["means"][here] - means[here]).square().mean()
-        found.setdefault(arrival.who.prototype, []).append(float(apart))
-    return {name: {"distance": sum(each) / len(each)} for name, each in found.items()}
+        distances_of.setdefault(arrival.who.prototype, []).append(float(apart))
+    return {name: {"distance": sum(each) / len(each)} for name, each in distances_of.items()}

@@ -66,7 +66,7 @@ class FedTGP(FedProto):
     # ---- from facts alone ------------------------------------------------------------------------
 
     def net(self, setting: Setting) -> Mlp:
-        """From class vectors to prototypes."""
+        """The server's net, from a trainable vector per class to that class's prototype."""
         width = self.width_of(setting)
         return Mlp((width, width, width))
 
@@ -126,12 +126,14 @@ class FedTGP(FedProto):
         import torch
 
         here = [arrival.values["counts"] > 0 for arrival in arrivals]
-        means = torch.cat([a.values["means"][own] for a, own in zip(arrivals, here, strict=True)])
-        labels = torch.cat([own.nonzero()[:, 0] for own in here])
+        means = torch.cat(
+            [a.values["means"][its_classes] for a, its_classes in zip(arrivals, here, strict=True)]
+        )
+        labels = torch.cat([its_classes.nonzero()[:, 0] for its_classes in here])
         weights = torch.cat(
             [
-                means.new_full((int(own.sum()),), a.weight)
-                for a, own in zip(arrivals, here, strict=True)
+                means.new_full((int(its_classes.sum()),), a.weight)
+                for a, its_classes in zip(arrivals, here, strict=True)
             ]
         )
         counts, centres = class_means(means, labels, kit.setting.classes)
@@ -141,11 +143,13 @@ class FedTGP(FedProto):
         net, loss = self._trained(kit, server["net"], means, labels, weights, margin, round)
         with torch.no_grad():
             prototypes = self._prototypes(kit.setting, net)
-        known = server["known"].clone()
-        known[counts > 0] = 1.0
-        state = {"means": prototypes, "known": known, "net": net}
-        found = distances(prototypes, arrivals)
-        return state, {name: {**of, "contrastive_loss": loss} for name, of in found.items()}
+        has_mean = server["known"].clone()
+        has_mean[counts > 0] = 1.0
+        state = {"means": prototypes, "known": has_mean, "net": net}
+        losses = distances(prototypes, arrivals)
+        return state, {
+            name: {**measured, "contrastive_loss": loss} for name, measured in losses.items()
+        }
 
     def _trained(
         self,

@@ -109,14 +109,16 @@ class KtPfl(Answering):
         filled = _filled(answers, answered)
         coefficients = server["coefficients"].clone()
         samples = sum(arrival.who.samples for arrival in arrivals)
-        found: dict[str, list[float]] = {}
+        losses_of: dict[str, list[float]] = {}
         for arrival, places, _ in self.answers(kit, arrivals, round):
             client = arrival.who.client
             share = arrival.weight * arrival.who.samples / samples
             row, loss = self._learned(coefficients[client], filled[:, places], client, share)
             coefficients[client] = row
-            found.setdefault(arrival.who.prototype, []).append(loss)
-        losses = {name: {"transfer_loss": sum(of) / len(of)} for name, of in found.items()}
+            losses_of.setdefault(arrival.who.prototype, []).append(loss)
+        losses = {
+            name: {"transfer_loss": sum(each) / len(each)} for name, each in losses_of.items()
+        }
         state = {"coefficients": coefficients, "answers": answers, "answered": answered}
         return {**server, **state}, losses
 
@@ -124,12 +126,12 @@ class KtPfl(Answering):
         """A client's coefficients after their steps, and its divergence before them."""
         import torch
 
-        own = torch.log_softmax(answers[client] / self.temperature, dim=1)
+        log_answers = torch.log_softmax(answers[client] / self.temperature, dim=1)
         first = 0.0
         for step in range(self.coefficient_steps):
             mixed = torch.tensordot(row, answers, 1) / self.temperature
             log_target = torch.log_softmax(mixed, dim=1)
-            target, apart = log_target.exp(), log_target - own
+            target, apart = log_target.exp(), log_target - log_answers
             each = (target * apart).sum(dim=1, keepdim=True)
             slope = target * (apart - each) / (self.temperature * len(each))
             gradient = share * torch.tensordot(answers, slope, 2)
@@ -141,6 +143,6 @@ class KtPfl(Answering):
 def _filled(answers: Any, answered: Any) -> Any:
     """Everybody's logits in float64; where a client has not answered, the mean of those who
     have."""
-    known = answered[:, :, None].double()
-    mean = (answers * known).sum(0) / known.sum(0).clamp(min=1)
-    return answers * known + mean * (1 - known)
+    weights = answered[:, :, None].double()
+    mean = (answers * weights).sum(0) / weights.sum(0).clamp(min=1)
+    return answers * weights + mean * (1 - weights)

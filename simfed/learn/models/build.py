@@ -132,8 +132,8 @@ def _modules(
 
 def last_linear(module: nn.Module) -> nn.Linear | None:
     """The last linear layer, whose input is a sample's embedding; None where there is none."""
-    found = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
-    return found[-1] if found else None
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    return layers[-1] if layers else None
 
 
 def _in_another_process(count: Callable[[], int]) -> int:
@@ -148,10 +148,10 @@ def _in_another_process(count: Callable[[], int]) -> int:
             os._exit(0)
     os.close(into)
     with os.fdopen(answer) as told:
-        found = told.read()
+        parameters = told.read()
     os.waitpid(child, 0)
-    if found:
-        return int(found)
+    if parameters:
+        return int(parameters)
     return count()  # here its error is seen
 
 
@@ -163,9 +163,9 @@ def _factory_and_name(model: str | Factory) -> tuple[Factory, str]:
 
 @contextmanager
 def _global_generator_at(seed: int) -> Iterator[None]:
-    found = torch.get_rng_state()
+    state = torch.get_rng_state()
     torch.set_rng_state(torch.Generator().manual_seed(seed).get_state())
     try:
         yield
     finally:
-        torch.set_rng_state(found)
+        torch.set_rng_state(state)

@@ -51,8 +51,8 @@ class Convpool:
 @cache
 def compiled() -> Convpool | None:
     """The loops for this processor, or None."""
-    found = native.layers()
-    return None if found is None else Convpool(*found)
+    compiled_layers = native.layers()
+    return None if compiled_layers is None else Convpool(*compiled_layers)
 
 
 class _Layer(ctypes.Structure):
@@ -119,72 +119,72 @@ class ConvpoolPair:
         """(n, channels, height, width) → (n, features), and what `backward` needs if `keep`."""
         samples = samples.float().contiguous()
         n = len(samples)
-        kept = self._take(-(-n // LANES))
+        room = self._take(-(-n // LANES))
         loops, (weight1, bias1, weight2, bias2) = self._loops, self._parameters
-        corners = kept.corners if keep else (None, None)
-        loops.side_by_side(samples.data_ptr(), n, *self._shape, 2, kept.samples.data_ptr())
-        loops.call("forward", self._first, kept.samples, weight1, bias1, kept.pooled[0], corners[0])
+        corners = room.corners if keep else (None, None)
+        loops.side_by_side(samples.data_ptr(), n, *self._shape, 2, room.samples.data_ptr())
+        loops.call("forward", self._first, room.samples, weight1, bias1, room.pooled[0], corners[0])
         loops.call(
-            "forward", self._second, kept.pooled[0], weight2, bias2, kept.pooled[1], corners[1]
+            "forward", self._second, room.pooled[0], weight2, bias2, room.pooled[1], corners[1]
         )
         features = samples.new_empty(n, self.features)
-        loops.one_by_one(kept.pooled[1].data_ptr(), n, self.features, features.data_ptr())
-        return features, kept
+        loops.one_by_one(room.pooled[1].data_ptr(), n, self.features, features.data_ptr())
+        return features, room
 
-    def backward(self, gradient: Tensor, kept: _Kept, into: list[Tensor]) -> None:
+    def backward(self, gradient: Tensor, room: _Kept, into: list[Tensor]) -> None:
         """Adds to the gradients of the parameters, in their order, given that in the features."""
-        blocks = self._pull_back(gradient, kept)
+        blocks = self._pull_back(gradient, room)
         sums = [_empty(*parameter.shape).zero_() for parameter in self._parameters]
-        self._add_weight_gradients(kept, slice(0, blocks), sums)
+        self._add_weight_gradients(room, slice(0, blocks), sums)
         for lanes, to in zip(sums, into, strict=True):
             self._loops.add_lanes(lanes.data_ptr(), to.numel(), to.data_ptr())
-        self.give_back(kept)
+        self.give_back(room)
 
-    def backward_each(self, gradient: Tensor, kept: _Kept) -> list[Tensor]:
+    def backward_each(self, gradient: Tensor, room: _Kept) -> list[Tensor]:
         """(n, entries) of each parameter: the gradients of each sample, which is a lane."""
-        blocks = self._pull_back(gradient, kept)
+        blocks = self._pull_back(gradient, room)
         sums = [_empty(blocks, parameter.numel()).zero_() for parameter in self._parameters]
         for block in range(blocks):
             one = slice(block, block + 1)
-            self._add_weight_gradients(kept, one, [lanes[block] for lanes in sums])
-        self.give_back(kept)
+            self._add_weight_gradients(room, one, [lanes[block] for lanes in sums])
+        self.give_back(room)
         return [lanes.transpose(1, 2).flatten(0, 1)[: len(gradient)] for lanes in sums]
 
-    def _pull_back(self, gradient: Tensor, kept: _Kept) -> int:
+    def _pull_back(self, gradient: Tensor, room: _Kept) -> int:
         """Gradients behind both layers, from that in the features; how many blocks they fill."""
         gradient, loops = gradient.contiguous(), self._loops
         blocks = self._first.blocks = self._second.blocks = -(-len(gradient) // LANES)
         loops.side_by_side(
             gradient.data_ptr(), len(gradient), 1, 1, self.features, 0,
-            kept.gradients[1].data_ptr(),
+            room.gradients[1].data_ptr(),
         )  # fmt: skip
         loops.call(
             "input_gradient", self._second,
-            kept.gradients[1], kept.corners[1], self._parameters[2], kept.spread,
-            kept.gradients[0],
+            room.gradients[1], room.corners[1], self._parameters[2], room.spread,
+            room.gradients[0],
         )  # fmt: skip
         return blocks
 
-    def _add_weight_gradients(self, kept: _Kept, blocks: slice, sums: Sequence[Tensor]) -> None:
+    def _add_weight_gradients(self, room: _Kept, blocks: slice, sums: Sequence[Tensor]) -> None:
         """Those of these blocks, sample by sample of a block."""
         self._first.blocks = self._second.blocks = blocks.stop - blocks.start
-        for layer, x, at in ((self._second, kept.pooled[0], 1), (self._first, kept.samples, 0)):
+        for layer, x, at in ((self._second, room.pooled[0], 1), (self._first, room.samples, 0)):
             self._loops.call(
                 "weight_gradient", layer,
-                x[blocks], kept.gradients[at][blocks], kept.corners[at][blocks],
+                x[blocks], room.gradients[at][blocks], room.corners[at][blocks],
                 sums[2 * at], sums[2 * at + 1],
             )  # fmt: skip
 
-    def give_back(self, kept: _Kept) -> None:
-        self._room.setdefault(self._key, []).append(kept)
+    def give_back(self, room: _Kept) -> None:
+        self._room.setdefault(self._key, []).append(room)
 
     def _take(self, blocks: int) -> _Kept:
         self._first.blocks = self._second.blocks = blocks
         free = self._room.setdefault(self._key, [])
-        kept = free.pop() if free else None
-        if kept is None or kept.blocks < blocks:
-            kept = _Kept(self._first, self._second, blocks)
-        return kept
+        room = free.pop() if free else None
+        if room is None or room.blocks < blocks:
+            room = _Kept(self._first, self._second, blocks)
+        return room
 
 
 def _empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -110,8 +110,8 @@ class CompiledLeNetPasses(LeNetPasses):
     @torch.inference_mode()  # views and versions need no account
     def _logits(self, samples: Tensor) -> Tensor:
         layers = self._layers_for(samples)
-        features, kept = layers.forward(samples, keep=False)
-        layers.give_back(kept)
+        features, room = layers.forward(samples, keep=False)
+        layers.give_back(room)
         return self._classify(features)[-1]
 
     @torch.inference_mode()
@@ -125,9 +125,9 @@ class CompiledLeNetPasses(LeNetPasses):
         ):
             layers = self._layers_for(part)
             gradients = list(self.model.split(into))
-            features, kept = layers.forward(part, keep=True)
+            features, room = layers.forward(part, keep=True)
             value, gradient = self._classified(features, loss, gradients[4:])
-            layers.backward(gradient, kept, gradients[:4])
+            layers.backward(gradient, room, gradients[:4])
             values.append(value)
         return values
 
@@ -138,7 +138,7 @@ class CompiledLeNetPasses(LeNetPasses):
         """As in `Passes`: a product of a layer's input and output gradient has the product of
         their norms, and the compiled loops keep samples apart anyhow."""
         layers, n = self._layers_for(samples), len(samples)
-        features, kept = layers.forward(samples, keep=True)
+        features, room = layers.forward(samples, keep=True)
         *inputs, logits = features, *self._classify(features)
         value, gradient = objective.loss(logits, targets)
         gradient = gradient.to(features.dtype) * n
@@ -151,12 +151,12 @@ class CompiledLeNetPasses(LeNetPasses):
             gradient = gradient @ weight
             if layer:
                 gradient = _relu_backward(gradient, x)
-        own = layers.backward_each(gradient, kept)
-        for of_parameter in own:
+        each_gradient = layers.backward_each(gradient, room)
+        for of_parameter in each_gradient:
             squares += of_parameter.square().sum(1)
         shares = (clip / squares.sqrt_()).clamp_(max=1.0)
         places = list(self.model.split(into))
-        for place, of_parameter in zip(places, own, strict=False):
+        for place, of_parameter in zip(places, each_gradient, strict=False):
             place += (shares @ of_parameter).view_as(place)
         for at, outer, x in linear:
             outer = outer * shares[:, None]
@@ -238,7 +238,7 @@ Pooled = tuple[Tensor, Tensor, Tensor, list[Tensor]]
 """The maximum of each window after ReLU; those of its upper and lower half; its four corners."""
 
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
-"""Of a 2×2 window, in row-major order."""
+"""(row, column) of each entry of a 2×2 window, in row-major order."""
 
 
 class _ConvReluPool:
@@ -324,14 +324,14 @@ class _ConvReluPool:
             corners = self._to_corners(gradient, pooled, self._lanes).flatten(1, 2)
             spread = self._spread.flatten(0, 1)
             for place, into_weight, _ in into:
-                found = _weight_gradient(corners[place], x[place], spread, 2, self.padding)
-                parts = self._under_kernel(found.view_as(self._spread)[:, : self.outputs])
+                gradient_here = _weight_gradient(corners[place], x[place], spread, 2, self.padding)
+                parts = self._under_kernel(gradient_here.view_as(self._spread)[:, : self.outputs])
                 into_weight += parts[0] + parts[1] + parts[2] + parts[3]
             return gradient
         whole = _side_by_side(self._to_corners(gradient, pooled, self.outputs).unbind(1))
         for place, into_weight, _ in into:
-            found = _weight_gradient(whole[place], x[place], self.weight, 1, self.padding)
-            into_weight += found
+            gradient_here = _weight_gradient(whole[place], x[place], self.weight, 1, self.padding)
+            into_weight += gradient_here
         return self._input_gradient(whole, x) if wants_input else gradient
 
     def _to_corners(self, gradient: Tensor, pooled: Pooled, lanes: int) -> Tensor:

@@ -82,13 +82,13 @@ class LinearLoops:
         """The gradient in x: (m, n, inputs)."""
         gradient = gradient.contiguous()
         models, samples, outputs = gradient.shape
-        found = gradient.new_empty(models, samples, inputs)
+        result = gradient.new_empty(models, samples, inputs)
         shape = _Shape(models, samples, inputs, outputs, rows.stride(0))
         weight, _ = _places(rows, start, inputs * outputs, False)
         self._input_gradient(
-            self.width, ctypes.byref(shape), gradient.data_ptr(), weight, found.data_ptr()
+            self.width, ctypes.byref(shape), gradient.data_ptr(), weight, result.data_ptr()
         )
-        return found
+        return result
 
     def cross_entropies(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """`simfed.learn.losses.cross_entropies`, equal up to rounding.
@@ -115,5 +115,5 @@ def _places(rows: Tensor, start: int, weights: int, biased: bool) -> tuple[int, 
 @cache
 def compiled() -> LinearLoops | None:
     """The loops for this processor, or None."""
-    found = native.layers()
-    return None if found is None else LinearLoops(*found)
+    compiled_layers = native.layers()
+    return None if compiled_layers is None else LinearLoops(*compiled_layers)

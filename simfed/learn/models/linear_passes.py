@@ -62,10 +62,10 @@ class _Linear:
             return
         # a product of its own: where rows are not neighbours, one into them would be made row by
         # row
-        found = [(self.weight(into), outer.transpose(1, 2).bmm(x))]
+        gradients = [(self.weight(into), outer.transpose(1, 2).bmm(x))]
         if self.biased:
-            found.append((self.bias(into), outer.sum(1, keepdim=True)))
-        for place, value in found:
+            gradients.append((self.bias(into), outer.sum(1, keepdim=True)))
+        for place, value in gradients:
             if rate is None:
                 place.copy_(value)
             else:
@@ -122,9 +122,9 @@ class LinearPasses(Passes):
         rows = self.model.weights[None]
         inputs, logits = self._forward_rows(rows, samples.flatten(1)[None])
         value, gradient = loss(logits[0])
-        found = torch.empty_like(rows)
-        self._backward_rows(rows, inputs, gradient.to(logits.dtype)[None], found)
-        into += found[0]
+        gradients = torch.empty_like(rows)
+        self._backward_rows(rows, inputs, gradient.to(logits.dtype)[None], gradients)
+        into += gradients[0]
         return value
 
     def gradients_of_rows(
@@ -152,11 +152,11 @@ class LinearPasses(Passes):
                     x = x.clamp_(min=0)
                 # model by model: where a value stands among vectors decides its last bit
                 case "tanh":
-                    for own in x:
-                        own.tanh_()
+                    for block in x:
+                        block.tanh_()
                 case "sigmoid":
-                    for own in x:
-                        own.sigmoid_()
+                    for block in x:
+                        block.sigmoid_()
         return inputs, x
 
     def _backward_rows(
@@ -184,7 +184,7 @@ def _through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:
         return aten.threshold_backward(gradient, output, 0)  # type: ignore[no-any-return]
     if activation:
         backward = aten.tanh_backward if activation == "tanh" else aten.sigmoid_backward
-        return torch.stack([backward(*of) for of in zip(gradient, output, strict=True)])
+        return torch.stack([backward(*pair) for pair in zip(gradient, output, strict=True)])
     return gradient
 
 
@@ -201,32 +201,32 @@ def _linear_layers(module: nn.Module, loops: LinearLoops | None = None) -> list[
         return None
     layers: list[_Linear] = []
     for layer, activation in _pairs(children) or ():
-        start = sum((of.inputs + of.biased) * of.outputs for of in layers)
+        start = sum((one.inputs + one.biased) * one.outputs for one in layers)
         biased = layer.bias is not None
         size = layer.in_features, layer.out_features
         layers.append(_Linear(start, *size, biased, activation, loops))
-    counted = sum((of.inputs + of.biased) * of.outputs for of in layers)
+    counted = sum((one.inputs + one.biased) * one.outputs for one in layers)
     owned = sum(p.numel() for p in module.parameters())
     return layers if layers and counted == owned and not _is_hooked(module) else None
 
 
 def _pairs(children: Sequence[nn.Module]) -> list[tuple[nn.Linear, str]] | None:
     """Each linear layer with the activation that follows it; None where anything else is there."""
-    found: list[tuple[nn.Linear, str]] = []
+    pairs: list[tuple[nn.Linear, str]] = []
     for place, child in enumerate(children):
         if type(child) is nn.Linear:
-            found.append((child, ""))
-        elif type(child) in _ACTIVATIONS and found and not found[-1][1]:
-            found[-1] = found[-1][0], _ACTIVATIONS[type(child)]
+            pairs.append((child, ""))
+        elif type(child) in _ACTIVATIONS and pairs and not pairs[-1][1]:
+            pairs[-1] = pairs[-1][0], _ACTIVATIONS[type(child)]
         elif (
             type(child) is nn.Flatten and place == 0 and (child.start_dim, child.end_dim) == (1, -1)
         ):
             continue
         elif type(child) is not nn.Identity:
             return None
-    if found and found[-1][1]:
+    if pairs and pairs[-1][1]:
         return None  # logits are what the last linear layer puts out
-    return found
+    return pairs
 
 
 def _is_hooked(module: nn.Module) -> bool:

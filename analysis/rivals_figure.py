@@ -37,6 +37,8 @@ STUDY = HERE.parent / "scenarios" / "studies" / "rivals.yaml"
 ROWS, PAGE = HERE / "rivals.parquet", HERE / "BALANCE.md"
 FIGURE = HERE / "figures" / "rivals.png"
 SEEDS = range(8)
+FEWEST_SEEDS = 5
+"""Below, the rules decide nothing."""
 TARGET = 0.85
 SPENT = {"time": "at_s", "bytes": "uplink_bytes"}
 """What is compared, and the column of a run's curve that has it."""
@@ -45,6 +47,13 @@ RIVALS = {
     "BCRS": ("bcrs 0.3%", "bcrs 1%", "bcrs 3%"),
     "deadline": ("deadline 0.25 s", "deadline 0.4 s", "deadline 0.6 s"),
 }
+WORDS = {
+    "wins": "won",
+    "loses": "lost",
+    "cannot be told": "that cannot be told",
+    "not decided": "not decided, for want of seeds",
+}
+"""Verdicts on `balance`, and how they are counted."""
 SHARES = ("balance 0.1", "balance", "balance 0.6", "balance 1")
 
 
@@ -90,12 +99,12 @@ class Verdict(NamedTuple):
     rival: str
     against: Against
     word: str
-    """`wins`, `loses` or `cannot be told`."""
+    """One of `WORDS`."""
 
 
 def judge(rows: pd.DataFrame) -> list[Verdict]:
     """The nine comparisons by time and the nine by bytes."""
-    verdicts = []
+    verdicts, enough = [], rows["seed"].nunique() >= FEWEST_SEEDS
     for spent in SPENT:
         family = [
             (rival, against(there, str(setting), "balance", best_of(there, arms)))
@@ -104,7 +113,8 @@ def judge(rows: pd.DataFrame) -> list[Verdict]:
         ]
         survivals = holm([one.p_value for _, one in family])
         for (rival, one), survives in zip(family, survivals, strict=True):
-            verdicts.append(Verdict(spent, rival, one, _word(one, survives)))
+            word = _word(one, survives) if enough else "not decided"
+            verdicts.append(Verdict(spent, rival, one, word))
     return verdicts
 
 
@@ -125,13 +135,14 @@ def _word(one: Against, survives: bool) -> str:
 
 def count_line(verdicts: Sequence[Verdict]) -> str:
     """How often `balance` won, lost and neither."""
+    seeds = max(one.against.paired.seeds for one in verdicts)
     counts = []
     for spent in SPENT:
         words = [one.word for one in verdicts if one.spent == spent]
-        wins, losses, neither = (words.count(w) for w in ("wins", "loses", "cannot be told"))
-        counts.append(f"by {spent} {wins} won, {losses} lost, {neither} that cannot be told")
-    seeds = max(one.against.paired.seeds for one in verdicts)
-    return f"**Of nine comparisons each over {seeds} seeds: {'; '.join(counts)}.**"
+        shown = [f"{words.count(word)} {said}" for word, said in WORDS.items() if word in words]
+        counts.append(f"by {spent} {', '.join(shown)}")
+    over = f"{seeds} seed{'s' * (seeds > 1)}"
+    return f"**Of nine comparisons by each, over {over}: {'; '.join(counts)}.**"
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> str:
@@ -170,7 +181,7 @@ def rivals_figure(rows: pd.DataFrame) -> Figure:
 
     figure = Figure(figsize=(9.2, 3.3), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, rows["setting"].nunique())
+    panels = figure.subplots(1, rows["setting"].nunique(), sharey=True)
     for letter, axes, (setting, there) in zip(
         "abc", panels, rows.groupby("setting", sort=False), strict=False
     ):
@@ -182,9 +193,12 @@ def rivals_figure(rows: pd.DataFrame) -> Figure:
 
 
 def _draw_front(axes: Axes, there: pd.DataFrame) -> None:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
     families = {**RIVALS, "balance": SHARES}
     colours = ("0.45", *SERIES_COLOURS[1:3], SERIES_COLOURS[0])
     for (name, arms), colour, mark in zip(families.items(), colours, "so^D", strict=True):
+        offset = _OFFSETS[mark]
         points = {}
         for arm in arms:
             mine = there[there[ARM] == arm]
@@ -197,10 +211,13 @@ def _draw_front(axes: Axes, there: pd.DataFrame) -> None:
         axes.plot([], [], f"{mark}-", color=colour, ms=3.5, lw=0.8, label=name)
         for label, point in points.items():
             axes.annotate(
-                label, point, (3, 3), textcoords="offset points", fontsize=5, color=colour
+                label, point, offset, textcoords="offset points", fontsize=5, color=colour
             )
     axes.set(xscale="log", yscale="log", xlabel="simulated seconds to 85 %")
-    axes.tick_params(which="minor", labelsize=5)
+    for axis, ticks in ((axes.xaxis, (8, 10, 15, 20, 30, 50, 70)), (axes.yaxis, (0.3, 1, 3, 10))):
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
 
 
 def _label(arm: str) -> str:
@@ -209,14 +226,24 @@ def _label(arm: str) -> str:
     return arm.partition("@" if "@" in arm else " ")[2]
 
 
+_OFFSETS = {"s": (3, -7), "o": (3, 4), "^": (-9, -9), "D": (-13, -1)}
+"""Of labels from marks, in points: each family elsewhere, as some arms play alike."""
+
+
+def page_parts(rows: pd.DataFrame) -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    verdicts = judge(rows)
+    return {
+        "counts": count_line(verdicts),
+        "verdicts": verdict_table(verdicts),
+        "shares": share_table(rows),
+    }
+
+
 def write_page(rows: pd.DataFrame) -> None:
     """Put the tables and the figure of these rows in their places."""
-    verdicts, page = judge(rows), PAGE.read_text()
-    for mark, text in (
-        ("counts", count_line(verdicts)),
-        ("verdicts", verdict_table(verdicts)),
-        ("shares", share_table(rows)),
-    ):
+    page = PAGE.read_text()
+    for mark, text in page_parts(rows).items():
         page = put_between(page, mark, text)
     PAGE.write_text(page)
     save_picture(rivals_figure(rows), FIGURE, dpi=180)

@@ -164,7 +164,9 @@ runs.
 
 Judged are accuracy, simulated time and choices: on MNIST with the source's models, on CIFAR-10 with LeNets, which a
 processor can train. Not judged are the source's theory (see [docs/theory.md](../docs/theory.md)), its measurements on
-devices ([our own](REAL.md)), and CIFAR-10 with its ResNets, for which the runs are planned and need a GPU."""
+devices ([our own](REAL.md)), and CIFAR-10 with its ResNets, for which the runs are planned and need a GPU.
+
+Studies of our own have their pages: [`balance` and its rivals](BALANCE.md), [the longest rounds on mobile links](TAIL.md)."""
 
 _APPENDIX_HEAD = """# Appendix: how the claims were read, every comparison and every run
 

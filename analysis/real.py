@@ -574,29 +574,38 @@ def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
     yield "![Rounds of the platform experiment](figures/real-study.png)"
 
 
-def write_report() -> None:
-    """The page and its figures from what was kept."""
+_PARTS = {"cases": _cases_part, "study": _study_part}
+
+
+def page_text() -> str:
+    """The page, from what was kept."""
     parts = [
         "# Simulated and real",
         "Made by `python analysis/real.py report` from `analysis/results-real/`; how to repeat it "
         "stands at the top of that script. What deployments are, and what is unlike the scenario "
         "in shaped ones, is said in [docs/deploy.md](../docs/deploy.md).",
     ]
-    for name, part, figure in (
-        ("cases", _cases_part, _cases_figure),
-        ("study", _study_part, _study_figure),
-    ):
-        path = RESULTS / f"{name}.json"
-        if path.exists():
-            found = json.loads(path.read_text())
-            parts += part(found)
-            with picture_style():
-                save_picture(figure(found), FIGURES / f"real-{name}.png", dpi=150)
+    for name, found in _results().items():
+        parts += _PARTS[name](found)
     notes = RESULTS / "notes.md"
     if notes.exists():
         parts.append(notes.read_text().strip())
-    PAGE.write_text("\n\n".join(parts) + "\n")
+    return "\n\n".join(parts) + "\n"
+
+
+def write_report() -> None:
+    """The page and its figures, from what was kept."""
+    for name, found in _results().items():
+        with picture_style():
+            figure = _cases_figure(found) if name == "cases" else _study_figure(found)
+            save_picture(figure, FIGURES / f"real-{name}.png", dpi=150)
+    PAGE.write_text(page_text())
     print(PAGE)
+
+
+def _results() -> dict[str, Any]:
+    files = {name: RESULTS / f"{name}.json" for name in _PARTS}
+    return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
 
 
 def _cases_figure(found: Mapping[str, Any]) -> Figure:

@@ -1,0 +1,423 @@
+"""Which compression on which device and link: the rows, figure and tables of analysis/ANSWERS.md.
+
+    python analysis/answers.py run [--out studies] [--jobs 2]   # some two hours on two cores
+    python analysis/answers.py write                            # from the kept rows, in seconds
+
+`run` plays scenarios/studies/answers.yaml (or goes on with it: what is done is not done again)
+under seeds that choose and under seeds that report, and under the latter once more with momentum at
+the server, without which DGC's own momentum could not be told from its compression. It keeps one
+row per run and accuracy in answers.parquet. `write` makes the page's tables and its figure from
+these rows alone.
+
+Chosen under other seeds than those reported: the level of Top-K and the way to use, by cell (a
+device on a link) and accuracy, as the one of least mean time. Intervals are Student's t over seeds
+(95 %).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from codecs_figure import in_words, with_interval
+from servers_figure import markdown
+
+from simfed.report.pictures import picture_style, save_picture
+from simfed.report.reach import first_amount
+from simfed.report.statistics import Paired, paired_times
+from simfed.study import StudyResult, load_study, run_study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HERE = Path(__file__).resolve().parent
+STUDY = HERE.parent / "scenarios" / "studies" / "answers.yaml"
+ROWS, PAGE, TABLE = HERE / "answers.parquet", HERE / "ANSWERS.md", HERE / "ANSWERS-cells.md"
+FIGURE = HERE / "figures" / "answers.png"
+REPORTED, CHOOSING = [0, 1, 2, 3, 4], [100, 101, 102]
+TARGETS = (0.85, 0.93)
+ARM, DEVICE, LINK = "policy", "clients[0].device.speed", "list"
+LEVELS = ("top-k@0.1%", "top-k@0.3%", "top-k@1%", "top-k@3%", "top-k@10%")
+DGC = "dgc@1%"
+"""The only way with a momentum of its own."""
+WITH_MOMENTUM: dict[str, object] = {
+    "dense, server momentum": "dense",
+    "8 bit, server momentum": {"qsgd": {"levels": 127}},
+}
+"""What is played once more with momentum at the server: 0.9, as DGC has at its clients."""
+RIVAL = "8 bit, server momentum"
+_LEVEL = "Top-K, best level"
+_ROWS = ("8 bit", "sign", _LEVEL, "top-k@1%", "balance", "ascend", DGC, *WITH_MOMENTUM)
+_SHORT = {
+    "Redmi Note 8": "Redmi",
+    "Raspberry Pi 4": "Pi 4",
+    "Raspberry Pi 5": "Pi 5",
+    "Jetson Orin Nano": "Orin",
+    "laptop i7-8550U": "laptop",
+    "Tesla V100": "V100",
+}
+_DEEPEST = 2.0
+"""The power of two whose colour is the darkest."""
+_TABLE_HEAD = """# Every cell of the answers
+
+Made by `python analysis/answers.py write` from the kept rows; [ANSWERS.md](ANSWERS.md) says what
+was played. *Use* is chosen under seeds 100 to 102; the rest is of seeds 0 to 4: ratios of times
+with 95 % intervals, MB and joules a device's means when the accuracy was first reached.
+"""
+RELEVANT = 1.05
+"""The smallest ratio of times that is called sooner."""
+
+WORK_W = {
+    "Redmi Note 8": 2.0,
+    "Raspberry Pi 4": 1.4,
+    "Raspberry Pi 5": 2.3,
+    "Jetson Orin Nano": 5.0,
+    "laptop i7-8550U": 12.0,
+    "Tesla V100": 110.0,
+}
+"""Watts above idle while a device works. Assumed: of the right order, measured by nobody here."""
+
+
+class Radio(NamedTuple):
+    """What a link takes from a device: watts while it carries, joules per megabit each way."""
+
+    on_w: float
+    up_j_per_mbit: float
+    down_j_per_mbit: float
+
+
+RADIOS = {
+    "fibre": Radio(0.0, 0.0, 0.0),
+    "Wi-Fi cell": Radio(0.133, 0.283, 0.137),
+    "LTE-like": Radio(1.288, 0.438, 0.052),
+    "DSL": Radio(0.0, 0.0, 0.0),
+    "LTE-M": Radio(0.5, 0.438, 0.052),
+}
+"""Wi-Fi and LTE: Huang et al., "A close examination of performance and power characteristics of 4G
+LTE networks", MobiSys 2012. LTE-M: LTE's with half a watt, assumed. A wire costs the device
+nothing."""
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def rows_of(study: StudyResult) -> pd.DataFrame:
+    """One row per finished run and accuracy: what was spent when it was first reached, else by the
+    end. Bytes and joules are means over the devices."""
+    import pandas as pd
+
+    rows = []
+    for entry, run in study.finished:
+        curve = study.curve_of(entry["address"])
+        spent = _spent(run.participations, entry["point"][DEVICE], entry["point"][LINK])
+        curve = curve.merge(spent, on="round")
+        for target in TARGETS:
+            row: dict[str, object] = {
+                "device": entry["point"][DEVICE],
+                "link": entry["point"][LINK],
+                "arm": entry["point"][ARM],
+                "seed": entry["seed"],
+                "target": target,
+            }
+            for column in ("at_s", "sent_bytes", "joules"):
+                end = float(curve[column].iloc[-1])
+                row[column], row["reached"] = first_amount(curve, target, column, end)
+            rows.append({**row, "final_accuracy": float(curve["accuracy"].iloc[-1])})
+    return pd.DataFrame(rows)
+
+
+def _spent(participations: pd.DataFrame, device: str, link: str) -> pd.DataFrame:
+    """`round, sent_bytes, joules` of a device, up to the end of each round."""
+    radio, p = RADIOS[link], participations
+    mbit_up, mbit_down = (8e-6 * p[f"{way}_bytes"] for way in ("uplink", "downlink"))
+    joules = (
+        WORK_W[device] * (p["training_s"] + p["compression_s"])
+        + radio.on_w * (p["uplink_s"] + p["downlink_s"])
+        + radio.up_j_per_mbit * mbit_up
+        + radio.down_j_per_mbit * mbit_down
+    )
+    spent = p[["round"]].assign(sent_bytes=p["uplink_bytes"], joules=joules)
+    sums = spent.groupby("round").sum() / p["client"].nunique()
+    running: pd.DataFrame = sums.cumsum().reset_index()
+    return running
+
+
+def read_rows(path: Path = ROWS) -> pd.DataFrame:
+    """The kept rows."""
+    import pandas as pd
+
+    rows: pd.DataFrame = pd.read_parquet(path)
+    return rows
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+Times = dict[str, dict[int, tuple[float, bool]]]
+"""Way → seed → seconds, and whether the accuracy was reached by then."""
+
+
+class Answer(NamedTuple):
+    """What to use in one cell for one accuracy."""
+
+    device: str
+    link: str
+    target: float
+    level: str
+    """Of Top-K, chosen."""
+    use: str
+    """The way chosen; `dense` where none is clearly sooner."""
+    plain: str
+    """The same among ways without momentum."""
+    as_soon: tuple[str, ...]
+    """Other ways that are not clearly later."""
+    over_dense: dict[str, Paired]
+    """Way → how many times sooner than sending everything."""
+    over_one_percent: Paired
+    """The way chosen against Top-K at 1 %."""
+    rival: Paired
+    """8 bits with momentum at the server against DGC."""
+    sent_mb: float
+    sent_share: float
+    """Of what `dense` sends."""
+    joules: float
+    joules_share: float
+
+
+def times_of(rows: pd.DataFrame) -> Times:
+    """When each way was at the accuracy, of one cell and accuracy."""
+    times: Times = {}
+    for way, seed, *time in rows[["arm", "seed", "at_s", "reached"]].itertuples(index=False):
+        times.setdefault(way, {})[seed] = (time[0], time[1])
+    return times
+
+
+def compare_ways(times: Times, way: str, reference: str) -> Paired:
+    """How many times sooner a way was than another, over the seeds of both."""
+    seeds = sorted(times[way].keys() & times[reference].keys())
+    mine_s, mine_reached = zip(*(times[way][seed] for seed in seeds), strict=True)
+    other_s, other_reached = zip(*(times[reference][seed] for seed in seeds), strict=True)
+    return paired_times(mine_s, mine_reached, other_s, other_reached, relevant_ratio=RELEVANT)
+
+
+def answers(rows: pd.DataFrame) -> list[Answer]:
+    """Every cell's answer to every accuracy, in the order of the study."""
+    cells = []
+    for (device, link, target), cell in rows.groupby(["device", "link", "target"], sort=False):
+        reported = cell[cell["seed"].isin(REPORTED)]
+        chosen, times = times_of(cell[cell["seed"].isin(CHOOSING)]), times_of(reported)
+        level = best_way(chosen, LEVELS)
+        ways = [way for way in chosen if way not in LEVELS or way == level]
+        over_dense = {way: compare_ways(times, way, "dense") for way in times}
+        bests = (best_way(chosen, some) for some in (ways, [way for way in ways if way != DGC]))
+        use, plain = (best if over_dense[best].verdict > 0 else "dense" for best in bests)
+        as_soon = tuple(
+            way for way in ways if way != use and compare_ways(times, use, way).verdict <= 0
+        )
+        means = reported.groupby("arm")[["sent_bytes", "joules"]].mean()
+        shares = means.loc[use] / means.loc["dense"]
+        cells.append(
+            Answer(
+                str(device),
+                str(link),
+                float(target),
+                level,
+                use,
+                plain,
+                as_soon,
+                over_dense,
+                compare_ways(times, use, "top-k@1%"),
+                compare_ways(times, RIVAL, DGC),
+                float(means.loc[use, "sent_bytes"]) / 1e6,
+                float(shares["sent_bytes"]),
+                float(means.loc[use, "joules"]),
+                float(shares["joules"]),
+            )
+        )
+    return cells
+
+
+def best_way(times: Times, ways: Sequence[str]) -> str:
+    """The way of least mean time; where none got there under every seed, that which did most often,
+    then the sooner of these."""
+
+    def rank(way: str) -> tuple[float, int, float]:
+        there = [at_s for at_s, reached in times[way].values() if reached]
+        mean_log = float(np.log(there).mean()) if there else math.inf
+        return mean_log if len(there) == len(times[way]) else math.inf, -len(there), mean_log
+
+    return min(ways, key=rank)
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def name_of(way: str) -> str:
+    """What tables call a way.
+
+    >>> name_of("top-k@0.3%"), name_of("dgc@1%"), name_of("8 bit")
+    ('Top-K 0.3 %', 'DGC 1 %', '8 bit')
+    """
+    for short, long in (("top-k@", "Top-K "), ("dgc@", "DGC "), ("ascend", "ASCEND"), ("%", " %")):
+        way = way.replace(short, long)
+    return way
+
+
+def short_table(cells: Sequence[Answer], target: float, words: Callable[[Answer], str]) -> str:
+    """A line per link, a column per device."""
+    devices = list(dict.fromkeys(cell.device for cell in cells))
+    lines = [["link", *devices]]
+    for link in dict.fromkeys(cell.link for cell in cells):
+        here = {c.device: c for c in cells if (c.link, c.target) == (link, target)}
+        lines.append([link, *(words(here[device]) for device in devices)])
+    return markdown(lines)
+
+
+def use_in_words(cell: Answer) -> str:
+    """What to use and how many times sooner than dense, and the same without momentum."""
+    first, second = (
+        "dense" if way == "dense" else f"{name_of(way)} {in_words(cell.over_dense[way])}×"
+        for way in (cell.use, cell.plain)
+    )
+    return first if cell.use == cell.plain else f"{first}; {second}"
+
+
+def rival_in_words(cell: Answer) -> str:
+    """How many times sooner than DGC 8 bits with momentum are; in bold where that is clear."""
+    text = f"{in_words(cell.rival)}×"
+    return f"**{text}**" if cell.rival.verdict > 0 else text
+
+
+def long_table(cells: Sequence[Answer]) -> str:
+    """Every cell: what to use, what is as soon, and what it costs."""
+    head = ["accuracy", "link", "device", "use", "not clearly later", "sooner than dense"]
+    head += ["sooner than Top-K 1 %", "MB sent", "of dense's", "joules", "of dense's"]
+    lines = [[*head, "8 bit, server momentum: sooner than dense"]]
+    for cell in cells:
+        use = cell.use
+        lines.append(
+            [
+                f"{cell.target:.0%}",
+                cell.link,
+                cell.device,
+                name_of(use),
+                ", ".join(name_of(way) for way in cell.as_soon) or "–",
+                "–" if use == "dense" else f"{with_interval(cell.over_dense[use])}×",
+                "–" if use == "top-k@1%" else f"{with_interval(cell.over_one_percent)}×",
+                f"{cell.sent_mb:.3g}",
+                f"{cell.sent_share:.0%}",
+                f"{cell.joules:,.3g}",
+                f"{cell.joules_share:.0%}",
+                f"{with_interval(cell.over_dense[RIVAL])}×",
+            ]
+        )
+    return markdown(lines)
+
+
+@picture_style()
+def answers_figure(cells: Sequence[Answer]) -> Figure:
+    """Two maps, one per accuracy: how many times sooner than dense each way was, by cell."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 5.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    for letter, axes, target in zip("ab", figure.subplots(2, 1), TARGETS, strict=True):
+        _draw_map(axes, [cell for cell in cells if cell.target == target])
+        axes.set_title(f"{letter}  times sooner than dense at {target:.0%}", loc="left", fontsize=8)
+    return figure
+
+
+def _draw_map(axes: Axes, cells: Sequence[Answer]) -> None:
+    from matplotlib import colormaps
+    from matplotlib.patches import Rectangle
+
+    shades = colormaps["PuOr"]
+    links = list(dict.fromkeys(cell.link for cell in cells))
+    ordered = sorted(cells, key=lambda cell: links.index(cell.link))
+    places = [i + 0.3 * links.index(cell.link) for i, cell in enumerate(ordered)]
+    for x, cell in zip(places, ordered, strict=True):
+        for y, row in enumerate(_ROWS):
+            way = cell.level if row == _LEVEL else row
+            paired = cell.over_dense[way]
+            ratio = paired.ratio.least if paired.ratio.least > 0 else paired.ratio.most
+            depth = max(-1.0, min(1.0, math.log2(ratio) / _DEEPEST))
+            box = Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shades((depth + 1) / 2))
+            axes.add_patch(box)
+            shade = "white" if abs(depth) > 0.5 else "black" if paired.verdict else "0.45"
+            text = in_words(paired)
+            axes.text(x, y, text, ha="center", va="center", fontsize=5.5, color=shade)
+            if way == cell.use:
+                frame = Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, lw=1.2)
+                axes.add_patch(frame)
+    axes.set_xticks(places, [_SHORT[cell.device] for cell in ordered], fontsize=5.5)
+    axes.set_yticks(range(len(_ROWS)), [name_of(row) for row in _ROWS])
+    axes.set(xlim=(-0.5, places[-1] + 0.5), ylim=(len(_ROWS) - 0.5, -0.5))
+    top = axes.secondary_xaxis("top")
+    of_link = {k: [x for x, c in zip(places, ordered, strict=True) if c.link == k] for k in links}
+    top.set_xticks([sum(xs) / len(xs) for xs in of_link.values()], links)
+    for axis in (axes, top):
+        axis.tick_params(length=0)
+        for side in axis.spines.values():
+            side.set_visible(False)
+
+
+def write_page(rows: pd.DataFrame) -> None:
+    """Put tables and the figure of these rows in their places."""
+    cells = answers(rows)
+    page = PAGE.read_text()
+    for target in TARGETS:
+        words = short_table(cells, target, use_in_words)
+        page = put_between(page, f"at {target:.0%}", words)
+        words = short_table(cells, target, rival_in_words)
+        page = put_between(page, f"momentum at {target:.0%}", words)
+    PAGE.write_text(page)
+    TABLE.write_text(f"{_TABLE_HEAD}\n{long_table(cells)}\n")
+    save_picture(answers_figure(cells), FIGURE, dpi=180)
+
+
+def put_between(page: str, mark: str, text: str) -> str:
+    """The page with `text` between its two comments of this name."""
+    before, rest = page.split(f"<!-- {mark} -->\n", 1)
+    _, after = rest.split("<!-- end -->", 1)
+    return f"{before}<!-- {mark} -->\n\n{text}\n\n<!-- end -->{after}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("do", choices=("run", "write"))
+    parser.add_argument("--out", type=Path, default=Path("studies"))
+    parser.add_argument("--jobs", type=int)
+    arguments: Any = parser.parse_args()
+    if arguments.do == "run":
+        import pandas as pd
+
+        frames = []
+        momentum = {
+            "method": {"kind": "fedopt", "optimizer": "momentum"},
+            "grid.policy": {
+                way: {"kind": "uniform", "strategy": codec} for way, codec in WITH_MOMENTUM.items()
+            },
+        }
+        for name, changes in (
+            ("answers", {"seeds": REPORTED}),
+            ("answers-choosing", {"seeds": CHOOSING}),
+            ("answers-momentum", {"seeds": REPORTED, **momentum}),
+        ):
+            folder = arguments.out / name
+            run_study(STUDY, folder, jobs=arguments.jobs, overrides=changes)
+            frames.append(rows_of(load_study(folder)))
+        pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
+    write_page(read_rows())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""ANSWERS.md says what its kept rows say, and chooses under other seeds than it reports."""
+
+import re
+
+import answers
+import not_waiting
+import numpy as np
+import pandas as pd
+import pytest
+
+PAGE = answers.PAGE.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return pd.read_parquet(answers.ROWS)
+
+
+@pytest.fixture(scope="module")
+def cells(rows):
+    return answers.answers(rows)
+
+
+def table_of_page(mark):
+    return re.search(rf"<!-- {mark} -->\n\n(.*?)\n\n<!-- end -->", PAGE, re.DOTALL)[1]
+
+
+@pytest.mark.parametrize("target", answers.TARGETS)
+def test_the_page_says_what_to_use(cells, target):
+    table = answers.short_table(cells, target, answers.use_in_words)
+    assert table_of_page(f"at {target:.0%}") == table
+    table = answers.short_table(cells, target, answers.rival_in_words)
+    assert table_of_page(f"momentum at {target:.0%}") == table
+
+
+def test_every_cell_stands_in_the_long_table(cells):
+    text = answers.TABLE.read_text(encoding="utf-8")
+    assert text.split("\n\n", 2)[2] == answers.long_table(cells) + "\n"
+    assert len(cells) == 6 * 5 * len(answers.TARGETS)
+
+
+def test_every_way_was_played_in_every_cell_under_every_seed(rows):
+    momentum = rows["arm"].isin(answers.WITH_MOMENTUM)
+    assert set(rows["seed"]) == {*answers.REPORTED, *answers.CHOOSING}
+    assert not set(answers.REPORTED) & set(answers.CHOOSING)
+    for part, arms, seeds in ((rows[~momentum], 11, 8), (rows[momentum], 2, 5)):
+        assert len(part) == 6 * 5 * arms * seeds * len(answers.TARGETS)
+        assert not part.duplicated(["device", "link", "arm", "seed", "target"]).any()
+
+
+def test_a_way_is_chosen_without_a_look_at_the_seeds_that_report(rows, cells):
+    reported = rows["seed"].isin(answers.REPORTED)
+    times = rows["at_s"].where(~reported, 1.0)
+    blind = answers.answers(rows.assign(at_s=times))
+    assert [cell.level for cell in blind] == [cell.level for cell in cells]
+    assert {cell.use for cell in blind} == {"dense"}  # all alike: nothing is clearly sooner
+
+
+def test_of_ways_that_did_not_always_get_there_that_which_did_most_often_is_best():
+    times = {
+        "never": {0: (1.0, False), 1: (1.0, False)},
+        "once": {0: (9.0, True), 1: (1.0, False)},
+        "always": {0: (50.0, True), 1: (50.0, True)},
+    }
+    assert answers.best_way(times, list(times)) == "always"
+    assert answers.best_way(times, ["never", "once"]) == "once"
+
+
+def test_joules_are_those_of_work_and_of_the_radio():
+    run = pd.DataFrame(
+        {
+            "round": [1, 1, 2, 2],
+            "client": [0, 1, 0, 1],
+            "training_s": 1.0,
+            "compression_s": 0.5,
+            "uplink_s": 2.0,
+            "downlink_s": 1.0,
+            "uplink_bytes": 125_000.0,  # a megabit
+            "downlink_bytes": 250_000.0,
+        }
+    )
+    spent = answers._spent(run, "Raspberry Pi 4", "Wi-Fi cell")
+    once = 1.4 * 1.5 + 0.133 * 3 + 0.283 + 2 * 0.137
+    assert spent["joules"].tolist() == pytest.approx([once, 2 * once])
+    assert spent["sent_bytes"].tolist() == [125_000, 250_000]
+
+
+# ---- not waiting ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return pd.read_parquet(not_waiting.ROWS)
+
+
+def test_the_page_says_when_not_waiting_wins(runs):
+    found = not_waiting.cells(runs)
+    assert table_of_page("borders") == not_waiting.border_table(runs)
+    assert table_of_page("not waiting") == not_waiting.times_table(found)
+    assert table_of_page("served") == not_waiting.served_table(found)
+
+
+def test_a_border_is_where_the_ratio_passes_one():
+    runs = pd.DataFrame(
+        [
+            {"skew": "alike", "spread": spread, "arm": arm, "seed": 0, "at_s": at_s}
+            for spread, waiting_s in ((1, 1.0), (2, 1.0), (4, 4.0), (16, 8.0))
+            for arm, at_s in (("synchronous", waiting_s), ("asynchronous", 2.0))
+        ]
+    )
+    assert not_waiting.border(runs, "alike", "asynchronous") == pytest.approx((8**0.5,) * 3)
+    never = runs.assign(at_s=runs["at_s"].where(runs["arm"] == "synchronous", 9.0))
+    assert not_waiting.border(never, "alike", "asynchronous") == (np.inf,) * 3
+
+
+def test_labels_go_with_speed_or_with_nothing():
+    labels = np.arange(10).repeat(400)
+    owners = not_waiting.owned_by_class(labels, with_speed=True)
+    slowest = labels[owners >= 32]
+    assert np.isin(slowest, (8, 9)).mean() == pytest.approx(0.9, abs=0.03)
+    at_random = not_waiting.owned_by_class(labels, with_speed=False)
+    assert np.unique(labels[at_random >= 32]).size > 4
+    own = np.bincount(owners, minlength=40)
+    assert sorted(np.bincount(at_random, minlength=40)) == sorted(own)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simfed.ground.plain import Plain
-from simfed.record.schema import ADDED_COLUMNS, FORMAT, OPTIONAL_TABLES, TABLES, Column, columns
+from simfed.record.schema import ADDED_COLUMNS, OPTIONAL_TABLES, TABLES, Column, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,7 +114,8 @@ class Fingerprint:
 
     def hexdigest(self) -> str:
         """32 hexadecimal digits."""
-        whole = hashlib.blake2b(f"simfed run format {FORMAT}".encode(), digest_size=16)
+        # what is hashed has been the same since format 1
+        whole = hashlib.blake2b(b"simfed run format 1", digest_size=16)
         for (table, name), column in self._columns.items():
             if name in ADDED_COLUMNS.get(table, ()) and table not in self._telling:
                 continue  # the fingerprint is that of before they were added

@@ -220,9 +220,9 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
             hint="this is a study: simfed study report" if study else None,
         )
     manifest = _read_json(path / "manifest.json")
-    if manifest.get("format") != FORMAT or "status" not in manifest:
+    if manifest.get("format") not in range(1, FORMAT + 1) or "status" not in manifest:
         raise InputError(
-            f"a run directory of format {FORMAT}",
+            f"a run directory of format 1 to {FORMAT}",
             where=str(path / "manifest.json"),
             got=manifest.get("format"),
             hint="it was written by another version, or is no manifest of simfed",

@@ -63,8 +63,10 @@ __all__ = [
     "measure_columns",
 ]
 
-FORMAT = 1
-"""Version of the run directory's layout, in `manifest.json`."""
+FORMAT = 2
+"""Version of the run directory's layout, in `manifest.json`. 1 is that of simfed 0.1.0, which knows
+neither edge servers' merges, waits at barriers, nor lanes of what overlaps, and would misread their
+runs; it is read as well."""
 
 PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
 """The duration columns of a participation, whose sum is its whole span."""

@@ -26,6 +26,8 @@ MOST_BARS = 120_000
 """Bars that a page carries, over all its runs: about 2 MB of it."""
 MOST_LINK_PIECES = 12_000
 """Pieces of one link's use that a page carries exactly."""
+MOST_EDGE_SERVERS = 60
+"""Of a page's timeline."""
 _BARS_EACH = 5
 """Bars of a participation, about."""
 LINK_SLICES = 40
@@ -97,6 +99,7 @@ def timeline_data(
             "reward": packed(parts["reward"].astype(float)),
         },
         **_bars(timeline, parts, round_of, kinds),
+        "edges": _edges(timeline, round_of, kinds),
         "links": [_link(timeline, name, (capacities or {}).get(name)) for name in timeline.links()],
     }
 
@@ -186,6 +189,29 @@ def _bars(
             "start": packed(start[server]),
             "length": packed(length[server]),
         },
+    }
+
+
+def _edges(timeline: Timeline, round_of: pd.Series, on_page: Sequence[str]) -> Data:
+    """What edge servers did: transfers, waiting for their clients, work of their own."""
+    spans = timeline.edges()
+    names = list(dict.fromkeys(spans["track"]))
+    spans = spans[spans["track"].isin(names[:MOST_EDGE_SERVERS])]
+    at = round_of.reindex(spans["round"]).to_numpy()
+    shown = spans["kind"].where(spans["kind"].isin(["download", "upload", "waiting"]), "server")
+    words = list(dict.fromkeys(spans["name"]))
+    return {
+        "count": len(names),
+        "names": [plain(name) for name in names[:MOST_EDGE_SERVERS]],
+        "words": [plain(word) for word in words],
+        "node": packed(spans["track"].map(names.index), "u1"),
+        "round": packed(at, "u2"),
+        "kind": packed(shown.map(list(on_page).index), "u1"),
+        "word": packed(spans["name"].map(words.index), "u2"),
+        "start": packed(
+            spans["started_at_s"].to_numpy() - timeline.rounds["started_at_s"].to_numpy()[at]
+        ),
+        "length": packed(spans["finished_at_s"] - spans["started_at_s"]),
     }
 
 

@@ -858,10 +858,6 @@ def _find_unfit_edges(scenario: Scenario, edges: EdgeServers) -> Iterator[InputE
             where="aggregation.rule",
             got=scenario.aggregation.rule.kind,
         )
-    if scenario.privacy is not None:
-        yield InputError(
-            "null with edge servers, at which no account is kept", where="privacy", got="given"
-        )
     if scenario.downlink.compression is not None:
         yield InputError(
             "null with edge servers, which send their clients whole models",

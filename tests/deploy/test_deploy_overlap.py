@@ -1,4 +1,5 @@
-"""Deployments and Flower fleets refuse uploads in slices in one sentence."""
+"""Deployments and Flower fleets refuse uploads in slices in one sentence, deployments edge servers
+as well."""
 
 from pathlib import Path
 
@@ -11,15 +12,26 @@ from simfed.scenario.fleet_file import fleet_of
 GROUP = {"count": 2, "device": "x86-2core-vm", "overlap": {"chunks": 4}}
 
 
-def test_a_deployment_refuses_them():
-    scenario = {
+def scenario(group, **changes):
+    return {
         "name": "sliced", "rounds": 1, "method": "fedavg", "dataset": {"name": "mnist-mini"},
         "prototypes": {"small": {"model": "lenet5-half"}}, "compression": {"k": "1%"},
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-        "clients": [{**GROUP, "prototype": "small"}],
+        "policy": {"kind": "uniform", "strategy": "top-k"}, "training": {"local_steps": 1},
+        "clients": [{**group, "prototype": "small"}], **changes,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("overlap", [{"chunks": 4}, "layers"])
+def test_a_deployment_refuses_them(overlap):
     with pytest.raises(InputError, match=r"clients\[0\].overlap: real clients compress and send"):
-        serve(scenario)
+        serve(scenario({**GROUP, "overlap": overlap}))
+
+
+def test_a_deployment_refuses_edge_servers():
+    tree = {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]}
+    edges = {"network": tree, "aggregation": {"edge_servers": {"at": "edge"}}}
+    with pytest.raises(InputError, match="edge_servers: expected null: real clients talk to one"):
+        serve(scenario({"count": 2, "device": "x86-2core-vm"}, **edges))
 
 
 def test_a_fleet_for_an_app_refuses_them():

@@ -124,7 +124,7 @@ def test_an_empty_folder_is_fine(tmp_path):
         (lambda run: (run / "manifest.json").write_text("[]"), "a JSON object"),
         (
             lambda run: (run / "manifest.json").write_text('{"format": 99}'),
-            "got 99, expected .*of format 1",
+            "got 99, expected .*of format 1 to 2",
         ),
         (lambda run: (run / "manifest.json").write_text("{}"), "got None, expected .*of format 1"),
         (

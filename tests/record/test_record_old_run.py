@@ -8,6 +8,7 @@ import pytest
 
 from simfed.cli import main
 from simfed.ground.version import VERSION
+from simfed.record import RunDirectory
 from simfed.record.digest import manifest_digest
 from simfed.record.read import read_manifest
 
@@ -22,6 +23,13 @@ def old_run(tmp_path):
 
 def test_it_is_verified(old_run, capsys):
     assert main(["verify", str(old_run)]) == 0, capsys.readouterr().err
+
+
+def test_what_is_written_now_is_refused_by_it(old_run, tmp_path):
+    """It reads its own format alone, and this version both."""
+    written = RunDirectory.create(tmp_path / "new", scenario_yaml="{}", manifest={"name": "new"})
+    assert read_manifest(old_run)["format"] == 1
+    assert read_manifest(written.path)["format"] == 2
 
 
 def test_it_is_reported_and_drawn(old_run, tmp_path):

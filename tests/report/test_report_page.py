@@ -483,3 +483,33 @@ def test_a_hundred_clients_and_a_thousand_rounds_fit_6_mb(report_folder, tmp_pat
         for trace in spec["options"][0]["data"] if spec["kind"] == "choices" else []:
             marks += sum(map(len, trace["z"])) if "z" in trace else len(trace["x"])
     assert marks + 8000 <= 20_000  # timeline.js draws at most 8,000 bars in the timeline
+
+
+def test_edge_servers_have_a_row_each():
+    tree = {"topology": "tree", "tiers": [{"name": "edge", "count": 3, "up": "5 Mbps"}]}
+    device, link = "x86-2core-vm", {"up": "10 Mbps"}
+    run = simfed.run(
+        {
+            "name": "edges",
+            "method": "fedavg",
+            "rounds": 2,
+            "dataset": {"name": "mnist-mini"},
+            "prototypes": {"only": {"model": "logistic-regression"}},
+            "clients": [{"prototype": "only", "count": 6, "device": device, "link": link}],
+            "network": tree,
+            "aggregation": {"edge_servers": {"at": "edge", "merges": 2}},
+            "policy": {"kind": "uniform", "strategy": "dense"},
+        },
+        time_only=True,
+        progress=False,
+    )
+    kinds = page_timeline.kinds_on([run])
+    edges = unpacked(page_timeline.timeline_data(run, "a", {}, kinds=kinds)["edges"])
+    assert (edges["count"], edges["names"]) == (3, ["edge-0", "edge-1", "edge-2"])
+    spans = timeline_of(run).edges()
+    assert [edges["names"][node] for node in edges["node"]] == spans["track"].tolist()
+    assert [kinds[kind] for kind in edges["kind"]] == spans["kind"].tolist()
+    assert [edges["words"][word] for word in edges["word"]] == spans["name"].tolist()
+    assert (edges["round"] + 1).tolist() == spans["round"].tolist()
+    long_s = spans["finished_at_s"] - spans["started_at_s"]
+    assert edges["length"].tolist() == pytest.approx(long_s.tolist(), rel=1e-6)

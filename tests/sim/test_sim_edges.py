@@ -1,6 +1,8 @@
 """Edge servers: to their clients a server, to the cloud a client."""
 
 import json
+import re
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -8,6 +10,8 @@ import simfed
 from simfed.cli import main
 from simfed.experiment.assembly import Parts
 from simfed.experiment.running import clock_of, learning_of, simulation_of
+from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, message_up
+from simfed.learn.methods import Averaging
 from simfed.record import Checkpoint, Recorder
 from simfed.report.timeline import timeline_of
 from simfed.report.trace import trace_events
@@ -224,7 +228,15 @@ def test_a_run_with_edge_servers_is_verified_and_drawn(tmp_path):
         ({"edges": {"at": "ege"}}, "edge_servers.at: got 'ege', expected a tier of the network"),
         ({"network": {"topology": "star"}}, "network.topology: got 'star', expected a network of "),
         ({"edges": {"merges": 0}}, "edge_servers.merges"),
-        ({"method": "feddf", "dataset": {"name": "mnist-mini", "public": 8}}, "edge_servers"),
+        (
+            {"method": "feddf", "dataset": {"name": "mnist-mini", "public": 8}},
+            "method feddf does not use edge_servers (edge_servers belongs to method fedavg, ",
+        ),
+        ({"method": "fedbuff"}, "method fedbuff does not use edge_servers"),
+        (
+            {"clients": [{**CLIENTS[0], "attack": "alie"}]},
+            "attack: got 'edge servers', expected one server that starts its clients together",
+        ),
         ({"cloud": {"rule": "median"}}, "aggregation.rule: got 'median', expected the rule mean "),
         ({"downlink": {"compression": {"strategy": "top-k"}}}, "downlink.compression: "),
         ({"edges": MODES["first"]}, "participation.clients_per_round: "),
@@ -236,5 +248,38 @@ def test_a_run_with_edge_servers_is_verified_and_drawn(tmp_path):
     ],
 )
 def test_edge_servers_that_could_not_be_are_refused_in_a_sentence(changes, message):
-    with pytest.raises(ValueError, match=message.replace(".", r"\.")):
+    with pytest.raises(ValueError, match=re.escape(message)):
         world(**{"edges": {}, **changes})
+
+
+@dataclass(frozen=True)
+class Talking(Averaging):
+    """Averaging with a message before its upload."""
+
+    two_levels = True
+
+    def plan(self, setting, who, round):
+        plan = super().plan(setting, who, round)
+        steps = (DOWNLOAD, message_up(64.0), Do(CLIENT, plan.work[0], "training"), UPLOAD)
+        return replace(plan, steps=steps)
+
+
+PRIVATE = {
+    "privacy": {"level": "client", "clip": 1.0, "noise": 1.0, "delta": 1e-5},
+    "participation": {"clients_per_round": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (PRIVATE, "edge_servers: what edge servers merge is not accounted, expected null under pr"),
+        ({"method": "talking"}, "method: expected a plan without steps of its own, as edge serv"),
+    ],
+)
+def test_what_edge_servers_cannot_pass_on_is_refused_before_anything_runs(
+    changes, message, add_part
+):
+    add_part("method", "talking", Talking)
+    errors = Parts(world({"merges": 2}, count=2, tier=BACKBONE, **changes)).errors(time_only=True)
+    assert any(message in str(error) for error in errors)

@@ -305,6 +305,29 @@ def test_a_barrier_that_too_few_plans_come_to_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("node", "sentence"),
+    [
+        ("nowhere", "method: got 'nowhere', expected a node or a tier of the network: "),
+        ("edge-7", r"got 'edge-7', expected .*edge, gateway or server .did you mean 'edge-1'"),
+        ("client-77", "got 'client-77', expected a node or a tier"),
+    ],
+)
+def test_a_step_on_a_node_that_is_not_there_is_refused(node, sentence, add_part):
+    @dataclass(frozen=True)
+    class Elsewhere(Method):
+        def plan(self, setting, who, round):
+            to = Send(CLIENT, node, "upload", 5.0)
+            return Plan({}, (), {"counts": Field("counts", 250)}, steps=(to, UPLOAD))
+
+    add_part("method", "elsewhere", Elsewhere)
+    tree = {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]}
+    made = {**SCENARIO, "method": "elsewhere", "network": tree}
+    del made["policy"]
+    with pytest.raises(InputErrors, match=sentence):
+        simfed.run(made, time_only=True, progress=False)
+
+
+@pytest.mark.parametrize(
     ("steps", "sentence"),
     [
         ((DOWNLOAD, UPLOAD, Wait("end", 5)), "1 to 4 clients"),

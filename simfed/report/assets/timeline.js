@@ -41,7 +41,7 @@ function timeline(spec) {
     view.scale = scale;
     const figure = (bands ? bandTraces : barTraces)(run, view, spec);
     const [data, layout] = [figure.data, figure.layout];
-    addLinks(run, view, data, layout);
+    addPanels(run, view, spec, data, layout);
     addRounds(run, view, layout);
     layout.xaxis = {
       title: { text: `${view.start > 0 ? `time since round ${view.first} began at ${duration(view.start)}` : "simulated time"} (${unit})` },
@@ -293,23 +293,57 @@ function bandTraces(run, view, spec) {
   return { data, layout };
 }
 
-// the links below the rows or bands: rate and capacity, each on an axis of its own
-function addLinks(run, view, data, layout) {
+// a row for each edge server; null where there are none in these rounds
+function edgeRows(run, view, spec) {
+  const { edges } = run, of = spec.kinds.map(() => ({ x: [], base: [], y: [], hovertext: [] }));
+  for (let i = 0; i < edges.node.length; i++) {
+    const round = edges.round[i], kind = edges.kind[i];
+    if (round < view.a || round >= view.b) continue;
+    of[kind].base.push(instant(run, view, round, edges.start[i]));
+    of[kind].x.push(edges.length[i] / view.scale);
+    of[kind].y.push(edges.node[i]);
+    of[kind].hovertext.push(`<b>${edges.words[edges.word[i]]} ${duration(edges.length[i])}</b><br>${edges.names[edges.node[i]]}, round ${run.rounds.number[round]}`);
+  }
+  return of.some((found) => found.x.length) ? of : null;
+}
+
+// below the rows or bands, each on an axis of its own: edge servers, and the rate and capacity of links
+function addPanels(run, view, spec, data, layout) {
   const bands = layout.bands ?? 1, gap = 26, tall = 84;
   const shown = run.links.filter((link) => isShown(link, run, view))
     .map((link) => ({ link, ...pieces(link, view) })).filter((found) => found.x.length);
-  const rows = Math.max(120, layout.rows);
-  const inner = rows + shown.length * (tall + gap);
+  const rows = Math.max(120, layout.rows), edges = edgeRows(run, view, spec);
+  const below = edges ? gap + run.edges.names.length * Math.max(8, Math.min(24, 600 / run.edges.names.length)) : 0;
+  const inner = rows + below + shown.length * (tall + gap);
   layout.height = inner + 150;
   layout.legend = { orientation: "h", x: 0, xanchor: "left", y: 1 + 22 / inner, yanchor: "bottom" };
   for (let n = 0; n < bands; n++) {
     const top = (inner - (n * rows) / bands) / inner, bottom = (inner - ((n + 1) * rows) / bands + (bands > 1 ? 8 : 0)) / inner;
     Object.assign(layout[n ? `yaxis${n + 1}` : "yaxis"], { domain: [bottom, top] });
   }
+  if (edges) {
+    const explained = new Set(data.filter((trace) => trace.showlegend !== false).map((trace) => trace.name));
+    const every = Math.ceil(run.edges.names.length / 40);
+    edges.forEach((found, kind) => {
+      const look = spec.kinds[kind];
+      if (found.x.length) {
+        data.push({
+          type: "bar", orientation: "h", name: look.label, ...found, yaxis: `y${bands + 1}`, hoverinfo: "text", textposition: "none",
+          width: look.name === "waiting" ? 0.34 : 0.84, showlegend: !explained.has(look.label), marker: { color: look.colour, pattern: { shape: look.pattern } },
+        });
+      }
+    });
+    Object.assign(layout, { barmode: "overlay", bargap: 0 });
+    layout[`yaxis${bands + 1}`] = {
+      domain: [(inner - rows - below) / inner, (inner - rows - gap) / inner], range: [run.edges.names.length - 0.4, -0.6], showgrid: false, zeroline: false,
+      tickvals: run.edges.names.map((_, n) => n).filter((n) => n % every === 0), ticktext: run.edges.names.filter((_, n) => n % every === 0),
+    };
+  }
+  const first = bands + (edges ? 2 : 1);
   shown.forEach(({ link, x, rate, capacity }, i) => {
-    const number = bands + i + 1, most = Math.max(1, ...capacity.filter(Number.isFinite), ...rate, ...(steps(link, view)?.y ?? []).filter(Number.isFinite));
+    const number = first + i, most = Math.max(1, ...capacity.filter(Number.isFinite), ...rate, ...(steps(link, view)?.y ?? []).filter(Number.isFinite));
     const [scale, unit] = [[1e9, "Gbps"], [1e6, "Mbps"], [1e3, "kbps"], [1, "bps"]].find(([s]) => most >= s) ?? [1, "bps"];
-    const top = (inner - rows - gap - i * (tall + gap)) / inner;
+    const top = (inner - rows - below - gap - i * (tall + gap)) / inner;
     layout[`yaxis${number}`] = { domain: [top - tall / inner, top], range: [0, (1.1 * most) / scale], nticks: 3, title: { text: unit } };
     const base = { type: "scatter", mode: "lines", x, yaxis: `y${number}`, showlegend: false };
     data.push({
@@ -404,6 +438,7 @@ function words(run, view, bands) {
   if (run.clients.id.length < run.allClients) {
     said.push(`The page holds a sample of ${run.clients.id.length.toLocaleString("en")} of ${run.allClients.toLocaleString("en")} clients, evenly spaced, and those that held a round up.`);
   }
+  if (run.edges.names.length < run.edges.count) said.push(`Of ${run.edges.count} edge servers the first ${run.edges.names.length}.`);
   if (view.sliced || run.links.some((link) => link.sliced)) said.push("Link use is averaged over slices of time.");
   const shown = Array.from({ length: view.b - view.a }, (_, i) => view.a + i);
   const because = (r) => `${decoded(run.rounds.words[r])}, ${duration(run.rounds.length[r])}`;

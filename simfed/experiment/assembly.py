@@ -34,7 +34,13 @@ from simfed.fleet.columns import Fleet, forgotten_links
 from simfed.fleet.contract import Task
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Exponential, Faults, Messages, Rhythm
-from simfed.fleet.privacy import Account, account_of, find_unprovable, require_accountant
+from simfed.fleet.privacy import (
+    Account,
+    account_of,
+    find_unprovable,
+    require_accountant,
+    time_decides,
+)
 from simfed.fleet.tasks import Tasks, codec_work, policies_of
 from simfed.ground.distributions import Discrete, Law
 from simfed.ground.errors import InputError, InputErrors, listed
@@ -748,10 +754,8 @@ class Parts:
             allowed = "a method that sends updates alone under privacy of clients"
             problem = f"{listed(beside)} would travel outside the clip"
             raise InputError(allowed, where="method", got=scenario.method.kind, problem=problem)
-        merged_by_time = (
-            scenario.aggregation.mode != "synchronous"
-            or scenario.participation.selection.kind == "fastest"
-            or any(clients.availability != "always" for clients in scenario.clients)
+        merged_by_time = time_decides(scenario) or (
+            scenario.participation.selection.kind == "fastest"
         )
         for choice in self._at_both_ends(index, self._arms(index), task.plan):
             if merged_by_time and self.tasks.uplink_bytes(task, choice) is None:
@@ -773,7 +777,8 @@ class Parts:
             sentences.append(
                 "privacy: ε is not amplified by sampling: it counts the most merges of any client, "
                 "and replacing a client's data, for which half of the noise counts; amplified is "
-                "participation.selection poisson with mode synchronous and clients always there"
+                "participation.selection poisson with mode synchronous, clients always there and a "
+                "server that does not restart"
             )
         if privacy.level == "client" and delta * self.scenario.client_count >= 1:
             sentences.append(

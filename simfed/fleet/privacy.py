@@ -41,6 +41,7 @@ __all__ = [
     "is_amplified",
     "require_accountant",
     "sampling_parts",
+    "time_decides",
 ]
 
 _MOST_NOISE = 1e4
@@ -133,11 +134,11 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
         )
     for i, group in enumerate(scenario.clients):
         policy = scenario.policy_of_group(group)
-        if policy.learns:
+        if policy.learns or policy.arms_from is not None:
             yield InputError(
                 "a policy that does not learn, such as {kind: uniform, strategy: top-k}",
                 where=f"clients[{i}].policy" if group.policy is not None else "policy",
-                got=policy.kind,
+                got=policy.kind if policy.learns else "recorded arms",
                 problem="rewards are made of losses, which no clip holds",
             )
     if scenario.aggregation.edge_servers is not None:
@@ -168,11 +169,18 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
 
 def is_amplified(scenario: Scenario) -> bool:
     """Whether sampling hides who takes part: clients toss independent coins of one rate, are always
-    there, and are waited for."""
+    there, and are waited for, so that nobody's coming decides who else is merged."""
+    return scenario.participation.selection.kind == "poisson" and not time_decides(scenario)
+
+
+def time_decides(scenario: Scenario) -> bool:
+    """Whether it hangs on the clock who is merged: by the server's mode or its restarts, or by when
+    clients are there."""
+    faults = scenario.faults
     return (
-        scenario.participation.selection.kind == "poisson"
-        and scenario.aggregation.mode == "synchronous"
-        and all(group.availability == "always" for group in scenario.clients)
+        scenario.aggregation.mode != "synchronous"
+        or any(group.availability != "always" for group in scenario.clients)
+        or (faults is not None and faults.restarts is not None)
     )
 
 
@@ -283,14 +291,16 @@ class Account:
                 continue
             low, high = found, most
             if spent(high) > target.epsilon:
+                cures = "fewer rounds, selection poisson with fewer clients_per_round"
+                if isinstance(self._privacy.clip, AdaptiveClip):
+                    cures += ", a larger clip.count_noise, a fixed clip"
                 raise InputError(
                     f"an epsilon of at least {_rounded_up(spent(high))}",
                     where="privacy.target.epsilon",
                     got=target.epsilon,
                     problem=f"no noise up to {high:,.4g} reaches it in {self._scenario.rounds:,} "
                     "rounds",
-                    hint="fewer rounds, selection poisson with fewer clients_per_round, or a "
-                    "larger delta",
+                    hint=f"{cures}, or a larger delta",
                 )
             while high / low > 1 + 1e-4:
                 middle = math.sqrt(low * high)

@@ -156,6 +156,7 @@ def test_a_target_that_no_noise_reaches():
         _ = account(hopeless).noise
     assert (found.value.where, found.value.got) == ("privacy.target.epsilon", 0.1)
     assert "fewer rounds" in found.value.hint
+    assert "count_noise" in found.value.hint
     least = float(str(found.value.allowed).rpartition(" ")[2])
     reachable = {**hopeless, "target": {"epsilon": least}}
     assert account(reachable).noise.total < 0.8  # twice a twentieth of eight
@@ -238,6 +239,20 @@ def test_an_epsilon_that_was_changed_is_found(table, tmp_path):
     run = simfed.run(made, tmp_path / "run", workers=1, progress=False)
     forged = smaller(table).of(run.path, tmp_path / "forged")
     assert any(s.startswith(f"{table}.parquet") and "epsilon" in s for s in verify(forged))
+
+
+def test_a_run_that_promises_more_than_it_keeps_is_found(tmp_path):
+    run = simfed.run(plain(CLIENT, rounds=2), tmp_path / "run", workers=1, progress=False)
+    promises = {"noise": 2.4, "delta": 1e-6, "amplified": False, "adjacency": "replace a client"}
+    for key, value in promises.items():
+
+        def promise(draft, key=key, value=value):
+            draft.manifest["privacy"][key] = value
+
+        (found,) = verify(Forgery(key, promise).of(run.path, tmp_path / key))
+        assert found.startswith("manifest.json: privacy is")
+    found = verify(smaller("rounds").of(run.path, tmp_path / "rounds"))
+    assert any(s.startswith("rounds.parquet: epsilon") for s in found)
 
 
 def test_a_deployment_does_not_claim_it(tmp_path):

@@ -15,6 +15,7 @@ from simfed.scenario.load import validated
 
 CLIENT = {"level": "client", "clip": 1.0, "noise": 1.1}
 SAMPLE = {"level": "sample", "clip": 1.0, "noise": 1.1}
+RESTARTS = {"between": "1 h", "lasts": "1 s"}
 DEVICE = {"training": "1 ms", "private": "2 ms", "compression": "1 ms"}
 
 
@@ -89,6 +90,7 @@ def test_methods_of_either_level():
 def test_what_leaves_a_client_outside_the_clip():
     learns = {"kind": "ascend", "warmup": 1}
     assert refusals(policy=learns) == [("policy", "ascend")]
+    assert ("policy", "recorded arms") in refusals(policy={"arms_from": "runs/learned"})
     asked = {"clients_per_round": 5}
     for selection in ("oort", "by-samples"):
         got = refusals(participation={**asked, "selection": selection})
@@ -121,6 +123,7 @@ def test_sizes_that_hang_on_data_where_time_decides_who_is_merged():
     for changes in (
         {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
         {"participation": {"clients_per_round": 5, "selection": "fastest"}},
+        {"faults": {"restarts": RESTARTS}},
     ):
         assert [where for where, _ in refusals(**changes, **rice)] == ["compression"]
         assert refusals(**changes) == []
@@ -133,6 +136,7 @@ def test_amplified_is_poisson_synchronous_and_always_there():
         {"participation": {"clients_per_round": 5}},
         {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
         {"clients": [away]},
+        {"faults": {"restarts": RESTARTS}},
     ):
         parts = Parts(scenario(**changes))
         assert not is_amplified(parts.scenario)

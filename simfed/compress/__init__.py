@@ -15,7 +15,15 @@ checked by `simfed.testing.check_compressor`. Importing this package imports Num
 
 from simfed.compress import wire
 from simfed.compress.codec import Chain, Codec, Memory, Payload, ValueCodec, codec_from_spec
-from simfed.compress.compressors import Compressor, Dense, PeriodicK, RandomK, Selection, TopK
+from simfed.compress.compressors import (
+    Compressor,
+    Dense,
+    PeriodicK,
+    RandomK,
+    Selection,
+    SharedRandomK,
+    TopK,
+)
 from simfed.compress.feedback import (
     ErrorFeedback,
     WithoutFeedback,
@@ -52,6 +60,7 @@ __all__ = [
     "PowerSGD",
     "RandomK",
     "Selection",
+    "SharedRandomK",
     "TernGrad",
     "TopK",
     "ValueCodec",

@@ -222,6 +222,8 @@ class Codec(ABC):
     cuts: int | tuple[int, ...] = 1
     """The slices of the coordinates that it makes its payload of, one after another: how many, or
     where each ends; see `simfed.compress.slices`."""
+    shared: bool = False
+    """Whether its random numbers are those of a round, for all clients of a prototype."""
     timed_as: str | None = None
     """The label under which profiles know its times, where that is not its own."""
 
@@ -388,6 +390,9 @@ class Chain(Codec):
         self.selection = selection
         self.values = values
         self.keeps_all = bool(getattr(selection, "keeps_all", False))
+        self.shared = bool(getattr(selection, "shared", False))
+        if values is None:
+            self.timed_as = getattr(selection, "timed_as", None)
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -17,7 +17,7 @@ from simfed.compress.vectors import Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "TopK"]
+__all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "SharedRandomK", "TopK"]
 
 State: TypeAlias = Plain
 """What a strategy remembers of one client between its plays: None at first, always JSON-able."""
@@ -38,9 +38,10 @@ class Selection(NamedTuple):
 class Compressor(Protocol):
     """A compression strategy; made without arguments by its registry class.
 
-    Two optional members tell the wire more: `keeps_all = True` says that all d entries travel
+    Optional members tell the wire more: `keeps_all = True` says that all d entries travel
     whatever k is, so that no indices need to; and strategies that do not look at the update are
-    `Mirrored`, so that the server can repeat their choice.
+    `Mirrored`, so that the server can repeat their choice. A third, `shared = True`, asks the host
+    for the same random numbers for all clients of a prototype in a round.
     """
 
     name: str
@@ -136,6 +137,19 @@ class RandomK(_Blind):
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
         return Selection(random_k_indices(length, k, keyed_generator(seed, 1)), state, seed)
+
+
+class SharedRandomK(RandomK):
+    """Random-K with one draw per round for all clients that have a model in common.
+
+    The server knows which entries come, so that nothing but they needs noise under privacy, and
+    sums of uploads stay as short as an upload. The host of the learning side keys `rng` by round
+    and prototype in place of round and client.
+    """
+
+    name = "shared-random-k"
+    shared = True
+    timed_as = "random-k"
 
 
 class PeriodicK(_Blind):

@@ -101,6 +101,10 @@ class PerLayer(Codec):
         return any(choice.codec.draws for _, choice in self.choices)
 
     @cached_property
+    def shared(self) -> bool:  # type: ignore[override]
+        return all(choice.codec.shared for _, choice in self.choices)
+
+    @cached_property
     def is_dense(self) -> bool:
         return all(choice.codec.is_dense for _, choice in self.choices)
 

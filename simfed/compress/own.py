@@ -347,6 +347,10 @@ class _Around(Codec):
         return self._sender.takes_k
 
     @property
+    def shared(self) -> bool:  # type: ignore[override]
+        return self._sender.shared
+
+    @property
     def _sender(self) -> Codec:
         return codec_from_spec(self.inner).under_feedback()
 

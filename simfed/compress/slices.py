@@ -72,7 +72,8 @@ class Slices(Chain):
         super().__init__(codec.selection if codec.keeps_all else Sliced(codec.selection, cuts))
         self.whole = codec
         self.cuts = cuts
-        self.timed_as = codec.label
+        self.shared = codec.shared
+        self.timed_as = codec.timed_as or codec.label
 
     @classmethod
     def read(cls, value: Plain) -> Slices:

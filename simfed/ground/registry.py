@@ -368,6 +368,7 @@ REGISTRIES: dict[str, Registry] = {
             {
                 "top-k": "simfed.compress:TopK",
                 "random-k": "simfed.compress:RandomK",
+                "shared-random-k": "simfed.compress:SharedRandomK",
                 "periodic-k": "simfed.compress:PeriodicK",
                 "dense": "simfed.compress:Dense",
                 "qsgd": "simfed.compress:QSGD",

@@ -110,8 +110,8 @@ class HostedWorkload:
         self._residuals = Residuals(arena, self.tasks, clients)
         kit_class = kit_on(self.data.device)
         self.kit = kit_class(scenario, streams, self.data, self.tasks.setting, arena)
-        self._noisy = self._make_noisy()
         self._encoder = Encoder(streams, self.tasks, self._residuals)
+        self._noisy = self._make_noisy()
         shelf = Shelf(arena, self._rooms(workers))
         self._worker = Worker(self.method, self.kit, self._encoder, shelf)
         self._processes = Processes(self._worker, workers)
@@ -138,7 +138,8 @@ class HostedWorkload:
             return None
         account = account_of(scenario, lambda client: len(self.data.owned[client]))
         assert account is not None
-        return NoisyMeans(scenario, privacy, self.method, self.tasks, account.noise)
+        entries = self._encoder.shared_entries
+        return NoisyMeans(scenario, privacy, self.method, self.tasks, account.noise, entries)
 
     def _rooms(self, workers: int) -> list[int]:
         """Bytes of the shelf, for each process: several versions of every model on their way to

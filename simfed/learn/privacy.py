@@ -8,7 +8,7 @@ post-processing, whatever its server steps with.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -32,12 +32,21 @@ class NoisyMeans:
     Every client counts 1, or less where it is late; several uploads of one client are one change.
     The divisor does not hang on who came, and a prototype of which nobody came is noise. With an
     adaptive clip, S of the next merge follows how many norms this one's left alone, with noise of
-    its own (Andrew 2021).
+    its own (Andrew 2021). Entries that no client sends, whatever its data, get no noise.
     """
 
     def __init__(
-        self, scenario: Scenario, privacy: Privacy, method: Method, tasks: Tasks, noise: Noise
+        self,
+        scenario: Scenario,
+        privacy: Privacy,
+        method: Method,
+        tasks: Tasks,
+        noise: Noise,
+        shared_entries: Callable[[str, int], Tensor | None] = lambda prototype, round: None,
     ) -> None:
+        """`shared_entries`: prototype, round → the only entries that any client sends, where they
+        hang on nobody's data; None: all."""
+        self._shared_entries = shared_entries
         self._method = method
         self._tasks = tasks
         self._noise = noise
@@ -90,8 +99,15 @@ class NoisyMeans:
     ) -> Arrival:
         total = kit.add(self._zeros(kit, name), changes)
         draws = kit.generator("privacy", name, round)
-        noise = torch.randn(len(total), generator=draws).to(total.device)
-        total.add_(noise, alpha=self._noise.of_sum * self.clip)
+        entries = self._shared_entries(name, round)
+        if entries is None:
+            entries = torch.arange(len(total))
+        entries = entries.to(total.device)
+        noise = torch.randn(len(entries), generator=draws).to(total.device)
+        noisy = total[entries].add_(noise, alpha=self._noise.of_sum * self.clip)
+        if bool(total.index_fill_(0, entries, 0.0).any()):
+            raise RuntimeError(f"round {round}: an upload has entries that no noise covers")
+        total.index_copy_(0, entries, noisy)
         values = {
             "update": total.div_(self._expected * self._share[name]),
             "buffers": total.new_zeros(0),

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,11 +18,13 @@ from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_fo
 from simfed.compress.selection import entries_for
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.levels import Level
 from simfed.ground.method import Field, Who
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.federation import Positions
 from simfed.learn.memory import Arena
+from simfed.scenario.distribution import Distribution
 
 __all__ = [
     "Change",
@@ -247,10 +250,8 @@ class Encoder:
         self, who: Who, choice: Choice, name: str, field: Field, value: Tensor,
         whole: Tensor, memory: State, round: int,
     ) -> Sent:  # fmt: skip
-        player, draws = self.player(choice), None
-        if player.codec.draws:
-            others = [] if name == "update" else [name]
-            draws = self._streams(choice.strategy, who.client, who.key(round), *others)
+        player = self.player(choice)
+        draws = self._draws(player.codec, choice, who, name, round)
         layout = field.layout_of(who)
         try:
             k = _entries(whole, choice)
@@ -268,6 +269,44 @@ class Encoder:
         if self.tasks.compressed_bytes(who, field, choice.at(k)) is None:
             size = payload.wire_bytes(self.tasks.index_code)
         return Sent(_value(payload, value), k, payload.state, player.codec.undo(payload), size)
+
+    def _draws(
+        self, codec: Codec, choice: Choice, who: Who, name: str, round: int
+    ) -> np.random.Generator | None:
+        """The random numbers of a play; None for codecs without any."""
+        if not codec.draws:
+            return None
+        others = [] if name == "update" else [name]
+        if codec.shared:
+            return self._streams(choice.strategy, who.prototype, round, *others)
+        return self._streams(choice.strategy, who.client, who.key(round), *others)
+
+    def shared_entries(self, prototype: str, round: int) -> Tensor | None:
+        """The entries of the update that clients of this prototype send in a round, where these are
+        the same for all of them whoever comes; else None."""
+        scenario, who = self.tasks.scenario, self.tasks.first_of(prototype)
+        if scenario.aggregation.mode != "synchronous":
+            return None  # who is late sends those of an earlier round
+        written = []
+        for group in scenario.clients:
+            policy, k = scenario.policy_of_group(group), scenario.k_of_group(group)
+            arms = scenario.arms_of_group(group)
+            if group.prototype != prototype:
+                continue
+            if policy.kind != "uniform" or policy.arms_from or isinstance(k, Distribution):
+                return None  # K is a client's own
+            if group.overlap is not None:
+                return None  # every slice has entries of its own
+            written += [(arm.of_field("update"), k) for arm in arms]
+        choice, k = written[0]
+        codec = self.player(choice).codec
+        if not codec.shared or any(pair != written[0] for pair in written):
+            return None
+        entries = Level.of(choice.level or k).k(who.parameters)
+        draws = self._draws(codec, choice, who, "update", round)
+        zeros = np.zeros(who.parameters, np.float32)
+        indices = codec.encode(zeros, None, draws, entries)[0].indices
+        return None if indices is None else torch.as_tensor(indices)
 
     def take_back(
         self, who: Who, choice: Choice, name: str, field: Field, value: Change, share: float = 1.0

@@ -18,6 +18,7 @@ import engine_worlds as tiny
 from simfed.compress.choice import Choice
 from simfed.fleet.privacy import Noise
 from simfed.ground.errors import InputError
+from simfed.ground.levels import Level
 from simfed.ground.method import Arrival, Method
 from simfed.ground.seeding import Streams
 from simfed.learn.federation import Federation
@@ -216,6 +217,68 @@ def test_a_round_of_nobody_is_a_step_of_noise():
     assert moved.std().item() == pytest.approx(0.5 / 6, rel=0.1)
 
 
+def shared(**changes):
+    """Six clients that send the same 5 % of entries in a round, and the workload of it."""
+    made = scenario(
+        {"level": "client", "clip": 1.0, "noise": 0.5},
+        compression={"strategies": ["shared-random-k"], "k": "5%"},
+        policy={"kind": "uniform", "strategy": "shared-random-k"},
+        **changes,
+    )
+    return made, HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
+
+
+def test_a_cohort_that_sends_the_same_entries_gets_noise_on_these_alone():
+    """Also where nobody came: which entries have noise tells nothing."""
+    made, work = shared()
+    k = Level.of("5%").k(work.tasks.first_of("only").parameters)
+    before, touched = weights(work).clone(), []
+    for round, clients in ((1, range(made.client_count)), (2, [3]), (3, [])):
+        tasks = [work.task(round, client) for client in clients]
+        uploads = [work.execute(task, Choice("shared-random-k", k)) for task in tasks]
+        work.work_off()
+        entries = work._encoder.shared_entries("only", round)
+        assert len(entries) == k
+        for upload in uploads:
+            sent = upload.values["update"].nonzero().flatten()
+            assert len(sent)
+            assert torch.isin(sent, entries).all()
+        work.merge(round, uploads)
+        moved = (weights(work) - before).nonzero().flatten()
+        assert torch.equal(moved, entries)
+        before = weights(work).clone()
+        touched.append(set(moved.tolist()))
+    assert touched[0] != touched[1] != touched[2]
+
+
+PART = {"count": 3, "prototype": "only", "device": "any"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
+        {"clients": [{**PART, "k": {"uniform": {"low": 9, "high": 99}}}]},
+        {"clients": [{**PART, "k": k} for k in (50, 60)]},
+        {"clients": [{**PART, "overlap": {"chunks": 2}}]},
+    ],
+)
+def test_where_entries_may_differ_there_is_noise_on_all(changes):
+    _, work = shared(**changes)
+    assert work._encoder.shared_entries("only", 1) is None
+    before = weights(work).clone()
+    work.merge(1, [])
+    assert (weights(work) != before).all()
+
+
+def test_an_entry_that_no_noise_would_cover_ends_the_run():
+    means = means_of(1.0, noise=0.1)
+    means._shared_entries = lambda prototype, round: torch.tensor([0, 2])
+    means.arrivals(Sums(), [arrival(1, [0.5, 0.0, 0.1, 0.0])], 1)
+    with pytest.raises(RuntimeError, match="no noise covers"):
+        means.arrivals(Sums(), [arrival(1, [0.5, 0.1, 0.0, 0.0])], 1)
+
+
 def test_a_saved_state_keeps_the_clip():
     adaptive = {
         "level": "client", "noise": 0.1,
@@ -254,7 +317,9 @@ def clipped_by_hand(rows, clip):
 
 
 @pytest.mark.parametrize("count", [1, 16, 37])
-@pytest.mark.parametrize("model", ["lenet5", "lenet5-half", "mcmahan-cnn", "perceptron"])
+@pytest.mark.parametrize(
+    "model", ["lenet5", "lenet5-half", "mcmahan-cnn", "perceptron", "logistic-regression"]
+)
 def test_a_clipped_sum_is_that_of_samples_one_by_one(model, count):
     """To float32's last digits, by the fast passes of the model and by those of any module."""
     module = build_model(model, (1, 28, 28), 10, seed=3)

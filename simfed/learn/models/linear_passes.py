@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropies
 from simfed.learn.models.linear import LogisticRegression, Perceptron
 from simfed.learn.models.linear_loops import LinearLoops, compiled
+from simfed.learn.objective import Objective
 from simfed.learn.passes import DEVICE_CHUNK, SMALL_CHUNK, Loss, Passes
 
 __all__ = ["LinearPasses"]
@@ -127,6 +128,27 @@ class LinearPasses(Passes):
         into += gradients[0]
         return value
 
+    @torch.inference_mode()
+    def clipped_gradient(
+        self, samples: Tensor, targets: Tensor, objective: Objective, clip: float, into: Tensor
+    ) -> Tensor:
+        """As in `Passes`: the product of a layer's input and output gradient has the product of
+        their norms, so that no sample's gradient is ever made."""
+        rows, n = self.model.weights[None], len(samples)
+        inputs, logits = self._forward_rows(rows, samples.flatten(1)[None])
+        value, gradient = objective.loss(logits[0], targets)
+        gradient = n * gradient.to(logits.dtype)[None]
+        layers, squares = [], into.new_zeros(n)
+        for layer, x, outer in self._output_gradients(rows, inputs, gradient):
+            squares += outer[0].square().sum(1) * (x[0].square().sum(1) + layer.biased)
+            layers.append((layer, x, outer))
+        shares = (clip / squares.sqrt_()).clamp_(max=1.0)
+        total = torch.empty_like(rows)
+        for layer, x, outer in layers:
+            layer.give_gradients(outer * shares[:, None], x, total)
+        into += total[0]
+        return value * n
+
     def gradients_of_rows(
         self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
     ) -> Tensor:
@@ -169,12 +191,19 @@ class LinearPasses(Passes):
     ) -> None:
         """The gradients of all parameters, from that in the logits, into the rows of `into`; with
         a `rate`, `into` moves by −rate times them."""
+        for layer, x, outer in self._output_gradients(rows, inputs, gradient):
+            layer.give_gradients(outer, x, into, rate)
+
+    def _output_gradients(
+        self, rows: Tensor, inputs: Sequence[Tensor], gradient: Tensor
+    ) -> Iterator[tuple[_Linear, Tensor, Tensor]]:
+        """Each layer, from the last, with what went in and the gradient in what it put out."""
         for place in reversed(range(len(self._layers))):
             layer, x, outer = self._layers[place], inputs[place], gradient
             if place:
                 gradient = layer.input_gradient(outer, rows)
                 gradient = _through(self._layers[place - 1].activation, gradient, x)
-            layer.give_gradients(outer, x, into, rate)
+            yield layer, x, outer
 
 
 def _through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:

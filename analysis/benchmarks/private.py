@@ -1,0 +1,102 @@
+"""How much longer a local step of DP-SGD takes than an ordinary one.
+
+    python analysis/benchmarks/private.py [--models lenet5 lenet5-half] [--batch 8 32 64] [--loop]
+
+One thread. Each line plays an ordinary step (gradient, plain SGD) and a private one (gradient of
+each sample shortened, noise, the same SGD) in turn in this process and gives the least processor
+time of both and their ratio, which survives a busy machine better than milliseconds do. `passes`
+names what computes them: a model's own fast passes, or those of any module, by autograd and
+`torch.func.vmap`. `--loop` adds what a loop over the samples takes, by autograd, one backward pass
+for each: what a private step never does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from simfed.learn.flat import FlatModel
+from simfed.learn.models import build_model
+from simfed.learn.objective import Classification
+from simfed.learn.passes import Passes, passes_of
+from simfed.learn.precision import exact_float32, same_algorithms
+
+SHAPE, CLASSES = (1, 28, 28), 10
+MODELS = ("logistic-regression", "lenet5", "lenet5-half", "mcmahan-cnn", "perceptron")
+CLIP, DEVIATION, RATE = 1.0, 0.1, 0.01
+
+
+def least_ms(*tasks: Callable[[], object], repeat: int) -> list[float]:
+    """The least processor time of each task, all of them taken in turn."""
+    times: list[list[float]] = [[] for _ in tasks]
+    for _ in range(repeat):
+        for task, taken in zip(tasks, times, strict=True):
+            began = time.process_time()
+            task()
+            taken.append(1e3 * (time.process_time() - began))
+    return [min(taken) for taken in times]
+
+
+class Steps:
+    """Local steps on a batch of made-up images."""
+
+    def __init__(self, flat: FlatModel, passes: Passes, batch: int) -> None:
+        draws = torch.Generator().manual_seed(0)
+        self.samples = torch.randn(batch, *SHAPE, generator=draws)
+        self.labels = torch.randint(CLASSES, (batch,), generator=draws)
+        self._weights, self._passes, self._draws = flat.weights, passes, draws
+        self._gradient = torch.zeros_like(flat.weights)
+        self._objective = Classification()
+
+    def ordinary(self) -> None:
+        share = partial(self._objective.loss, targets=self.labels), self._gradient.zero_()
+        self._passes.gradients(self.samples, [share], training=True)
+        self._weights.sub_(self._gradient, alpha=RATE)
+
+    def private(self) -> None:
+        into = self._gradient.zero_()
+        self._passes.clipped_gradient(self.samples, self.labels, self._objective, CLIP, into)
+        noise = torch.randn(len(into), generator=self._draws)
+        into.add_(noise, alpha=DEVIATION).div_(len(self.samples))
+        self._weights.sub_(into, alpha=RATE)
+
+    def one_by_one(self) -> None:
+        into, own = torch.zeros_like(self._gradient), torch.zeros_like(self._gradient)
+        for sample, label in zip(self.samples, self.labels, strict=True):
+            share = partial(self._objective.loss, targets=label[None]), own.zero_()
+            self._passes.gradients(sample[None], [share], training=True)
+            into.add_(own, alpha=min(1.0, CLIP / own.norm().item()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--batch", type=int, nargs="+", default=[8, 32])
+    parser.add_argument("--repeat", type=int, default=200)
+    parser.add_argument("--loop", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"{'model':20} {'passes':16} {'batch':>5} {'ordinary':>9} {'private':>9} {'ratio':>6}")
+    for model in arguments.models:
+        flat = FlatModel(build_model(model, SHAPE, CLASSES, seed=0))
+        fast = passes_of(flat, SHAPE)
+        for passes in (fast,) if type(fast) is Passes else (fast, Passes(flat)):
+            for batch in arguments.batch:
+                steps = Steps(flat, passes, batch)
+                tasks = [steps.ordinary, steps.private]
+                tasks += [steps.one_by_one] if arguments.loop else []
+                with exact_float32(), same_algorithms():
+                    ordinary, private, *loop = least_ms(*tasks, repeat=arguments.repeat)
+                line = f"{model:20} {type(passes).__name__:16} {batch:5} {ordinary:6.2f} ms "
+                line += f"{private:6.2f} ms {private / ordinary:6.2f}"
+                print(line + "".join(f"; one by one {ms / ordinary:.1f}" for ms in loop))
+
+
+if __name__ == "__main__":
+    main()

@@ -4,14 +4,16 @@
 
 1,000 clients of the data set that ships with simfed, of which 100 take part in a round by coins of
 their own (client-level privacy, amplified, clip at the median of the norms), two models, three
-links, five codecs, four budgets, five seeds. Every run is kept as rows of `runs.csv` in the folder:
-the same command goes on where it stopped. Links share what was learned, so a third of the runs
-learns and the others are replays. At two quiet cores it takes about an hour, at low priority;
-`pip install "simfed[privacy]"`.
+links, five codecs, four budgets, five seeds. Every run's evaluations are kept in `runs.csv` in the
+folder, and the same command goes on where it stopped. Links share what was learned, so a third of
+the runs learns and the others are replays. At two quiet cores it takes about half an hour, at low
+priority; `pip install "simfed[privacy]"`.
 
-What it shows: per link, all codecs are read at one instant, when the first of them has played all
-its rounds; whoever is slower has had fewer rounds, and so less accuracy and less ε. Random-K draws
-its entries per client, so that noise falls on all of them.
+What every run came to is kept in analysis/privacy_rows.csv, of models and seeds of which all codecs
+and budgets were played; from these rows come docs/images/privacy.png and the tables of
+docs/privacy.md, with `--draw-only` alone. Per link, all codecs are read at one instant, when the
+first of them has played all its rounds; whoever is slower has had fewer rounds, and so less
+accuracy and less ε.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import argparse
 import csv
 import itertools
 import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
@@ -45,11 +48,16 @@ LINKS = {
 MODELS = ("logistic-regression", "lenet5")
 CODECS = {
     "dense": "dense",
-    "Random-K 5 %": "random-k",
+    "shared Random-K 5 %": "shared-random-k",
     "Top-K 5 %": "top-k",
     "8 bit": "qsgd(127)",
     "low rank 2": "powersgd(2)",
 }
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = Path(__file__).with_name("privacy_rows.csv")
+PICTURE = ROOT / "docs" / "images" / "privacy.png"
+TARGETS = {"logistic-regression": 0.75, "lenet5": 0.8}
+"""Accuracies to which the seconds are counted."""
 BUDGETS = (1.0, 3.0, 10.0, None)
 """ε of all rounds at δ = 1e-5; None: no privacy."""
 
@@ -76,8 +84,8 @@ class Size:
 
     clients: int = 1000
     per_round: int = 100
-    rounds: int = 120
-    evaluate: int = 5
+    rounds: int = 60
+    evaluate: int = 2
 
 
 def scenario_of(
@@ -102,7 +110,7 @@ def scenario_of(
             {"count": size.clients, "prototype": "only", "device": device, "link": LINKS[link]}
         ],
         "training": {"batch_size": 10, "learning_rate": 0.1, "local_epochs": 2},
-        "compression": {"k": "5%", "strategies": [CODECS[codec]], "index_code": "fixed"},
+        "compression": {"k": "5%", "strategies": [CODECS[codec]], "index_code": "seeded"},
         "policy": {"kind": "uniform", "strategy": CODECS[codec]},
         "participation": {"clients_per_round": size.per_round, "selection": "poisson"},
         "evaluation": {"every": size.evaluate},
@@ -115,25 +123,25 @@ def play(
     folder: Path, size: Size, case: tuple[str, str, float | None, int], links: Sequence[str]
 ) -> list[Row]:
     """The runs of one model, codec, budget and seed over these links: the first learns."""
-    os.nice(19)
-    store = TrajectoryStore(folder / "trajectories")
     rows = []
-    for link in links:
-        run = simfed.run(
-            scenario_of(*case, link, size), workers=1, progress=False, trajectories=store
-        )
-        rounds = run.rounds.set_index("round")
-        sent = rounds["uplink_bytes"].cumsum()
-        tested = run.prototypes.dropna(subset=["test_accuracy"])
-        for number, accuracy in zip(tested["round"], tested["test_accuracy"], strict=True):
-            spent = float(rounds["epsilon"][number]) if "epsilon" in rounds else None
-            at_s = float(rounds["finished_at_s"][number])
-            uplink = float(sent[number])
-            rows.append(Row(*case, link, int(number), at_s, float(accuracy), spent, uplink))
+    with tempfile.TemporaryDirectory(dir=folder) as place:  # a thousand residuals: up to 400 MB
+        store = TrajectoryStore(place)
+        for link in links:
+            run = simfed.run(
+                scenario_of(*case, link, size), workers=1, progress=False, trajectories=store
+            )
+            rounds = run.rounds.set_index("round")
+            sent = rounds["uplink_bytes"].cumsum()
+            tested = run.prototypes.dropna(subset=["test_accuracy"])
+            for number, accuracy in zip(tested["round"], tested["test_accuracy"], strict=True):
+                spent = float(rounds["epsilon"][number]) if "epsilon" in rounds else None
+                at_s = float(rounds["finished_at_s"][number])
+                uplink = float(sent[number])
+                rows.append(Row(*case, link, int(number), at_s, float(accuracy), spent, uplink))
     return rows
 
 
-def play_all(folder: Path, size: Size, seeds: int, jobs: int) -> None:
+def play_all(folder: Path, size: Size, models: Sequence[str], seeds: int, jobs: int) -> None:
     """Every case that is not in `runs.csv` yet."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "runs.csv"
@@ -143,10 +151,10 @@ def play_all(folder: Path, size: Size, seeds: int, jobs: int) -> None:
         kept = pd.read_csv(file)
         budgets = [None if np.isnan(value) else float(value) for value in kept["budget"]]
         done = set(zip(kept["model"], kept["codec"], budgets, kept["seed"], strict=True))
-    cases = itertools.product(MODELS, CODECS, BUDGETS, range(seeds))
+    cases = itertools.product(models, CODECS, BUDGETS, range(seeds))
     todo = sorted((case for case in cases if case not in done), key=lambda case: case[3])
     with (
-        ProcessPoolExecutor(jobs) as pool,
+        ProcessPoolExecutor(jobs, initializer=os.nice, initargs=(19,)) as pool,
         file.open("a", newline="", encoding="utf-8") as out,
     ):
         writer = csv.DictWriter(out, names)
@@ -159,17 +167,37 @@ def play_all(folder: Path, size: Size, seeds: int, jobs: int) -> None:
             print(f"{number} of {len(todo)} cases", flush=True)
 
 
-def at_one_instant(rows: pd.DataFrame) -> pd.DataFrame:
-    """Per model and link, the last evaluation of every run until the first codec was through."""
+def whole_seeds(runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows of every model and seed of which all codecs and budgets were played."""
+    cases = runs.drop_duplicates(["model", "codec", "budget", "seed"])
+    played = cases.groupby(["model", "seed"]).size()
+    whole = played[played == len(CODECS) * len(BUDGETS)].index
+    return runs[runs.set_index(["model", "seed"]).index.isin(whole)]
+
+
+def at_one_instant(runs: pd.DataFrame) -> pd.DataFrame:
+    """Per model and link, the last evaluation of every run until the first codec was through, and
+    when it came to the model's target first (`target_s`; NaN: never)."""
     parts = []
     keys = ["codec", "budget", "seed"]
-    for (_, _), mine in rows.groupby(["model", "link"], sort=False):
+    for (model, _), mine in runs.groupby(["model", "link"], sort=False):
         ends = mine.groupby(keys, dropna=False)["at_s"].max()
         instant_s = ends.groupby("codec").max().min()
         until = mine[mine["at_s"] <= instant_s * (1 + 1e-9)].sort_values("at_s")
         last = until.groupby(keys, dropna=False).tail(1)
+        reached = mine[mine["accuracy"] >= TARGETS.get(str(model), 0.8)]
+        first_s = reached.groupby(keys, dropna=False)["at_s"].min().rename("target_s")
+        last = last.merge(first_s.reset_index(), "left", on=keys)
         parts.append(last.assign(instant_s=instant_s))
-    return pd.concat(parts)
+    points = pd.concat(parts)
+    points["codec"] = pd.Categorical(points["codec"], CODECS)
+    return points.sort_values(["model", "link", "codec", "budget", "seed"], key=_place)
+
+
+def _place(column: pd.Series) -> pd.Series:
+    """By which rows are sorted: names as they stand above."""
+    order = {"model": MODELS, "link": tuple(LINKS)}.get(str(column.name))
+    return column if order is None else column.map(order.index)
 
 
 def with_mean(values: Iterable[float]) -> tuple[float, float, float]:
@@ -208,7 +236,8 @@ def privacy_figure(points: pd.DataFrame) -> Figure:
         ax.set_xscale("log")
         ax.set_xticks([1, 3, 10, 30], ["1", "3", "10", "none"])
         ax.minorticks_off()
-        ax.set_ylim(0, 1)
+        reach = points.loc[points["model"] == model, "accuracy"]
+        ax.set_ylim(np.floor(10 * reach.min()) / 10, np.ceil(10 * reach.max()) / 10)
         ax.set_title(f"{model}, {link}, after {here['instant_s'].iloc[0]:.0f} s", fontsize=6.5)
         if i == len(models) - 1:
             ax.set_xlabel("ε spent by then (δ = 1e-5)")
@@ -219,24 +248,64 @@ def privacy_figure(points: pd.DataFrame) -> Figure:
     return figure
 
 
-def price_table(points: pd.DataFrame) -> str:
-    """What each budget costs in points of accuracy and in bytes, beside the codec without it."""
-    lines = ["| model | link | codec | ε | accuracy | points lost | MB up | rounds |"]
-    lines.append("|---|---|---|---:|---:|---:|---:|---:|")
-    for (model, link, codec), mine in points.groupby(["model", "link", "codec"], sort=False):
-        free = mine[mine["budget"].isna()].set_index("seed")["accuracy"]
-        for budget, of_seeds in mine.groupby("budget", dropna=False):
-            by_seed = of_seeds.set_index("seed")["accuracy"]
-            mean, low, high = with_mean(by_seed)
-            lost, at_least, at_most = with_mean(100 * (free - by_seed).dropna())
-            spent = "none" if np.isnan(budget) else f"{of_seeds['epsilon'].mean():.2f}"
-            price = "" if np.isnan(budget) else f"{lost:.1f} [{at_least:.1f}, {at_most:.1f}]"
-            lines.append(
-                f"| {model} | {link} | {codec} | {spent} | {mean:.3f} [{low:.3f}, {high:.3f}] | "
-                f"{price} | {of_seeds['uplink_bytes'].mean() / 1e6:.1f} | "
-                f"{of_seeds['round'].mean():.0f} |"
-            )
+def price_table(points: pd.DataFrame, model: str) -> str:
+    """Accuracy at the instant in per cent, and what ε costs in points, rounds and bytes."""
+    head = [
+        "link",
+        "codec",
+        "no privacy",
+        *(f"ε = {budget:g}" for budget in reversed(BUDGETS[:-1])),
+    ]
+    lines = [f"| {' | '.join([*head, 'rounds', 'MB up'])} |", "|---|---|" + "---:|" * len(head)]
+    mine = points[points["model"] == model]
+    for (link, codec), here in mine.groupby(["link", "codec"], sort=False, observed=True):
+        instant_s = here["instant_s"].iloc[0]
+        free = here[here["budget"].isna()].set_index("seed")["accuracy"]
+        cells = [f"{link}, {instant_s:.0f} s", str(codec), _percent(free)]
+        for budget in reversed(BUDGETS[:-1]):
+            by_seed = here[here["budget"] == budget].set_index("seed")["accuracy"]
+            lost, low, high = with_mean(100 * (free - by_seed))
+            spread = "" if np.isnan(low) else f" ± {(high - low) / 2:.1f}"
+            cells.append(f"{_percent(by_seed)} (−{lost:.1f}{spread})".replace("−-", "+"))
+        cells += [f"{here['round'].mean():.0f}", f"{here['uplink_bytes'].mean() / 1e6:.0f}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def time_table(points: pd.DataFrame, model: str) -> str:
+    """Seconds to the model's target, means over seeds; a dash where a seed never came to it."""
+    mine = points[points["model"] == model]
+    budgets = (None, *reversed(BUDGETS[:-1]))
+    names = ["no privacy" if budget is None else f"ε = {budget:g}" for budget in budgets]
+    lines = [f"| link | codec | {' | '.join(names)} |", "|---|---|" + "---:|" * len(names)]
+    for (link, codec), here in mine.groupby(["link", "codec"], sort=False, observed=True):
+        cells = [str(link), str(codec)]
+        for budget in budgets:
+            of = here[here["budget"].isna() if budget is None else here["budget"] == budget]
+            seconds = of["target_s"].mean(skipna=False)
+            cells.append("–" if np.isnan(seconds) else f"{seconds:.1f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _percent(accuracy: pd.Series) -> str:
+    return f"{100 * accuracy.mean():.1f}"
+
+
+def page_tables(points: pd.DataFrame) -> str:
+    """What stands in docs/privacy.md."""
+    parts = []
+    for model, mine in points.groupby("model", sort=False):
+        seeds = mine["seed"].nunique()
+        title = f"**{model}**, {seeds} seed{'s' * (seeds > 1)}. "
+        parts += [
+            title + "Test accuracy in % at one instant per link, and in brackets the points that ε "
+            "costs:",
+            price_table(points, str(model)),
+            f"Seconds to {100 * TARGETS.get(str(model), 0.8):.0f} % (–: not in the rounds played):",
+            time_table(points, str(model)),
+        ]
+    return "\n\n".join(parts)
 
 
 def main() -> None:
@@ -246,16 +315,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("studies/privacy"))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--draw-only", action="store_true", help="what is there so far")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--draw-only", action="store_true", help="from the kept rows")
     for field in fields(Size):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)
     arguments = parser.parse_args()
     size = Size(**{field.name: getattr(arguments, field.name) for field in fields(Size)})
     if not arguments.draw_only:
-        play_all(arguments.out, size, arguments.seeds, arguments.jobs)
-    points = at_one_instant(pd.read_csv(arguments.out / "runs.csv"))
-    save_picture(privacy_figure(points), arguments.out / "privacy.png", dpi=220)
-    print(price_table(points))
+        play_all(arguments.out, size, arguments.models, arguments.seeds, arguments.jobs)
+        points = at_one_instant(whole_seeds(pd.read_csv(arguments.out / "runs.csv")))
+        points.round(4).to_csv(ROWS, index=False)
+    points = pd.read_csv(ROWS)
+    save_picture(privacy_figure(points), PICTURE, dpi=220)
+    print(page_tables(points))
 
 
 if __name__ == "__main__":

@@ -7,18 +7,23 @@ from privacy_figure import (
     CODECS,
     LINKS,
     MODELS,
+    ROOT,
+    ROWS,
     Row,
     Size,
     at_one_instant,
+    page_tables,
     price_table,
     privacy_figure,
     scenario_of,
+    time_table,
+    whole_seeds,
 )
 
 from simfed.scenario import Scenario
 
 
-def rows(pace_s, seeds=2):
+def rows(pace_s, seeds=2, top=0.6):
     """Runs of three evaluations, 10 rounds apart; `pace_s`: codec → seconds of ten rounds."""
     made = []
     for codec, s in pace_s.items():
@@ -26,10 +31,9 @@ def rows(pace_s, seeds=2):
             for seed in range(seeds):
                 for nth in (1, 2, 3):
                     spent = None if budget is None else budget * nth / 3
-                    accuracy = 0.2 * nth + 0.01 * seed - (0.05 if budget else 0.0)
-                    made.append(
-                        Row("m", codec, budget, seed, "l", 10 * nth, s * nth, accuracy, spent, 1e6)
-                    )
+                    accuracy = top * nth / 3 + 0.01 * seed - (0.05 if budget else 0.0)
+                    at = 10 * nth, s * nth, accuracy, spent, 1e6
+                    made.append(Row("lenet5", codec, budget, seed, "5 Mbps up", *at))
     return pd.DataFrame(made)
 
 
@@ -41,14 +45,31 @@ def test_all_are_read_when_the_fastest_is_through():
     assert points["epsilon"].dropna().min() == pytest.approx(1.0)
 
 
-def test_a_budget_costs_points():
-    points = at_one_instant(rows(dict.fromkeys(CODECS, 10.0)))
-    table = price_table(points).splitlines()
-    assert len(table) == 2 + 2 * len(CODECS)
-    assert sum("| 5.0 [5.0, 5.0] |" in line for line in table) == len(CODECS)
+def test_a_budget_costs_points_and_seconds():
+    points = at_one_instant(rows(dict.fromkeys(CODECS, 10.0), top=0.84))
+    table = price_table(points, "lenet5").splitlines()
+    assert len(table) == 2 + len(CODECS)
+    assert sum("(−5.0 ± 0.0)" in line for line in table) == len(CODECS)
+    seconds = time_table(points, "lenet5").splitlines()[2:]
+    assert [line.split("|")[3:7] for line in seconds] == [[" 30.0 ", " – ", " – ", " – "]] * 5
     figure = privacy_figure(points)
     assert len(figure.axes) == 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(CODECS)
+
+
+def test_half_a_seed_is_not_kept():
+    runs = rows(dict.fromkeys(CODECS, 10.0))
+    one, three, ten = (runs.assign(budget=budget) for budget in (1.0, 3.0, 10.0))
+    whole = pd.concat([runs[runs["budget"].isna()], one, three, ten])
+    assert whole_seeds(whole)["seed"].nunique() == 2
+    cut = whole[(whole["seed"] == 0) | (whole["codec"] != "dense")]
+    assert set(whole_seeds(cut)["seed"]) == {0}
+
+
+def test_the_page_quotes_the_tables_of_the_kept_rows():
+    page = (ROOT / "docs" / "privacy.md").read_text()
+    quoted = page.split("<!-- privacy tables -->\n")[1].split("\n<!-- end")[0]
+    assert quoted == page_tables(pd.read_csv(ROWS))
 
 
 def test_the_runs_are_scenarios():

@@ -85,16 +85,16 @@ class AcceleratorKit(Kit):
         losses = F.cross_entropy(logits, self._data.labels[positions], reduction="none")
         return [own.mean() for own in losses.split([len(own) for own in samples])]
 
-    def _in_one_pass(self, prototype: str, samples: int) -> int:
+    def most_in_one_pass(self, prototype: str, samples: int) -> int:
         return _TOGETHER if prototype in self.small else 1
 
-    def _gradients_of_some(
+    def gradients_of_some(
         self,
         participations: Sequence[tuple[Who, int, LocalSteps]],
         batches: Sequence[Positions],
     ) -> list[tuple[Model, Tensor]]:
         if len(batches) == 1:
-            return super()._gradients_of_some(participations, batches)
+            return super().gradients_of_some(participations, batches)
         who, _, steps = participations[0]
         module = self._plain_module(who.prototype).train()
         positions = self._data.places(np.stack(batches))

@@ -63,7 +63,7 @@ class HostedServer(HostedWorkload):
         said, parts = self._models.of_task(task, upload.down, _still(task))
         parts = _under(_DOWN, parts)
         if self._losses.wants(upload) and not self.method.personal:
-            parts |= _named(_MODEL, _others(self._model_of(upload, {}), upload.down))
+            parts |= _named(_MODEL, _others(self.model_measured(upload, {}), upload.down))
         self._known.add(task.client)
         facts: dict[str, Any] = {
             "label": task.label, "task": list(task.name), "choice": upload.choice.label,
@@ -73,8 +73,8 @@ class HostedServer(HostedWorkload):
             facts["loss"] = list(self._losses.measured[task.client])
         return pack(facts, parts)
 
-    def _send_down(self, round: int, version: int) -> None:
-        super()._send_down(round, version)
+    def send_down(self, round: int, version: int) -> None:
+        super().send_down(round, version)
         self._models.add(version)
 
     def most_bytes(self, contribution: Contribution) -> int:
@@ -113,7 +113,7 @@ class HostedServer(HostedWorkload):
             self._settle(contribution, "undone" if outcome.rolled_back else "merged")
         return outcome
 
-    def _undo(self, upload: HostedUpload) -> None:
+    def undo_upload(self, upload: HostedUpload) -> None:
         """Clients do that themselves, once they know of it."""
 
     def discard(self, contribution: Contribution) -> None:
@@ -145,7 +145,7 @@ class HostedServer(HostedWorkload):
     def work_off(self) -> None:
         """Clients work where they are."""
 
-    def _gains(self, uploads: Sequence[HostedUpload]) -> Units:
+    def units_of_gains(self, uploads: Sequence[HostedUpload]) -> Units:
         """Clients are asked, everybody at once."""
         measured = waiting(uploads)
         if measured:
@@ -163,14 +163,14 @@ class HostedServer(HostedWorkload):
         task = upload.task
         if self.method.personal:
             return task.client, pack({"key": task.key}, {})
-        model = self._model_of(upload, {})
+        model = self.model_measured(upload, {})
         said, parts = self._models.to_measure(task, self.version + 1, model, _still(task))
         return task.client, pack({"key": task.key, "down": said}, _under(_DOWN, parts))
 
-    def _tests(self, round: int) -> Units:
-        return ([], []) if self.method.personal else super()._tests(round)
+    def units_of_tests(self, round: int) -> Units:
+        return ([], []) if self.method.personal else super().units_of_tests(round)
 
-    def _of_own_models(self, answers: Sequence[Tensor]) -> dict[int, Tensor]:
+    def judged_by_client(self, answers: Sequence[Tensor]) -> dict[int, Tensor]:
         """Clients are asked."""
         clients = sorted(self._known)
         parcels = self._ask("test", [(client, pack({}, {})) for client in clients])
@@ -251,7 +251,7 @@ class HostedClient(HostedWorkload):
                 self.discard(upload)
                 continue
             if fate == "undone":
-                self._undo(upload)
+                self.undo_upload(upload)
             self._open.remove(upload)
 
     def answer(self, what: str, parcel: Parcel) -> Parcel:
@@ -286,7 +286,7 @@ class HostedClient(HostedWorkload):
         self._memories.clear()
         self.restore(facts["kept"], arrays)
 
-    def _model_of(self, upload: HostedUpload, own: State) -> Values:
+    def model_measured(self, upload: HostedUpload, own: State) -> Values:
         if self.method.personal:
             return self.method.model({}, own, upload.task.who)
         return self._model

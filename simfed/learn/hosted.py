@@ -236,7 +236,7 @@ class HostedWorkload:
         self.work_off()
         uploads, arrivals = self._arrivals(round, contributions, weights)
         if not uploads and self._noisy is None:
-            answers = self._processes.run(*self._tests(round))
+            answers = self._processes.run(*self.units_of_tests(round))
             evaluation, clients = self._evaluated(round, answers)
             before = self.safeguard.before()
             return Outcome(
@@ -249,14 +249,17 @@ class HostedWorkload:
         after = self.safeguard.shared(losses)
         rejected = self.safeguard.rejects(before, after)
         self._check_merged(losses, round, rejected=rejected)
-        gains, tests = self._gains(uploads), ([], []) if rejected else self._tests(round)
+        gains, tests = (
+            self.units_of_gains(uploads),
+            ([], []) if rejected else self.units_of_tests(round),
+        )
         results = self._processes.run([*gains[0], *tests[0]], [*gains[1], *tests[1]])
         local = self._losses.after_merge(uploads, results[: len(gains[0])])
         if rejected:
             self.safeguard.reject()
             self._server, self.held_models.held = server, held
             self._undo_merge(round, uploads)
-            answers = self._processes.run(*self._tests(round))
+            answers = self._processes.run(*self.units_of_tests(round))
         else:
             self.safeguard.accept(before, after)
             self.version += 1
@@ -397,7 +400,7 @@ class HostedWorkload:
         gaining = [upload for upload in pending if self._losses.wants(upload)]
         measured = [u for u in gaining if not self._losses.has(u, self._version_of(u))]
         groups = self._groups(pending)
-        measuring = self._losses.units([(u, u.own_before) for u in measured], self._model_of)
+        measuring = self._losses.units([(u, u.own_before) for u in measured], self.model_measured)
         trainings = [("train", ([self._participation(u) for u in group],)) for group in groups]
         costs = [self._training_flops(group) for group in groups]
         results = self._processes.run([*trainings, *measuring[0]], [*costs, *measuring[1]])
@@ -537,18 +540,18 @@ class HostedWorkload:
         else:
             self._own[client] = upload.own_before
 
-    def _undo(self, upload: HostedUpload) -> None:
+    def undo_upload(self, upload: HostedUpload) -> None:
         """Its round is undone: residuals and codecs go on as the safeguard says."""
         residuals = self.scenario.safeguard.residuals
         if residuals.kind != "as-sent":
             self._take_back(upload, residuals.factor if residuals.kind == "damped" else 1.0)
 
-    def _gains(self, uploads: Sequence[HostedUpload]) -> Units:
+    def units_of_gains(self, uploads: Sequence[HostedUpload]) -> Units:
         """What measures f_n after a merge."""
         of_uploads = [(u, self._own[u.task.client]) for u in waiting(uploads)]
-        return self._losses.units(of_uploads, self._model_of)
+        return self._losses.units(of_uploads, self.model_measured)
 
-    def _model_of(self, upload: HostedUpload, own: State) -> Values:
+    def model_measured(self, upload: HostedUpload, own: State) -> Values:
         """The model that a client's loss is measured at."""
         who = upload.task.who
         server = self._server if upload.at is None else upload.at.server
@@ -610,14 +613,14 @@ class HostedWorkload:
         """Raises: `RunFailed` for models or losses that are not finite; a rejected merge may have
         some, and is undone."""
         try:
-            self._send_down(round, self.version + 1)
+            self.send_down(round, self.version + 1)
         except RunFailed:
             if not rejected:
                 raise
         if not rejected:
             self._check_losses(losses, round)
 
-    def _send_down(self, round: int, version: int) -> None:
+    def send_down(self, round: int, version: int) -> None:
         """Clients hold from now on what the merge made of their models."""
         self.held_models.advance(self._server, round, version)
 
@@ -627,22 +630,22 @@ class HostedWorkload:
         self.held_models.note(self._server, round + 1)
         self.held_models.settle(stands=False)
         for upload in uploads:
-            self._undo(upload)
+            self.undo_upload(upload)
 
-    def _tests(self, round: int) -> Units:
+    def units_of_tests(self, round: int) -> Units:
         """What evaluates the models, where that is due."""
         due = self._evaluating.due(round)
         return self._evaluating.units(self._server, self._own) if due else ([], [])
 
     def _evaluated(self, round: int, answers: Sequence[Tensor]) -> Evaluations:
-        """What the answers to `_tests` say."""
+        """What the answers to `units_of_tests` say."""
         if not self._evaluating.due(round):
             return {}, {}
         if self.method.personal:
-            return self._evaluating.of_clients(self._of_own_models(answers))
+            return self._evaluating.of_clients(self.judged_by_client(answers))
         return self._evaluating.of_prototypes(answers)
 
-    def _of_own_models(self, answers: Sequence[Tensor]) -> dict[int, Tensor]:
+    def judged_by_client(self, answers: Sequence[Tensor]) -> dict[int, Tensor]:
         """Client → how its own model did."""
         return dict(zip(sorted(self._own), answers, strict=True))
 

@@ -357,16 +357,16 @@ class Kit:
             key = id(steps.model["weights"]), len(batches[place])
             alike.setdefault(key, []).append(place)
         for (_, samples), places in alike.items():
-            most = self._in_one_pass(participations[places[0]][0].prototype, samples)
+            most = self.most_in_one_pass(participations[places[0]][0].prototype, samples)
             for first in range(0, len(places), most):
                 some = places[first : first + most]
-                after = self._gradients_of_some(
+                after = self.gradients_of_some(
                     [participations[i] for i in some], [batches[i] for i in some]
                 )
                 after_of |= zip(some, after, strict=True)
         return [after_of[place] for place in range(len(participations))]
 
-    def _gradients_of_some(
+    def gradients_of_some(
         self,
         participations: Sequence[tuple[Who, int, LocalSteps]],
         batches: Sequence[Positions],
@@ -396,7 +396,7 @@ class Kit:
             for gradient, loss in zip(gradients, losses, strict=True)
         ]
 
-    def _in_one_pass(self, prototype: str, samples: int) -> int:
+    def most_in_one_pass(self, prototype: str, samples: int) -> int:
         passes = self._seats[prototype].passes
         return 1 if samples % 16 else max(1, passes.samples_together // samples)
 
@@ -405,7 +405,9 @@ class Kit:
         seat = self._seats[prototype]
         if not self._one_step:
             return seat.trainer.together
-        return max(seat.trainer.together, self._in_one_pass(prototype, self.training.batch_size))
+        return max(
+            seat.trainer.together, self.most_in_one_pass(prototype, self.training.batch_size)
+        )
 
     def add(self, vector: Tensor, changes: Iterable[tuple[Change | Sum, float]]) -> Tensor:
         """A vector plus changes times factors, one after another in the order given; a change is a

@@ -131,12 +131,12 @@ class Passes:
         """
         parts = [samples[part] for part in self.chunks(0, len(samples))] or [samples]
         with torch.no_grad(), self._autocast(bf16):
-            forward = self._evaluating(bf16)
+            forward = self.evaluating_forward(bf16)
             return torch.cat(
                 [forward(look_up(part) if look_up else part) for part in parts]
             ).float()
 
-    def _evaluating(self, bf16: bool) -> Callable[[Tensor], Tensor]:
+    def evaluating_forward(self, bf16: bool) -> Callable[[Tensor], Tensor]:
         """Samples → logits in evaluation mode, at the weights as they are now."""
         self.model.module.eval()
         return self._forward

@@ -245,26 +245,26 @@ class CompiledEngine(AnyEngine):
 
     # ---- for traces ----------------------------------------------------------------------------
 
-    def _capacity(self, id: int) -> float:
+    def capacity_of(self, id: int) -> float:
         return float(self._calls.net_capacity(self._core, id))
 
-    def _set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
+    def set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
         self._calls.net_set_capacity(self._core, id, capacity_bytes_per_s)
 
-    def _set_weight(self, flow: Flow, weight: float) -> None:
+    def set_weight(self, flow: Flow, weight: float) -> None:
         flow.weight = weight  # a checkpoint reads it here
         self._calls.net_set_weight(self._core, self._handles[flow], weight)
 
-    def _users(self, id: int) -> list[Flow]:
+    def users_of(self, id: int) -> list[Flow]:
         count = self._calls.net_users(self._core, id, 0, None)
         handles = (c_int64 * count)()
         self._calls.net_users(self._core, id, count, handles)
         return [self._flows[handle] for handle in handles]
 
-    def _in_use(self, id: int) -> bool:
+    def is_in_use(self, id: int) -> bool:
         return bool(self._calls.net_in_use(self._core, id))
 
-    def _change_at(self, at_s: float, varying: Varying) -> None:
+    def change_at(self, at_s: float, varying: Varying) -> None:
         self._calls.net_change_at(self._core, varying.link, at_s)
 
 

@@ -216,23 +216,23 @@ class Engine(AnyEngine):
 
     # ---- links ---------------------------------------------------------------------------------
 
-    def _capacity(self, id: int) -> float:
+    def capacity_of(self, id: int) -> float:
         return self.sharing.capacity(id)
 
-    def _set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
+    def set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
         self.sharing.change_capacity(id, capacity_bytes_per_s)
 
-    def _set_weight(self, flow: Flow, weight: float) -> None:
+    def set_weight(self, flow: Flow, weight: float) -> None:
         self.sharing.change_weight(flow, weight)
 
-    def _users(self, id: int) -> list[Flow]:
+    def users_of(self, id: int) -> list[Flow]:
         sharing = self.sharing
         return list(sharing.shared[id].flows) if id in sharing.shared else [sharing.alone[id]]
 
-    def _in_use(self, id: int) -> bool:
+    def is_in_use(self, id: int) -> bool:
         return id in self.sharing.alone or id in self.sharing.shared
 
-    def _change_at(self, at_s: float, varying: Varying) -> None:
+    def change_at(self, at_s: float, varying: Varying) -> None:
         self._push(at_s, CAPACITY_CHANGES, varying)
 
     def _schedule(self) -> None:

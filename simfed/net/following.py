@@ -112,34 +112,34 @@ class AnyEngine(ABC):
         """Inverse of `state`, on a new engine of the same links and traces."""
 
     @abstractmethod
-    def _capacity(self, id: int) -> float:
+    def capacity_of(self, id: int) -> float:
         """The present capacity of a link, bytes/s."""
 
     @abstractmethod
-    def _set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
+    def set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
         """From now on a link has this capacity, bytes/s."""
 
     @abstractmethod
-    def _set_weight(self, flow: Flow, weight: float) -> None:
+    def set_weight(self, flow: Flow, weight: float) -> None:
         """From now on a flow that was started weighs this."""
 
     @abstractmethod
-    def _users(self, id: int) -> list[Flow]:
+    def users_of(self, id: int) -> list[Flow]:
         """The flows across a link."""
 
     @abstractmethod
-    def _in_use(self, id: int) -> bool:
+    def is_in_use(self, id: int) -> bool:
         """Whether any flow crosses a link."""
 
     @abstractmethod
-    def _change_at(self, at_s: float, varying: Varying) -> None:
+    def change_at(self, at_s: float, varying: Varying) -> None:
         """Have `_change(varying)` called at this instant."""
 
     def capacity_at(self, link: int, at_s: float) -> float:
         """The capacity of a link at an instant not before now, bytes/s."""
         trace = self._traces.get(link)
         if trace is None:
-            return self._capacity(link)
+            return self.capacity_of(link)
         moment = trace.trace.moment(self.epoch_s + at_s + trace.offset_s)
         return trace.trace.rate_bytes_per_s(moment)
 
@@ -162,21 +162,21 @@ class AnyEngine(ABC):
         trace = self._traces[id]
         moment = trace.trace.moment(self.epoch_s + self.now_s + trace.offset_s)
         varying = self._varying[id] = Varying(id, trace, moment)
-        self._set_capacity(id, trace.trace.rate_bytes_per_s(moment))
+        self.set_capacity(id, trace.trace.rate_bytes_per_s(moment))
         self._follow_on(varying)
 
     def _change(self, varying: Varying) -> None:
         """Give the link the rate of the trace's next piece; stop following a link without flows."""
         id, trace, moment = varying.link, varying.trace.trace, varying.moment
-        if not self._in_use(id):
+        if not self.is_in_use(id):
             del self._varying[id]  # the next flow finds its place in the trace anew
             return
         assert moment is not None
         varying.moment, _ = trace.next_moment(moment)
         if varying.moment is not None:
-            self._set_capacity(id, trace.rate_bytes_per_s(varying.moment))
+            self.set_capacity(id, trace.rate_bytes_per_s(varying.moment))
             if trace.radio_weight(varying.moment) is not None:
-                for flow in self._users(id):
+                for flow in self.users_of(id):
                     self._follow_weight(flow, varying)
             self._follow_on(varying)
         self._check_alive(varying)
@@ -187,14 +187,14 @@ class AnyEngine(ABC):
             return
         radio_weight = varying.trace.trace.radio_weight(varying.moment)
         if radio_weight is not None and flow.weight != flow.sender_weight * radio_weight:
-            self._set_weight(flow, flow.sender_weight * radio_weight)
+            self.set_weight(flow, flow.sender_weight * radio_weight)
 
     def _follow_on(self, varying: Varying) -> None:
         assert varying.moment is not None
         _, next_s = varying.trace.trace.next_moment(varying.moment)
         if next_s < inf:
             at_s = next_s - varying.trace.offset_s - self.epoch_s
-            self._change_at(max(at_s, self.now_s), varying)
+            self.change_at(max(at_s, self.now_s), varying)
 
     def _check_alive(self, varying: Varying) -> None:
         trace, moment = varying.trace.trace, varying.moment
@@ -203,4 +203,4 @@ class AnyEngine(ABC):
             ended = trace.next_moment(moment) == (None, inf)
         if ended:
             id = varying.link
-            raise DeadLink(id, self._users(id), self.epoch_s + self.now_s, moment is None)
+            raise DeadLink(id, self.users_of(id), self.epoch_s + self.now_s, moment is None)

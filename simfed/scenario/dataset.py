@@ -191,7 +191,7 @@ class DatasetSpec(Section):
         return bool(getattr(self, key) != type(self).model_fields[key].default)
 
     @model_serializer(mode="wrap")
-    def _dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The section without keys at their defaults: most belong to one kind of source."""
         plain: dict[str, Any] = dump(self)
         always = ("public", "public_batch", "partition")

@@ -163,7 +163,7 @@ class _Brief(Section):
     """Dumped without the keys that are not given, so that a resolved scenario stays readable."""
 
     @model_serializer(mode="wrap")
-    def _dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {key: value for key, value in dump(self).items() if value is not None}
 
 

@@ -165,7 +165,7 @@ class Twins(RuleBasedStateMachine):
         if self.sides[0].flows:
             number = data.draw(st.sampled_from(list(self.sides[0].flows)))
             for side in self.sides:
-                side.engine._set_weight(side.flows[number], weight)
+                side.engine.set_weight(side.flows[number], weight)
                 side.engine.change_capacity(0, 1.0)  # solves
 
     @rule(swapped=st.booleans())

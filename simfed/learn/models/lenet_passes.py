@@ -43,8 +43,8 @@ class LeNetPasses(Passes):
             and all(side % 4 == 0 for side in input_shape[1:])
         )
 
-    def _evaluating(self, bf16: bool) -> Callable[[Tensor], Tensor]:
-        return super()._evaluating(bf16) if bf16 else self._by_hand()
+    def evaluating_forward(self, bf16: bool) -> Callable[[Tensor], Tensor]:
+        return super().evaluating_forward(bf16) if bf16 else self._by_hand()
 
     def gradient(
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False

@@ -114,7 +114,11 @@ class Round(NamedTuple):
     downlink_bytes: Annotated[float, "sent to clients, where the downlink is charged"]
     rolled_back: Annotated[bool, "the safeguard undid this round's merge"]
     critical_client: Annotated[int | None, "the client whose upload the round waited for longest"]
-    critical_phase: Annotated[str | None, "that client's longest phase, or `server`"]
+    critical_phase: Annotated[
+        str | None,
+        "that client's longest phase; without one what was waited for: `server`, `deadline`, "
+        "`restart`",
+    ]
     critical_link: Annotated[str | None, "the link that bound that client's transfers longest"]
     duration_s: Annotated[float, "the round's length, carried as a duration"]
     server_s: Annotated[float, "of this, server work after the last awaited upload"]

@@ -285,7 +285,7 @@ def use_in_words(cell: Answer) -> str:
         "dense" if way == "dense" else f"{name_of(way)} {in_words(cell.over_dense[way])}×"
         for way in (cell.use, cell.plain)
     )
-    return first if cell.use == cell.plain else f"{first}; {second}"
+    return first if cell.use == cell.plain else f"{first}<br>{second}"
 
 
 def rival_in_words(cell: Answer) -> str:

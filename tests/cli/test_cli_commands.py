@@ -344,3 +344,23 @@ def test_a_terminal_that_lacks_a_character_gets_a_question_mark(tiny):
     assert run.returncode == 0, err
     assert "2 clients, 3 rounds ? r" in err
     assert "simulated time" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("serve tiny.yaml --tls-cert cert.pem", "--tls-cert: one of --tls-cert and --tls-key"),
+        ("serve tiny.yaml --join-within 0", "--join-within: got 0.0, expected seconds above 0"),
+        ("serve tiny.yaml --silence -1", "--silence: got -1.0, expected seconds above 0"),
+        ("serve tiny.yaml --at-least 0", "--at-least: got 0, expected a whole number"),
+        ("serve none.yaml", "none.yaml: no such file"),
+        ("serve none.yaml --at-least 1", "none.yaml: no such file"),
+        ("join 127.0.0.1:9 --client -1", "--client: got -1, expected a whole number"),
+        ("join 127.0.0.1:9 --client 0 --patience 0", "--patience: got 0.0, expected seconds"),
+        ("deploy tiny.yaml --queue 50ms", "--queue: without --shaped this says nothing"),
+    ],
+)
+def test_a_deployment_s_options_are_checked_before_anything_begins(tiny, capsys, words, refused):
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.startswith(f"simfed: {refused}")
+    assert not Path("runs").exists()

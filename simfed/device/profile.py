@@ -243,10 +243,10 @@ class Profile:
         """
         return replace(self, draws=streams, _memo_s={})
 
-    def has(self, quantity: str, *, model: str, strategy: str = "") -> bool:
+    def has(self, quantity: str, *, model: str) -> bool:
         """Whether there is a curve for this work (an estimate for any model counts)."""
         find_quantity(quantity)
-        return is_free(quantity, strategy) or self.find((quantity, model, strategy)) is not None
+        return self.find((quantity, model, "")) is not None
 
     def _evaluate(self, key: Key, x: float) -> float:
         quantity, model, strategy = key

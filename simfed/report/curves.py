@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["accuracy_figure", "curve_figure", "draw_curves"]
 
-_DASHES: tuple[object, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)))
 _Y_LABELS = {
     "accuracy": "test accuracy",
     "measure": "test measure",
@@ -66,9 +65,7 @@ def curve_figure(
     x: str = "at_s",
     y: str = "accuracy",
     colour: str = "run",
-    dash: str | None = None,
     width_in: float = 3.5,
-    height_in: float = 2.0,
 ) -> Figure:
     """A figure of the curves in a tidy frame; see `draw_curves`."""
     if y not in tidy or x not in tidy:
@@ -79,8 +76,8 @@ def curve_figure(
             f"a run that recorded {_Y_LABELS.get(y, y)}",
             problem=f"no {_Y_LABELS.get(y, y)} was recorded",
         )
-    figure, (ax,) = new_figure(width_in, [height_in], left_in=0.48, right_in=0.14)
-    draw_curves(ax, tidy, x=x, y=y, colour=colour, dash=dash)
+    figure, (ax,) = new_figure(width_in, [2.0], left_in=0.48, right_in=0.14)
+    draw_curves(ax, tidy, x=x, y=y, colour=colour)
     return figure
 
 
@@ -91,11 +88,10 @@ def draw_curves(
     x: str = "at_s",
     y: str = "accuracy",
     colour: str = "run",
-    dash: str | None = None,
     colours: Mapping[str, str] | None = None,
     targets: Sequence[float] = (),
 ) -> None:
-    """Draw one curve per value of the column `colour` (and `dash`), with axis labels and a legend.
+    """Draw one curve per value of the column `colour`, with axis labels and a legend.
 
     `colours` says which colour each value has; in order of appearance if omitted. `targets`: values
     of the measure with a dashed line across.
@@ -108,22 +104,20 @@ def draw_curves(
     names = list(dict.fromkeys(tidy[colour]))
     if colours is None:
         colours = dict(zip(names, itertools.cycle(SERIES_COLOURS), strict=False))
-    dashes = list(dict.fromkeys(tidy[dash])) if dash else []
-    for name, group in tidy.groupby([colour, dash] if dash else [colour], sort=False):
+    for name, group in tidy.groupby(colour, sort=False):
         group = group.sort_values(x)
-        emphasised = name[0] == frames.MEAN
+        emphasised = name == frames.MEAN
         ax.plot(
             group[x] / scale,
             group[y],
-            color="black" if emphasised else colours[name[0]],
-            linestyle=_DASHES[(dashes.index(name[1]) if dash else 0) % len(_DASHES)],
+            color="black" if emphasised else colours[name],
             lw=1.5 if emphasised else 1.0,
-            label=", ".join(map(str, name)),
+            label=str(name),
             marker="." if len(group) < 15 else None,
             markersize=3,
         )
         if {"low", "high"} <= set(group.columns):
-            band: Any = {"color": colours[name[0]], "alpha": 0.2, "lw": 0}
+            band: Any = {"color": colours[name], "alpha": 0.2, "lw": 0}
             ax.fill_between(group[x] / scale, group["low"], group["high"], **band)
     for target in targets:
         ax.axhline(target, color="black", lw=0.6, ls=(0, (4, 3)), alpha=0.7, zorder=1.5)

@@ -177,46 +177,35 @@ def curves_panel(
     title: str,
     about: str,
     y: Mapping[str, str],
-    colour: str = "run",
-    dash: str | None = "prototype",
-    band: tuple[str, ...] = (),
     clock: str = SIMULATED,
 ) -> Panel:
-    """Curves of a tidy frame (see `frames.curves`) with selectors for both axes; `clock`: the name
-    of the time axis.
-
-    One curve per value of the columns `colour` and `dash`. `y`: measure → its label. `band`:
-    columns of a lower and an upper bound that are drawn as a band around the (single) measure.
+    """Curves of a tidy frame (see `frames.curves`), one per run and prototype, with selectors for
+    both axes. `y`: measure → its label; `clock`: the name of the time axis.
     """
     x, scales = _x_axes(tidy, clock)
-    names = list(dict.fromkeys(tidy[colour]))
-    kinds = list(dict.fromkeys(tidy[dash])) if dash else [None]
+    names, kinds = (list(dict.fromkeys(tidy[column])) for column in ("run", "prototype"))
     dashes = sorted(kinds, key=lambda name: name != frames.MEAN)
-    groups = list(tidy.groupby([colour, dash] if dash else [colour], sort=False))
+    groups = list(tidy.groupby(["run", "prototype"], sort=False))
     # of several runs the mean of each, or its only prototype
-    first = {}
-    if dash:
-        first = {name: min(rows[dash], key=dashes.index) for name, rows in tidy.groupby(colour)}
+    first = {name: min(rows["prototype"], key=dashes.index) for name, rows in tidy.groupby("run")}
+    alone = len(names) == 1
     most = max(50, MOST_POINTS // max(1, len(groups)))
     series, longest = [], 0
-    for key_of_group, group in groups:
+    for (name, kind), group in groups:
         group = group.dropna(subset=list(y), how="all").sort_values("round")
         longest = max(longest, len(group))
         group = group.iloc[_thinned(len(group), most)]
         columns = {axis: packed(group[axis] / scale) for axis, scale in scales.items()}
-        columns |= {measure: packed(group[measure].astype(float)) for measure in (*y, *band)}
-        name, kind = key_of_group if dash else (key_of_group[0], None)
-        alone = dash is not None and len(names) == 1
-        label = kind if alone else ", ".join(map(str, key_of_group))
-        position = dashes.index(kind) if dash else 0
+        columns |= {measure: packed(group[measure].astype(float)) for measure in y}
+        label = kind if alone else f"{name}, {kind}"
         place = kinds.index(kind) if alone else names.index(name)
         series.append(
             {
                 "label": plain(label),
                 "colour": _line_colour(label, place),
-                "dash": SERIES_DASHES[0 if alone else position % len(SERIES_DASHES)],
+                "dash": SERIES_DASHES[0 if alone else dashes.index(kind) % len(SERIES_DASHES)],
                 "width": 3 if label == frames.MEAN else 2,
-                "hidden": len(names) > 1 and dash is not None and kind != first[name],
+                "hidden": not alone and kind != first[name],
                 "columns": columns,
             }
         )
@@ -232,7 +221,6 @@ def curves_panel(
         "x": x,
         "y": [{"key": k, "label": v} for k, v in y.items()],
         "series": series,
-        "band": band or None,
     }
     return Panel(key, title, about, spec, tuple(notes), _curve_table(tidy, y, title, clock))
 

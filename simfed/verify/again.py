@@ -84,7 +84,6 @@ def recompute(
     rounds: int,
     *,
     workers: int | None = None,
-    progress: Callable[[int], None] = lambda round: None,
 ) -> Again:
     """Learn a sample of so many of a full run's rounds again, and whatever lies before them.
 
@@ -113,9 +112,7 @@ def recompute(
         if start is not None and sample[-1] > start.round:
             stretches.append((start, total))
         for begun, last in stretches:
-            recorder, reached = _learn(
-                parts, str(run.manifest["device"]), begun, last, workers, progress
-            )
+            recorder, reached = _learn(parts, str(run.manifest["device"]), begun, last, workers)
             problems += _differences(run, recorder, learned=True, from_the_end=begun is not None)
             if reached.round in checkpoints:
                 problems += _other_weights(checkpoints[reached.round], reached)
@@ -374,7 +371,6 @@ def _learn(
     start: Checkpoint | None,
     last: int,
     workers: int | None,
-    progress: Callable[[int], None],
 ) -> tuple[Recorder, Checkpoint]:
     """The rows of the rounds after `start` (None: the beginning) up to `last`, and what the run
     then holds."""
@@ -383,7 +379,6 @@ def _learn(
 
     def show(round: int, simulated_s: float, accuracy: float | None) -> None:
         reached[0] = round
-        progress(round)
 
     learning = learning_of(parts, workers_of(parts.scenario, workers), device)
     with contextlib.closing(learning) as workload:

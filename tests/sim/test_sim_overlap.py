@@ -24,8 +24,8 @@ CASES = list(itertools.product((1, 2, 3, 5, 8, 40), (0.0, 0.2, 3.0), (0.001, 1.0
 def world(chunks, compression_s, rate, latency_s, clients=1, rounds=1, recorder=None, **changes):
     """1,000 bytes of uploads in 125 entries and their indices, over links of their own."""
     group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h", "k": 240}
-    if chunks > 1:
-        group["overlap"] = {"chunks": chunks}
+    if chunks != 1:
+        group["overlap"] = chunks if chunks == "layers" else {"chunks": chunks}
     plain = sim.scenario(rounds=rounds, clients=[group], **changes)
     star = Star(clients, up_bytes_per_s=rate, latency_s=latency_s)
     devices = [sim.Fixed(1.0, compression_s) for _ in range(clients)]
@@ -155,11 +155,13 @@ def test_slices_of_tcp_share_one_handshake():
     assert took_s[8] == pytest.approx(took_s[1], rel=0.05)
 
 
-def test_slices_keep_every_invariant_and_go_on_from_any_border(tmp_path):
+@pytest.mark.parametrize("chunks", [4, "layers"])
+def test_slices_keep_every_invariant_and_go_on_from_any_border(tmp_path, chunks):
     late = {"mode": "deadline", "deadline": "2.5 s", "late": "merge"}
 
     def made(recorder=None):
-        return world(4, 1.0, 700.0, 0.1, clients=3, rounds=6, recorder=recorder, aggregation=late)
+        shape = {"clients": 3, "rounds": 6, "aggregation": late}
+        return world(chunks, 1.0, 700.0, 0.1, recorder=recorder, **shape)
 
     whole = sim.write(tmp_path / "run", made, made().scenario)
     assert "\n".join(verify(whole.path)) == ""

@@ -152,6 +152,8 @@ def measure(
     path = out or app_dir / "app.work.yaml"
     if path.exists() and not overwrite:
         raise InputError("--overwrite", where=str(path), problem="there is a work file already")
+    if out is not None and not path.parent.is_dir():  # before the plays, whose work would be lost
+        raise InputError("a file in a folder that is there", where="--out", got=str(path))
     tell = (lambda line: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     overrides = read_config(run_config or [])
     measured = measure_app(app_dir, overrides=overrides, nodes=nodes, runs=runs, tell=tell)

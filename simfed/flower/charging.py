@@ -56,6 +56,8 @@ class Charges:
         """What the user should know, and how often it happened."""
         self.raised: str | None = None
         """The first error of the app on a node, in a sentence."""
+        self._charged_s: dict[str, float] = {}
+        """Type of message → seconds of all that were answered, with what the app slept."""
         self._work = None
         if work is not None:
             start, nodes = fleet.charged.start, fleet.client_count
@@ -120,7 +122,17 @@ class Charges:
                 raise error.within(f"a message of type {kind} to node {mail.client}") from None
         if why is not None and not answer.spent.slept_s:
             self.warn(f"a message of type {kind} was charged 0 s: {why}")
+        if answer.error is None:
+            before_s = self._charged_s.get(kind, 0.0)
+            self._charged_s[kind] = before_s + seconds + answer.spent.slept_s
         return seconds
+
+    def check_some_charged(self) -> None:
+        """Whether a run that chose metered computing by itself can have, now that it is over.
+        Raises: `RunFailed` where no message was charged anything."""
+        if self._fleet.computing is None and self._charged_s and not any(self._charged_s.values()):
+            kind = next(iter(self._charged_s))
+            raise _no_time(self._fleet, kind, "it does nothing that PyTorch's hooks see")
 
     def _check_coverage(self, kind: str, answer: Answer) -> None:
         """Whether enough of this work was counted. Raises: `RunFailed`."""

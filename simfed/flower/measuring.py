@@ -339,6 +339,7 @@ def _course(row: MessageRow) -> tuple[int, str]:
 _IMPORTS = """
 import sys, time
 from pathlib import Path
+import flwr.supernode.cli  # what the process of a client app imports beside the app
 from flwr.clientapp.client_app import LoadClientAppError
 from flwr.supercore.object_ref import load_app
 load_app(sys.argv[1], LoadClientAppError, Path(sys.argv[2]))

@@ -385,6 +385,7 @@ class Play:
         if flights:
             yield end_of_instant(self.env)
         self._exchanges.end(self.env.now, self._clock.uses)
+        self.charges.check_some_charged()
 
     # ---- nodes -----------------------------------------------------------------------------------
 

@@ -242,11 +242,14 @@ def read_config(texts: Sequence[str]) -> dict[str, Plain]:
     flower_version()
     from flwr.common.config import parse_config_args
 
+    allowed = "key=value pairs with values in TOML, or a TOML file"
     try:
-        return dict(parse_config_args(list(texts)))
+        config = dict(parse_config_args(list(texts)))
     except Exception as error:  # of tomli, click, or the file
-        allowed = "key=value pairs with values in TOML, or a TOML file"
         raise InputError(allowed, where="--run-config", got=" ".join(texts)) from error
+    if texts and not config:  # Flower passes over what is neither
+        raise InputError(allowed, where="--run-config", got=" ".join(texts))
+    return config
 
 
 def _print_now_and_then(every_wall_s: float = 10.0) -> Progress:

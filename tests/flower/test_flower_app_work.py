@@ -115,6 +115,19 @@ def test_the_default_is_the_apps_own_work_file_and_else_names_the_command(app, c
     assert "more than one work file, expected one of them as --work" in capsys.readouterr().err
 
 
+def test_an_app_of_questions_alone_is_not_played_for_nothing(app, capsys):
+    """No message is one of training, and none does anything that metered computing sees."""
+    code = next(app.rglob("apps.py"))
+    asks = code.read_text().replace("client.train", "client.query").replace('"train"', '"query"')
+    code.write_text(asks)
+    assert command(app) == 1
+    said = capsys.readouterr().err
+    assert "a message of type query cannot be charged 0 s" in said
+    assert "`simfed flower measure APP_DIR --nodes 2` measures it once" in said
+    assert command(app, "--overwrite", "--set", "computing=metered") == 0
+    assert any("query was charged 0 s" in w for w in read(app, "manifest.json")["warnings"])
+
+
 def test_a_kind_that_was_not_measured_ends_the_run_with_a_sentence(app, capsys):
     path = app.parent / "my.work.yaml"
     write_work(work_file(law("1", "evaluate")), path)
@@ -206,3 +219,9 @@ def test_an_app_that_does_not_run_is_said_once(app, capsys):
     assert not (app / "app.work.yaml").exists()
     assert main(["flower", "measure", str(app), "--runs", "1"]) == 2
     assert main(["flower", "measure", str(app / "none")]) == 2
+    capsys.readouterr()
+    nowhere = str(app / "none" / "my.work.yaml")
+    assert main(["flower", "measure", str(app), "--out", nowhere]) == 2
+    assert capsys.readouterr().err.count("\n") == 1  # before any play
+    assert main(["flower", "measure", str(app), "--run-config", "local-epochs"]) == 2
+    assert "--run-config: got 'local-epochs', expected key=value pairs" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def compare(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Page (HTML) with both Gantts on one axis.")
+        Path | None, typer.Option(help="Page (HTML) with both timelines on one scale.")
     ] = None,
 ) -> None:
     """How far a simulation is from reality: per phase, client and round, and why.

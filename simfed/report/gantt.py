@@ -53,7 +53,7 @@ Capacities = Mapping[str, Steps]
 At = Callable[[ArrayLike], Array]
 """Seconds → the axis' unit, from its origin."""
 
-__all__ = ["MOST_BARS", "MOST_ROWS", "gantt_figure", "paired_gantt"]
+__all__ = ["MOST_BARS", "MOST_ROWS", "gantt_figure"]
 
 MOST_ROWS = 120
 """More clients than this are drawn as bands."""
@@ -121,7 +121,7 @@ def _figure(
     bands = len(timeline.clients) > MOST_ROWS
     rows, bars = _rows_and_bars(timeline)
     share = points / FONT_POINTS
-    row = share * _row_in(len(rows))
+    row = share * float(np.interp(len(rows), [10, 40, 100], [0.19, 0.12, 0.066]))
     layout = _Layout(row, gap=0.08 * share, left=0.62 * share, bottom=0.38 * share)
     groups = list(timeline.clients.groupby("prototype", sort=False)) if bands else []
     links = timeline.links()
@@ -172,42 +172,6 @@ def _figure(
         style: Any = {"va": "bottom", "ha": "left", "fontsize": 6.5 * share, "parse_math": False}
         figure.text(0.1 / width_in, y_in / figure.get_figheight(), line, **style)
     return figure
-
-
-def paired_gantt(timelines: Mapping[str, Timeline], *, width_in: float = 7.0) -> Figure:
-    """The rows of several timelines, each under its name, below one another on one axis of time
-    from the start of each; drawn as `gantt_figure` draws them, without links."""
-    with picture_style(FONT_POINTS):
-        parts = {
-            name: (timeline, *_rows_and_bars(timeline)) for name, timeline in timelines.items()
-        }
-        layout = _Layout(_row_in(max(len(rows) for _, rows, _ in parts.values())))
-        handles: dict[str, Patch | Line2D] = {}
-        for timeline, _, bars in parts.values():
-            handles |= {str(one.get_label()): one for one in _legend(timeline, bars, ())}
-        panels = [layout.row * _row_count(rows, bars) for _, rows, bars in parts.values()]
-        figure, axes = new_figure(
-            width_in, panels, 0.42, [*handles.values()], layout.left, layout.right, layout.bottom
-        )
-        longest_s = max(timeline.to_s - timeline.from_s for timeline in timelines.values()) or 1.0
-        scale, unit = time_unit(longest_s)
-        for ax, (name, (timeline, rows, bars)) in zip(axes, parts.items(), strict=True):
-
-            def at(seconds: ArrayLike, from_s: float = timeline.from_s) -> Array:
-                return (np.asarray(seconds, dtype=float) - from_s) / scale
-
-            ax.set_xlim(0, longest_s / scale)
-            _draw_rows(ax, bars, rows, layout.row, at)
-            _draw_rounds([ax], timeline, at, 2, longest_s / scale)
-            ax.set_title(name, loc="left", pad=11, parse_math=False)
-        first = next(iter(timelines.values())).rounds["round"].iloc[0]
-        axes[-1].set_xlabel(f"time since the start of round {first} ({unit})")
-    return figure
-
-
-def _row_in(rows: int) -> float:
-    """Inches of one of so many rows."""
-    return float(np.interp(rows, [10, 40, 100], [0.19, 0.12, 0.066]))
 
 
 def _rows_and_bars(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -404,20 +368,16 @@ def _draw_link(
     ax.text(0.004, 1, name, transform=ax.transAxes, va="top", ha="left", parse_math=False)
 
 
-def _draw_rounds(
-    axes: Sequence[Axes], timeline: Timeline, at: At, level: int, until: float | None = None
-) -> None:
-    """Borders of the rounds through all panels, their numbers on top. `until`: where the axis
-    ends, if not with the last round."""
+def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At, level: int) -> None:
+    """Borders of the rounds through all panels, their numbers on top."""
     rounds = timeline.rounds
     start, end = at(rounds["started_at_s"]), at(rounds["finished_at_s"])
     left, right = float(start.min()), float(end.max())
-    border_right, right = right, right if until is None else until
     if right <= left:  # nothing took any time
         right = left + 1.0
     for ax in axes:
         ax.set_xlim(left, right)
-        for border in (*start[1:], border_right) if len(rounds) <= 200 else ():
+        for border in (*start[1:], right) if len(rounds) <= 200 else ():
             ax.axvline(border, color="black", lw=0.5, alpha=0.6, zorder=3)
     inches = _width_in(axes[0]) / (right - left)
     levels = _levels(timeline)

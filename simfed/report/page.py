@@ -37,7 +37,15 @@ from simfed.report.reach import threshold_rows, thresholds_for
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["SECTIONS", "PageSection", "page", "render_page", "write_page", "write_text"]
+__all__ = [
+    "SECTIONS",
+    "PageSection",
+    "page",
+    "render_page",
+    "timelines_of",
+    "write_page",
+    "write_text",
+]
 
 SECTIONS = (
     "overview",
@@ -121,6 +129,13 @@ def page(
     switch = list(labels) if len(runs) > 1 else []
     more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
     return render_page(", ".join(labels[:4]) + more, _subtitle(runs), parts, timelines, switch)
+
+
+def timelines_of(runs: Mapping[str, Run]) -> tuple[PageSection, Spec]:
+    """A section with the timelines of some runs on one scale, for `render_page` with their data."""
+    words = {label: critical_sentences(run.table) for label, run in runs.items()}
+    content = _Content(dict(runs), words)
+    return content.timeline(), content.timelines(None)
 
 
 def render_page(

@@ -68,6 +68,7 @@ def timeline_data(
     ).sort_values(["at", "row"], kind="stable", ignore_index=True)
     return {
         "label": plain(label),
+        "seconds": run.seconds,
         "allRounds": len(run.rounds),
         "allClients": len(frames.clients_of(run)),
         "prototypes": [plain(name) for name in prototypes],

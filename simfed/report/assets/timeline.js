@@ -44,7 +44,7 @@ function timeline(spec) {
     addPanels(run, view, spec, data, layout);
     addRounds(run, view, layout);
     layout.xaxis = {
-      title: { text: `${view.start > 0 ? `time since round ${view.first} began at ${duration(view.start)}` : "simulated time"} (${unit})` },
+      title: { text: `${view.start > 0 ? `time since round ${view.first} began at ${duration(view.start)}` : `${run.seconds} time`} (${unit})` },
       range: [0, longest / scale], anchor: "free", position: 0,
     };
     at("status").textContent = drawn().map((one) => {

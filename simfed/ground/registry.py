@@ -368,7 +368,6 @@ REGISTRIES: dict[str, Registry] = {
             {
                 "top-k": "simfed.compress:TopK",
                 "random-k": "simfed.compress:RandomK",
-                "shared-random-k": "simfed.compress:SharedRandomK",
                 "periodic-k": "simfed.compress:PeriodicK",
                 "dense": "simfed.compress:Dense",
                 "qsgd": "simfed.compress:QSGD",
@@ -376,6 +375,7 @@ REGISTRIES: dict[str, Registry] = {
                 "ef-sign": "simfed.compress:EFSign",
                 "fp16": "simfed.compress:FP16",
                 "bf16": "simfed.compress:BF16",
+                "shared-random-k": "simfed.compress:SharedRandomK",
                 "dgc": "simfed.compress:DGC",
                 "adacomp": "simfed.compress:AdaComp",
                 "ef21": "simfed.compress:EF21",

@@ -148,14 +148,6 @@ def _spent(participations: pd.DataFrame, device: str, link: str) -> pd.DataFrame
     return running
 
 
-def read_rows(path: Path = ROWS) -> pd.DataFrame:
-    """The kept rows."""
-    import pandas as pd
-
-    rows: pd.DataFrame = pd.read_parquet(path)
-    return rows
-
-
 # ---- answers -------------------------------------------------------------------------------------
 
 
@@ -397,9 +389,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("studies"))
     parser.add_argument("--jobs", type=int)
     arguments: Any = parser.parse_args()
-    if arguments.do == "run":
-        import pandas as pd
+    import pandas as pd
 
+    if arguments.do == "run":
         frames = []
         momentum = {
             "method": {"kind": "fedopt", "optimizer": "momentum"},
@@ -416,7 +408,7 @@ def main() -> None:
             run_study(STUDY, folder, jobs=arguments.jobs, overrides=changes)
             frames.append(rows_of(load_study(folder)))
         pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
-    write_page(read_rows())
+    write_page(pd.read_parquet(ROWS))
 
 
 if __name__ == "__main__":

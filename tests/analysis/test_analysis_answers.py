@@ -33,6 +33,37 @@ def test_the_page_says_what_to_use(cells, target):
     assert table_of_page(f"momentum at {target:.0%}") == table
 
 
+def test_the_first_lines_follow_from_the_rows(rows, cells):
+    first = " ".join(PAGE.partition("## What to use")[0].split())
+
+    def span(ratios, digits=1):
+        return " to ".join(f"{end:.{digits}f}" for end in (min(ratios), max(ratios)))
+
+    by_target = {
+        target: [
+            cell.over_dense["dense, server momentum"].ratio.exact
+            for cell in cells
+            if cell.target == target
+        ]
+        for target in answers.TARGETS
+    }
+    assert [span(ratios) for ratios in by_target.values()] == ["1.6 to 1.6", "1.8 to 1.8"]
+    assert "1.6 times sooner at 85 % and 1.8 times sooner at 93 %" in first
+    late = [cell for cell in cells if cell.target == 0.93]
+    radio = [cell for cell in late if cell.link in ("Wi-Fi cell", "LTE-like", "LTE-M")]
+    assert all(cell.rival.verdict > 0 for cell in radio)
+    eight = [cell.over_dense[answers.RIVAL].ratio.exact for cell in radio]
+    assert f"{span(eight)} times sooner at 93 %" in first
+    dsl = [cell for cell in late if cell.link == "DSL"]
+    assert all(cell.use == answers.DGC and cell.rival.verdict < 0 for cell in dsl)
+    assert f"{span([c.over_dense[c.use].ratio.exact for c in dsl], 0)} times sooner" in first
+    assert f"{span([1 / c.rival.ratio.exact for c in dsl])} times sooner than 8 bits" in first
+    means = rows[(rows["target"] == 0.93) & rows["seed"].isin(answers.REPORTED)]
+    sent = means.groupby("arm")["sent_bytes"].mean()
+    assert f"for {sent[answers.RIVAL] / sent['dense']:.0%}".replace("%", " %") in first
+    assert f"for {sent[answers.DGC] / sent['dense']:.1%}".replace("%", " %") in first
+
+
 def test_every_cell_stands_in_the_long_table(cells):
     text = answers.TABLE.read_text(encoding="utf-8")
     assert text.split("\n\n", 2)[2] == answers.long_table(cells) + "\n"
@@ -98,6 +129,16 @@ def test_the_page_says_when_not_waiting_wins(runs):
     assert table_of_page("borders") == not_waiting.border_table(runs)
     assert table_of_page("not waiting") == not_waiting.times_table(found)
     assert table_of_page("served") == not_waiting.served_table(found)
+    for spread, text in ((4, "1.6 to 2.0"), (16, "2.8 to 4.2")):
+        ratios = [
+            cell.sooner[way].ratio.exact
+            for cell in found
+            for way in ("buffered 2", "buffered 4")
+            if cell.spread == spread and cell.skew in not_waiting.MAPPED
+        ]
+        assert f"{min(ratios):.1f} to {max(ratios):.1f}" == text
+    first = " ".join(PAGE.partition("## What to use")[0].split())
+    assert "1.6 to 2 times sooner then, and 2.8 to 4.2 times" in first
 
 
 def test_a_border_is_where_the_ratio_passes_one():

@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.ground.method import Plan, Who, Work
+from simfed.ground.method import Plan, Who, Work, key_of
 from simfed.ground.plain import Plain
 
 __all__ = [
@@ -60,7 +60,7 @@ class Task(NamedTuple):
     @property
     def key(self) -> int | str:
         """What keys this participation's draws beside the client."""
-        return self.who.key(self.round)
+        return key_of(self.round, self.who.turn)
 
     @property
     def name(self) -> tuple[int, int, int, int]:

@@ -191,36 +191,34 @@ class OpenUploads:
     """Uploads that are under way, in the order in which they were started."""
 
     def __init__(self) -> None:
-        self._by_key: dict[tuple[int, int | str], HostedUpload] = {}
+        self._by_order: dict[tuple[int, int, int], HostedUpload] = {}
         self._of_client: dict[int, list[HostedUpload]] = {}
 
     def add(self, upload: HostedUpload) -> None:
         """It is started now."""
-        task = upload.task
-        self._by_key[task.client, task.key] = upload
-        self._of_client.setdefault(task.client, []).append(upload)
+        self._by_order[upload.task.order] = upload
+        self._of_client.setdefault(upload.task.client, []).append(upload)
 
     def remove(self, upload: HostedUpload) -> None:
         """It is merged, or lost."""
-        task = upload.task
-        del self._by_key[task.client, task.key]
-        of_client = self._of_client[task.client]
+        del self._by_order[upload.task.order]
+        of_client = self._of_client[upload.task.client]
         of_client.remove(upload)
         if not of_client:
-            del self._of_client[task.client]
+            del self._of_client[upload.task.client]
 
     def clear(self) -> None:
         """None is under way."""
-        self._by_key.clear()
+        self._by_order.clear()
         self._of_client.clear()
 
     def of_task(self, task: Task) -> HostedUpload | None:
         """The upload of this task, where it is under way."""
-        return self._by_key.get((task.client, task.key))
+        return self._by_order.get(task.order)
 
     def of_client(self, client: int) -> Sequence[HostedUpload]:
         """All of this client."""
         return self._of_client.get(client, ())
 
     def __iter__(self) -> Iterator[HostedUpload]:
-        return iter(self._by_key.values())
+        return iter(self._by_order.values())

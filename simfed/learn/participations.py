@@ -224,11 +224,10 @@ def check_fields(
     kind: str, who: Who, round: int, way: str, values: Values, planned: Mapping[str, Field]
 ) -> None:
     """Raises: `RunFailed` for values that are not what a plan says."""
-    where = f"method {kind}, client {who.client}, round {round}"
     if values.keys() != planned.keys():
         raise RunFailed(
-            f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, "
-            f"got {', '.join(values) or 'none'}"
+            f"{_where(kind, who, round)}: fields {', '.join(planned) or 'none'} travel {way} by "
+            f"its plan, got {', '.join(values) or 'none'}"
         )
     for name, of_plan in planned.items():
         value = values[name]
@@ -237,6 +236,10 @@ def check_fields(
         if not tensor or (got > of_plan.entries if of_plan.bounded else got != of_plan.entries):
             most = "at most " if of_plan.bounded else ""
             raise RunFailed(
-                f"{where}: field {name!r} has {most}{of_plan.entries} entries by its plan, "
-                f"got {got}"
+                f"{_where(kind, who, round)}: field {name!r} has {most}{of_plan.entries} entries "
+                f"by its plan, got {got}"
             )
+
+
+def _where(kind: str, who: Who, round: int) -> str:
+    return f"method {kind}, client {who.client}, round {round}"

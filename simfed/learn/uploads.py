@@ -239,7 +239,8 @@ class Encoder:
         if codec.sends_all or not _looks(codec):
             require_finite(whole, who.client, round, name)
         if codec.sends_all:
-            sent = Sent(whole.clone().view_as(value), _entries(whole, choice), memory, memory)
+            sent_value = whole.clone().view_as(value) if rests else value
+            sent = Sent(sent_value, _entries(whole, choice), memory, memory)
         else:
             sent = self._played(who, choice, name, field, value, whole, memory, round)
         if rests and (codec.sends_all or not feedback):

@@ -34,7 +34,7 @@ from simfed.learn.federation import Federation, load_federation, prototype_clien
 from simfed.learn.hosted_upload import EdgeUpload, HostedUpload, OpenUploads
 from simfed.learn.memory import Arena
 from simfed.learn.own_losses import OwnLosses, waiting
-from simfed.learn.participations import Participation, Trained, Worker, check_fields
+from simfed.learn.participations import Assignment, Trained, Worker, check_fields
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.privacy import NoisyMeans
 from simfed.learn.processes import Processes, Units
@@ -471,7 +471,7 @@ class HostedWorkload:
                 self._residuals.used.add((task.client, name))
         self._own[task.client] = done.own
 
-    def _participation(self, upload: HostedUpload) -> Participation:
+    def _participation(self, upload: HostedUpload) -> Assignment:
         task = upload.task
         compressed = task.plan.compressed
         memories = {
@@ -479,7 +479,7 @@ class HostedWorkload:
             for name in compressed
         }
         used = self._residuals.used
-        return Participation(
+        return Assignment(
             client=task.client,
             turn=task.who.turn,
             prototype=task.prototype,

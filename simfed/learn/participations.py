@@ -23,7 +23,7 @@ from simfed.learn.kit import Kit
 from simfed.learn.shelf import Shelf
 from simfed.learn.uploads import Encoder, Received, Wire, as_received, require_finite
 
-__all__ = ["Participation", "Trained", "Unit", "Worker", "check_fields"]
+__all__ = ["Assignment", "Trained", "Unit", "Worker", "check_fields"]
 
 _ACTIVITIES = {
     "train": "training",
@@ -39,7 +39,7 @@ Unit = tuple[str, tuple[Any, ...]]
 """`train`, or the name of a method of the kit's; its arguments."""
 
 
-class Participation(NamedTuple):
+class Assignment(NamedTuple):
     """What a process is told of a started participation: ids, and what is not the same for all."""
 
     client: int
@@ -80,7 +80,7 @@ class Trained(NamedTuple):
 class _Started(NamedTuple):
     """A participation as the process knows it that carries it out."""
 
-    participation: Participation
+    participation: Assignment
     who: Who
     round: int
     choice: Choice
@@ -141,7 +141,7 @@ class Worker:
         seconds = {_ACTIVITIES.get(name, "server"): wall_s - self._compressing_s}
         return result, {**seconds, "compression": self._compressing_s}
 
-    def train(self, participations: Sequence[Participation]) -> list[Trained]:
+    def train(self, participations: Sequence[Assignment]) -> list[Trained]:
         """Local training of clients of one prototype, and what they send."""
         method, kit = self._method, self._kit
         starts = [self._started(participation) for participation in participations]
@@ -157,7 +157,7 @@ class Worker:
             trained = [Trained(*method.train(kit, *begin), None) for begin in begins]
         return [self._sent(start, done) for start, done in zip(starts, trained, strict=True)]
 
-    def _started(self, participation: Participation) -> _Started:
+    def _started(self, participation: Assignment) -> _Started:
         round = participation.round
         who = self._encoder.tasks.who(participation.client, participation.turn)
         up = self._method.plan(self._kit.setting, who, round).up
@@ -188,7 +188,7 @@ class Worker:
         check_fields(self._kit.method, who, round, "up", trained.values, start.up)
         return self._encoded(start, trained) if start.participation.encodes else trained
 
-    def encode(self, participation: Participation, trained: Trained) -> Trained:
+    def encode(self, participation: Assignment, trained: Trained) -> Trained:
         """What travels of what was trained elsewhere."""
         return self._encoded(self._started(participation), trained)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simfed.learn.crew import Crew, worth_sharing
-from simfed.learn.participations import Participation, Trained, Unit, Worker
+from simfed.learn.participations import Assignment, Trained, Unit, Worker
 
 __all__ = ["Processes", "Units"]
 
@@ -75,7 +75,7 @@ class Processes:
         """What a method of the kit's answers to each of these calls."""
         return self.run([(name, call) for call in calls], costs)
 
-    def encode(self, participation: Participation, trained: Trained) -> Trained:
+    def encode(self, participation: Assignment, trained: Trained) -> Trained:
         """What travels of what was trained, compressed in this process."""
         begun = time.perf_counter()
         encoded = self._worker.encode(participation, trained)

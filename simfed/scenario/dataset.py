@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
 from simfed.scenario.section import BadValue, OnlyWith, Section
@@ -191,7 +192,7 @@ class DatasetSpec(Section):
         return bool(getattr(self, key) != type(self).model_fields[key].default)
 
     @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         """The section without keys at their defaults: most belong to one kind of source."""
         plain: dict[str, Any] = dump(self)
         always = ("public", "public_batch", "partition")

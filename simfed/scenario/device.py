@@ -253,7 +253,7 @@ class DeviceSpec(Section):
         return self
 
     @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         plain: dict[str, Any] = dump(self)
         return {key: inner for key, inner in plain.items() if key not in Assumed.model_fields}
 

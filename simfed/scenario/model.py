@@ -606,7 +606,7 @@ class Scenario(Section):
         return self
 
     @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         plain = drop_unused(self, dump(self))
         for name in ("plugins", "privacy"):  # most have none
             if not getattr(self, name):

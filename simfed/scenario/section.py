@@ -158,7 +158,7 @@ class Section(BaseModel):
         return self
 
     @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         plain: dict[str, Any] = dump(self)
         for name, only in marked_keys(type(self)):
             if not only.from_the_top and name in plain and not only.holds(self):

@@ -136,9 +136,13 @@ def test_compare_prints_the_errors_and_keeps_the_bound(pair, tmp_path):
 
 
 NOT_TOLD = {
-    "rounds.critical_phase", "rounds.saved_without_critical_s", "participations.energy_j",
-    "participations.local_loss", "participations.gain", "spans.name",
-}  # fmt: skip
+    "rounds.critical_phase",
+    "rounds.saved_without_critical_s",
+    "participations.energy_j",
+    "participations.local_loss",
+    "participations.gain",
+    "spans.name",
+}
 """Of what real clients did, nothing tells otherwise."""
 
 

@@ -14,11 +14,17 @@ GROUP = {"count": 2, "device": "x86-2core-vm", "overlap": {"chunks": 4}}
 
 def scenario(group, **changes):
     return {
-        "name": "sliced", "rounds": 1, "method": "fedavg", "dataset": {"name": "mnist-mini"},
-        "prototypes": {"small": {"model": "lenet5-half"}}, "compression": {"k": "1%"},
-        "policy": {"kind": "uniform", "strategy": "top-k"}, "training": {"local_steps": 1},
-        "clients": [{**group, "prototype": "small"}], **changes,
-    }  # fmt: skip
+        "name": "sliced",
+        "rounds": 1,
+        "method": "fedavg",
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"small": {"model": "lenet5-half"}},
+        "compression": {"k": "1%"},
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+        "training": {"local_steps": 1},
+        "clients": [{**group, "prototype": "small"}],
+        **changes,
+    }
 
 
 @pytest.mark.parametrize("overlap", [{"chunks": 4}, "layers"])

@@ -126,14 +126,23 @@ def _second_half(x, parameters):
 
 def scenario(method, clients=1, **changes):
     return {
-        "name": "split", "rounds": 3, "method": method,
-        "dataset": {"name": "mnist-mini"}, "prototypes": {"small": {"model": MODEL}},
+        "name": "split",
+        "rounds": 3,
+        "method": method,
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"small": {"model": MODEL}},
         "training": {"local_steps": 4, "batch_size": BATCH, "learning_rate": 0.1},
         "policy": {"kind": "uniform", "strategy": "dense"},
-        "clients": [{"count": clients, "prototype": "small", "device": "x86-2core-vm",
-                     "link": {"up": "8 Mbps", "down": "16 Mbps"}}],
+        "clients": [
+            {
+                "count": clients,
+                "prototype": "small",
+                "device": "x86-2core-vm",
+                "link": {"up": "8 Mbps", "down": "16 Mbps"},
+            }
+        ],
         **changes,
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(autouse=True)

@@ -53,15 +53,20 @@ def test_in_a_run_the_fast_link_sends_as_many_times_more_as_it_is_faster(tmp_pat
     device = {"profile": "x86-2core-vm", "speed": 0.1}
     link = {"down": "10 Mbps"}
     scenario = {
-        "name": "two links", "seed": 0, "rounds": 3, "method": "fedavg",
-        "dataset": {"name": "mnist-mini"}, "prototypes": {"net": {"model": "lenet5-half"}},
+        "name": "two links",
+        "seed": 0,
+        "rounds": 3,
+        "method": "fedavg",
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"net": {"model": "lenet5-half"}},
         "clients": [
             {"count": 1, "prototype": "net", "device": device, "link": {**link, "up": rate}}
             for rate in ("200 kbps", "1 Mbps")
         ],
-        "training": {"local_steps": 1}, "compression": {"index_code": "fixed"},
+        "training": {"local_steps": 1},
+        "compression": {"index_code": "fixed"},
         "policy": {"kind": "bcrs", "base": 100, "least": 10, "most": 5000},
-    }  # fmt: skip
+    }
     run = simfed.run(scenario, out=tmp_path / "run", time_only=True, progress=False)
     table = run.participations.pivot(index="round", columns="client", values="k")
     assert table.to_numpy().tolist() == [[100, 100], [100, 500], [100, 500]]

@@ -168,7 +168,7 @@ def share_table(rows: pd.DataFrame) -> str:
             time_s, sent = (typical_s(amounts(mine, spent)) for spent in SPENT)
             reached = f"{time_s:.1f} s, {sent / 1e6:.2f} MB"
             missed = int((~mine["reached"]).sum())
-            cells.append(f"{missed} of {len(mine)} seeds below" if missed else reached)
+            cells.append(f"85 % missed in {missed} of {len(mine)}" if missed else reached)
         lines.append([arm.removeprefix("balance").strip() or "0.3", *cells])
     return markdown(lines)
 
@@ -214,7 +214,10 @@ def _draw_front(axes: Axes, there: pd.DataFrame) -> None:
                 label, point, offset, textcoords="offset points", fontsize=5, color=colour
             )
     axes.set(xscale="log", yscale="log", xlabel="simulated seconds to 85 %")
-    for axis, ticks in ((axes.xaxis, (8, 10, 15, 20, 30, 50, 70)), (axes.yaxis, (0.3, 1, 3, 10))):
+    for axis, ticks in (
+        (axes.xaxis, (8, 10, 12, 15, 20, 30, 50, 70)),
+        (axes.yaxis, (0.3, 1, 3, 10)),
+    ):
         axis.set_major_locator(FixedLocator(ticks))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_locator(NullLocator())

@@ -6,7 +6,7 @@
 their own (client-level privacy, amplified, clip at the median of the norms), two models, three
 links, five codecs, four budgets, five seeds. Every run's evaluations are kept in `runs.csv` in the
 folder, and the same command goes on where it stopped. Links share what was learned, so a third of
-the runs learns and the others are replays. At two quiet cores it takes about half an hour, at low
+the runs learns and the others are replays. At two quiet cores it takes about twenty minutes, at low
 priority; `pip install "simfed[privacy]"`.
 
 What every run came to is kept in analysis/privacy_rows.csv, of models and seeds of which all codecs

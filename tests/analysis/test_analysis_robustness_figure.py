@@ -35,7 +35,7 @@ def test_every_rule_meets_every_attacker_at_both_shares():
 
 
 def test_an_undefined_cell_is_one_that_a_scenario_refuses():
-    row = figure.run(Cell(0, 0.3, "bulyan", "alie"))
+    row = figure.run(Cell("lenet5-half", 0, 0.3, "bulyan", "alie"))
     assert row["accuracy"] == row["server_ms"] == ""
 
 
@@ -71,3 +71,9 @@ def test_what_is_kept_is_not_run_again(rows, tmp_path, monkeypatch):
     np.testing.assert_array_equal(
         figure.means(figure.read_rows(), 0.1, "accuracy")[0], figure.means(rows, 0.1, "accuracy")[0]
     )
+
+
+def test_the_page_quotes_the_tables_of_the_kept_rows():
+    page = (figure.ROOT / "docs" / "robustness.md").read_text()
+    quoted = page.split("<!-- robustness tables -->\n")[1].split("\n<!-- end")[0]
+    assert quoted == figure.table(figure.read_rows()).rstrip()

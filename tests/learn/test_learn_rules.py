@@ -310,6 +310,12 @@ def test_the_server_works_through_the_uploads(rule, rows):
     workload.close()
 
 
+def test_every_rule_but_the_mean_is_charged():
+    rules_of = registry("rule")
+    free = [name for name in rules_of.names() if not rules_of.get(name).flops]
+    assert free == ["mean"]
+
+
 def test_bad_options_are_errors_by_name():
     for rule, option in ((rules.GeometricMedian, "steps"), (rules.GeometricMedian, "smoothing")):
         with pytest.raises(InputError) as refused:

@@ -246,12 +246,13 @@ def test_what_was_not_measured_is_said_and_not_guessed(work):
         price(visible=Visible("train", {}, {}))
 
 
-def test_the_page_shows_the_errors_that_the_script_finds_in_the_kept_rows(capsys):
+@pytest.mark.parametrize("name", ["flower_laws", "flower_deployed"])
+def test_the_page_shows_what_the_script_finds_in_the_kept_rows(name, capsys):
     root = Path(__file__).resolve().parents[2]
-    script = runpy.run_path(str(root / "analysis" / "flower_laws.py"))
+    script = runpy.run_path(str(root / "analysis" / f"{name}.py"))
     script["print_table"](script["read_rows"]())
     page = (root / "docs" / "flower.md").read_text()
-    table = page.partition("<!-- laws: made by analysis/flower_laws.py -->\n")[2]
+    table = page.partition(f"<!-- made by analysis/{name}.py -->\n")[2]
     assert table.startswith(capsys.readouterr().out)
 
 

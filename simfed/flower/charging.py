@@ -46,7 +46,7 @@ class Charges:
         watch: Watch | None,
     ) -> None:
         """`work`: by which nodes are charged, if they are; `watch`: is told of every message that a
-        node has worked on."""
+        node has worked on, once."""
         self._fleet = fleet
         self._run_config = run_config
         self._watch = watch
@@ -84,7 +84,7 @@ class Charges:
         visible = Visible(
             mail.type, answer.config, answer.metrics, counted, mail.size_bytes, answer.size_bytes
         )
-        if self._watch is not None:
+        if self._watch is not None and not again:
             self._watch.tell(mail, answer, visible)
         if self._work is not None and answer.error is None:
             try:

@@ -114,10 +114,10 @@ def client_half(
     scenario: Scenario, streams: Streams, client: int, device: str = "cpu"
 ) -> ClientHalf:
     """One client's half of it."""
-    device_half: ClientHalf = _half(scenario, "Client")(
+    client_side: ClientHalf = _half(scenario, "Client")(
         scenario, streams, client=client, device=device
     )
-    return device_half
+    return client_side
 
 
 def _half(scenario: Scenario, side: str) -> Any:
@@ -186,8 +186,7 @@ class Mirrors:
         """Inverse of `plain`."""
         cpu = torch.device("cpu")
         self._of = {
-            (client, name, arm): from_plain(mirror, arrays, cpu)
-            for client, name, arm, mirror in plain
+            (client, name, arm): from_plain(one, arrays, cpu) for client, name, arm, one in plain
         }
 
 

@@ -37,12 +37,10 @@ class ChangesDown:
 
     def add(self, version: int) -> None:
         """The changes made last lead to this version, if it comes to stand."""
-        self._written[version] = {
-            name: changes.written() for name, changes in self._changes.items()
-        }
+        self._written[version] = {name: change.written() for name, change in self._changes.items()}
         spent = dict.fromkeys(self._changes, 0)
         for written in sorted(self._written, reverse=True):
-            if all(spent[name] >= changes.whole_bytes for name, changes in self._changes.items()):
+            if all(spent[name] >= change.whole_bytes for name, change in self._changes.items()):
                 del self._written[written]  # who lacks it is sent everything
                 continue
             for name, (data, _) in self._written[written].items():

@@ -71,9 +71,7 @@ class Descent:
         sizes = [-self._rate / (1 - _BETAS[0] ** step) for step in steps]
         corrections = [(1 - _BETAS[1] ** step) ** 0.5 for step in steps]
         # a model's own numbers beside its row: some may have taken more steps than others
-        size, correction = (
-            weights.new_tensor(numbers)[:, None] for numbers in (sizes, corrections)
-        )
+        size, correction = (weights.new_tensor(x)[:, None] for x in (sizes, corrections))
         weights.add_((velocity * size).div_(square.sqrt().div_(correction).add_(_EPSILON)))
 
     def _zeros(self, gradient: Tensor) -> Tensor:

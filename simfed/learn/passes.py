@@ -73,11 +73,8 @@ def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     input_shape)` says whether they are this model's. They must compute what the module does, with
     gradients equal up to float32 rounding.
     """
-    declarations = getattr(type(model.module), "passes", None)
-    for declared in (
-        *(declarations if isinstance(declarations, tuple) else (declarations,)),
-        _LINEAR,
-    ):
+    names = getattr(type(model.module), "passes", None)
+    for declared in (*(names if isinstance(names, tuple) else (names,)), _LINEAR):
         passes: Any = import_part(declared) if isinstance(declared, str) else declared
         if passes is not None and passes.suit(model, input_shape):
             return passes(model)  # type: ignore[no-any-return]

@@ -34,16 +34,9 @@ class Rehearsal(NamedTuple):
 
 def lone_setting(model: str, dataset: str) -> Setting:
     """The facts of a run in which everybody has this model."""
-    model_facts = facts(model, dataset)
-    size = Size(
-        model,
-        model_facts.parameters,
-        model_facts.buffers,
-        model_facts.features,
-        CLIENTS,
-        model_facts.shapes,
-    )
-    return Setting(1, CLIENTS, CLIENTS, model_facts.classes, PUBLIC, BATCH, None, 1, {model: size})
+    sizes = facts(model, dataset)
+    size = Size(model, sizes.parameters, sizes.buffers, sizes.features, CLIENTS, sizes.shapes)
+    return Setting(1, CLIENTS, CLIENTS, sizes.classes, PUBLIC, BATCH, None, 1, {model: size})
 
 
 def rehearsals(model: str, dataset: str) -> dict[str, Rehearsal]:

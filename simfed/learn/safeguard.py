@@ -41,20 +41,14 @@ class Safeguard:
         """The shared one among the losses of each prototype."""
         if self._name is None:
             return {}
-        return {
-            name: its_losses[self._name]
-            for name, its_losses in losses.items()
-            if self._name in its_losses
-        }
+        return {name: one[self._name] for name, one in losses.items() if self._name in one}
 
     def rejects(self, before: SharedLosses, after: SharedLosses) -> bool:
         """Whether a round with these losses is undone."""
         if self._rollback is None or self._rollbacks_in_a_row >= self._rollback.max_consecutive:
             return False
         if self._accepted:
-            before = {
-                name: median(losses_then[name] for losses_then in self._accepted) for name in before
-            }
+            before = {name: median(then[name] for then in self._accepted) for name in before}
         # not (≤) rather than (>), so that a NaN is rejected
         most = {name: self._rollback.threshold * before[name] + _ROUNDING for name in after}
         return any(not after[name] <= most[name] for name in after)

@@ -197,7 +197,7 @@ class Trainer:
         where = self._data.places(np.concatenate([batch for _, group in waves for batch in group]))
         every_label, start = self._data.labels.index_select(0, where), 0
         for rows, batches in waves:
-            some_weights, some_gradients = weights[rows], gradient[rows]
+            some_weights, slopes = weights[rows], gradient[rows]
             shape = len(batches), len(batches[0])
             here = slice(start, start := start + shape[0] * shape[1])
             samples, labels = self._data.samples(where[here]), every_label[here].view(shape)
@@ -205,14 +205,12 @@ class Trainer:
             if plain:
                 total[rows].add_(self._passes.step_rows(some_weights, samples, labels, rate))
                 continue
-            total[rows].add_(
-                self._passes.gradients_of_rows(some_weights, samples, labels, some_gradients)
-            )
+            total[rows].add_(self._passes.gradients_of_rows(some_weights, samples, labels, slopes))
             if drift is not None:
-                some_gradients += drift[rows]
+                slopes += drift[rows]
             if pull:
-                some_gradients += pull * (some_weights - begun[rows])
-            descent.step(some_weights, some_gradients, rows)
+                slopes += pull * (some_weights - begun[rows])
+            descent.step(some_weights, slopes, rows)
         means = total / torch.tensor([len(of) for of in queues], device=total.device)
         trained = zip(order, weights.unbind(), means.unbind(), strict=True)
         found_of = {

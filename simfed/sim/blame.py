@@ -173,10 +173,8 @@ def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
     after, paused_s, working = None, 0.0, True
     for leg in flight.sent():
         if leg.phase == "upload" and working:
-            at_s, working = (
-                at_s + sum([before.duration_s for before in flight.legs if before.quantity]),
-                False,
-            )
+            worked_s = sum([past.duration_s for past in flight.legs if past.quantity])
+            at_s, working = at_s + worked_s, False
         if leg.pause:
             at_s, paused_s = at_s + leg.duration_s, paused_s + leg.duration_s
             continue

@@ -390,17 +390,15 @@ def _learn(
         return recorder, simulation.checkpoint()
 
 
-def _other_weights(recorded: Checkpoint, again: Checkpoint) -> Iterator[str]:
+def _other_weights(kept_one: Checkpoint, again: Checkpoint) -> Iterator[str]:
     """What a kept checkpoint holds otherwise than one of the same round that was learned again."""
-    for name in sorted(recorded.arrays.keys() | again.arrays.keys()):
-        mine, theirs = (
-            checkpoint.arrays.get(name, np.empty(0)) for checkpoint in (again, recorded)
-        )
+    for name in sorted(kept_one.arrays.keys() | again.arrays.keys()):
+        mine, theirs = (held.arrays.get(name, np.empty(0)) for held in (again, kept_one))
         if mine.shape != theirs.shape or not np.allclose(
             theirs, mine, rtol=TOLERANCE, atol=0.0, equal_nan=mine.dtype.kind == "f"
         ):
             yield (
-                f"checkpoint: {name} after round {recorded.round} is not what learning again "
+                f"checkpoint: {name} after round {kept_one.round} is not what learning again "
                 "comes to"
             )
             return
@@ -463,8 +461,8 @@ def _other_versions(run: Run) -> list[str]:
     if not isinstance(then, dict) or then == now:
         return []
     other = [
-        f"{package} {then.get(package)} (here {now.get(package)})"
-        for package in now
-        if then.get(package) != now[package]
+        f"{name} {then.get(name)} (here {now.get(name)})"
+        for name in now
+        if then.get(name) != now[name]
     ]
     return [f"manifest.json: the run was made with {', '.join(other)}, which may be why"]

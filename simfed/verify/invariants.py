@@ -511,13 +511,9 @@ def _critical_phases_are_the_longest(facts: Columns) -> Broken:
     spent_s = server_s.copy()
     for kind, phase in zip(CLIENT_KINDS[:4], PHASES[:4], strict=True):
         spent_s = np.where(named == kind, parts[phase][mine], spent_s)
-    has_column = np.isin(
-        named, (*CLIENT_KINDS[:4], "server")
-    )  # units of other kinds have no column
+    told = np.isin(named, (*CLIENT_KINDS[:4], "server"))  # units of other kinds have no column
     wrong = np.zeros(facts.rounds, bool)
-    wrong[of_round[mine]] = (
-        has_column & _differ(spent_s, longest_s, longest_s) & (server_s < longest_s)
-    )
+    wrong[of_round[mine]] = told & _differ(spent_s, longest_s, longest_s) & (server_s < longest_s)
     yield Rows("rounds", wrong, "have a critical phase that is not the longest")
     links = {None, *facts["links"]["link"].tolist()}
     strange = np.array([name not in links for name in rounds["critical_link"]], bool)

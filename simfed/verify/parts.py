@@ -255,11 +255,9 @@ def _check_bytes(codec: Codec, payload: Payload, k: int, before: Any, where: str
     decoded, length, layout = codec.decode(payload), payload.length, payload.layout
     _require(0 < codec.payload_bytes(payload, "ideal") < math.inf, f"an ideal size; {where}")
     for code in wire.INDEX_CODES:
-        foretold = codec.size_bytes(length, k, code, layout)
+        stated = codec.size_bytes(length, k, code, layout)
         size = codec.payload_bytes(payload, code)
-        _require(
-            foretold in (None, size), f"{foretold} bytes as known, got {size}; {code}, {where}"
-        )
+        _require(stated in (None, size), f"{stated} bytes as known, got {size}; {code}, {where}")
         if code == "ideal":
             continue
         data = codec.to_bytes(payload, code)
@@ -443,11 +441,9 @@ def _check_choice(cls: Callable[..., ClientSelection], options: Any, streams: St
         where = f"{count} of {len(offered)} clients, round {round}"
 
         def choose(
-            chooser: ClientSelection, told: Facts, count: int = count
+            part: ClientSelection, told: Facts, count: int = count
         ) -> np.ndarray[Any, np.dtype[np.int64]]:
-            return chooser.choose(
-                offered, count, told, round=round, rng=streams("selection", round)
-            )
+            return part.choose(offered, count, told, round=round, rng=streams("selection", round))
 
         chosen = choose(selection, facts)
         shaped = isinstance(chosen, np.ndarray) and chosen.dtype == np.int64 and chosen.ndim == 1
@@ -566,23 +562,21 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
                 "alone": attack.agree(updates[:1], 1),
             }
 
-        answers = act(attack)
+        acts = act(attack)
         _require(_bits(arguments) == before, "arguments that are left alone")
-        _require(_bits(act(again)) == _bits(answers), "the same bits twice")
-        alike = (
-            answers["samples"].shape == samples.shape and answers["samples"].dtype == samples.dtype
-        )
-        _require(alike and answers["labels"].shape == labels.shape, "as many samples and labels")
-        are_classes = bool(((answers["labels"] >= 0) & (answers["labels"] < 3)).all())
-        _require(are_classes and answers["labels"].dtype == labels.dtype, "labels that are classes")
+        _require(_bits(act(again)) == _bits(acts), "the same bits twice")
+        alike = acts["samples"].shape == samples.shape and acts["samples"].dtype == samples.dtype
+        _require(alike and acts["labels"].shape == labels.shape, "as many samples and labels")
+        are_classes = bool(((acts["labels"] >= 0) & (acts["labels"] < 3)).all())
+        _require(are_classes and acts["labels"].dtype == labels.dtype, "labels that are classes")
         for name, most in (("crafted", 0), ("agreed", 4), ("alone", 1)):
-            shaped = answers[name].shape in ((30,), *([(most, 30)] if most else []))
-            sound = shaped and bool(torch.isfinite(answers[name]).all())
+            shaped = acts[name].shape in ((30,), *([(most, 30)] if most else []))
+            sound = shaped and bool(torch.isfinite(acts[name]).all())
             _require(sound, f"an update, or one for each attacker, finite; {name}")
         honest = _bits(
             {"samples": samples, "labels": labels, "crafted": updates[0], "agreed": updates}
         )
-        differs = _bits({name: answers[name] for name in list(answers)[:4]}) != honest
+        differs = _bits({name: acts[name] for name in list(acts)[:4]}) != honest
         _require(differs, "something other than an honest client's")
 
 
@@ -1112,9 +1106,7 @@ def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> A
             workload.close()
             workload = make(scenario, Streams(scenario.seed), workers=workers)
             workload.restore(facts, arrays)
-            flying = {
-                client: workload.contribution(upload.task) for client, upload in flying.items()
-            }
+            flying = {client: workload.contribution(one.task) for client, one in flying.items()}
         for client in (0, 3):
             workload.discard(flying.pop(client))
         lost_own, lost_server = _of_methods(workload.state())
@@ -1137,10 +1129,7 @@ def _of_methods(state: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str,
         return {key: _bits(value) for key, value in arrays.items() if key.startswith(prefix)}
 
     states = facts.get("own", {}).get("of", {})
-    clients = {
-        client: (facts_of_client, named(f"own/{client}/"))
-        for client, facts_of_client in states.items()
-    }
+    clients = {client: (each, named(f"own/{client}/")) for client, each in states.items()}
     return clients, (facts.get("server"), named("server/"))
 
 

@@ -268,11 +268,9 @@ def _download(url: str, to: Path, progress: Progress) -> None:
                 raise
             reason = _why(error)
         attempts = FRUITLESS_ATTEMPTS if _size(part) > had else attempts - 1
-    bytes_here = _size(part)
-    if bytes_here:
-        raise Broken(
-            f"{to.name}: {reason}; the next attempt goes on from {format_bytes(bytes_here)}"
-        )
+    size = _size(part)
+    if size:
+        raise Broken(f"{to.name}: {reason}; the next attempt goes on from {format_bytes(size)}")
     raise Unavailable(f"{to.name}: {reason}")
 
 

@@ -110,17 +110,14 @@ class FedKDMutual(Method):
         return self.energy_start + (self.energy_end - self.energy_start) * min(1.0, progress)
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
-        student = self.size(setting)
-        buffers = Field("buffers", student.buffers)
+        size = self.size(setting)
+        buffers = Field("buffers", size.buffers)
         teacher = setting.training(who)._replace(name="teacher")
         return Plan(
+            {"student": Field("low-rank", 1 + size.parameters, bounded=True), "buffers": buffers},
+            (teacher, teacher._replace(model=size.model, name="student"), self._svd(size)),
             {
-                "student": Field("low-rank", 1 + student.parameters, bounded=True),
-                "buffers": buffers,
-            },
-            (teacher, teacher._replace(model=student.model, name="student"), self._svd(student)),
-            {
-                "update": Field("low-rank", most_entries(student.shapes), bounded=True),
+                "update": Field("low-rank", most_entries(size.shapes), bounded=True),
                 "buffers": buffers,
             },
         )

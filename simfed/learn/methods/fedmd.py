@@ -64,8 +64,5 @@ class FedMD(Answering):
             targets = soft_targets(consensus[places], self.temperature)
             value = kl_sum(targets, logits, self.temperature)[0].item() / len(places)
             apart.setdefault(arrival.who.prototype, []).append(value)
-        losses = {
-            name: {"disagreement": sum(distances) / len(distances)}
-            for name, distances in apart.items()
-        }
+        losses = {name: {"disagreement": sum(each) / len(each)} for name, each in apart.items()}
         return {**server, "consensus": consensus}, losses

@@ -126,14 +126,12 @@ class FedTGP(FedProto):
         import torch
 
         here = [arrival.values["counts"] > 0 for arrival in arrivals]
-        means = torch.cat(
-            [a.values["means"][its_classes] for a, its_classes in zip(arrivals, here, strict=True)]
-        )
-        labels = torch.cat([its_classes.nonzero()[:, 0] for its_classes in here])
+        means = torch.cat([a.values["means"][rows] for a, rows in zip(arrivals, here, strict=True)])
+        labels = torch.cat([rows.nonzero()[:, 0] for rows in here])
         weights = torch.cat(
             [
-                means.new_full((int(its_classes.sum()),), a.weight)
-                for a, its_classes in zip(arrivals, here, strict=True)
+                means.new_full((int(rows.sum()),), a.weight)
+                for a, rows in zip(arrivals, here, strict=True)
             ]
         )
         counts, centres = class_means(means, labels, kit.setting.classes)
@@ -148,7 +146,7 @@ class FedTGP(FedProto):
         state = {"means": prototypes, "known": has_mean, "net": net}
         losses = distances(prototypes, arrivals)
         return state, {
-            name: {**measured, "contrastive_loss": loss} for name, measured in losses.items()
+            name: {**loss_by, "contrastive_loss": loss} for name, loss_by in losses.items()
         }
 
     def _trained(

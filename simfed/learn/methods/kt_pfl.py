@@ -109,16 +109,14 @@ class KtPfl(Answering):
         filled = _filled(answers, answered)
         coefficients = server["coefficients"].clone()
         samples = sum(arrival.who.samples for arrival in arrivals)
-        losses_of: dict[str, list[float]] = {}
+        lists: dict[str, list[float]] = {}
         for arrival, places, _ in self.answers(kit, arrivals, round):
             client = arrival.who.client
             share = arrival.weight * arrival.who.samples / samples
             row, loss = self._learned(coefficients[client], filled[:, places], client, share)
             coefficients[client] = row
-            losses_of.setdefault(arrival.who.prototype, []).append(loss)
-        losses = {
-            name: {"transfer_loss": sum(each) / len(each)} for name, each in losses_of.items()
-        }
+            lists.setdefault(arrival.who.prototype, []).append(loss)
+        losses = {name: {"transfer_loss": sum(each) / len(each)} for name, each in lists.items()}
         state = {"coefficients": coefficients, "answers": answers, "answered": answered}
         return {**server, **state}, losses
 

@@ -142,13 +142,14 @@ class HostedWorkload:
         return NoisyMeans(scenario, privacy, self.method, self.tasks, account.noise, entries)
 
     def _rooms(self, workers: int) -> list[int]:
-        """Bytes of the shelf, for each process: several versions of every model on their way to
-        the others, and as much as is likely to come back at once."""
+        """Bytes of the shelf, for each process: every model on its way to the others, some versions
+        of it or as many as clients have, and as much as is likely to come back at once."""
         if workers == 1:
             return [0]
         sizes = [4 * (of.parameters + of.buffers + 1024) for of in self._facts.values()]
         back = self.tasks.setting.participants * max(sizes)
-        return [8 * sum(sizes) + back] + [2 * sum(sizes) + back] * (workers - 1)
+        down, up = max(3 * sum(sizes), sum(sizes) + back), sum(sizes) + back // workers
+        return [down] + [up] * (workers - 1)
 
     # ---- the contract ----------------------------------------------------------------------------
 

@@ -299,8 +299,8 @@ def page_tables(points: pd.DataFrame) -> str:
         seeds = mine["seed"].nunique()
         title = f"**{model}**, {seeds} seed{'s' * (seeds > 1)}. "
         parts += [
-            title + "Test accuracy in % at one instant per link, and in brackets the points that ε "
-            "costs:",
+            title + "Test accuracy in % at one instant per link, by the ε that all rounds would "
+            "spend, and in brackets the points that it costs:",
             price_table(points, str(model)),
             f"Seconds to {100 * TARGETS.get(str(model), 0.8):.0f} % (–: not in the rounds played):",
             time_table(points, str(model)),

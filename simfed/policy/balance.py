@@ -35,6 +35,7 @@ class Balance(Clocked):
     change nothing. `least` and `most` are two numbers of entries or two shares of the model.
     `values` has K itself, a share in per cent.
 
+    >>> import numpy as np
     >>> policy = Balance(("top-k",), share=0.5, least=100, most=900)
     >>> first = policy.pull(np.random.default_rng(0)); first
     Pull(arm='top-k', choice='fixed', probability=1.0, k=300)

@@ -182,6 +182,7 @@ FACTS = {
     "parameters": D,
     "buffers": 0,
     "features": 144,
+    "layers": (),
     "classes": 4,
     "shapes": ((4, 144), (4,)),
     "names": (),

@@ -166,7 +166,9 @@ def test_a_state_is_plain_numbers_and_names_no_code():
         return {type(value)}
 
     assert kinds(state) <= {int, float, str, bool, type(None)}
-    assert {row[0] for row in state["records"]} == {"Flow", "Link", "Tally", "Piece", "SlowStart"}
+    assert {row[0] for row in state["records"]} == {
+        *("Flow", "Link", "Tally", "MeteredStretch", "SlowStart")
+    }
 
 
 def test_an_idle_network_has_a_state_too():

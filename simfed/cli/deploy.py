@@ -93,7 +93,16 @@ def serve(
         say=say,
         told=lambda host, port: say(f"{loaded.name}: clients join {_format_address(host, port)}"),
     )
-    make_run(loaded, out, play, resume=resume, figures=figures, quiet=quiet, seconds="measured")
+    make_run(
+        loaded,
+        out,
+        play,
+        resume=resume,
+        overwrite=overwrite,
+        figures=figures,
+        quiet=quiet,
+        seconds="measured",
+    )
 
 
 def join(
@@ -182,7 +191,16 @@ def deploy(
         overwrite=overwrite,
         say=_make_say(quiet),
     )
-    make_run(loaded, out, play, resume=resume, figures=figures, quiet=quiet, seconds="measured")
+    make_run(
+        loaded,
+        out,
+        play,
+        resume=resume,
+        overwrite=overwrite,
+        figures=figures,
+        quiet=quiet,
+        seconds="measured",
+    )
 
 
 def address(text: str, where: str) -> tuple[str, int]:

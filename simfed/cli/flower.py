@@ -96,7 +96,7 @@ def run(
         loaded = loaded.charged_by(work)
     most = min(most_processes(), loaded.client_count)
     workers = at_most("--workers", workers, most, each="each node", quiet=quiet) or 1
-    with folder_for(out, loaded.name) as folder, sigterm_is_ctrl_c():
+    with folder_for(out, loaded.name, overwrite) as folder, sigterm_is_ctrl_c():
         if not quiet:
             print(f"{loaded.name}: {loaded.client_count:,} nodes → {folder}", file=sys.stderr)
         result = flower.run_folder(

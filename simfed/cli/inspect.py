@@ -43,7 +43,9 @@ RunFolder = Annotated[
     str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in DIR.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the run that is in --out, else in runs/NAME.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
 Seed = Annotated[int | None, typer.Option(help="In place of the scenario's seed.")]
 Rounds = Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")]

@@ -106,7 +106,9 @@ def run(
         resume=resume,
         overwrite=overwrite,
     )
-    result = make_run(loaded, out, play, resume=resume, figures=figures, quiet=quiet)
+    result = make_run(
+        loaded, out, play, resume=resume, overwrite=overwrite, figures=figures, quiet=quiet
+    )
     if timings:
         _print_timings(result)
 
@@ -117,6 +119,7 @@ def make_run(
     play: Player,
     *,
     resume: bool,
+    overwrite: bool,
     figures: bool,
     quiet: bool,
     seconds: str = "simulated",
@@ -133,7 +136,7 @@ def make_run(
         raise InputError("a folder's name", where="--out", got=out)
     clients, length = counted(loaded.client_count, "client"), counted(loaded.rounds, "round")
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(folder_for(out, loaded.name))
+        folder = stack.enter_context(folder_for(out, loaded.name, overwrite))
         stack.enter_context(sigterm_is_ctrl_c())
         pictures = stack.enter_context(drawing_beside()) if figures else None
         title = f"{loaded.name}: {clients}, {length} → {folder}"
@@ -269,12 +272,14 @@ def _make_file_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def folder_for(out: str | None, name: str) -> Iterator[Path]:
-    """The folder that the user named, or a new one that no other process takes for its run."""
-    if out is not None:
-        yield Path(out)
+def folder_for(out: str | None, name: str, overwrite: bool) -> Iterator[Path]:
+    """The folder that the user named, or a new one that no other process takes for its run; to
+    `overwrite`, the first of these."""
+    unnamed = Path("runs") / _make_file_name(name)
+    if out is not None or overwrite:
+        yield unnamed if out is None else Path(out)
         return
-    folder = _next_free(Path("runs") / _make_file_name(name))
+    folder = _next_free(unnamed)
     try:
         yield folder
     finally:

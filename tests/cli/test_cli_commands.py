@@ -66,6 +66,14 @@ def test_the_default_folder_is_the_next_free_one(tiny, tmp_path):
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {"tiny", "tiny-2"}
 
 
+def test_overwrite_alone_replaces_the_run_of_that_name(tiny, tmp_path):
+    for seed in ("1", "2"):
+        words = ["run", tiny, "--seed", seed, "--time-only", "--quiet", "--no-figures"]
+        assert main([*words, "--overwrite"]) == 0
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["tiny"]
+    assert json.loads(Path("runs/tiny/manifest.json").read_text())["seed"] == 2
+
+
 @pytest.mark.parametrize("letter", ["n", "日", "𝐀"])
 def test_a_long_name_is_cut_to_what_a_folder_may_be_called(tiny, tmp_path, letter):
     command = ["run", tiny, "--time-only", "--quiet", "--no-figures", "--rounds", "1"]

@@ -11,7 +11,7 @@ from simfed.flower.computing import Coverage, HostSpent, price, stage_names, why
 from simfed.flower.messages import Mail
 from simfed.flower.work import KNOWN_AT_END, Answer
 from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, counted_values
-from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.errors import InputError, RunFailed, listed
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
 
@@ -52,6 +52,8 @@ class Charges:
         self._watch = watch
         self._coverage: dict[str, Coverage] = {}
         """Type of message → how much of the work on it was counted."""
+        self._names: dict[str, None] = {}
+        """What declared seconds may have called the messages that were answered."""
         self._warnings: dict[str, int] = {}
         """What the user should know, and how often it happened."""
         self.raised: str | None = None
@@ -98,6 +100,8 @@ class Charges:
     ) -> float:
         """Nominal seconds of a node's work that no law is measured of."""
         computing, kind = self._fleet.charged, mail.kind
+        names = stage_names(visible)
+        self._names |= dict.fromkeys(names)
         seconds: float = 0.0
         if computing.kind in ("declared", "work") and answer.error is not None:
             why: str | None = f"nothing is {_PRICED[computing.kind]} of a reply that is an error"
@@ -106,7 +110,6 @@ class Charges:
         else:
             try:
                 spent, processor = answer.spent, device.processor
-                names = stage_names(visible)
                 seconds = price(
                     computing,
                     spent,
@@ -185,9 +188,25 @@ class Charges:
             for kind, coverage in sorted(self._coverage.items())
             if coverage.missing > Coverage.SMALL
         ]
-        return wanting + [
-            sentence if count == 1 else f"{sentence} ({count:,} times)"
-            for sentence, count in self._warnings.items()
+        return (
+            wanting
+            + self._find_unused_prices()
+            + [
+                sentence if count == 1 else f"{sentence} ({count:,} times)"
+                for sentence, count in self._warnings.items()
+            ]
+        )
+
+    def _find_unused_prices(self) -> list[str]:
+        """A sentence for each declared price that no message had."""
+        seconds = self._fleet.charged.seconds
+        if not self._names or not isinstance(seconds, dict):
+            return []
+        return [
+            f"computing.seconds has a price for {name!r}, but messages were called "
+            f"{listed(self._names)}"
+            for name in seconds
+            if name not in self._names and name != "default"
         ]
 
 

@@ -7,6 +7,7 @@ may stand in its place; then its learning part is passed over.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -46,7 +47,11 @@ def _read_expression(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise BadValue("seconds, or arithmetic over metrics", got=value)
     with refusing():
-        read_arithmetic(str(value))
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError("a finite number", got=value)
+        arithmetic = read_arithmetic(str(value))
+        if not arithmetic.names and arithmetic({}) < 0:
+            raise InputError("at least 0 seconds", got=value)
     return str(value)
 
 

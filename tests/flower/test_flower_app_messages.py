@@ -303,6 +303,14 @@ def test_seconds_are_declared_by_type_of_message_and_over_metrics(tmp_path):
     seconds = {"train": "2 * v + num_examples", "evaluate": "20 ms"}
     run = play(main, fleet({}, computing={"kind": "declared", "seconds": seconds}), tmp_path)
     assert run.participations["training_s"].tolist() == [9.0, 0.02]
+    assert run.manifest["warnings"] == []
+
+    seconds = {"trian": "3 s", "evaluate": "20 ms", "default": "1 s"}
+    run = play(main, fleet({}, computing={"kind": "declared", "seconds": seconds}), tmp_path / "b")
+    assert run.participations["training_s"].tolist() == [1.0, 0.02]
+    assert run.manifest["warnings"] == [
+        "computing.seconds has a price for 'trian', but messages were called train or evaluate"
+    ]
 
 
 def test_the_servers_own_work_is_declared_per_exchange(tmp_path):

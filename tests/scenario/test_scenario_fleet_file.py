@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,14 @@ def test_the_example_is_a_fleet():
             {"computing": {"kind": "declared", "seconds": "__import__('os')"}},
             "computing.seconds: got \"__import__('os')\", expected a duration such as "
             "20 ms, or arithmetic",
+        ),
+        (
+            {"computing": {"kind": "declared", "seconds": {"train": -1}}},
+            "computing.seconds.train: got -1, expected at least 0 seconds",
+        ),
+        (
+            {"computing": {"kind": "declared", "seconds": math.nan}},
+            "computing.seconds: got nan, expected a finite number",
         ),
         (
             {"computing": {"speed": 2}},

@@ -107,11 +107,8 @@ class Parts:
     @cached_property
     def profile_files(self) -> dict[str, Path]:
         """Profile name → the file that it stands for."""
-        specs = [group.device for group in self.scenario.clients]
-        specs += [spec for _, spec in self._server_devices() if spec is not None]
-        folders = profile_folders(self._source.parent if self._source else Path())
-        names = dict.fromkeys(spec.profile for spec in specs if spec.profile is not None)
-        return {name: find_profile(name, folders) for name in names}
+        names = dict.fromkeys(spec.profile for _, spec in self._devices())
+        return {name: self._find_profile(name) for name in names if name is not None}
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
@@ -262,6 +259,14 @@ class Parts:
         if edges is not None:
             yield "aggregation.edge_servers.device", edges.device
 
+    def _devices(self) -> Iterator[tuple[str, DeviceSpec]]:
+        """Of clients and servers, with where the scenario says them."""
+        for i, group in enumerate(self.scenario.clients):
+            yield f"clients[{i}].device", group.device
+        for where, spec in self._server_devices():
+            if spec is not None:
+                yield where, spec
+
     @property
     def edge_servers(self) -> list[EdgeServer]:
         """Where they are, with new devices; empty: clients' uploads go to the server."""
@@ -346,6 +351,9 @@ class Parts:
             except InputError as error:
                 errors.append(error.within(where) if where else error)
 
+        for where, device in self._devices():
+            if device.profile is not None:
+                gather(partial(self._find_profile, device.profile), where)
         errors += find_unprovable(self.scenario)
         gather(lambda: self.facts)
         gather(lambda: self.recorded)
@@ -393,6 +401,9 @@ class Parts:
         ]
 
     # ---- inside ----------------------------------------------------------------------------------
+
+    def _find_profile(self, name: str) -> Path:
+        return find_profile(name, profile_folders(self._source.parent if self._source else Path()))
 
     def _build_processor(self, spec: DeviceSpec) -> Processor:
         return build_processor(spec.plain(), self._profile_of(spec), self.streams)

@@ -111,6 +111,8 @@ class Policy(Protocol):
     """Whether rewards change its choices (if not, a time-only run needs no rewards)."""
     watches_time: ClassVar[bool] = False
     """Whether `watch` is to be called."""
+    compares_clients: ClassVar[bool] = False
+    """Whether it lives on `Spent.pace`, which says nothing where each merge has one upload."""
 
     def pull(self, rng: np.random.Generator) -> Pull:
         """The arm to play now."""

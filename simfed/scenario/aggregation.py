@@ -129,13 +129,18 @@ class _Mode(Section):
             raise BadValue("staleness only where the late are merged", where="late", got=self.late)
         return self
 
+    @property
+    def merges_alone(self) -> bool:
+        """Whether each merge has one upload."""
+        return self.concurrency is not None and (self.buffer or 1) == 1
+
 
 class EdgeServers(_Mode):
     """Servers between the clients and the cloud: every node of a tier of the network merges what
     its own clients send, `merges` times, and sends the cloud what that changed.
 
-    The modes are the cloud's own, each counted at one edge server; `clients_per_round` and
-    `concurrency` are of each of them.
+    The modes are the cloud's own, each counted at one edge server;
+    `participation.clients_per_round` and `concurrency` are of each of them.
     """
 
     at: str = Field(description="the tier of `network.tiers` whose nodes they are")

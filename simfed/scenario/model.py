@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 import numpy as np
 from pydantic import (
     BeforeValidator,
+    Discriminator,
     Field,
     SerializeAsAny,
     SerializerFunctionWrapHandler,
+    Tag,
     ValidationError,
     ValidationInfo,
     create_model,
@@ -454,6 +456,25 @@ class Overlap(Section):
     chunks: PositiveInt = Field(description="slices")
 
 
+def _tell_overlap(value: object) -> str:
+    chunked = isinstance(value, Overlap) or (isinstance(value, Mapping) and "chunks" in value)
+    return "chunks[]" if chunked else "layers[]"
+
+
+def _check_layers(value: object) -> object:
+    if value != "layers":
+        raise BadValue("layers, or chunks such as {chunks: 4}", got=value)
+    return value
+
+
+AnyOverlap = Annotated[
+    # the brackets keep a tag out of the key paths in error messages
+    Annotated[Overlap, Tag("chunks[]")]
+    | Annotated[Literal["layers"], BeforeValidator(_check_layers), Tag("layers[]")],
+    Discriminator(_tell_overlap),
+]
+
+
 class _AttackChoice(OfKind):
     """How clients are hostile: a kind, and its options beside it; `{sign-flip: 3, from: 10}` is
     `{kind: sign-flip, scale: 3, from: 10}`."""
@@ -500,7 +521,7 @@ class ClientGroup(Section):
     attack: Annotated[AnyAttack | None, OnlyWith("method", "averages")] = Field(
         default=None, description="how its clients are hostile, see robustness; null: they are not"
     )
-    overlap: Overlap | Literal["layers"] | None = Field(
+    overlap: AnyOverlap | None = Field(
         default=None,
         description="of compression and upload, in chunks; layers: and of the pass back through "
         "the model; null: the one after the other",
@@ -723,6 +744,7 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
         _find_too_few_public,
         _find_unfit_rule,
         _find_unfit_attacks,
+        _find_unfit_policies,
         _find_too_few_clients,
     ):
         yield from find(scenario)
@@ -768,6 +790,23 @@ def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
                     got=arm.label,
                     hint="fedkd and fedavg move them; with weight 0 it is plain error feedback",
                 )
+
+
+def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:
+    """Policies that compare clients of one merge, where no merge has two."""
+    server, edges = scenario.aggregation, scenario.aggregation.edge_servers
+    if not server.merges_alone or (edges and not (edges.merges_alone and edges.merges == 1)):
+        return
+    for i, group in enumerate(scenario.clients):
+        policy = scenario.policy_of_group(group)
+        if policy.compares_clients:
+            yield InputError(
+                f"a server that merges several uploads at a time with policy {policy.kind}, which "
+                "compares them",
+                where=f"clients[{i}].policy" if group.policy else "policy",
+                got=f"mode {server.mode}, a merge for each upload",
+                hint="mode buffered; or policy balance, which compares nobody",
+            )
 
 
 def _find_unfit_prototypes(scenario: Scenario) -> Iterator[InputError]:

@@ -91,6 +91,12 @@ class PolicySpec(OfKind):
         return self.arms_from is None and bool(getattr(kind, "watches_time", False))
 
     @property
+    def compares_clients(self) -> bool:
+        """Whether clients of this policy choose by what others of the same merge took."""
+        kind = registry("policy").get(self.kind)
+        return self.arms_from is None and bool(getattr(kind, "compares_clients", False))
+
+    @property
     def sets_k(self) -> bool:
         """Whether clients of this policy set K themselves, within bounds."""
         return self.arms_from is None and hasattr(registry("policy").get(self.kind), "ends")

@@ -1,5 +1,7 @@
 """K in proportion to a client's uplink: what a cohort settles at, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +9,9 @@ from hypothesis import strategies as st
 
 import simfed
 from simfed.experiment.assembly import parts_of_run
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, InputErrors
 from simfed.policy import Bcrs, Spent, paces_of
+from simfed.scenario.load import validated
 from simfed.verify.again import policies_play_again
 from simfed.verify.invariants import Columns, sentences
 
@@ -49,10 +52,10 @@ def test_uploads_without_duration_or_bytes_slow_nobody():
     assert paces_of([(10, 0.0), (10, 1.0), (0, 1.0)]) == [np.inf, 1.0, 0.0]
 
 
-def test_in_a_run_the_fast_link_sends_as_many_times_more_as_it_is_faster(tmp_path):
+def two_links(**rest):
     device = {"profile": "x86-2core-vm", "speed": 0.1}
     link = {"down": "10 Mbps"}
-    scenario = {
+    return {
         "name": "two links",
         "seed": 0,
         "rounds": 3,
@@ -66,14 +69,31 @@ def test_in_a_run_the_fast_link_sends_as_many_times_more_as_it_is_faster(tmp_pat
         "training": {"local_steps": 1},
         "compression": {"index_code": "fixed"},
         "policy": {"kind": "bcrs", "base": 100, "least": 10, "most": 5000},
+        **rest,
     }
-    run = simfed.run(scenario, out=tmp_path / "run", time_only=True, progress=False)
+
+
+def test_in_a_run_the_fast_link_sends_as_many_times_more_as_it_is_faster(tmp_path):
+    run = simfed.run(two_links(), out=tmp_path / "run", time_only=True, progress=False)
     table = run.participations.pivot(index="round", columns="client", values="k")
     assert table.to_numpy().tolist() == [[100, 100], [100, 500], [100, 500]]
     uploads_s = run.participations.query("round == 3")["uplink_s"]
     assert uploads_s.max() == pytest.approx(uploads_s.min(), rel=0.02)
     parts = parts_of_run(run, tmp_path / "run")
     assert sentences(policies_play_again, Columns(run), parts) == []
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_where_each_merge_has_one_upload_there_is_nobody_to_compare_with(own):
+    lonely = two_links(aggregation={"mode": "asynchronous", "concurrency": 2})
+    if own:
+        lonely["clients"][1]["policy"] = lonely.pop("policy")
+        lonely["policy"] = {"kind": "uniform", "strategy": "top-k"}
+    where = r"clients\[1\]\.policy" if own else "policy"
+    with pytest.raises(InputErrors, match=f"{where}: got 'mode asynchronous, .* policy bcrs"):
+        validated(lonely, source="x", folder=Path())
+    buffered = {"mode": "buffered", "concurrency": 2, "buffer": 2}
+    assert validated({**lonely, "aggregation": buffered}, source="x", folder=Path())
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ class NoisyMeans:
     the norm S, + N(0, (z·S)²)) / the expected cohort.
 
     Every client counts 1, or less where it is late; several uploads of one client are one change.
+    A change whose norm is no finite number counts 0: no factor shortens it.
     The divisor does not hang on who came, and a prototype of which nobody came is noise. With an
     adaptive clip, S of the next merge follows how many norms this one's left alone, with noise of
     its own (Andrew 2021). Entries that no client sends, whatever its data, get no noise.
@@ -68,6 +69,8 @@ class NoisyMeans:
             change, factor = self._change(kit, mine)
             values = change.values if isinstance(change, Sparse) else change
             norm = factor * torch.linalg.vector_norm(values.double()).item()
+            if not math.isfinite(norm):
+                continue
             below += norm <= self.clip
             shrunk = factor * min(1.0, self.clip / norm) if norm else 0.0
             changes[mine[0].who.prototype].append((change, shrunk))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,6 +103,20 @@ def test_each_client_is_shortened_and_counts_one_of_the_expected():
     )
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_change_without_a_finite_norm_counts_nothing(value):
+    """Neither in the sum, nor among those that the clip left alone."""
+    bad = [
+        arrival(1, [value, 0.0, 0.0, 0.0]),
+        arrival(3, Sparse(torch.tensor([2]), torch.tensor([value]), D)),
+    ]
+    good = arrival(2, [0.0, 0.5, 0.0, 0.0])
+    assert update(means_of(1.0).arrivals(Sums(), [*bad, good], 1)) == [0.0, 0.125, 0.0, 0.0]
+    means = means_of(AdaptiveClip(quantile=0.5, start=1.0, rate=0.2))
+    means.arrivals(Sums(), bad, 1)
+    assert means.clip == pytest.approx(math.exp(0.2 * 2 * 0.5 / 4))
+
+
 def test_uploads_of_one_client_are_one_change():
     came = [arrival(1, [3.0, 0.0, 0.0, 0.0]), arrival(1, [0.0, 4.0, 0.0, 0.0])]
     assert update(means_of(1.0).arrivals(Sums(), came, 1)) == pytest.approx([0.15, 0.2, 0.0, 0.0])
@@ -183,7 +198,11 @@ def weights(work, name="only"):
     return model["weights"]
 
 
-QUIET = {"level": "client", "clip": 1e6, "noise": 1e-12}
+def quiet(level, **changes):
+    """A world with so wide a clip and so little noise, less than a file may ask for, that neither
+    shows."""
+    made = scenario({"level": level, "clip": 1e6, "noise": 1.0}, **changes)
+    return made.model_copy(update={"privacy": made.privacy.model_copy(update={"noise": 1e-15})})
 
 
 @pytest.mark.parametrize(
@@ -192,10 +211,11 @@ QUIET = {"level": "client", "clip": 1e6, "noise": 1e-12}
 def test_without_noise_and_clip_it_is_the_plain_mean(method):
     """Of clients that own equally many samples, which count without privacy."""
     clients = [{"count": 4, "prototype": "only", "device": "any"}]
-    plain, private = (
-        run(made, workload=evenly(made))
-        for made in (scenario(of, method=method, clients=clients) for of in (None, QUIET))
-    )
+    worlds = [
+        make(method=method, clients=clients)
+        for make in (partial(scenario, None), partial(quiet, "client"))
+    ]
+    plain, private = (run(made, workload=evenly(made)) for made in worlds)
     assert torch.allclose(weights(plain), weights(private), atol=2e-6)
     assert not torch.equal(weights(plain), plain.kit.initial("only")["weights"])
 
@@ -339,17 +359,17 @@ def test_a_clipped_sum_is_that_of_samples_one_by_one(model, count):
 
 
 def trained(privacy, seed=0, rounds=2, **changes):
-    made = scenario(privacy, training={"batch_size": 10, "learning_rate": 0.05, **changes})
+    make = partial(quiet, privacy) if isinstance(privacy, str) else partial(scenario, privacy)
+    made = make(training={"batch_size": 10, "learning_rate": 0.05, **changes})
     data = tiny.federation(made)
     work = HostedWorkload(made, Streams(seed), data=data, learns=False)
     return run(made, rounds, work)
 
 
 def test_with_whole_batches_and_no_clip_it_is_descent_on_all_samples():
-    loose = {"level": "sample", "clip": 1e6, "noise": 1e-15}
     whole = {"batch_size": 400, "local_steps": 3}
     assert torch.allclose(
-        weights(trained(loose, **whole)), weights(trained(None, **whole)), atol=2e-6
+        weights(trained("sample", **whole)), weights(trained(None, **whole)), atol=2e-6
     )
 
 

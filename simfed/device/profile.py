@@ -352,6 +352,11 @@ class Profile:
             )
         elif not of_quantity:
             allowed, got = "seconds for this work, which this profile lacks", f"model {model}"
+            if quantity == "private":  # 0 s would make privacy of samples cost no time
+                hint = (
+                    "measure it with `calibrate measure --only private,compression`, or write "
+                    "`private: 2 ms` beside the profile: 2 to 13 times its step of training"
+                )
         elif measured is None:
             allowed, got = f"a model that was measured: {listed(models)}", model
             hint = did_you_mean(model, models)

@@ -29,7 +29,7 @@ from simfed.ground.method import Who
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.scenario import Scenario
-from simfed.scenario.privacy import AdaptiveClip, Privacy
+from simfed.scenario.privacy import MOST_NOISE, AdaptiveClip, Privacy
 
 __all__ = [
     "Account",
@@ -43,9 +43,6 @@ __all__ = [
     "sampling_parts",
     "time_decides",
 ]
-
-_MOST_NOISE = 1e4
-"""Beyond so much noise on the clip nothing is learned, and no target is looked for."""
 
 _ORDERS = (*range(2, 65), 128, 256, 512, 1024)
 """Of Rényi divergence, for sampled mechanisms: whole ones, of which there is a closed form."""
@@ -140,6 +137,22 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
                 where=f"clients[{i}].policy" if group.policy is not None else "policy",
                 got=policy.kind if policy.learns else "recorded arms",
                 problem="rewards are made of losses, which no clip holds",
+            )
+        elif level == "client" and policy.watches_time:
+            yield InputError(
+                "a policy that does not watch time, such as {kind: uniform, strategy: top-k}",
+                where=f"clients[{i}].policy" if group.policy is not None else "policy",
+                got=policy.kind,
+                problem="whether a client takes part moves how long the others wait, and so what "
+                "they send later",
+            )
+        if level == "client" and group.attack is not None and group.attack.made.colludes:
+            yield InputError(
+                "an attack of one client alone, such as sign-flip, or level sample",
+                where=f"clients[{i}].attack",
+                got=group.attack.kind,
+                problem="attackers that agree send each other's data, which no clip of one upload "
+                "holds",
             )
     if scenario.aggregation.edge_servers is not None:
         yield InputError(
@@ -240,7 +253,7 @@ class Account:
     def noise(self) -> Noise:
         """Raises: `InputError` for a target that no noise reaches."""
         privacy, clip = self._privacy, self._privacy.clip
-        most, count = _MOST_NOISE, 0.0
+        most, count = MOST_NOISE, 0.0
         if isinstance(clip, AdaptiveClip):
             count = clip.count_noise or expected_cohort(self._scenario) / 20
             most = min(most, 2 * count * (1 - 1e-6))
@@ -281,7 +294,7 @@ class Account:
         """The least noise, to four digits, that keeps to the target in all rounds."""
         target = self._privacy.target
         assert target is not None
-        found = 1e-2
+        found = min(1e-2, most)
         for rate, halved, times in self._worst():
 
             def spent(noise: float, of: tuple[float, float, int] = (rate, halved, times)) -> float:

@@ -54,12 +54,15 @@ __all__ = [
     "Strategy",
     "WholeNumber",
     "base_units",
+    "check_number",
     "files_in",
     "rename_texts",
 ]
 
 
-def _check_number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:
+def check_number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:
+    """A validator of numbers that pass `check`; the sentence about others says `allowed`."""
+
     def validate(value: Any) -> float:
         number = units.plain_number(value)
         if math.isnan(number) or not check(number):
@@ -101,16 +104,16 @@ def _check_countable(n: int) -> int:
 _MOST = 10**9
 """Keys and sums of what is counted must fit into 64 bits."""
 
-Number = Annotated[float, BeforeValidator(_check_number("a number", lambda x: True))]
-Positive = Annotated[float, BeforeValidator(_check_number("a number above 0", lambda x: x > 0))]
+Number = Annotated[float, BeforeValidator(check_number("a number", lambda x: True))]
+Positive = Annotated[float, BeforeValidator(check_number("a number above 0", lambda x: x > 0))]
 NonNegative = Annotated[
-    float, BeforeValidator(_check_number("a number of at least 0", lambda x: x >= 0))
+    float, BeforeValidator(check_number("a number of at least 0", lambda x: x >= 0))
 ]
 Fraction = Annotated[
-    float, BeforeValidator(_check_number("a number from 0 to 1", lambda x: 0 <= x <= 1))
+    float, BeforeValidator(check_number("a number from 0 to 1", lambda x: 0 <= x <= 1))
 ]
 Share = Annotated[
-    float, BeforeValidator(_check_number("a number above 0, at most 1", lambda x: 0 < x <= 1))
+    float, BeforeValidator(check_number("a number above 0, at most 1", lambda x: 0 < x <= 1))
 ]
 Seed = Annotated[
     int, BeforeValidator(_check_integer("a whole number of at least 0", lambda n: n >= 0))

@@ -6,14 +6,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from simfed.scenario.fields import Fraction, Positive
+from simfed.scenario.fields import Fraction, Positive, check_number
 from simfed.scenario.section import BadValue, Section
 
-__all__ = ["AdaptiveClip", "Privacy", "PrivacyTarget"]
+__all__ = ["MOST_NOISE", "AdaptiveClip", "Privacy", "PrivacyTarget"]
 
-Delta = Annotated[Fraction, Field(gt=0, lt=1)]
+MOST_NOISE = 1e4
+"""Beyond so much noise on the clip nothing is learned, and no target is looked for."""
+
+_LEAST_NOISE = 1e-3
+"""Below it ε is in the millions, and soon no number."""
+
+Delta = Annotated[
+    float, BeforeValidator(check_number("a number above 0 and below 1", lambda x: 0 < x < 1))
+]
+NoiseMultiplier = Annotated[
+    float,
+    BeforeValidator(
+        check_number(
+            f"a number from {_LEAST_NOISE:g} to {MOST_NOISE:g}",
+            lambda x: _LEAST_NOISE <= x <= MOST_NOISE,
+        )
+    ),
+]
+CountNoise = Annotated[
+    float,
+    BeforeValidator(
+        check_number(f"a number of at least {_LEAST_NOISE:g}", lambda x: x >= _LEAST_NOISE)
+    ),
+]
 
 _DELTA = 1e-5
 
@@ -29,7 +52,7 @@ class AdaptiveClip(Section):
     quantile: Fraction = Field(description="share of norms that the clip should leave alone")
     start: Positive = Field(default=0.1, description="the clip of the first merge")
     rate: Positive = Field(default=0.2, description="by how much it follows: η of the source")
-    count_noise: Positive | None = Field(
+    count_noise: CountNoise | None = Field(
         default=None,
         description="standard deviation of the noise on how many were left alone; a twentieth of "
         "the expected cohort if omitted",
@@ -62,8 +85,9 @@ class Privacy(Section):
         description="S, the longest norm; `{quantile: 0.5}`: one that follows the norms (level "
         "client)"
     )
-    noise: Positive | None = Field(
-        default=None, description="z: the standard deviation is z·S; or `target`"
+    noise: NoiseMultiplier | None = Field(
+        default=None,
+        description="z, from 0.001 to 10000: the standard deviation is z·S; or `target`",
     )
     target: PrivacyTarget | None = Field(
         default=None, description="the noise that spends so much in all rounds"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 
 import pytest
@@ -63,14 +64,30 @@ def test_it_is_written_only_where_it_is():
         ({"level": "client", "clip": 1.0}, "privacy"),
         ({**CLIENT, "target": {"epsilon": 8}}, "privacy"),
         ({"level": "client", "clip": 1, "target": {"epsilon": 8}, "delta": 1e-6}, "privacy.delta"),
-        ({**CLIENT, "noise": 0}, "privacy.noise"),
-        ({**CLIENT, "delta": 1.0}, "privacy.delta"),
+        ({**CLIENT, "clip": {"quantile": 0.5, "count_noise": 1e-9}}, "privacy.clip.count_noise"),
         ({**SAMPLE, "clip": {"quantile": 0.5}}, "privacy.clip"),
         ({**CLIENT, "clip": {"quantile": 0.5}}, "privacy.noise"),  # twice a twentieth of 5
     ],
 )
 def test_slips_of_its_own(privacy, where):
     assert [place for place, _ in refusals(privacy)] == [where]
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "allowed"),
+    [
+        ("noise", (0, 1e-300, 9e-4, 1.1e4, 1e300, math.inf), "a number from 0.001 to 10000"),
+        ("delta", (0, 1.0, 2, -1), "a number above 0 and below 1"),
+    ],
+)
+def test_numbers_with_which_no_epsilon_is_counted(key, values, allowed):
+    for value in values:
+        with pytest.raises(InputErrors) as found:
+            scenario({**CLIENT, key: value})
+        (error,) = found.value.errors
+        assert error.where.endswith(f"privacy.{key}")
+        assert error.allowed == allowed
+    assert scenario({**CLIENT, "noise": 1e-3}).privacy.noise == 1e-3
 
 
 @pytest.mark.parametrize("privacy", [CLIENT, SAMPLE])
@@ -100,6 +117,21 @@ def test_what_leaves_a_client_outside_the_clip():
     statistics = {"prototypes": {"a": {"model": "resnet18"}}}
     for privacy in (CLIENT, SAMPLE):
         assert refusals(privacy, **statistics) == [("prototypes.a.model", "resnet18")]
+
+
+@pytest.mark.parametrize("policy", ["balance", "bcrs"])
+def test_policies_that_are_told_how_long_others_were_waited_for(policy):
+    """Where a sample is private, what clients send is made of noisy steps, whatever its K."""
+    assert refusals(policy={"kind": policy}) == [("policy", policy)]
+    assert refusals(SAMPLE, policy={"kind": policy}) == []
+
+
+@pytest.mark.parametrize("attack", ["alie", "ipm", "sign-flip"])
+def test_attackers_that_send_the_data_of_each_other(attack):
+    clients = [*plain()["clients"], {**plain()["clients"][0], "count": 2, "attack": attack}]
+    alone = attack == "sign-flip"
+    assert refusals(clients=clients) == ([] if alone else [("clients[1].attack", attack)])
+    assert refusals(SAMPLE, clients=clients) == []
 
 
 @pytest.mark.parametrize("privacy", [CLIENT, SAMPLE])
@@ -142,6 +174,17 @@ def test_amplified_is_poisson_synchronous_and_always_there():
         assert not is_amplified(parts.scenario)
         assert any("not amplified" in sentence for sentence in parts.warnings())
     assert not any("amplified" in sentence for sentence in Parts(scenario()).warnings())
+
+
+def test_a_profile_without_private_steps_is_to_be_measured_not_made_free():
+    device = {"profile": "x86-2core-vm"}
+    clients = [{**plain()["clients"][0], "device": device}]
+    errors = Parts(scenario(SAMPLE, clients=clients)).errors()
+    (error,) = [e for e in errors if e.where.endswith("x86-2core-vm: private")]
+    assert "calibrate measure --only private" in error.hint
+    assert "0 s" not in error.hint
+    clients[0]["device"] = {**device, "private": "2 ms"}
+    assert refusals(SAMPLE, clients=clients) == []
 
 
 def test_a_large_delta_is_said():

@@ -77,14 +77,18 @@ class Fidelity:
 
     @property
     def named_right(self) -> float:
-        """Share of rounds whose straggler is the real one."""
-        return float((self.rounds["simulated_straggler"] == self.rounds["real_straggler"]).mean())
+        """Share of the rounds of which reality names a straggler that the simulation names too;
+        NaN where it names none."""
+        named = self.rounds.dropna(subset="real_straggler")
+        same = named["simulated_straggler"] == named["real_straggler"]
+        return float(same.fillna(False).astype(float).mean())
 
     @property
     def most_common(self) -> float:
-        """Share of rounds that the most common real straggler has: what a constant guess gets."""
-        counts = self.rounds["real_straggler"].value_counts()
-        return float(counts.iloc[0] / len(self.rounds)) if len(counts) else 0.0
+        """Share of these rounds that the most common real straggler has: what a constant guess
+        gets."""
+        shares = self.rounds["real_straggler"].value_counts(normalize=True)
+        return float(shares.iloc[0]) if len(shares) else 0.0
 
     def beyond(self, bound: float) -> list[str]:
         """What is further off than the bound, one sentence each."""
@@ -111,10 +115,13 @@ class Fidelity:
             yield f"rounds of {ahead} end {times} sooner than those of {other}"
         else:
             yield "no clear difference between the rounds of the simulation and those of reality"
-        yield (
-            f"straggler named as in reality in {self.named_right:.0%} of the rounds (the most "
-            f"common one has {self.most_common:.0%})"
-        )
+        if self.rounds["real_straggler"].notna().any():
+            yield (
+                f"straggler named as in reality in {self.named_right:.0%} of the rounds that have "
+                f"one (the most common has {self.most_common:.0%})"
+            )
+        else:
+            yield "no round of reality names a straggler"
         if self.same_choices < 1:
             yield f"the same strategy in {self.same_choices:.0%} of the participations"
         best = self.explanations.iloc[0]

@@ -111,6 +111,21 @@ def test_a_run_is_no_error_away_from_itself():
     assert found.beyond(0.001) == []
 
 
+def test_rounds_that_name_no_straggler_are_not_counted():
+    """Below edge servers the links behind them may take longer than any client."""
+    rows = [(r, c, 1.0, 1.0, 0.5, 1.0 + c) for r in (1, 2) for c in (0, 1)]
+    simulated, real = run(rows), run(rows)
+    real.rounds["critical_client"] = [np.nan, 1.0]
+    some = fidelity(simulated, real)
+    assert (some.named_right, some.most_common) == (1.0, 1.0)
+    simulated.rounds["critical_client"] = np.nan
+    assert fidelity(simulated, real).named_right == 0.0
+    real.rounds["critical_client"] = np.nan
+    nobody = fidelity(simulated, real)
+    assert np.isnan(nobody.named_right)
+    assert "no round of reality names a straggler" in list(nobody.sentences())
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """(simulated, real): folders of the same scenario's runs."""

@@ -78,7 +78,7 @@ def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
 
     Each row: `client`, `rounds`, `phases` (how many of these rounds each phase was the longest),
     `links` (how many of them each link bound it), `saved_s` (what the rounds would be shorter by,
-    summed, each without this client alone).
+    summed, each without this client alone; None where no round tells).
     """
     rounds = _columns(table("rounds"))
     has_one = ~_missing(rounds["critical_client"])
@@ -90,14 +90,15 @@ def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
     for client, count in worst[:rows]:
         mine = has_one.copy()
         mine[has_one] = clients == client
-        saved = rounds["saved_without_critical_s"][mine]
+        saved_s = rounds["saved_without_critical_s"][mine]
+        saved_s = saved_s[~_missing(saved_s)].astype(float)
         stragglers.append(
             {
                 "client": int(client),
                 "rounds": int(count),
                 "phases": _tally(rounds["critical_phase"][mine]),
                 "links": _tally(rounds["critical_link"][mine]),
-                "saved_s": float(saved[~_missing(saved)].astype(float).sum()),
+                "saved_s": float(saved_s.sum()) if len(saved_s) else None,
             }
         )
     return stragglers

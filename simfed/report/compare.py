@@ -318,7 +318,9 @@ def stragglers_table(runs: Mapping[str, Run]) -> PanelTable:
             f"{frames.phase_label(row['phase'])} ({row['phase_rounds']:,})"
         ),
         "link": lambda row: "" if pd.isna(row["link"]) else str(row["link"]),
-        "rounds shorter without it": lambda row: format_duration(row["saved_s"]),
+        "rounds shorter without it": lambda row: (
+            "–" if pd.isna(row["saved_s"]) else format_duration(row["saved_s"])
+        ),
     }
     rows = pd.concat([frames.blame(run).assign(run=label) for label, run in runs.items()])
     table = table_of("Who the rounds waited for", rows, columns, (3, 4, 7))

@@ -166,7 +166,7 @@ def blame(run: Run) -> pd.DataFrame:
 
     `client, prototype, rounds, share, phase, phase_rounds, link, saved_s`, most rounds first:
     `phase` and `link` are those it was blamed for most often, `saved_s` is how much shorter its
-    rounds would have been without it, each by itself.
+    rounds would have been without it, each by itself; missing where no round tells.
     """
     prototypes: dict[int, str] = dict(clients_of(run).itertuples(index=False, name=None))
     rows = []

@@ -186,7 +186,7 @@ def _stragglers(run: Run, most: int = 3) -> Table:
             f"{row.rounds:,} ({100 * row.share:.0f} %)",
             frames.phase_label(row.phase),
             Text("" if pd.isna(row.link) else str(row.link)),
-            format_duration(row.saved_s),
+            "–" if pd.isna(row.saved_s) else format_duration(row.saved_s),
         )
     if len(stragglers) > most:
         rounds = int(stragglers["rounds"].iloc[most:].sum())

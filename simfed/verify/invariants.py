@@ -39,7 +39,7 @@ from simfed.record.schema import (
     TABLES,
     columns,
 )
-from simfed.record.summary import summarise
+from simfed.record.summary import straggler_table, summarise
 
 __all__ = ["CLOCK", "FILES", "Broken", "Columns", "Rows", "broken_in", "sentences", "verify"]
 
@@ -385,6 +385,9 @@ def _summary_is_that_of_the_tables(facts: Columns) -> Broken:
     for group in facts.run.scenario.get("clients", []):
         clients[group["prototype"]] = clients.get(group["prototype"], 0) + group.get("count", 1)
     again, summary = summarise(facts.run.table, clients, facts.run.measure), facts.run.summary
+    summed = [{**row, "saved_s": row["saved_s"] or 0.0} for row in straggler_table(facts.run.table)]
+    if summary.get("stragglers") == summed:  # as it was before an unknown saving stayed unknown
+        again["stragglers"] = summed
     for key in sorted(again.keys() | summary.keys()):
         if key not in again or summary.get(key) != again[key]:
             yield f"summary.json: {key} is not what the tables say"

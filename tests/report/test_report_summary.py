@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from simfed.record.summary import straggler_table
 from simfed.report import frames, reach, summary
+from simfed.report.compare import stragglers_table
 from simfed.report.summary import summary_table
 from simfed.verify.invariants import verify
 
@@ -98,6 +100,15 @@ def test_blame_counts_every_round_once(report_run):
     assert found["rounds"].sum() == 20
     assert found["share"].sum() == pytest.approx(1)
     assert found["rounds"].is_monotonic_decreasing
+
+
+def test_what_nobody_knows_to_be_saved_is_no_second(report_run):
+    """Nobody was there beside the one client, so no round says how long it took without it."""
+    run = report_run(1, 3)
+    assert [row["saved_s"] for row in straggler_table(run.table)] == [None]
+    table = printed(run)[printed(run).index("Who the rounds waited for") :]
+    assert table.splitlines()[1].endswith("–")
+    assert [row[-1] for row in stragglers_table({"run": run}).rows] == ["–"]
 
 
 def test_arm_shares_add_up_to_one_and_cover_all_rounds(report_run):

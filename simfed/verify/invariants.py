@@ -4,7 +4,9 @@ Each check is a function from the columns of a run to what is broken: a sentence
 rows of a table that are wrong in one way. `FILES` hold the files against each other; they are asked
 of every run. `CLOCK` are what a clock's rows must obey, whoever wrote them: they are asked of runs
 that cannot be played again (deployed ones and Flower apps), since playing again
-(`simfed.verify.again`) finds whatever they find.
+(`simfed.verify.again`) finds whatever they find. Below edge servers a client takes part in merges
+of a node, which rounds do not tell: there `CLOCK` asks nothing of lateness, of staleness, of slack,
+of what was critical, nor of spans' rounds and names.
 
 Sums of phases match spans to 1e-9 relative, beside the rounding of instants: a difference of two
 instants near t is only good to a few units in the last place of t.
@@ -204,8 +206,8 @@ class Columns:
 
     @property
     def synchronous(self) -> bool:
-        """The merge waits for everybody."""
-        return self.mode == "synchronous"
+        """The merge waits for everybody, and so nothing outlasts its round."""
+        return self.mode == "synchronous" and not self.tiered
 
     @property
     def filled(self) -> bool:
@@ -444,7 +446,8 @@ def _phases_sum_to_their_participation(facts: Columns) -> Broken:
         less = facts.host_s < -(RELATIVE * np.abs(total_s) + _rounding(ended))
         yield Rows("participations", less, "have phases longer than their span")
     keys = _keys(parts["round"], parts["client"])
-    if not (facts.filled or facts.mode == "exchanges") and len(np.unique(keys)) != len(keys):
+    several = facts.filled or facts.tiered or facts.mode == "exchanges"
+    if not several and len(np.unique(keys)) != len(keys):
         yield "participations.parquet: a client takes part twice in one round"
     outside = np.zeros(len(keys), bool)
     for instants, border, early in (
@@ -452,12 +455,16 @@ def _phases_sum_to_their_participation(facts: Columns) -> Broken:
         (begun, rounds["finished_at_s"][facts.row_of_round], False),
         (ended, rounds["finished_at_s"][facts.row_of_merge], False),
     ):
+        if facts.tiered and instants is begun and not early:
+            continue  # an edge server that the cloud did not wait for goes on with its merges
         outside |= _differ(instants, border) & ((instants < border) == early)
     yield Rows("participations", outside, "lie outside their round")
 
 
 def _merges_follow_starts(facts: Columns) -> Broken:
     """Rounds count merges, so what is merged later than its own round is that much stale."""
+    if facts.tiered:
+        return
     parts, late = facts["participations"], facts["participations"]["outcome"] == "late"
     age = parts["merge"] - parts["round"]
     wrong = parts["staleness"] != age
@@ -473,6 +480,8 @@ def _merges_follow_starts(facts: Columns) -> Broken:
 
 
 def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
+    if facts.tiered:
+        return
     parts, rounds, merge = facts["participations"], facts["rounds"], facts.row_of_merge
     slack_s, length_s = parts["slack_s"], rounds["duration_s"][merge]
     waiting_s = parts["waiting_s"] - facts.barrier_s
@@ -529,6 +538,23 @@ def _critical_phases_are_the_longest(facts: Columns) -> Broken:
     yield Rows("rounds", wrong, "would be shorter than nothing without their critical client")
 
 
+def _nodes_merge_one_after_another(facts: Columns) -> Broken:
+    """Edge servers, and behind them the server, whose merges are the rounds."""
+    if not facts.tiered:
+        return
+    merges, rounds = facts["merges"], facts["rounds"]
+    node, begun, ended = (merges[name] for name in ("node", "started_at_s", "finished_at_s"))
+    yield Rows("merges", ended < begun, "end before they start")
+    yield Rows("merges", _overlap(node, begun, ended), "begin before the one before has ended")
+    wrong = np.zeros(len(node), bool)
+    for name in set(node.tolist()):
+        mine = np.flatnonzero(node == name)
+        wrong[mine] = merges["merge"][mine] != np.arange(1, len(mine) + 1)
+    yield Rows("merges", wrong, "are not numbered from 1 at their node")
+    if not np.array_equal(ended[node == "server"], rounds["finished_at_s"]):
+        yield "merges.parquet: the server's merges do not end when the rounds do"
+
+
 # ---- the same: spans and links -------------------------------------------------------------------
 
 
@@ -574,6 +600,9 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
     on_link = np.char.startswith(tracks, "link ")
     yield Rows("spans", on_link != (spans["kind"] == "busy"), "are busy, but on no link's track")
     is_track = on_client | on_link | (tracks == "server") | np.char.endswith(tracks, f"{LANE}steps")
+    if facts.tiered:
+        tier = re.escape(facts.run.scenario["aggregation"]["edge_servers"]["at"])
+        is_track |= [re.fullmatch(rf"{tier}(-\d+)?", track) is not None for track in tracks]
     yield Rows("spans", ~is_track, "are on no known track")
     rounds = spans["round"].astype(float)
     none = np.isnan(rounds) | (rounds < 1) | (rounds > facts.rounds)
@@ -682,6 +711,7 @@ CLOCK: tuple[Callable[[Columns], Broken], ...] = (
     _rounds_count_their_participations,
     _phases_sum_to_their_participation,
     _merges_follow_starts,
+    _nodes_merge_one_after_another,
     _waiting_is_slack_and_server_work,
     _critical_phases_are_the_longest,
     _spans_tell_the_same_as_the_phases,

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, replace
 
 import pytest
+from test_sim_verify import at, tamper
 
 import simfed
 from simfed.cli import main
@@ -16,6 +17,8 @@ from simfed.record import Checkpoint, Recorder
 from simfed.report.timeline import timeline_of
 from simfed.report.trace import trace_events
 from simfed.scenario import Scenario
+from simfed.verify import invariants
+from simfed.verify import run as replayed
 
 SLOW = {"profile": "rtx3090-ryzen4800h", "speed": 0.2, "noise": {"cv": 0.3}}
 CLIENTS = [
@@ -220,6 +223,60 @@ def test_a_run_with_edge_servers_is_verified_and_drawn(tmp_path):
         event["args"]["name"] for event in trace_events(run) if event["name"] == "process_name"
     }
     assert names >= set(tracks["track"])
+
+
+AT_EDGES = {**MODES, "first": {"mode": "first", "over_selection": 0.5}}
+
+
+@pytest.fixture(scope="module")
+def tiered(tmp_path_factory):
+    """A function that plays a mode of the cloud over one of the edges, and writes the run."""
+
+    def write(cloud, edges):
+        path = tmp_path_factory.mktemp("edges") / "run"
+        at_cloud = {"deadline": {**MODES["deadline"], "deadline": "1.5 s"}}.get(cloud, MODES[cloud])
+        if "concurrency" in at_cloud:
+            at_cloud = {**at_cloud, "concurrency": 2}
+        drawn = {"participation": {"clients_per_round": 1}} if edges == "first" else {}
+        plan = world(
+            {"merges": 3, **AT_EDGES[edges]}, at_cloud, count=3, tier=BACKBONE, rounds=3, **drawn
+        )
+        return simfed.run(plan, path, time_only=True, progress=False)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("cloud", "edges"), list(zip(MODES, [*list(MODES)[1:], "synchronous"], strict=True))
+)
+def test_files_of_a_run_with_edge_servers_hold_against_each_other(tiered, cloud, edges):
+    run = tiered(cloud, edges)
+    assert invariants.verify(run.path) == []
+    assert replayed.verify(run.path) == []
+
+
+def test_what_is_forged_below_edge_servers_is_found(tiered, tmp_path):
+    run = tiered("synchronous", "synchronous")
+    assert invariants.verify(run.path) == replayed.verify(run.path) == []
+
+    def last_later(instants):
+        return [*instants[:-1], instants[-1] + 1.0]
+
+    a_second_more = at(4, lambda value: value + 1.0)
+    for table, changes, sentence in (
+        ("merges", {"finished_at_s": a_second_more}, "begin before the one before has ended"),
+        ("merges", {"merge": at(4, lambda number: number + 1)}, "are not numbered from 1"),
+        (
+            "merges",
+            {"finished_at_s": lambda ends: [*ends[:-1], ends[-1] + 1]},
+            "when the rounds do",
+        ),
+        ("participations", {"training_s": a_second_more}, "phases that do not sum to their span"),
+        ("spans", {"track": at(4, lambda _: "edges-0")}, "are on no known track"),
+        ("rounds", {"participants": at(1, lambda count: count + 1)}, "miscount"),
+    ):
+        broken = "; ".join(tamper(run, tmp_path / f"{table}-{len(sentence)}", table, **changes))
+        assert sentence in broken
 
 
 @pytest.mark.parametrize(

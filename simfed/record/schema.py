@@ -117,7 +117,7 @@ class Round(NamedTuple):
     critical_phase: Annotated[
         str | None,
         "that client's longest phase; without one what was waited for: `server`, `deadline`, "
-        "`restart`",
+        "`restart`, or of the last edge server its own longest phase",
     ]
     critical_link: Annotated[str | None, "the link that bound that client's transfers longest"]
     duration_s: Annotated[float, "the round's length, carried as a duration"]
@@ -180,7 +180,10 @@ class Participation(NamedTuple):
     slack_s: Annotated[
         float | None, "how much later its upload could have arrived without delaying the merge"
     ]
-    staleness: Annotated[int, "merges between its start and the one that settled it"] = 0
+    staleness: Annotated[
+        int,
+        "merges, below edge servers of its own one, between its start and the one that settled it",
+    ] = 0
     merge: Annotated[int, "the round at whose end it was merged, or known to be lost"] = 0
 
 

@@ -351,9 +351,6 @@ class Parts:
             except InputError as error:
                 errors.append(error.within(where) if where else error)
 
-        for where, device in self._devices():
-            if device.profile is not None:
-                gather(partial(self._find_profile, device.profile), where)
         errors += find_unprovable(self.scenario)
         gather(lambda: self.facts)
         gather(lambda: self.recorded)
@@ -362,6 +359,9 @@ class Parts:
             gather(self.fleet.availability)
             gather(lambda: self.scenario.method.made.check(self.tasks.setting), "method")
             gather(self._check_changes, "downlink.compression")
+        for where, device in self._devices():
+            if device.profile is not None:
+                gather(partial(self._find_profile, device.profile), where)
         if errors:
             return errors
         if not time_only:  # a clock without learning deals no samples

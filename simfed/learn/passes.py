@@ -197,7 +197,8 @@ class Passes:
         self, samples: Tensor, targets: Tensor, objective: Objective, clip: float, into: Tensor
     ) -> Tensor:
         """Adds each sample's own gradient to the flat vector `into`, shortened to the norm `clip`
-        where it is longer; the sum of the losses. In training mode.
+        where it is longer; the sum of the losses. In training mode. A sample whose gradient has no
+        finite norm counts 0 in both: no factor shortens it.
 
         Here for any module that `torch.func.vmap` can follow: RuntimeError for others.
         """
@@ -217,6 +218,8 @@ class Passes:
             by_name, losses = gradient_each(live, some, mine)
             rows = torch.cat([by_name[name].flatten(1) for name in trained], 1)
             norms = torch.linalg.vector_norm(rows, dim=1)
+            if not (finite := norms.isfinite()).all():
+                rows, norms, losses = rows[finite], norms[finite], losses[finite]
             into += (clip / norms).clamp_(max=1.0) @ rows
             total += losses.sum()
         return total

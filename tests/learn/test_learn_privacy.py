@@ -358,6 +358,28 @@ def test_a_clipped_sum_is_that_of_samples_one_by_one(model, count):
         assert loss.item() == pytest.approx(F.cross_entropy(logits, labels).item() * count, 1e-5)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e38])
+@pytest.mark.parametrize("model", ["lenet5-half", "mcmahan-cnn", "perceptron"])
+def test_a_sample_without_a_finite_gradient_counts_nothing(model, value):
+    """The others count as without it, and of none alone is left no sum."""
+    module = build_model(model, (1, 28, 28), 10, seed=3)
+    flat = FlatModel(module)
+    samples = torch.randn(5, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    samples[3] = value
+    labels = torch.arange(5)
+    good = torch.tensor([0, 1, 2, 4])
+    rows = own_gradients(plain(module), samples[good], labels[good])
+    clip = rows.norm(dim=1).median().item()
+    expected = clipped_by_hand(rows, clip)
+    for passes in (passes_of(flat, (1, 28, 28)), Passes(flat)):
+        into = torch.zeros_like(flat.weights)
+        passes.clipped_gradient(samples, labels, Classification(), clip, into)
+        assert (into - expected).norm() <= 1e-6 * expected.norm()
+        into.zero_()
+        passes.clipped_gradient(samples[3:4], labels[3:4], Classification(), clip, into)
+        assert not into.any()
+
+
 def trained(privacy, seed=0, rounds=2, **changes):
     make = partial(quiet, privacy) if isinstance(privacy, str) else partial(scenario, privacy)
     made = make(training={"batch_size": 10, "learning_rate": 0.05, **changes})

@@ -154,6 +154,13 @@ class CompiledLeNetPasses(LeNetPasses):
         each_gradient = layers.backward_each(gradient, room)
         for of_parameter in each_gradient:
             squares += of_parameter.square().sum(1)
+        if not (finite := squares.isfinite()).all():
+            good = samples[finite], targets[finite]
+            return (
+                self.clipped_gradient(*good, objective, clip, into)
+                if finite.any()
+                else squares.new_zeros(())
+            )
         shares = (clip / squares.sqrt_()).clamp_(max=1.0)
         places = list(self.model.split(into))
         for place, of_parameter in zip(places, each_gradient, strict=False):

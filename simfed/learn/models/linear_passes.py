@@ -142,6 +142,13 @@ class LinearPasses(Passes):
         for layer, x, outer in self._output_gradients(rows, inputs, gradient):
             squares += outer[0].square().sum(1) * (x[0].square().sum(1) + layer.biased)
             layers.append((layer, x, outer))
+        if not (finite := squares.isfinite()).all():
+            good = samples[finite], targets[finite]
+            return (
+                self.clipped_gradient(*good, objective, clip, into)
+                if finite.any()
+                else squares.new_zeros(())
+            )
         shares = (clip / squares.sqrt_()).clamp_(max=1.0)
         total = torch.empty_like(rows)
         for layer, x, outer in layers:

@@ -208,6 +208,9 @@ class ValueCodec(Protocol):
 class Codec(ABC):
     """Update and state in, payload and state out; decoding; true size. Holds no client's state.
 
+    Under privacy it is refused unless its own class says `privacy = ("client", "sample")`: what it
+    sends is made of nothing but what this client gave it.
+
     Made from its options by its registry class; equal options make codecs that do the same. What is
     NumPy comes back as NumPy, a tensor as a tensor beside it; on an accelerator all but plain
     selections are worked out on the host, which waits for the device.

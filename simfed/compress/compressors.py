@@ -7,7 +7,7 @@ its business: `simfed.compress.with_error_feedback` adds them to any strategy.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -75,6 +75,7 @@ class TopK:
     """
 
     name = "top-k"
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def select(
         self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
@@ -91,6 +92,7 @@ class Dense:
 
     name = "dense"
     keeps_all = True
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def select(
         self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
@@ -134,6 +136,7 @@ class RandomK(_Blind):
     """
 
     name = "random-k"
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
         return Selection(random_k_indices(length, k, keyed_generator(seed, 1)), state, seed)
@@ -150,6 +153,7 @@ class SharedRandomK(RandomK):
     name = "shared-random-k"
     shared = True
     timed_as = "random-k"
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
 
 class PeriodicK(_Blind):
@@ -173,6 +177,7 @@ class PeriodicK(_Blind):
     """
 
     name = "periodic-k"
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
         k = checked_k(k, length)

@@ -144,6 +144,7 @@ class PowerSGD(_LowRank):
     own_memory: ClassVar[bool] = True  # type: ignore[misc]
 
     rank: int = 2
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         check_whole("rank", self.rank, 1, 2**31)
@@ -208,6 +209,7 @@ class SVD(_LowRank):
 
     rank: int | None = None
     energy: float | None = None
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         if self.rank is not None and self.energy is not None:

@@ -126,6 +126,7 @@ class DGC(_Counted):
     momentum: float = 0.9
     clip: float | None = None
     warmup: int = 4
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         if self.momentum != 0:
@@ -223,6 +224,7 @@ class AdaComp(_Counted):
 
     bin: int = 500
     conv_bin: int = 50
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         check_whole("bin", self.bin, 1, 2**31)
@@ -400,6 +402,7 @@ class EF21(_Around):
     name: ClassVar[str] = "ef21"  # type: ignore[misc]
 
     inner: Codec | Plain = "top-k"
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         self._check_inner()
@@ -461,6 +464,7 @@ class DetachedEF(_Around):
 
     inner: Codec | Plain = "random-k"
     weight: float = 0.3
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         self._check_inner()

@@ -74,6 +74,7 @@ class QSGD:
     bucket: int = 512
     code: str = "fixed"
     scaled: bool = False
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         check_whole("levels", self.levels, 2, 2**14)
@@ -206,6 +207,7 @@ class TernGrad:
 
     clip: float | None = 2.5
     """In standard deviations; null: not at all."""
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         if self.clip is not None:
@@ -285,6 +287,7 @@ class EFSign:
 
     name: ClassVar[str] = "ef-sign"
     feedback: ClassVar[Feedback] = "wanted"
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def quantise(
         self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
@@ -379,6 +382,7 @@ class FP16(_Cast):
 
     name: ClassVar[str] = "fp16"
     _largest = 65504.0
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def _cast(self, values: Floats, raw: NDArray[np.uint16]) -> None:
         torch = sys.modules.get("torch")
@@ -403,6 +407,7 @@ class BF16(_Cast):
 
     name: ClassVar[str] = "bf16"
     _largest = float(np.array(0x7F7F0000, np.uint32).view(np.float32))
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def _cast(self, values: Floats, raw: NDArray[np.uint16]) -> None:
         bits = values.view(np.uint32)

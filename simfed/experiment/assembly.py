@@ -727,10 +727,9 @@ class Parts:
             if not alone or whole != {"update": task.parameters}:
                 allowed = "a method whose upload is the gradient of one local step"
                 raise InputError(allowed, got=scenario.method.kind)
-        clipped = "training.clip_norm" if scenario.training.clip_norm is not None else ""
-        if clipped or scenario.privacy is not None:
+        if scenario.training.clip_norm is not None:
             allowed = "gradients that nobody clips: a clip needs all layers before any of them"
-            raise InputError(allowed, got=clipped or "privacy")
+            raise InputError(allowed, got="training.clip_norm")
         if not task.who.size.layers:
             allowed = "a model whose facts have `layers`: (entries, FLOPs) of each"
             raise InputError(allowed, got=task.model)
@@ -765,11 +764,10 @@ class Parts:
             allowed = "a method that sends updates alone under privacy of clients"
             problem = f"{listed(beside)} would travel outside the clip"
             raise InputError(allowed, where="method", got=scenario.method.kind, problem=problem)
-        merged_by_time = time_decides(scenario) or (
-            scenario.participation.selection.kind == "fastest"
-        )
+        if not time_decides(scenario):
+            return
         for choice in self._at_both_ends(index, self._arms(index), task.plan):
-            if merged_by_time and self.tasks.uplink_bytes(task, choice) is None:
+            if self.tasks.uplink_bytes(task, choice) is None:
                 raise InputError(
                     "codecs of a size known beforehand under privacy of clients, where it hangs on "
                     "time who is merged",

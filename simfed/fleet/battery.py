@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class Battery:
     low: Annotated[float, "below this share of the capacity a client is away"] = 0.2
     back: Annotated[float, "from this share on it is there again"] = 0.5
     work_w: Annotated[float | None, "of work on devices whose profile knows no power"] = None
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         for name in ("capacity_j", "charge_w", "work_w"):

@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from simfed.ground.errors import InputError, listed
+from simfed.fleet.covered import coverage_of, find_uncovered, uses_of
+from simfed.ground.errors import InputError
 from simfed.ground.method import Who
 from simfed.ground.plain import Plain
-from simfed.ground.registry import registry
 from simfed.scenario import Scenario
 from simfed.scenario.privacy import MOST_NOISE, AdaptiveClip, Privacy
 
@@ -107,67 +107,10 @@ def expected_cohort(scenario: Scenario) -> float:
 
 def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
     """An error for each key under which no theorem stands behind the numbers of `privacy`."""
-    privacy, kind = scenario.privacy, scenario.method.kind
+    privacy = scenario.privacy
     if privacy is None:
         return
-    level = privacy.level
-    if level not in type(scenario.method.made).privacy:
-        methods = registry("method")
-        takers = [name for name in methods.names() if level in methods.get(name).privacy]
-        yield InputError(
-            f"a method whose uploads stay inside the clip: {listed(takers)}",
-            where="method",
-            got=kind,
-            problem=f"no theorem covers {kind} with privacy of level {level}",
-        )
-    selection = scenario.participation.selection
-    if not getattr(registry("selection").get(selection.kind), "blind", False):
-        yield InputError(
-            "a selection that looks at nothing of clients' data (all, fastest, poisson, uniform)",
-            where="participation.selection",
-            got=selection.kind,
-            problem="what a selection is told of losses and samples leaves clients outside the "
-            "clip",
-        )
-    for i, group in enumerate(scenario.clients):
-        policy = scenario.policy_of_group(group)
-        if policy.learns or policy.arms_from is not None:
-            yield InputError(
-                "a policy that does not learn, such as {kind: uniform, strategy: top-k}",
-                where=f"clients[{i}].policy" if group.policy is not None else "policy",
-                got=policy.kind if policy.learns else "recorded arms",
-                problem="rewards are made of losses, which no clip holds",
-            )
-        elif level == "client" and policy.watches_time:
-            yield InputError(
-                "a policy that does not watch time, such as {kind: uniform, strategy: top-k}",
-                where=f"clients[{i}].policy" if group.policy is not None else "policy",
-                got=policy.kind,
-                problem="whether a client takes part moves how long the others wait, and so what "
-                "they send later",
-            )
-        if level == "client" and group.attack is not None and group.attack.made.colludes:
-            yield InputError(
-                "an attack of one client alone, such as sign-flip, or level sample",
-                where=f"clients[{i}].attack",
-                got=group.attack.kind,
-                problem="attackers that agree send each other's data, which no clip of one upload "
-                "holds",
-            )
-    if scenario.aggregation.edge_servers is not None:
-        yield InputError(
-            "null under privacy",
-            where="aggregation.edge_servers",
-            problem="what edge servers merge is not accounted",
-        )
-    rule = scenario.aggregation.rule.kind
-    if level == "client" and rule != "mean":
-        yield InputError(
-            "rule mean under privacy of clients",
-            where="aggregation.rule",
-            got=rule,
-            problem="the noise is for a sum, which other rules look into",
-        )
+    yield from find_uncovered(scenario, privacy.level)
     clip = privacy.clip
     if isinstance(clip, AdaptiveClip) and privacy.noise is not None:
         with_noise = 2 * (clip.count_noise or expected_cohort(scenario) / 20)
@@ -183,17 +126,16 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
 def is_amplified(scenario: Scenario) -> bool:
     """Whether sampling hides who takes part: clients toss independent coins of one rate, are always
     there, and are waited for, so that nobody's coming decides who else is merged."""
-    return scenario.participation.selection.kind == "poisson" and not time_decides(scenario)
+    selection = scenario.participation.selection.kind
+    return "coins" in coverage_of("selection", selection) and not time_decides(scenario)
 
 
 def time_decides(scenario: Scenario) -> bool:
-    """Whether it hangs on the clock who is merged: by the server's mode or its restarts, or by when
-    clients are there."""
-    faults = scenario.faults
-    return (
-        scenario.aggregation.mode != "synchronous"
-        or any(group.availability != "always" for group in scenario.clients)
-        or (faults is not None and faults.restarts is not None)
+    """Whether it hangs on the clock who is merged: by the server's mode or its restarts, by when
+    clients are there, or by a selection that looks at how long they took."""
+    return any(
+        use.kind in ("", "selection", "availability") and "untimed" not in use.coverage
+        for use in uses_of(scenario)
     )
 
 

@@ -60,8 +60,9 @@ class Facts:
 class ClientSelection(Protocol):
     """Chooses among clients. One with `needs_losses = True` is told their own losses; to measure
     these costs a forward pass over every participant's samples twice a round. One with `varies =
-    True` draws how many it chooses, maybe nobody. One with `blind = True` looks at nothing that
-    hangs on clients' data, so that it goes with privacy."""
+    True` draws how many it chooses, maybe nobody. `privacy` says where it goes with privacy, see
+    `simfed.fleet.covered`: `client` and `sample` where it looks at nothing that hangs on clients'
+    data, `untimed` where it does not look at durations either."""
 
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
@@ -76,7 +77,7 @@ class ClientSelection(Protocol):
 class All:
     """Everybody who is there, however many are wanted."""
 
-    blind: ClassVar[bool] = True
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample", "untimed")
 
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
@@ -87,7 +88,7 @@ class All:
 class UniformSelection:
     """A uniformly random subset; the cost is that of its size."""
 
-    blind: ClassVar[bool] = True
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample", "untimed")
 
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
@@ -104,7 +105,7 @@ class Poisson:
     """
 
     varies: ClassVar[bool] = True
-    blind: ClassVar[bool] = True
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample", "untimed", "coins")
 
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
@@ -139,7 +140,7 @@ class Fastest:
     bound: Annotated[int | None, "participations that a client may be ahead of the least asked"] = (
         10
     )
-    blind: ClassVar[bool] = True
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         if self.bound is not None and self.bound < 1:

@@ -394,9 +394,10 @@ class Method:
     """It moves each prototype by a weighted mean of what its clients send, so that a merging rule
     may stand in for that mean (`aggregation.rule`)."""
     privacy: ClassVar[tuple[str, ...]] = ()
-    """Levels of the scenario's `privacy` that its uploads keep. `client`: the server goes by the
-    sum of their `update` fields, changes of the model, and by nothing else of them; `sample`: they
-    are made of the model after local steps, and of nothing else of the client's data."""
+    """Levels of the scenario's `privacy` that its uploads keep, declared by its own class (not
+    inherited). `client`: the server goes by the sum of their `update` fields, changes of the model,
+    and by nothing else of them; `sample`: they are made of the model after local steps, and of
+    nothing else of the client's data."""
     safeguarded: ClassVar[bool] = False
     """Its rounds can be undone by `safeguard.rollback`."""
     sizes_vary: ClassVar[bool] = False

@@ -48,6 +48,9 @@ class Attack:
     """It knows the updates of the round's other attackers of its kind (`agree`)."""
     marks: ClassVar[bool] = False
     """Its success is measured on test images that it marks (`mark`, `target`, `size`)."""
+    privacy: ClassVar[tuple[str, ...]] = ()
+    """Levels of the scenario's `privacy` that a theorem covers with it, declared by its own class:
+    `client` where it knows no other client, `sample` where it mixes no samples."""
     example: ClassVar[Mapping[str, float]] = {}
     """Options with which it is checked, where some are required."""
 
@@ -94,6 +97,7 @@ class LabelFlip(Attack):
     """
 
     poisons = True
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def check(self, data: DatasetFacts) -> None:
         _require_classes(data)
@@ -115,6 +119,7 @@ class SignFlip(Attack):
     """Sends its own update with the other sign, times `scale`."""
 
     scale: Annotated[float, "how much longer than its own update"] = 1.0
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         require_above_zero(scale=self.scale)
@@ -133,6 +138,7 @@ class Gaussian(Attack):
     """
 
     scale: Annotated[float, "how much longer than its own update"] = 10.0
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         require_above_zero(scale=self.scale)
@@ -161,6 +167,7 @@ class Alie(Attack):
     z: Annotated[float | None, "standard deviations; if omitted, from the numbers of clients"] = (
         None
     )
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     def __post_init__(self) -> None:
         require_above_zero(z=self.z)
@@ -188,6 +195,7 @@ class Ipm(Attack):
     colludes = True
 
     scale: Annotated[float, "ε"] = 0.5
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     def __post_init__(self) -> None:
         require_above_zero(scale=self.scale)
@@ -214,6 +222,7 @@ class Backdoor(Attack):
     size: Annotated[int, "pixels of the square's side"] = 4
     share: Annotated[float, "of its images that get the square"] = 0.5
     scale: Annotated[float, "on its update"] = 1.0
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         require_at_least(0, target=self.target)

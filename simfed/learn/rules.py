@@ -55,6 +55,9 @@ class Rule:
     """It looks at each coordinate by itself, which says nothing where most of them are 0."""
     flops: ClassVar[float] = 0.0
     """Of the server's work, per entry of an upload and pass; 0: it is not charged."""
+    privacy: ClassVar[tuple[str, ...]] = ()
+    """Levels of the scenario's `privacy` that a theorem covers with it, declared by its own class:
+    `client` where it is the plain sum; `sample` whatever it makes of uploads."""
     example: ClassVar[Mapping[str, float]] = {}
     """Options with which it is checked and rehearsed, where some are required."""
 
@@ -103,6 +106,7 @@ class Mean(Rule):
     """The method's own mean, weighted by sample counts; not charged (McMahan et al. 2017)."""
 
     least = 1
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         return dict(fields)
@@ -121,6 +125,7 @@ class NormBound(Rule):
     example = MappingProxyType({"bound": 1.0})
 
     bound: Annotated[float, "S, the longest update, in units of the method's update"]
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     def __post_init__(self) -> None:
         if not self.bound > 0:
@@ -145,6 +150,7 @@ class TrimmedMean(Rule):
     example = MappingProxyType({"share": 0.1})
 
     share: Annotated[float, "of the uploads, on each side"]
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     def __post_init__(self) -> None:
         if not 0 <= self.share < 0.5:
@@ -166,6 +172,7 @@ class Median(Rule):
 
     needs_dense = True
     flops = _SORT_FLOPS
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         middle = (len(fields["update"]) - 1) // 2
@@ -184,6 +191,7 @@ class GeometricMedian(Rule):
 
     steps: Annotated[int, "of the algorithm; each goes through all uploads"] = 32
     smoothing: Annotated[float, "ν: distances below it count as it"] = 1e-6
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -241,6 +249,8 @@ class Krum(_Scoring):
     Tolerant Gradient Descent", 2017.
     """
 
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
+
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         return self._mean_of_best(fields, 1)
 
@@ -252,6 +262,8 @@ class MultiKrum(_Scoring):
     Needs n ≥ 2f + 3. Source: P. Blanchard et al., "Machine Learning with Adversaries: Byzantine
     Tolerant Gradient Descent", 2017.
     """
+
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         return self._mean_of_best(fields, len(fields["update"]) - self.f)
@@ -267,6 +279,7 @@ class Bulyan(_Scoring):
     """
 
     needs_dense = True
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     @property
     def least(self) -> int:  # type: ignore[override]

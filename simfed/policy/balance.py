@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from simfed.compress.choice import Choice
 from simfed.ground.registry import NameOf
@@ -43,6 +43,8 @@ class Balance(Clocked):
     >>> policy.values()  # half of 0.4 s is twice as long as it took
     (600.0,)
     """
+
+    privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     def __init__(
         self,

@@ -102,6 +102,9 @@ class Policy(Protocol):
     The keywords of the constructor, with their annotations and defaults, are the policy's keys in
     scenarios; `Annotated[float, "what it is"]` explains one in the reference. A value that the
     constructor refuses is an `InputError` whose `where` names the keyword.
+
+    Under privacy it is refused unless its own class says `privacy = ("client", "sample")`, or one
+    of them: `client` where it knows nothing of other clients, both where no reward counts.
     """
 
     arms: tuple[Choice, ...]

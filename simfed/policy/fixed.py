@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ class Uniform(Unpaid):
     >>> policy.values()
     (0.0, 1.0)
     """
+
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __init__(
         self,
@@ -68,6 +70,8 @@ class EnergyShare(Uniform):
     >>> EnergyShare(("top-k",), share=0.9).pull(np.random.default_rng(0))
     Pull(arm='top-k@energy:90%', choice='fixed', probability=1.0)
     """
+
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __init__(
         self,

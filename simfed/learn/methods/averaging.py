@@ -38,7 +38,6 @@ class Averaging(Method):
     """
 
     averages: ClassVar[bool] = True
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         return _plan(who.size, setting.training(who))

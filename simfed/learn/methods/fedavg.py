@@ -28,6 +28,7 @@ class FedAvg(Averaging):
     mixes_prototypes: ClassVar[bool] = False
     moves_point: ClassVar[bool] = True
     two_levels: ClassVar[bool] = True
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
         parts = parts_of([arrival.who.samples for arrival in arrivals])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from simfed.ground.method import Arrival, Losses, State
 from simfed.learn.methods.averaging import Averaging, by_prototype
@@ -34,6 +34,7 @@ class FedBuff(Averaging):
 
     server_rate: Annotated[float, "η_g, on the mean of what is in the buffer"] = 1.0
     exponent: Annotated[float, "a: how fast an update loses weight by its staleness"] = 0.5
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         require_above_zero(server_rate=self.server_rate)

@@ -47,7 +47,6 @@ class FedDF(Averaging):
     Federated Learning", 2020.
     """
 
-    privacy: ClassVar[tuple[str, ...]] = ()
     needs_classes: ClassVar[bool] = True
     needs_public: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("distillation_loss",)

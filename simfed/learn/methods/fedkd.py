@@ -27,7 +27,6 @@ class FedKD(Averaging):
     Heterogeneous Compression for Resource-Efficient Federated Knowledge Distillation".
     """
 
-    privacy: ClassVar[tuple[str, ...]] = ()
     needs_classes: ClassVar[bool] = True
     needs_public: ClassVar[bool] = True
     counts_steps: ClassVar[bool] = True

@@ -58,6 +58,7 @@ class FedOpt(Averaging):
         Only("optimizer", "adagrad", "adam", "yogi"),
         "added to the root of the squares: less is more adaptive",
     ] = 1e-3
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         require_one_of(tuple(_RATES), optimizer=self.optimizer)

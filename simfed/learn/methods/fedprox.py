@@ -27,6 +27,7 @@ class FedProx(Averaging):
     two_levels: ClassVar[bool] = True
 
     mu: Annotated[float, "weight of the pull to the server's weights"] = 0.01
+    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         if self.mu < 0:

@@ -1,0 +1,136 @@
+"""What goes with `privacy`: a closed list.
+
+A part goes with it where its class declares so itself, and a key of the scenario where `KEYS` has
+it. Whatever neither names is refused, so that what is new, or a user's own, is no hole: no theorem
+is known to cover it. Declarations are not inherited, as a subclass may do something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from simfed.ground.errors import InputError, listed
+from simfed.ground.registry import Part, registry
+from simfed.scenario import Scenario
+from simfed.scenario.options import OfKind
+from simfed.scenario.section import Section
+
+__all__ = ["ASKED", "KEYS", "Coverage", "Use", "coverage_of", "find_uncovered", "uses_of"]
+
+Coverage = Literal["client", "sample", "untimed", "coins"]
+"""What a part says in `privacy`. `client`, `sample`: the levels at which a theorem covers it;
+`untimed`: it leaves to no clock who is merged; `coins`: every client is asked by a coin of its own,
+all of one rate."""
+
+ASKED = ("method", "policy", "compressor", "selection", "availability", "rule", "attack")
+"""The kinds of parts that are asked. Of the others, data sets and devices do not hang on what is
+learned, and models are judged by what they send (`Parts.errors`)."""
+
+_BOTH: tuple[Coverage, ...] = ("client", "sample")
+
+_UNTIMED_KEYS = (
+    "name seed rounds dataset.name dataset.file dataset.table dataset.folder dataset.leaf "
+    "dataset.torchvision dataset.huggingface dataset.root dataset.target dataset.owner "
+    "dataset.features dataset.categories dataset.test dataset.pixels dataset.task "
+    "dataset.partition prototypes client_order clients.count clients.prototype clients.device "
+    "clients.link clients.k clients.devices clients.failure clients.attack.from "
+    "clients.overlap.chunks training.batch_size training.learning_rate training.local_steps "
+    "training.local_epochs training.optimizer training.momentum training.weight_decay "
+    "training.clip_norm training.schedule compression network participation.clients_per_round "
+    "server charge downlink evaluation faults.stalls faults.freezes faults.messages privacy "
+    "checkpoint plugins"
+)
+_TIMED_KEYS = (
+    "aggregation.mode=deadline aggregation.mode=first aggregation.mode=buffered "
+    "aggregation.mode=asynchronous aggregation.deadline aggregation.over_selection "
+    "aggregation.late aggregation.buffer aggregation.concurrency aggregation.staleness "
+    "clients.availability.trace clients.availability.period clients.availability.devices "
+    "clients.availability.markov clients.availability.daily faults.restarts"
+)
+KEYS: dict[str, tuple[Coverage, ...]] = {
+    **dict.fromkeys(_UNTIMED_KEYS.split(), (*_BOTH, "untimed")),
+    **dict.fromkeys(_TIMED_KEYS.split(), _BOTH),
+}
+"""Key of a scenario (with `=`: that value of it) → what it goes with where it is not the default;
+what is below it goes with the same."""
+
+
+class Use(NamedTuple):
+    """A part or a key that a scenario uses."""
+
+    where: str
+    kind: str
+    """The registry of a part; empty: a key."""
+    got: object
+    coverage: tuple[Coverage, ...]
+
+
+def coverage_of(kind: str, name: str) -> tuple[Coverage, ...]:
+    """What the class of a registered part declares; nothing where it does not."""
+    return _declared(registry(kind).get(name))
+
+
+def uses_of(scenario: Scenario) -> Iterator[Use]:
+    """Every part that `privacy` asks, and every key that is not its default."""
+    yield from _uses_in(scenario, "", "")
+    for i, group in enumerate(scenario.clients):
+        for choice in scenario.arms_of_group(group):
+            for name in choice.names:
+                if name in registry("compressor"):
+                    where = "policy" if group.policy is None else f"clients[{i}].policy"
+                    yield Use(where, "compressor", name, coverage_of("compressor", name))
+
+
+def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
+    """An error for whatever is not covered at this level of privacy."""
+    every_group = all(group.policy is not None for group in scenario.clients)
+    for where, kind, got, coverage in dict.fromkeys(uses_of(scenario)):
+        if level in coverage or (where == "policy" and every_group):
+            continue
+        if not kind:
+            yield InputError(
+                "the default under privacy",
+                where=where,
+                got=got,
+                problem=f"no theorem is known to cover {where} at level {level}",
+            )
+            continue
+        names = [name for name in registry(kind).names() if level in coverage_of(kind, name)]
+        yield InputError(
+            f"a {kind} whose class declares `privacy`: {listed(names)}",
+            where=where,
+            got=got,
+            problem=f"no theorem is known to cover {kind} {got!r} at level {level}",
+            hint=f'of your own: privacy = ("{level}",), as its page says'
+            if got in registry(kind).foreign_parts()
+            else None,
+        )
+
+
+def _declared(part: Part) -> tuple[Coverage, ...]:
+    return tuple(getattr(part, "__dict__", {}).get("privacy", ()))
+
+
+def _uses_in(section: Section, key: str, where: str) -> Iterator[Use]:
+    """Of a section at `key`, which a file calls `where`."""
+    if isinstance(section, OfKind) and getattr(section, "arms_from", None) is None:
+        kind = section.registry_kind
+        yield Use(where.rstrip("."), kind, section.kind, coverage_of(kind, section.kind))
+    options = type(section).own_keys() if isinstance(section, OfKind) else ()
+    for name, field in type(section).model_fields.items():
+        value, default = getattr(section, name), field.get_default(call_default_factory=True)
+        inner, place = f"{key}{name}", f"{where}{name}"
+        coverage = KEYS.get(inner, KEYS.get(f"{inner}={value}"))
+        parts_below = any(one.startswith(f"{inner}.") for one in KEYS)
+        if isinstance(value, OfKind) or (isinstance(value, Section) and parts_below):
+            yield from _uses_in(value, f"{inner}.", f"{place}.")
+        elif value is None or value == default or name in ("kind", *options):
+            continue
+        elif coverage is not None:
+            yield Use(place, "", str(value), coverage)
+        elif isinstance(value, tuple) and isinstance(value[0], Section):
+            for i, one in enumerate(value):
+                yield from _uses_in(one, f"{inner}.", f"{place}[{i}].")
+        else:
+            yield Use(place, "", str(value), ())

@@ -142,13 +142,13 @@ class HostedWorkload:
         return NoisyMeans(scenario, privacy, self.method, self.tasks, account.noise, entries)
 
     def _rooms(self, workers: int) -> list[int]:
-        """Bytes of the shelf, for each process: every model on its way to the others, some versions
-        of it or as many as clients have, and as much as is likely to come back at once."""
+        """Bytes of the shelf, for each process: two versions of every model on its way to the
+        others; one of those of another process, and its share of what clients have trained."""
         if workers == 1:
             return [0]
         sizes = [4 * (of.parameters + of.buffers + 1024) for of in self._facts.values()]
-        back = self.tasks.setting.participants * max(sizes)
-        down, up = max(3 * sum(sizes), sum(sizes) + back), sum(sizes) + back // workers
+        trained = self.tasks.setting.participants * max(sizes) // workers
+        down, up = 2 * sum(sizes), sum(sizes) + trained
         return [down] + [up] * (workers - 1)
 
     # ---- the contract ----------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class RunDirectory:
         begun = _read_whole_manifest(path)
         if begun["status"] != "finished":  # first, as another version writes scenarios otherwise
             _refuse_other_version(path, begun)
-        _refuse_other_scenario(path, scenario_yaml)
+        _refuse_other_scenario(path, begun, scenario_yaml)
         for key, now in (("mode", mode), ("device", device)):
             if begun.get(key, now) != now:  # on another device the last bits would be others
                 kind = "a {} run" if key == "mode" else "a run that learns on {}"
@@ -367,7 +367,7 @@ def _refuse_other_version(path: Path, begun: Mapping[str, Plain]) -> None:
         )
 
 
-def _refuse_other_scenario(path: Path, scenario_yaml: str) -> None:
+def _refuse_other_scenario(path: Path, manifest: Mapping[str, Plain], scenario_yaml: str) -> None:
     where = path / "scenario.yaml"
     if not where.is_file():
         raise InputError(
@@ -378,6 +378,7 @@ def _refuse_other_scenario(path: Path, scenario_yaml: str) -> None:
         )
     begun = where.read_bytes()
     if begun != scenario_yaml.encode():
+        _refuse_other_version(path, manifest)
         difference = _first_difference(begun.decode(errors="replace"), scenario_yaml)
         raise InputError("the scenario that this run began with", where=str(where), got=difference)
 

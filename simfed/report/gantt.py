@@ -192,7 +192,8 @@ def _rows_and_bars(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _row_count(rows: pd.DataFrame, bars: pd.DataFrame) -> float:
     has_server = bool(bars["client"].isna().any())
-    return len(rows) + 0.6 * (int(rows["prototype"].nunique()) - 1) + 1.6 * has_server + 0.4
+    gaps = max(0, int(rows["prototype"].nunique()) - 1)
+    return len(rows) + 0.6 * gaps + 1.6 * has_server + 0.4
 
 
 def _positions(rows: pd.DataFrame) -> dict[int, float]:

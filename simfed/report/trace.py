@@ -227,7 +227,7 @@ def _side_lanes(spans: pd.DataFrame) -> Iterator[Event]:
 
 def _edge_pids(run: Run) -> dict[str, int]:
     """Node → process of an edge server, after those of the clients."""
-    first = _CLIENTS + 1 + int(frames.clients_of(run)["client"].max())
+    first = _CLIENTS + 1 + max(map(int, frames.clients_of(run)["client"]), default=0)
     return {name: first + k for k, name in enumerate(frames.edge_servers(run))}
 
 

@@ -359,10 +359,12 @@ def _settle(row: Mapping[str, Any], policy: Policy, pull: Pull, pace: float) -> 
 
 
 def _kept_checkpoints(run: Run) -> list[Checkpoint]:
-    """The last one, and the one before it."""
+    """The last one, and the one before it, of those that hold what was learned: while learning is
+    answered from a record, they hold the decisions alone."""
     if run.path is None:
         return []
-    return CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", ""))).kept()
+    kept = CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", ""))).kept()
+    return [one for one in kept if "steps" not in one.facts["workload"].get("replay", {})]
 
 
 def _learn(

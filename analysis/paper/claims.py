@@ -44,11 +44,11 @@ __all__ = [
     "FAILS",
     "GIVEN",
     "HOLDS",
-    "IN_PART",
     "MISSING",
     "NOT_RUN",
     "SETTINGS",
     "UNDECIDED",
+    "UNJUDGED",
     "VERDICTS",
     "Check",
     "Claim",
@@ -60,11 +60,11 @@ __all__ = [
 ]
 
 HOLDS, FAILS, UNDECIDED, MISSING = "holds", "fails", "cannot be told", "short of seeds"
-IN_PART = "holds in part"
 GIVEN = "given by the set-up"
 """The source's own tables and charges fix what is compared, whatever the runs do."""
 BY_SET_UP, NOT_RUN, NOT_COMPARABLE = "follows from the set-up", "not run", "not comparable"
-VERDICTS = (HOLDS, IN_PART, UNDECIDED, FAILS, BY_SET_UP, NOT_RUN, NOT_COMPARABLE)
+VERDICTS = (HOLDS, UNDECIDED, FAILS)
+UNJUDGED = (BY_SET_UP, NOT_RUN, NOT_COMPARABLE)
 AT_LEAST_POINTS, COMPETITIVE_POINTS = 0.005, 0.01
 """Final accuracy that `at least as good` and `competitive` may lack."""
 AT_LEAST_TIME, COMPETITIVE_TIME = 1.05, 1.1
@@ -134,8 +134,6 @@ class Claim:
     """Why it may not hold, where the runs tell; shown where a comparison contradicts it."""
     note: Callable[[Results], str] = lambda _: ""
     """What else the runs say about how much the verdict means; always shown."""
-    in_parts: bool = False
-    """Made of several statements, so that one may hold and another not."""
     comparable: bool = True
 
 
@@ -151,27 +149,21 @@ def judge(results: Results) -> list[Judged]:
     found = []
     for claim in CLAIMS:
         checks = tuple(claim.checks(results))
-        verdict = verdict_of(checks, claim.in_parts) if claim.comparable else NOT_COMPARABLE
+        verdict = verdict_of(checks) if claim.comparable else NOT_COMPARABLE
         found.append(Judged(claim, verdict, checks))
     return found
 
 
-def verdict_of(checks: Sequence[Check], in_parts: bool = False) -> str:
-    """See the rules in RESULTS.md: one contradiction refutes, unless the claim is made of parts."""
+def verdict_of(checks: Sequence[Check]) -> str:
+    """A claim holds where all of its comparisons do, and fails where one fails."""
     states = {check.state for check in checks}
     if MISSING in states or not states:
         return NOT_RUN
-    if GIVEN in states:
-        states.remove(GIVEN)
-        if not states:
-            return BY_SET_UP
-    if states == {HOLDS}:
-        return HOLDS
-    if states == {UNDECIDED}:
-        return UNDECIDED
-    if FAILS in states and not (in_parts and HOLDS in states):
+    if not (states := states - {GIVEN}):
+        return BY_SET_UP
+    if FAILS in states:
         return FAILS
-    return IN_PART
+    return HOLDS if states == {HOLDS} else UNDECIDED
 
 
 def headline(judged: Judged) -> Check | None:
@@ -576,8 +568,7 @@ CLAIMS: tuple[Claim, ...] = (
           "higher final accuracy and sooner to 90 %, K 500 and 1,000"),
     Claim("random-k-at-large-k", "Random-K is competitive at large K", _random_k_at_large_k,
           "K 5,000: at most 1 point lower and 10 % later to 90 % than Top-K, whose lead has shrunk since K 500",
-          note=lambda r: why.narrow_settings(r, COMPETITIVE_POINTS, [("K 5,000", {"k": 5000})]),
-          in_parts=True),
+          note=lambda r: why.narrow_settings(r, COMPETITIVE_POINTS, [("K 5,000", {"k": 5000})])),
     Claim("larger-k-per-round", "A larger K converges faster, per round", _larger_k_per_round,
           "every policy, 1,000 over 500 and 5,000 over 1,000: higher on average over equal rounds"),
     Claim("larger-k-per-second", "A larger K converges faster, per second", _larger_k_per_second,
@@ -599,7 +590,7 @@ CLAIMS: tuple[Claim, ...] = (
           note=lambda r: why.same_at_every_bandwidth(r, 5, 50)),
     Claim("fast-links", "Random-K gains at 500 Mbps", _fast_links,
           "beside Top-K, from 5 to 500 Mbps: final accuracy, and time to 80 % by at least 1 %",
-          why.same_at_every_bandwidth, in_parts=True),
+          why.same_at_every_bandwidth),
     Claim("half-chooses-top-k", "LeNet5-half chooses Top-K at K = 1,000", _half_chooses_top_k,
           "ASCEND after its warm-up: share of Top-K above every other's",
           lambda r: why.steady_preference(r, [SMALL])),
@@ -617,11 +608,11 @@ CLAIMS: tuple[Claim, ...] = (
           "Top-K best at K 1e5; Random-K within 1 point at 2e6; larger K higher, after equal rounds and at equal "
           "simulated time; ASCEND at least as good as each fixed strategy; WResNet40-2 choosing Top-K and ResNet18 "
           "evenly at 1e5, both Random-K at 2e6 (3 seeds)",
-          note=lambda r: why.narrow_settings(r, AT_LEAST_POINTS, _CIFAR10.settings), in_parts=True),
+          note=lambda r: why.narrow_settings(r, AT_LEAST_POINTS, _CIFAR10.settings)),
     Claim("cifar10-small", "The same trend on CIFAR-10 with LeNets", _CIFAR10_SMALL.checks,
           "the same at the same shares of all entries (K 1,000 and 16,000), in place of the source's models, which "
           "need a GPU (3 seeds)",
-          note=lambda r: why.narrow_settings(r, AT_LEAST_POINTS, _CIFAR10_SMALL.settings), in_parts=True),
+          note=lambda r: why.narrow_settings(r, AT_LEAST_POINTS, _CIFAR10_SMALL.settings)),
     Claim("weights", "ρ = 0.6, β = 0.4 are good", _weights,
           "at most 0.5 points lower than each other pair (3 seeds, one variance for the grid)",
           note=lambda r: why.grid_spread(r.runs("ascend"), list(_weight_runs(r).values()), AT_LEAST_POINTS)),

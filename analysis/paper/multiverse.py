@@ -434,8 +434,6 @@ class Preferences:
     """In how many LeNet5 clearly chooses evenly."""
     both: int
     """In how many both."""
-    large: Mapping[str, tuple[float, float]]
-    """Strategy → least and largest share of LeNet5's free choices, means over seeds."""
 
 
 def preferences_by_credit(results: Results, k: int) -> dict[str, Preferences]:
@@ -450,14 +448,8 @@ def preferences_by_credit(results: Results, k: int) -> dict[str, Preferences]:
     for value in (credit.taken, credit.other):
         at = [i for i, cell in enumerate(cells()) if cell.choices[credit.words] == value]
         prefers, even = ([each[i].state == HOLDS for i in at] for each in (half, whole))
-        runs = [_runs_of(results, cells()[i], k).values() for i in at]
-        means = {
-            arm: [float(np.mean([shares(run, LARGE)[arm] for run in of_cell])) for of_cell in runs]
-            for arm in FIXED
-        }
         both = sum(a and b for a, b in zip(prefers, even, strict=True))
-        spans = {arm: (min(values), max(values)) for arm, values in means.items()}
-        found[value] = Preferences(len(at), sum(prefers), sum(even), both, spans)
+        found[value] = Preferences(len(at), sum(prefers), sum(even), both)
     return found
 
 

@@ -18,12 +18,14 @@ from results import FIXED
 import simfed
 from simfed.report.statistics import Estimate, mean_interval
 
-__all__ = ["EVERY", "FOLDER", "KS", "gain_over_time", "keep", "play", "samples",
+__all__ = ["EVERY", "FOLDER", "KS", "REWARDS", "gain_over_time", "keep", "play", "samples",
            "shares_over_thirds"]  # fmt: skip
 
 FOLDER = "oracle-runs"
 """Beside the compact results."""
 KS, SEEDS, EVERY = (1000, 5000), (0, 1, 2), 25
+REWARDS = {"reward_raw": "unclipped", "reward": "clipped"}
+"""Columns of what is kept: rewards as they are, and as the policy that ran was paid them."""
 _KEPT = ["round", "client", "prototype", "arm", "played", "choice", "reward_raw", "reward"]
 
 
@@ -55,10 +57,11 @@ def keep(table: pd.DataFrame, k: int, seed: int, folder: Path) -> None:
     )
 
 
-def samples(k: int, folder: Path) -> dict[int, pd.DataFrame]:
-    """Seed → one row per client and sampled round: who, when, each strategy's reward as it is
-    (unclipped), that of what was played, which strategy that is where the client was free to
-    choose, and which one would have been best."""
+def samples(k: int, folder: Path, reward: str = "reward_raw") -> dict[int, pd.DataFrame]:
+    """Seed → one row per client and sampled round: who, when, each strategy's reward, that of what
+    was played, and for each strategy whether it was chosen (`chosen top-k`; NaN where the client was
+    not free) and whether it would have been best (`best top-k`: a share where the clip makes some
+    equal)."""
     found = {}
     for seed in SEEDS:
         file = _file(folder, k, seed)
@@ -66,30 +69,31 @@ def samples(k: int, folder: Path) -> dict[int, pd.DataFrame]:
             continue
         table = pd.read_csv(file)
         keys = ["round", "client", "prototype"]
-        wide = table.pivot_table(index=keys, columns="arm", values="reward_raw").reset_index()
+        wide = table.pivot_table(index=keys, columns="arm", values=reward).reset_index()
         played = table[table["played"] == 1].set_index(keys)
         free = played["arm"].where(played["choice"].isin(["explore", "exploit"]))
         index = wide.set_index(keys).index
-        found[seed] = wide.assign(
-            played=index.map(played["reward_raw"]),
-            chosen=index.map(free),
-            best=wide[list(FIXED)].idxmax(axis=1),
-        )
+        arms = wide[list(FIXED)]
+        best = arms.eq(arms.max(axis=1), axis=0)
+        shares = best.div(best.sum(axis=1), axis=0).add_prefix("best ")
+        chosen = index.map(free)
+        for arm in FIXED:
+            shares[f"chosen {arm}"] = np.where(chosen.isna(), np.nan, chosen == arm)
+        found[seed] = wide.assign(played=index.map(played[reward])).join(shares)
     return found
 
 
 def shares_over_thirds(
-    which: str, k: int, prototype: str, folder: Path
+    which: str, k: int, prototype: str, folder: Path, reward: str = "reward_raw"
 ) -> dict[str, tuple[float, float, Estimate]]:
     """Strategy → in which share of a prototype's pulls it was `best`, or of its free choices
     `chosen`, in the first third of the run and in the last, and the change over seeds."""
     shares: dict[str, list[tuple[float, float]]] = {arm: [] for arm in FIXED}
-    for table in samples(k, folder).values():
-        known = table[which].notna()
+    for table in samples(k, folder, reward).values():
         for arm in FIXED:
+            each = table[f"{which} {arm}"]
             thirds = [
-                float((table[which][of] == arm).mean())
-                for of in _thirds(table, known & (table["prototype"] == prototype))
+                float(each[of].mean()) for of in _thirds(table, table["prototype"] == prototype)
             ]
             shares[arm].append((thirds[0], thirds[2]))
     return {
@@ -103,12 +107,14 @@ def shares_over_thirds(
     }
 
 
-def gain_over_time(k: int, folder: Path) -> list[tuple[float, float, float]]:
+def gain_over_time(
+    k: int, folder: Path, reward: str = "reward_raw"
+) -> list[tuple[float, float, float]]:
     """In each third of the run, the share of what can be gained over a random choice that ASCEND
     gains, and that the strategy gains which is best for each prototype over the run; and the share
     of pulls on which ASCEND played the best one."""
     found = []
-    tables = list(samples(k, folder).values())
+    tables = list(samples(k, folder, reward).values())
     for third in range(3):
         gains = []
         for table in tables:

@@ -14,10 +14,10 @@ from choices import losses_around
 from claims import (
     FAILS,
     HOLDS,
-    IN_PART,
     MISSING,
     NOT_RUN,
     UNDECIDED,
+    UNJUDGED,
     VERDICTS,
     Check,
     Judged,
@@ -37,7 +37,7 @@ from multiverse import (
     shares_by_choice,
     slow_compression,
 )
-from oracle import EVERY, FOLDER, KS, gain_over_time, samples, shares_over_thirds
+from oracle import EVERY, FOLDER, KS, REWARDS, gain_over_time, samples, shares_over_thirds
 from pictures import PICTURES
 from reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
 from results import (
@@ -199,8 +199,8 @@ is {by_half:.1f} or {as_sent:.1f} times the first's in place of {taken:.1f} time
 
 _ORACLE_RULES = f"""Does the best strategy change? Before every {EVERY}th round an oracle
 [forks](../docs/policies.md#regret-in-a-run) ASCEND's run and plays each strategy of each client, everybody else playing
-what they play. Rewards here are *unclipped*, while the policy that ran was paid clipped ones, so what is best
-here need not be what it was shown. First, the share of ASCEND's own free choices in these rounds; then the share of pulls in which each
+what they play. The policy that ran was paid rewards *clipped* at ±1; *unclipped* is what a choice really brought.
+Where the clip makes strategies equal, they share being best. First, the share of ASCEND's own free choices in these rounds; then the share of pulls in which each
 strategy would have brought the largest reward of that round (a third each, if nothing told them apart). Below, of what
 the best choice in every single pull would gain over a random one, the share that ASCEND gains, and the share of whoever plays the strategy that is best for its prototype over the whole run. Rewards
 are those of one step: what a choice does to later rounds is not in them."""
@@ -241,10 +241,12 @@ whole 95 % interval is on the claimed side, *fails* where all of it is on the ot
 *short of seeds* where it lacks some.
 
 - **Holds**: all comparisons hold.
-- **Holds in part**: some hold and the others cannot be told.
-- **Cannot be told**: none holds and none fails.
-- **Fails**: one fails. What is claimed to be best, or of every policy or setting, is refuted by one
-  that is not. Only a claim made of several statements (*in parts*) **holds in part** as long as any holds.
+- **Fails**: one fails. What is claimed to be best, or of every policy or setting, is refuted by one that is not, and a
+  claim made of several statements by one of them.
+- **Cannot be told**: anything between.
+
+Three words say that there is no verdict:
+
 - **Follows from the set-up**: the source's own tables and charges fix what is compared. The runs neither support nor
   refute such a claim; the number says what the tables come to, here that the claim is inconsistent with them.
 - **Not run**: a comparison is short of seeds (5 are asked for on MNIST, 3 on CIFAR-10 and the grids).
@@ -286,7 +288,7 @@ def _standing(results: Results, judged: Sequence[Judged]) -> str:
     counts: dict[str, int] = {}
     for one in judged:
         counts[one.verdict] = counts.get(one.verdict, 0) + 1
-    words = ", ".join(f"{v} {counts[v]}" for v in VERDICTS if v in counts)
+    words = ", ".join(f"{v} {counts[v]}" for v in (*VERDICTS, *UNJUDGED) if v in counts)
     planned = campaign()
     on_gpu = sum(one.phase.needs_gpu for one in planned)
     text = (
@@ -317,13 +319,18 @@ def _claims_table(judged: Sequence[Judged]) -> str:
     for one in judged:
         check = headline(one)
         number = f"{check_text(check)} ({check.what})" if check else ""
-        rows.append((one.claim.text, _verdict_text(one), number, _seeds_text(one.checks)))
-    return _table(("claim", "verdict", "number", "seeds"), rows)
+        states = [c.state for c in one.checks] if one.verdict in VERDICTS else []
+        counts = " / ".join(str(states.count(state)) for state in VERDICTS) if states else ""
+        rows.append((one.claim.text, _verdict_text(one), counts, number, _seeds_text(one.checks)))
+    return _table(("claim", "verdict", _COUNTED, "number", "seeds"), rows)
+
+
+_COUNTED = "comparisons: hold / cannot be told / fail"
 
 
 def _verdict_text(judged: Judged) -> str:
     """The verdict; of what is not run, how much is there."""
-    text = f"**{judged.verdict}**"
+    text = f"**{judged.verdict}**" if judged.verdict in VERDICTS else judged.verdict
     whole = sum(check.seeds >= check.needed for check in judged.checks)
     if judged.verdict != NOT_RUN or not whole:
         return text
@@ -345,13 +352,10 @@ def _reading_table(judged: Sequence[Judged], results: Results) -> str:
     """How each claim was read, what its comparisons came to, and what else there is to know."""
     rows = []
     for one in judged:
-        judged_so = one.verdict in (IN_PART, FAILS)
-        failed = judged_so and any(check.state == FAILS for check in one.checks)
         known = any(check.seeds for check in one.checks)
-        rule = f"{one.claim.rule} *(in parts)*" if one.claim.in_parts else one.claim.rule
-        reason = one.claim.reason(results) if failed else ""
+        reason = one.claim.reason(results) if one.verdict == FAILS else ""
         note = one.claim.note(results) if known else ""
-        rows.append((one.claim.text, rule, _tally(one.checks), reason, note))
+        rows.append((one.claim.text, one.claim.rule, _tally(one.checks), reason, note))
     return _table(("claim", "read as", "comparisons", "likely reason", "mind"), rows)
 
 
@@ -505,35 +509,44 @@ def _beside_dense(results: Results) -> str:
 
 def _oracle(folder: Path) -> str:
     """What ASCEND chose, which strategy would have brought most, and what of that it gained."""
-    shares: dict[str, list[tuple[object, ...]]] = {"chosen": [], "best": []}
-    gains = []
-    for k in KS:
+    chosen: list[tuple[object, ...]] = []
+    best: list[tuple[object, ...]] = []
+    gains: list[tuple[object, ...]] = []
+    for k, (reward, words) in itertools.product(KS, REWARDS.items()):
         if not (seeds := len(samples(k, folder))):
             continue
-        for which, prototype in itertools.product(shares, (SMALL, LARGE)):
-            cells = [
+
+        def shares(
+            which: str, prototype: str, k: int = k, reward: str = reward, seeds: int = seeds
+        ) -> list[str]:
+            of = shares_over_thirds(which, k, prototype, folder, reward)
+            return [
                 f"{100 * early:.0f} → {100 * late:.0f}{_interval(change) if seeds > 2 else ''}"
-                for early, late, change in shares_over_thirds(which, k, prototype, folder).values()
+                for early, late, change in of.values()
             ]
-            shares[which].append((f"{k:,}", NAMES[prototype], seeds, *cells))
-        for third, found in zip(
-            ("first", "middle", "last"), gain_over_time(k, folder), strict=True
-        ):
-            gains.append((f"{k:,}", third, *(f"{100 * share:.0f} %" for share in found)))
+
+        for prototype in (SMALL, LARGE):
+            if reward == "reward_raw":
+                chosen.append((f"{k:,}", NAMES[prototype], seeds, *shares("chosen", prototype)))
+            best.append((f"{k:,}", words, NAMES[prototype], seeds, *shares("best", prototype)))
+        thirds = zip(("first", "middle", "last"), gain_over_time(k, folder, reward), strict=True)
+        for third, found in thirds:
+            gains.append((f"{k:,}", words, third, *(f"{100 * share:.0f} %" for share in found)))
     if not gains:
         return ""
-    tables = []
-    for which, rows in shares.items():
-        columns = [f"{NAMES[arm]} {which}: first → last third, % (change)" for arm in FIXED]
-        tables.append(_table(("K", "prototype", "seeds", *columns), rows))
-    last = (
-        "K",
-        "third of the run",
-        "ASCEND gains",
-        "best fixed per prototype gains",
-        "ASCEND played the best",
+
+    def head(*names: str, which: str) -> list[str]:
+        return [*names, *(f"{NAMES[a]} {which}: first → last third, % (change)" for a in FIXED)]
+
+    last = ("third of the run", "ASCEND gains", "best fixed per prototype gains")
+    return "\n\n".join(
+        [
+            _ORACLE_RULES,
+            _table(head("K", "prototype", "seeds", which="chosen"), chosen),
+            _table(head("K", "rewards", "prototype", "seeds", which="best"), best),
+            _table(("K", "rewards", *last, "ASCEND played the best"), gains),
+        ]
     )
-    return "\n\n".join([_ORACLE_RULES, *tables, _table(last, gains)])
 
 
 def _safeguards_table(results: Results) -> str:

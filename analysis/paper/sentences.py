@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from choices import losses_around
+from choices import Attempt, losses_around
 from claims import (
     AT_LEAST_POINTS,
     FAILS,
@@ -25,8 +25,6 @@ from multiverse import (
     SAFEGUARDS,
     Preferences,
     Specification,
-    alias_text,
-    aliases,
     preferences_by_credit,
     settings,
     shares_by_choice,
@@ -244,13 +242,9 @@ def _chosen(results: Results, *_unused: Unused) -> str:
 
 
 def _preferences(reading: Preferences) -> str:
-    spans = ", ".join(
-        f"{NAMES[arm]} {100 * low:.0f} to {100 * high:.0f} %"
-        for arm, (low, high) in reading.large.items()
-    )
     return (
         f"gives the first clearly in {reading.prefers} and the second in {reading.even} of {reading.settings} settings of "
-        f"the other open points (LeNet5: {spans})"
+        f"the other open points"
     )
 
 
@@ -274,8 +268,30 @@ def _safeguard(results: Results, *_unused: Unused) -> str:
         beside = f" Averaged over a run, accuracy less that without it is {_points(gap, 2)}."
     return (
         f"{opening}: of {len(each)} second attempts in {counted(len(runs), 'seed')} of 400 rounds "
-        f"{100 * np.mean([a.exceeds_again for a in each]):.0f} % exceed the threshold again and "
-        f"{100 * np.mean([a.second > a.undone for a in each]):.0f} % have a higher loss than the round that was undone.{beside}"
+        f"{_again(each)} than the round that was undone.{_everywhere(results)}{beside}"
+    )
+
+
+def _again(attempts: Sequence[Attempt]) -> str:
+    exceed = np.mean([attempt.exceeds_again for attempt in attempts])
+    worse = np.mean([attempt.second > attempt.undone for attempt in attempts])
+    return f"{100 * exceed:.0f} % exceed the threshold again and {100 * worse:.0f} % have a higher loss"
+
+
+def _everywhere(results: Results) -> str:
+    """The same of all runs that carry their losses, whatever else is set in them."""
+    changed = {key for one in SAFEGUARDS.values() for key in one.get("universe", {})}
+    runs = [
+        run
+        for run in results.all
+        if run.facts["setting"].get("policy") == "ascend"
+        and not changed & set(run.facts["setting"].get("universe", {}))
+    ]
+    of_runs = [attempts for run in runs if (attempts := losses_around(run))]
+    each = [attempt for attempts in of_runs for attempt in attempts]
+    return (
+        f" Over every recorded seed and setting with this safeguard ({len(of_runs)} runs) these are {len(each):,}, of which "
+        f"{_again(each)}."
     )
 
 
@@ -284,22 +300,18 @@ def _open_points(results: Results, *_unused: Unused) -> str:
     if not asked or not all(effects for *_, effects in asked):
         return ""
     changed: dict[str, int] = {}
-    pairs: dict[str, str] = {}
     for *_, effects in asked:
         for effect in effects:
             name = f"{effect.factor.words} {effect.factor.other}"
             changed[name] = changed.get(name, 0) + effect.stays
-            pairs[name] = alias_text(aliases()[effect.factor])
     ranked = [(name, n) for name, n in sorted(changed.items(), key=lambda item: -item[1]) if n]
     opening = f"Of {len(asked)} measures of ASCEND at K = 1,000 that may hang on five points which the source leaves open, "
     if not ranked:
         return f"{opening}none changes clearly with any of them (Holm's correction over all)."
     words = ", ".join(f"*{name}* changes {number}" for name, number in ranked)
-    told = ", ".join(f"*{name}* = {pairs[name]}" for name, _ in ranked if pairs[name])
-    return f"{opening}{words}, and the other points none clearly (Holm's correction over all)" + (
-        f"; a quarter of all combinations does not tell a point from how two others act together: {told}."
-        if told
-        else "."
+    return (
+        f"{opening}{words}, and the other points none clearly (Holm's correction over all). A point is not told apart from "
+        f"how [two others](#in-other-universes) act together."
     )
 
 

@@ -269,7 +269,7 @@ def test_settings_are_told_apart(keep):
     ("states", "verdict"),
     [
         (["holds"] * 3, "holds"),
-        (["holds", "cannot be told"], "holds in part"),
+        (["holds", "cannot be told"], "cannot be told"),
         (["holds", "fails"], "fails"),
         (["holds", "cannot be told", "fails"], "fails"),
         (["cannot be told", "fails"], "fails"),
@@ -281,21 +281,6 @@ def test_settings_are_told_apart(keep):
 def test_verdicts(states, verdict):
     some = Estimate(0, 0, 0, 0, 0.95)
     assert verdict_of([Check("", state, some, "points", 5) for state in states]) == verdict
-
-
-@pytest.mark.parametrize(
-    ("states", "verdict"),
-    [
-        (["holds", "fails"], "holds in part"),
-        (["holds", "holds"], "holds"),
-        (["cannot be told", "fails"], "fails"),
-        (["cannot be told"], "cannot be told"),
-    ],
-)
-def test_a_claim_in_parts_may_hold_in_part(states, verdict):
-    some = Estimate(0, 0, 0, 0, 0.95)
-    checks = [Check("", state, some, "points", 5) for state in states]
-    assert verdict_of(checks, in_parts=True) == verdict
 
 
 @pytest.mark.parametrize(

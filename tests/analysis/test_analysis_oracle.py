@@ -74,3 +74,17 @@ def test_what_is_kept_is_the_same_to_the_byte_and_is_not_played_again(kept, monk
     monkeypatch.setattr(oracle, "SEEDS", (0, 1))
     play(tmp_path / "out", kept)
     assert not (tmp_path / "out").exists()
+
+
+def test_clipped_rewards_make_strategies_equal_which_then_share_being_best(kept):
+    """In the made-up table all clipped rewards are equal: nobody is better than chance."""
+    half = shares_over_thirds("best", 1000, "lenet5-half", kept, "reward")
+    assert {arm: early for arm, (early, _, _) in half.items()} == pytest.approx(
+        dict.fromkeys(("top-k", "random-k", "periodic-k"), 1 / 3)
+    )
+    clipped = table(changing)
+    clipped["reward"] = clipped["reward_raw"].clip(upper=0.5)
+    for seed in (0, 1):
+        keep(clipped, 1000, seed, kept)
+    # less is to be gained, and the shares of it are the same
+    assert gain_over_time(1000, kept, "reward")[0] == pytest.approx((1.0, 0.25, 1.0))

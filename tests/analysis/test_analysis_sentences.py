@@ -146,6 +146,7 @@ def test_second_attempts(keep, seconds, opening):
     one = said(keep(*runs), "second attempts")
     assert one.startswith(opening)
     assert "in 3 seeds of 400 rounds" in one
+    assert "every recorded seed and setting with this safeguard (3 runs) these are 3, of" in one
     assert "accuracy less that without it is +3." in one  # a third of ten points, of three rounds
 
 
@@ -211,7 +212,7 @@ def test_points_are_said_with_what_the_design_does_not_tell_from_them(keep):
     runs = choices({"causal": TOP, "as printed": RANDOM}, {"causal": TOP, "as printed": TOP})
     one = said(keep(*runs), "five points")
     assert "*credit as printed* changes 1, and the other points none clearly" in one
-    assert "*credit as printed* = −fₙ × safeguard = −rewards × compression" in one
+    assert "not told apart from how [two others](#in-other-universes) act together" in one
     runs = choices({"causal": TOP, "as printed": TOP}, {"causal": TOP, "as printed": TOP})
     assert "none changes clearly" in said(keep(*runs), "five points")
 

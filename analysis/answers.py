@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from codecs_figure import in_words, with_interval
-from servers_figure import markdown
+from pages import in_words, markdown, with_interval, write_page
 
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.reach import first_amount
@@ -360,25 +359,21 @@ def _draw_map(axes: Axes, cells: Sequence[Answer]) -> None:
             side.set_visible(False)
 
 
-def write_page(rows: pd.DataFrame) -> None:
-    """Put tables and the figure of these rows in their places."""
-    cells = answers(rows)
-    page = PAGE.read_text()
+def read_rows() -> pd.DataFrame:
+    """The kept rows."""
+    import pandas as pd
+
+    rows: pd.DataFrame = pd.read_parquet(ROWS)
+    return rows
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    cells, parts = answers(read_rows()), {}
     for target in TARGETS:
-        words = short_table(cells, target, use_in_words)
-        page = put_between(page, f"at {target:.0%}", words)
-        words = short_table(cells, target, rival_in_words)
-        page = put_between(page, f"momentum at {target:.0%}", words)
-    PAGE.write_text(page)
-    TABLE.write_text(f"{_TABLE_HEAD}\n{long_table(cells)}\n")
-    save_picture(answers_figure(cells), FIGURE, dpi=180)
-
-
-def put_between(page: str, mark: str, text: str) -> str:
-    """The page with `text` between its two comments of this name."""
-    before, rest = page.split(f"<!-- {mark} -->\n", 1)
-    _, after = rest.split("<!-- end -->", 1)
-    return f"{before}<!-- {mark} -->\n\n{text}\n\n<!-- end -->{after}"
+        parts[f"at {target:.0%}"] = short_table(cells, target, use_in_words)
+        parts[f"momentum at {target:.0%}"] = short_table(cells, target, rival_in_words)
+    return parts
 
 
 def main() -> None:
@@ -408,7 +403,10 @@ def main() -> None:
             run_study(STUDY, folder, jobs=arguments.jobs, overrides=changes)
             frames.append(rows_of(load_study(folder)))
         pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
-    write_page(pd.read_parquet(ROWS))
+    write_page("answers")
+    cells = answers(read_rows())
+    TABLE.write_text(f"{_TABLE_HEAD}\n{long_table(cells)}\n")
+    save_picture(answers_figure(cells), FIGURE, dpi=180)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python analysis/cell_figure.py [--out studies] [--jobs 2] [--draw-only]
 
 Runs the study scenarios/studies/cell.yaml (or goes on with it: what is done is not done again),
-keeps a row per run in analysis/cell_rows.csv, draws docs/images/cell.png from those rows, and
-prints the table. `--draw-only` draws and prints from the kept rows, without the study.
+keeps a row per run in analysis/cell_rows.csv, and from those rows draws docs/images/cell.png and
+makes the page's table. `--draw-only` does the latter alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from pages import markdown, write_page
 
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 STUDY = ROOT / "scenarios" / "studies" / "cell.yaml"
 ROWS = Path(__file__).with_name("cell_rows.csv")
+PAGE = ROOT / "scenarios" / "README.md"
 PICTURE = ROOT / "docs" / "images" / "cell.png"
 WORLDS = {"own links": "links of\ntheir own", "one link": "one\nshared link", "cell": "cell"}
 POLICIES = ("top-k", "ascend", "balance")
@@ -120,27 +122,35 @@ def _draw_choices(axes: Axes, rows: pd.DataFrame) -> None:
 
 def table(rows: pd.DataFrame) -> str:
     """Means over seeds, as Markdown."""
-    lines = [
-        "| world | policy | round | a near board's download | waits for a far board "
-        "| top-k, random-k, periodic-k | K near, far | accuracy |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [["world", "policy", "round", "a near board's download", "waits for a far board"]]
+    lines[0] += ["top-k, random-k, periodic-k", "K near, far", "accuracy"]
     means = rows.groupby(["world", "policy"]).mean(numeric_only=True)
     for world in WORLDS:
         for policy in POLICIES:
             of = means.loc[(world, policy)]
             shares = ", ".join(f"{100 * of[f'share_{name}']:.0f}" for name in STRATEGIES)
             lines.append(
-                f"| {world} | {policy} | {1e3 * of['round_s']:.0f} ms | "
-                f"{1e3 * of['near_downlink_s']:.0f} ms | "
-                f"{100 * of['far_critical']:.0f} % | {shares} % | "
-                f"{of['k_near']:,.0f}, {of['k_far']:,.0f} | {100 * of['accuracy']:.1f} % |"
+                [
+                    world,
+                    policy,
+                    f"{1e3 * of['round_s']:.0f} ms",
+                    f"{1e3 * of['near_downlink_s']:.0f} ms",
+                    f"{100 * of['far_critical']:.0f} %",
+                    f"{shares} %",
+                    f"{of['k_near']:,.0f}, {of['k_far']:,.0f}",
+                    f"{100 * of['accuracy']:.1f} %",
+                ]
             )
-    return "\n".join(lines)
+    return markdown(lines)
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    return {"cell": table(pd.read_csv(ROWS))}
 
 
 def main() -> None:
-    """Run what is missing, keep the rows, draw, print."""
+    """Run what is missing, keep the rows, draw, write the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", default="studies", help="where studies are kept")
     parser.add_argument("--jobs", type=int, default=2)
@@ -150,9 +160,8 @@ def main() -> None:
         out = Path(arguments.out) / "cell"
         run_study(STUDY, out=out, jobs=arguments.jobs)
         rows_of(load_study(out)).to_csv(ROWS, index=False)
-    rows = pd.read_csv(ROWS)
-    save_picture(draw(rows), PICTURE, dpi=200)
-    print(table(rows))
+    save_picture(draw(pd.read_csv(ROWS)), PICTURE, dpi=200)
+    write_page("cell_figure")
 
 
 if __name__ == "__main__":

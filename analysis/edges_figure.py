@@ -1,6 +1,6 @@
-"""What edge servers save on the line behind them, and what that costs: fedavg on the embedded data.
+"""What edge servers save on the line behind them, and what that costs: docs/servers.md.
 
-    python analysis/edges_figure.py          # plays what is missing, draws, prints
+    python analysis/edges_figure.py          # plays what is missing, draws, writes the table
 
 The scenario is `scenarios/edges.yaml`: 20 clients below four nodes. Without edge servers all of
 them send over the nodes' lines; with them each node merges κ times for each merge of the cloud. All
@@ -16,12 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from pages import markdown, write_page
 
 import simfed
 
 HERE = Path(__file__).resolve().parent
 SCENARIO = HERE.parent / "scenarios" / "edges.yaml"
 ROWS = HERE / "edges_rows.csv"
+PAGE = HERE.parent / "docs" / "servers.md"
 FIGURE = HERE.parent / "docs" / "images" / "edges.png"
 SEEDS = range(5)
 TRAININGS = 40
@@ -101,9 +103,9 @@ def draw(rows: list[dict[str, float]]) -> None:
     figure.savefig(FIGURE, dpi=160, metadata={"Software": None})
 
 
-def table(rows: list[dict[str, float]]) -> list[str]:
-    """Each variant at its end, as Markdown."""
-    lines = ["| | bytes over the line | against none | accuracy | time |", "|---|---|---|---|---|"]
+def table(rows: list[dict[str, float]]) -> str:
+    """Each variant at its end, as Markdown: means over seeds (the least to the most)."""
+    lines = [["", "bytes over the lines", "accuracy", "against no edge servers, per seed", "time"]]
     last = {(row["merges"], row["seed"]): row for row in rows}
     flat = np.array([last[0, seed]["accuracy"] for seed in SEEDS])
     for merges in MERGES:
@@ -111,16 +113,19 @@ def table(rows: list[dict[str, float]]) -> list[str]:
         accuracy = np.array([row["accuracy"] for row in ends])
         lost = 100 * (accuracy - flat)
         less = f"{lost.mean():+.1f} points ({lost.min():+.1f} to {lost.max():+.1f})"
+        less = less.replace("-", "−")
         moved = np.mean([row["line_bytes"] for row in ends]) / 1e6
         time_s = np.mean([row["time_s"] for row in ends])
-        lines.append(
-            f"| {name_of(merges)} | {moved:.1f} MB | {less if merges else '–'} | "
-            f"{100 * accuracy.mean():.1f} % | {time_s:.1f} s |"
-        )
-    return lines
+        cells = [f"{moved:.1f} MB", f"{100 * accuracy.mean():.1f} %", less if merges else "–"]
+        lines.append([name_of(merges), *cells, f"{time_s:.1f} s"])
+    return markdown(lines)
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    return {"edge servers": table(load())}
 
 
 if __name__ == "__main__":
-    found = load()
-    draw(found)
-    print("\n".join(table(found)))
+    draw(load())
+    write_page("edges_figure")

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import yaml
-from answers import compare_ways, put_between, times_of
-from codecs_figure import in_words, with_interval
-from servers_figure import markdown
+from answers import compare_ways, times_of
+from pages import in_words, markdown, with_interval, write_page
 
 from simfed.learn.data import load_dataset
 from simfed.report.pictures import picture_style, save_picture
@@ -291,15 +290,23 @@ def _draw_border(axes: Axes, y: float, spreads: tuple[float, float, float]) -> N
     axes.plot([middle] * 2, [y + 0.24, y + 0.44], color="black", linewidth=1.6)
 
 
-def write_page(rows: pd.DataFrame) -> None:
-    """Put tables and the map of these rows in their places."""
-    found = cells(rows)
-    page = PAGE.read_text()
-    page = put_between(page, "borders", border_table(rows))
-    page = put_between(page, "not waiting", times_table(found))
-    page = put_between(page, "served", served_table(found))
-    PAGE.write_text(page)
-    save_picture(map_figure(rows), FIGURE / "not-waiting.png", dpi=180)
+def read_rows() -> pd.DataFrame:
+    """The kept rows."""
+    import pandas as pd
+
+    rows: pd.DataFrame = pd.read_parquet(ROWS)
+    return rows
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    rows = read_rows()
+    of_rows = cells(rows)
+    return {
+        "borders": border_table(rows),
+        "not waiting": times_table(of_rows),
+        "served": served_table(of_rows),
+    }
 
 
 def main() -> None:
@@ -319,7 +326,8 @@ def main() -> None:
             run_study(STUDY, folder, jobs=arguments.jobs, overrides=changes)
             frames.append(rows_of(load_study(folder)))
         pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
-    write_page(pd.read_parquet(ROWS))
+    write_page("not_waiting")
+    save_picture(map_figure(read_rows()), FIGURE / "not-waiting.png", dpi=180)
 
 
 def _owned(out: Path) -> dict[str, object]:

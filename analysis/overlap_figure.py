@@ -4,7 +4,7 @@
 
 Runs one client's participation of one local step, time alone, for every compressor, device, link
 and overlap, keeps a row for each in analysis/overlap_rows.csv, draws docs/images/overlap.png from
-those rows and prints the tables. `--draw-only` draws and prints from the kept rows.
+those rows and makes the page's tables. `--draw-only` does the latter from the kept rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from pages import markdown, write_page
 
 import simfed
 from simfed.report.pictures import picture_style, save_picture
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("overlap_rows.csv")
+PAGE = ROOT / "docs" / "models-clock.md"
 PICTURE = ROOT / "docs" / "images" / "overlap.png"
 CODECS = ("top-k", "random-k", "periodic-k")
 DENSE = "dense"
@@ -103,29 +105,29 @@ def saved(rows: pd.DataFrame, of: str = "sent_s") -> dict[tuple[str, str, str, s
 def table(rows: pd.DataFrame) -> str:
     """What 8 chunks save of compression and upload, as Markdown."""
     shares = saved(rows)
-    lines = [
-        "| compressor | device | " + " | ".join(LINKS) + " |",
-        "|---|---|" + "---|" * len(LINKS),
-    ]
+    lines = [["compressor", "device", *LINKS]]
     for codec, speed in itertools.product(CODECS, SPEEDS):
         cells = (f"{100 * shares[codec, speed, link, '8']:.0f} %" for link in LINKS)
-        lines.append(f"| {codec} | {speed} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([codec, speed, *cells])
+    return markdown(lines)
 
 
 def layers_table(rows: pd.DataFrame) -> str:
     """What layers, and 8 chunks, save of training, compression and upload, as Markdown."""
     shares = saved(rows, "whole_s")
-    lines = [
-        "| compressor | device | overlap | " + " | ".join(LINKS) + " |",
-        "|---|---|---|" + "---|" * len(LINKS),
-    ]
+    lines = [["compressor", "device", "overlap", *LINKS]]
     for codec, speed in itertools.product((DENSE, "top-k"), SPEEDS):
         for overlap in (LAYERS,) if codec == DENSE else (LAYERS, "8"):
             cells = (f"{100 * shares[codec, speed, link, overlap]:.1f} %" for link in LINKS)
             way = overlap if overlap == LAYERS else f"{overlap} chunks"
-            lines.append(f"| {codec} | {speed} | {way} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            lines.append([codec, speed, way, *cells])
+    return markdown(lines)
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    rows = read_rows()
+    return {"overlap": table(rows), "layers": layers_table(rows)}
 
 
 def draw(rows: pd.DataFrame) -> Figure:
@@ -169,9 +171,8 @@ def main() -> None:
     parser.add_argument("--draw-only", action="store_true")
     if not parser.parse_args().draw_only:
         pd.DataFrame([play(*case) for case in cases()]).to_csv(ROWS, index=False)
-    rows = read_rows()
-    save_picture(draw(rows), PICTURE)
-    print(table(rows), layers_table(rows), sep="\n\n")
+    save_picture(draw(read_rows()), PICTURE)
+    write_page("overlap_figure")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from pages import markdown, write_page
 
 import simfed
 from simfed.replay import TrajectoryStore
@@ -55,6 +56,7 @@ CODECS = {
 }
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("privacy_rows.csv")
+PAGE = ROOT / "docs" / "privacy.md"
 PICTURE = ROOT / "docs" / "images" / "privacy.png"
 TARGETS = {"logistic-regression": 0.75, "lenet5": 0.8}
 """Accuracies to which the seconds are counted."""
@@ -256,7 +258,7 @@ def price_table(points: pd.DataFrame, model: str) -> str:
         "no privacy",
         *(f"ε = {budget:g}" for budget in reversed(BUDGETS[:-1])),
     ]
-    lines = [f"| {' | '.join([*head, 'rounds', 'MB up'])} |", "|---|---|" + "---:|" * len(head)]
+    lines = [[*head, "rounds", "MB up"]]
     mine = points[points["model"] == model]
     for (link, codec), here in mine.groupby(["link", "codec"], sort=False, observed=True):
         instant_s = here["instant_s"].iloc[0]
@@ -268,8 +270,8 @@ def price_table(points: pd.DataFrame, model: str) -> str:
             spread = "" if np.isnan(low) else f" ± {(high - low) / 2:.1f}"
             cells.append(f"{_percent(by_seed)} (−{lost:.1f}{spread})".replace("−-", "+"))
         cells += [f"{here['round'].mean():.0f}", f"{here['uplink_bytes'].mean() / 1e6:.0f}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown(lines)
 
 
 def time_table(points: pd.DataFrame, model: str) -> str:
@@ -277,15 +279,15 @@ def time_table(points: pd.DataFrame, model: str) -> str:
     mine = points[points["model"] == model]
     budgets = (None, *reversed(BUDGETS[:-1]))
     names = ["no privacy" if budget is None else f"ε = {budget:g}" for budget in budgets]
-    lines = [f"| link | codec | {' | '.join(names)} |", "|---|---|" + "---:|" * len(names)]
+    lines = [["link", "codec", *names]]
     for (link, codec), here in mine.groupby(["link", "codec"], sort=False, observed=True):
         cells = [str(link), str(codec)]
         for budget in budgets:
             of = here[here["budget"].isna() if budget is None else here["budget"] == budget]
             seconds = of["target_s"].mean(skipna=False)
             cells.append("–" if np.isnan(seconds) else f"{seconds:.1f}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown(lines)
 
 
 def _percent(accuracy: pd.Series) -> str:
@@ -293,7 +295,7 @@ def _percent(accuracy: pd.Series) -> str:
 
 
 def page_tables(points: pd.DataFrame) -> str:
-    """What stands in docs/privacy.md."""
+    """Both tables of every model, with what they are."""
     parts = []
     for model, mine in points.groupby("model", sort=False):
         seeds = mine["seed"].nunique()
@@ -306,6 +308,11 @@ def page_tables(points: pd.DataFrame) -> str:
             time_table(points, str(model)),
         ]
     return "\n\n".join(parts)
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    return {"privacy": page_tables(pd.read_csv(ROWS))}
 
 
 def main() -> None:
@@ -325,9 +332,8 @@ def main() -> None:
         play_all(arguments.out, size, arguments.models, arguments.seeds, arguments.jobs)
         points = at_one_instant(whole_seeds(pd.read_csv(arguments.out / "runs.csv")))
         points.round(4).to_csv(ROWS, index=False)
-    points = pd.read_csv(ROWS)
-    save_picture(privacy_figure(points), PICTURE, dpi=220)
-    print(page_tables(points))
+    save_picture(privacy_figure(pd.read_csv(ROWS)), PICTURE, dpi=220)
+    write_page("privacy_figure")
 
 
 if __name__ == "__main__":

@@ -16,15 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pandas as pd
-from adaptive_figure import ARM, RELEVANT, Against, against, best_of, typical_s
-from codecs_figure import with_interval
-from servers_figure import markdown
-from tail_figure import put_between
+from pages import markdown, with_interval, write_page
+from scipy import stats
 
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.reach import first_amount
-from simfed.report.statistics import holm
+from simfed.report.statistics import Paired, holm, paired_times
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
 
@@ -36,6 +35,9 @@ HERE = Path(__file__).resolve().parent
 STUDY = HERE.parent / "scenarios" / "studies" / "rivals.yaml"
 ROWS, PAGE = HERE / "rivals.parquet", HERE / "BALANCE.md"
 FIGURE = HERE / "figures" / "rivals.png"
+ARM = "list"
+RELEVANT = 1.05
+"""The smallest relevant effect."""
 SEEDS = range(8)
 FEWEST_SEEDS = 5
 """Below, the rules decide nothing."""
@@ -90,6 +92,47 @@ def read_rows(path: Path = ROWS) -> pd.DataFrame:
 
 
 # ---- what decides --------------------------------------------------------------------------------
+
+
+class Against(NamedTuple):
+    """One arm of one setting beside another."""
+
+    setting: str
+    arm: str
+    reference: str
+    paired: Paired
+    p_value: float
+
+
+def typical_s(times: pd.DataFrame) -> float:
+    """The geometric mean of an arm's times; infinite where one never got there."""
+    if not times["reached"].all():
+        return float("inf")
+    return float(np.exp(np.log(times["at_s"]).mean()))
+
+
+def best_of(times: pd.DataFrame, arms: Sequence[str]) -> str:
+    """The arm of least mean time; where none got there under every seed, that which did so most
+    often, then the sooner of these."""
+
+    def rank(arm: str) -> tuple[float, int, float]:
+        rows = times[times[ARM] == arm]
+        there = rows[rows["reached"]]
+        return typical_s(rows), -len(there), float(there["at_s"].mean())
+
+    return min(arms, key=rank)
+
+
+def against(times: pd.DataFrame, setting: str, arm: str, reference: str) -> Against:
+    """An arm's times beside those of the reference, seed by seed."""
+    mine, base = (times[times[ARM] == name].sort_values("seed") for name in (arm, reference))
+    columns = [rows[name].tolist() for rows in (mine, base) for name in ("at_s", "reached")]
+    paired = paired_times(*columns)
+    p_value = paired.p_value
+    if paired.ratio.is_exact and arm != reference and len(mine) > 1:
+        logs = np.log(base["at_s"].to_numpy() / mine["at_s"].to_numpy())
+        p_value = float(stats.ttest_1samp(logs, 0.0).pvalue)
+    return Against(setting, arm, reference, paired, p_value)
 
 
 class Verdict(NamedTuple):
@@ -233,23 +276,15 @@ _OFFSETS = {"s": (3, -7), "o": (3, 4), "^": (-9, -9), "D": (-13, -1)}
 """Of labels from marks, in points: each family elsewhere, as some arms play alike."""
 
 
-def page_parts(rows: pd.DataFrame) -> dict[str, str]:
+def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
+    rows = read_rows()
     verdicts = judge(rows)
     return {
         "counts": count_line(verdicts),
         "verdicts": verdict_table(verdicts),
         "shares": share_table(rows),
     }
-
-
-def write_page(rows: pd.DataFrame) -> None:
-    """Put the tables and the figure of these rows in their places."""
-    page = PAGE.read_text()
-    for mark, text in page_parts(rows).items():
-        page = put_between(page, mark, text)
-    PAGE.write_text(page)
-    save_picture(rivals_figure(rows), FIGURE, dpi=180)
 
 
 def main() -> None:
@@ -261,7 +296,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.do == "run":
         play(arguments.out)
-    write_page(read_rows())
+    write_page("rivals_figure")
+    save_picture(rivals_figure(read_rows()), FIGURE, dpi=180)
 
 
 if __name__ == "__main__":

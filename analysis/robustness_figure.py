@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 from methods_figure import over_seeds
+from pages import markdown, write_page
 
 import simfed
 from simfed.ground.errors import InputErrors
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 BASE = ROOT / "simfed" / "templates" / "robust" / "robust.yaml"
 ROWS = Path(__file__).with_name("robustness_rows.csv")
+PAGE = ROOT / "docs" / "robustness.md"
 PICTURES = ROOT / "docs" / "images"
 MODELS = ("logistic-regression", "lenet5-half")
 CLIENTS = 20
@@ -199,16 +201,13 @@ def draw(rows: pd.DataFrame) -> Figure:
 
 def table(rows: pd.DataFrame) -> str:
     """Means over seeds and intervals in points, as Markdown."""
-    lines = []
+    tables = []
     for share in SHARES:
         accuracy, half = means(rows, share, "accuracy")
         success, _ = means(rows, share, "attack_success")
         cost = rows[rows["share"] == share].groupby("rule")["server_ms"].mean()
-        lines += [
-            f"| {100 * share:.0f} % hostile | {' | '.join(ATTACKS)} | backdoor succeeds | worst "
-            "case | server |",
-            "|---" * (len(ATTACKS) + 4) + "|",
-        ]
+        lines = [[f"{100 * share:.0f} % hostile", *ATTACKS, "backdoor succeeds"]]
+        lines[0] += ["worst case", "server"]
         worst = worst_of(accuracy)
         for rule in RULES:
             values = [(accuracy.loc[rule, a], half.loc[rule, a]) for a in ATTACKS]
@@ -216,9 +215,14 @@ def table(rows: pd.DataFrame) -> str:
             none = _none_of(rule, share)
             texts = [none if np.isnan(value) else _percent(value, of) for value, of in values]
             texts += ["–" if np.isnan(cost[rule]) else f"{cost[rule]:.2g} ms"]
-            lines.append(f"| {rule} | {' | '.join(texts)} |")
-        lines.append("")
-    return "\n".join(lines)
+            lines.append([rule, *texts])
+        tables.append(markdown(lines))
+    return "\n\n".join(tables)
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    return {"robustness": table(read_rows())}
 
 
 def _none_of(rule: str, share: float) -> str:
@@ -243,7 +247,10 @@ def main() -> None:
     rows = read_rows(model)
     name = "robustness.png" if model == MODELS[0] else f"robustness-{model}.png"
     save_picture(draw(rows), PICTURES / name, dpi=180)
-    print(table(rows))
+    if model == MODELS[0]:
+        write_page("robustness_figure")
+    else:
+        print(table(rows))
 
 
 if __name__ == "__main__":

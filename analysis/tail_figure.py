@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-from servers_figure import markdown
+from pages import markdown, write_page
 
 from simfed.ground.arrays import Floats
 from simfed.report.pictures import picture_style, save_picture
@@ -244,18 +244,9 @@ def _draw_quantiles(
     axes.set_ylabel("seconds of a round")
 
 
-def put_between(page: str, mark: str, text: str) -> str:
-    """The page with `text` between its two comments of this name."""
-    before, rest = page.split(f"<!-- {mark} -->\n", 1)
-    _, after = rest.split("<!-- end -->", 1)
-    return f"{before}<!-- {mark} -->\n\n{text}\n\n<!-- end -->{after}"
-
-
-def write_page(rows: pd.DataFrame) -> None:
-    """Put the table and the figure of these rows in their places."""
-    results = tails(rows)
-    PAGE.write_text(put_between(PAGE.read_text(), "tails", table(results)))
-    save_picture(tail_figure(rows, results), FIGURE, dpi=180)
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    return {"tails": table(tails(read_rows()))}
 
 
 def main() -> None:
@@ -269,7 +260,9 @@ def main() -> None:
     if arguments.do == "run":
         run_study(STUDY, arguments.out / "tail", jobs=arguments.jobs, time_only=True)
         rows_of(load_study(arguments.out / "tail")).to_parquet(ROWS, index=False)
-    write_page(read_rows())
+    write_page("tail_figure")
+    rows = read_rows()
+    save_picture(tail_figure(rows, tails(rows)), FIGURE, dpi=180)
 
 
 if __name__ == "__main__":

@@ -1,37 +1,72 @@
 """When does Top-K stop paying? A map over processor speed and uplink bandwidth.
 
-    python analysis/top_k_map.py [--out studies/top-k-map] [--jobs 2] [--figure
-    docs/images/top-k-map.png]
+    python analysis/top_k_map.py run [--out studies/top-k-map] [--jobs 2]
+    python analysis/top_k_map.py write     # from the kept rows, in a second
 
-Runs the study scenarios/studies/top-k-map.yaml (or goes on with it: what is done is not done
-again), draws which strategy was first at 90 % mean accuracy in each cell, and prints the table
-behind the map. The story is told in docs/tutorial-when-top-k-stops-paying.md.
+`run` plays the study scenarios/studies/top-k-map.yaml seed by seed (what is done is not done again)
+and keeps one row per run in top_k_map_rows.csv: when 90 % mean accuracy was first reached, else the
+end. From these rows come the map and the tables of docs/tutorial-when-top-k-stops-paying.md: which
+strategy was first in each cell.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
+import pandas as pd
+from pages import markdown, write_page
 
 from simfed.report.pictures import picture_style, save_picture
-from simfed.report.statistics import Paired, median_time, paired_times
+from simfed.report.reach import first_amount
+from simfed.report.statistics import Paired, paired_times
 from simfed.report.style import ARM_MARKS, arm_colours
-from simfed.study import load_study, run_study
+from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY = ROOT / "scenarios" / "studies" / "top-k-map.yaml"
-SPEED, UP, ARM = "clients[*].device.speed", "clients[*].link.up", "policy"
+ROWS = Path(__file__).with_name("top_k_map_rows.csv")
+PAGE = ROOT / "docs" / "tutorial-when-top-k-stops-paying.md"
+PICTURE = ROOT / "docs" / "images" / "top-k-map.png"
+SEEDS = range(4)
+TARGET = 0.9
+SPEED, UP, ARM = "speed", "up", "policy"
+AXES = {SPEED: "clients[*].device.speed", UP: "clients[*].link.up", ARM: "policy"}
+"""Columns of the rows, and the study's axes behind them."""
 _NAMES = {"top-k": "Top-K", "random-k": "Random-K", "periodic-k": "Periodic-K"}
+
+
+def rows_of(study: StudyResult) -> pd.DataFrame:
+    """One row per finished run."""
+    rows = []
+    for entry, _ in study.finished:
+        curve = study.curve_of(entry["address"])
+        row = {column: entry["point"][axis] for column, axis in AXES.items()}
+        amounts = {}
+        for column in ("round", "at_s"):
+            end = float(curve[column].iloc[-1])
+            amounts[column], row["reached"] = first_amount(curve, TARGET, column, end)
+        at_s = round(amounts["at_s"], 6)
+        rows.append({**row, "seed": entry["seed"], "round": int(amounts["round"]), "at_s": at_s})
+    return pd.DataFrame(rows)
+
+
+def play(out: Path, jobs: int | None) -> None:
+    """Run what is missing, and keep the rows after every seed."""
+    for seed in SEEDS:
+        run_study(STUDY, out, jobs=jobs, overrides={"seeds": list(SEEDS[: seed + 1])})
+        rows_of(load_study(out)).to_csv(ROWS, index=False)
+
+
+def read_rows() -> pd.DataFrame:
+    """The kept rows."""
+    return pd.read_csv(ROWS)
 
 
 @dataclass(frozen=True)
@@ -75,8 +110,9 @@ def cell_of(times: pd.DataFrame, axis: str = ARM, reference: str = "top-k") -> C
 
 
 @picture_style()
-def map_figure(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str]) -> Figure:
+def map_figure(times: pd.DataFrame) -> Figure:
     """One square per cell, coloured by the arm that was first; hatched where that is not clear."""
+    speeds, rates = list(times[SPEED].unique()), list(times[UP].unique())
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -88,7 +124,7 @@ def map_figure(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str
     ax = figure.add_subplot()
     colours = arm_colours(ARM_MARKS)
     for (speed, rate), rows in times.groupby([SPEED, UP]):
-        _draw_cell(ax, rates.index(rate), list(speeds).index(speed), cell_of(rows), colours)
+        _draw_cell(ax, rates.index(rate), speeds.index(speed), cell_of(rows), colours)
     ax.set_xticks(range(len(rates)), rates)
     ax.set_yticks(range(len(speeds)), [f"{speed:g}×" for speed in speeds])
     ax.set_xlim(-0.5, len(rates) - 0.5)
@@ -150,52 +186,54 @@ def _draw_cell(ax: Axes, x: int, y: int, cell: Cell, colours: dict[str, str]) ->
     )
 
 
-def table(times: pd.DataFrame, speeds: Sequence[float], rates: Sequence[str]) -> str:
-    """The map in words, a line per cell."""
-    lines = []
-    for speed in speeds:
-        for rate in rates:
-            rows = times[np.isclose(times[SPEED], speed) & (times[UP] == rate)]
-            if rows.empty:
-                continue
-            cell = cell_of(rows)
-            ratio = cell.against.ratio
-            medians = ", ".join(
-                f"{arm} {median_time(t['at_s'], t['reached']).least:.2f} s"
-                for arm, t in rows.groupby(ARM)
-            )
-            unsure = "before top-k, not clearly first" if cell.beats_top_k else "first, not clearly"
-            clear = "first" if cell.is_clear else unsure
-            lines.append(
-                f"speed {speed:g}, {rate}: {cell.first} {clear}, {ratio.least:.2f}× "
-                f"[{ratio.low:.2f}, {ratio.high:.2f}] sooner than {cell.rival} ({medians})"
-            )
-    return "\n".join(lines)
+def map_table(times: pd.DataFrame) -> str:
+    """The map in words: a line per speed, a column per uplink."""
+    rates = list(times[UP].unique())
+    lines = [["processors", *rates]]
+    for speed, rows in times.groupby(SPEED, sort=False):
+        by_rate = dict(iter(rows.groupby(UP, sort=False)))
+        lines.append([f"{speed:g}×", *(_words(cell_of(by_rate[rate])) for rate in rates)])
+    return markdown(lines)
+
+
+def _words(cell: Cell) -> str:
+    """Who was first, and how many times sooner: in bold if it was clear against all, in italics if
+    against Top-K alone."""
+    ratio = cell.against.ratio
+    mark = "**" if cell.is_clear else "*" if cell.beats_top_k else ""
+    name = f"{mark}{_NAMES[cell.first]}{mark}"
+    return f"{name} {ratio.least:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def rounds_table(times: pd.DataFrame) -> str:
+    """Rounds that each strategy needed, seed by seed; the clock does not change them."""
+    seeds = sorted(times["seed"].unique())
+    lines = [["strategy", *(f"seed {seed}" for seed in seeds)]]
+    for arm, rows in times.groupby(ARM, sort=False):
+        of_seed = rows.drop_duplicates("seed").set_index("seed")
+        cells = [str(of_seed["round"][seed]) if of_seed["reached"][seed] else "–" for seed in seeds]
+        lines.append([_NAMES[str(arm)], *cells])
+    return markdown(lines)
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    rows = read_rows()
+    return {"map": map_table(rows), "rounds": rounds_table(rows)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--study", type=Path, default=STUDY)
+    parser.add_argument("do", choices=("run", "write"))
     parser.add_argument("--out", type=Path, default=Path("studies/top-k-map"))
     parser.add_argument("--jobs", type=int)
-    parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "top-k-map.png")
-    parser.add_argument("--draw-only", action="store_true", help="what is there so far")
     arguments = parser.parse_args()
-    if not arguments.draw_only:
-        run_study(arguments.study, arguments.out, jobs=arguments.jobs)
-    study = load_study(arguments.out)
-    labels = {axis["name"]: axis["labels"] for axis in study.plan["axes"]}
-    speeds, rates = [float(label) for label in labels[SPEED]], labels[UP]
-    arms = len(labels[ARM])
-    # cells with at least two seeds of every arm: an interval needs two
-    complete = study.times.groupby([SPEED, UP]).filter(
-        lambda rows: rows.groupby("seed").size().eq(arms).sum() >= 2
-    )
-    arguments.figure.parent.mkdir(parents=True, exist_ok=True)
-    save_picture(map_figure(complete, speeds, rates), arguments.figure, dpi=220)
-    print(table(complete, speeds, rates))
+    if arguments.do == "run":
+        play(arguments.out, arguments.jobs)
+    write_page("top_k_map")
+    save_picture(map_figure(read_rows()), PICTURE, dpi=220)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,6 +31,8 @@ GATHERED = (
     "analysis/RESULTS.md",
     "analysis/TAIL.md",
 )
+STUDIES = ("analysis/ANSWERS.md", "analysis/BALANCE.md", "analysis/TAIL.md", "scenarios/README.md")
+"""Pages whose figures the gallery shows."""
 NOTEBOOK = "docs/tour.ipynb"
 SHOWN = {".yaml": "yaml", ".py": "python", ".cff": "yaml", ".csv": "text", ".json": "json"}
 """Kinds of files that are shown on a page of their own, and their language."""
@@ -68,7 +70,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             found += [_file(config, f"{target}/{name}") for name in _listed(target)]
         else:
             found.append(_file(config, target))
-    found.append(_page(config, "gallery.md", gallery(texts["scenarios/README.md"])))
+    found.append(_page(config, "gallery.md", gallery({path: texts[path] for path in STUDIES})))
     for file in {file.src_uri: file for file in found}.values():
         files.append(file)
     return files
@@ -87,25 +89,25 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _outside_code(markdown, lambda text: _LINK.sub(led, text))
 
 
-def gallery(text: str) -> str:
-    """The studies that have figures, from the page about them: figure, caption, a link."""
+def gallery(texts: Mapping[str, str]) -> str:
+    """The studies that have figures, from the pages about them: figure, caption, a link."""
     out = [
         "# Gallery of studies", "",
-        "Each figure was drawn from a study in `scenarios/studies`, by a command or a script "
-        "that stands in its section.", "",
+        "Each figure was drawn from a study in `scenarios/studies`, by a script "
+        "that stands on its page.", "",
     ]  # fmt: skip
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        title = section.partition("\n")[0]
-        images = re.findall(r"!\[([^]]*)\]\(\.\./([^)]+)\)", section)
-        if not images:
-            continue
-        where = f"scenarios/README.md#{_slug(title)}"
-        out += [f"## {title.partition(':')[0]}", ""]
-        for alt, image in images:
-            out += [f"[![{alt}]({image})]({where})", "", f"*{alt}.*", ""]
-        if bullets := re.findall(r"^- (.*?)(?=^- |^$|\Z)", section, re.MULTILINE | re.DOTALL):
-            out += [" ".join(bullets[0].split()), ""]
-        out += [f"[What came out, and how it was done]({where})", ""]
+    for path, text in texts.items():
+        for section in re.split(r"^##? ", text, flags=re.MULTILINE)[1:]:
+            title = section.partition("\n")[0].replace("`", "")
+            images = re.findall(r"!\[([^]]*)\]\(([^)]+)\)", section)
+            if not images:
+                continue
+            where = f"{path}#{_slug(title)}"
+            out += [f"## {title.partition(':')[0]}", ""]
+            for alt, image in images:
+                shown = _within(PurePosixPath(path).parent, image)
+                out += [f"[![{alt}]({shown})]({where})", "", f"*{alt}.*", ""]
+            out += [f"[What came out, and how it was done]({where})", ""]
     return "\n".join(out)
 
 

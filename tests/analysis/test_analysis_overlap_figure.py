@@ -1,19 +1,9 @@
-"""The study of overlap: its tables stand in the docs, its rows are those of the closed forms."""
+"""The study of overlap: its rows are those of the closed forms."""
 
 import overlap_figure as study
 import pytest
 
 from simfed.learn.catalogue import facts
-
-PAGE = study.ROOT / "docs" / "models-clock.md"
-
-
-@pytest.mark.parametrize(
-    ("name", "table"), [("overlap", study.table), ("layers", study.layers_table)]
-)
-def test_the_page_quotes_the_tables_of_the_kept_rows(name, table):
-    quoted = PAGE.read_text().split(f"<!-- {name} table -->\n")[1]
-    assert quoted.split("\n<!-- end")[0] == table(study.read_rows())
 
 
 def test_kept_rows_are_what_the_closed_forms_say():

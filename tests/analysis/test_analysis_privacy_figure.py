@@ -7,12 +7,9 @@ from privacy_figure import (
     CODECS,
     LINKS,
     MODELS,
-    ROOT,
-    ROWS,
     Row,
     Size,
     at_one_instant,
-    page_tables,
     price_table,
     privacy_figure,
     scenario_of,
@@ -64,12 +61,6 @@ def test_half_a_seed_is_not_kept():
     assert whole_seeds(whole)["seed"].nunique() == 2
     cut = whole[(whole["seed"] == 0) | (whole["codec"] != "dense")]
     assert set(whole_seeds(cut)["seed"]) == {0}
-
-
-def test_the_page_quotes_the_tables_of_the_kept_rows():
-    page = (ROOT / "docs" / "privacy.md").read_text()
-    quoted = page.split("<!-- privacy tables -->\n")[1].split("\n<!-- end")[0]
-    assert quoted == page_tables(pd.read_csv(ROWS))
 
 
 def test_the_runs_are_scenarios():

@@ -7,12 +7,6 @@ import rivals_figure
 ARMS = [arm for arms in rivals_figure.RIVALS.values() for arm in arms]
 
 
-def test_the_page_has_the_tables_of_the_kept_rows():
-    page = rivals_figure.PAGE.read_text(encoding="utf-8")
-    for text in rivals_figure.page_parts(rivals_figure.read_rows()).values():
-        assert text in page
-
-
 def made_up(balance_s, rival_s, seeds=8):
     """Rows in which every rival takes `rival_s`, its first arm a bit less, and bytes are alike."""
     times = dict.fromkeys(ARMS, rival_s * 1.2) | {"balance": balance_s}

@@ -71,9 +71,3 @@ def test_what_is_kept_is_not_run_again(rows, tmp_path, monkeypatch):
     np.testing.assert_array_equal(
         figure.means(figure.read_rows(), 0.1, "accuracy")[0], figure.means(rows, 0.1, "accuracy")[0]
     )
-
-
-def test_the_page_quotes_the_tables_of_the_kept_rows():
-    page = (figure.ROOT / "docs" / "robustness.md").read_text()
-    quoted = page.split("<!-- robustness tables -->\n")[1].split("\n<!-- end")[0]
-    assert quoted == figure.table(figure.read_rows()).rstrip()

@@ -1,12 +1,7 @@
-"""The table of longest rounds is that of the kept rows, and its intervals keep runs together."""
+"""Rows of the longest rounds are of the same runs, and intervals keep runs together."""
 
 import numpy as np
 import tail_figure
-
-
-def test_the_page_has_the_table_of_the_kept_rows():
-    results = tail_figure.tails(tail_figure.read_rows())
-    assert tail_figure.table(results) in tail_figure.PAGE.read_text(encoding="utf-8")
 
 
 def test_every_arm_has_the_same_runs():

@@ -1,0 +1,106 @@
+"""Every codec at 6 kB an upload: the table of scenarios/README.md.
+
+    python analysis/codecs_table.py run [--out studies]   # some ten minutes on one core
+    python analysis/codecs_table.py write                 # from the kept rows, in a second
+
+`run` plays scenarios/studies/codecs.yaml seed by seed (what is done is not done again) and keeps
+one row per run in codecs_rows.csv: when 85 % was first reached, else the end, and the mean upload.
+Ratios are paired by seed (geometric mean, 95 %).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+from pages import markdown, with_interval, write_page
+
+from simfed.report.reach import first_amount
+from simfed.report.statistics import median_time, paired_times
+from simfed.study import StudyResult, load_study, run_study
+
+ROOT = Path(__file__).resolve().parents[1]
+STUDY = ROOT / "scenarios" / "studies" / "codecs.yaml"
+ROWS, PAGE = Path(__file__).with_name("codecs_rows.csv"), ROOT / "scenarios" / "README.md"
+SEEDS = range(5)
+REFERENCE = "top-k"
+TARGET = 0.85
+OWN_SIZE = ("ef-sign", "terngrad", "fp16", "bf16", "dense")
+"""Codecs whose size is not to be chosen."""
+
+
+def rows_of(study: StudyResult) -> pd.DataFrame:
+    """One row per finished run."""
+    rows = []
+    for entry, run in study.finished:
+        curve = study.curve_of(entry["address"])
+        amounts = {}
+        for column in ("round", "at_s"):
+            end = float(curve[column].iloc[-1])
+            amounts[column], reached = first_amount(curve, TARGET, column, end)
+        rows.append(
+            {
+                "setting": entry["point"]["zip"],
+                "codec": entry["point"]["list"],
+                "seed": entry["seed"],
+                "reached": reached,
+                "round": int(amounts["round"]),
+                "at_s": round(amounts["at_s"], 6),
+                "upload_kb": round(run.participations["uplink_bytes"].mean() / 1e3, 3),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def play(out: Path) -> None:
+    """Run what is missing, and keep the rows after every seed."""
+    for seed in SEEDS:
+        run_study(STUDY, out, jobs=1, overrides={"seeds": list(SEEDS[: seed + 1])})
+        rows_of(load_study(out)).to_csv(ROWS, index=False)
+
+
+def read_rows() -> pd.DataFrame:
+    """The kept rows."""
+    return pd.read_csv(ROWS)
+
+
+def table(rows: pd.DataFrame) -> str:
+    """Bytes, rounds to 85 %, and how many times sooner than Top-K in each setting."""
+    settings = list(dict.fromkeys(rows["setting"]))
+    lines = [["codec", "kB", "rounds to 85 %", *settings]]
+    arms = {place: arm.sort_values("seed") for place, arm in rows.groupby(["setting", "codec"])}
+    for codec in dict.fromkeys(rows["codec"]):
+        mine = arms[settings[0], codec]
+        needed = median_time(mine["round"].tolist(), mine["reached"].tolist())
+        text = f"{needed.least:g}" if needed.is_exact else f"> {needed.least:g}"
+        if not mine["reached"].all():
+            text += f" ({int(mine['reached'].sum())} of {len(mine)} seeds got there)"
+        ratios = []
+        for setting in settings:
+            pair = arms[setting, codec], arms[setting, REFERENCE]
+            columns = (arm[name].tolist() for arm in pair for name in ("at_s", "reached"))
+            ratios.append("1" if codec == REFERENCE else with_interval(paired_times(*columns)))
+        lines.append([str(codec), f"{mine['upload_kb'].mean():.1f}", text, *ratios])
+    return markdown(lines)
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    return {"codecs": table(read_rows())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("do", choices=("run", "write"))
+    parser.add_argument("--out", type=Path, default=Path("studies/codecs"))
+    arguments = parser.parse_args()
+    if arguments.do == "run":
+        play(arguments.out)
+    write_page("codecs_table")
+
+
+if __name__ == "__main__":
+    main()

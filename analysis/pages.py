@@ -1,0 +1,100 @@
+"""Tables of pages, made of kept rows.
+
+    python analysis/pages.py [NAME …]    # renews pages, of all studies or of those named
+
+A study's module says which page quotes it (`PAGE`) and what stands there between two comments
+(`page_parts`: name → text), made of its kept rows alone. tests/analysis/test_analysis_pages.py
+holds every page to that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    from simfed.report.statistics import Paired
+
+STUDIES = (
+    "answers",
+    "not_waiting",
+    "rivals_figure",
+    "tail_figure",
+    "cell_figure",
+    "edges_figure",
+    "overlap_figure",
+    "privacy_figure",
+    "robustness_figure",
+)
+"""Modules of this folder."""
+
+
+class Study(Protocol):
+    """What this module asks of a study's module."""
+
+    PAGE: Path
+
+    def page_parts(self) -> Mapping[str, str]:
+        """The name of each place in the page → what stands there."""
+
+
+def study(name: str) -> Study:
+    """The module of a study."""
+    return cast("Study", import_module(name))
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first row is its head."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def in_words(paired: Paired) -> str:
+    """A ratio as far as it is known.
+
+    >>> from simfed.report.statistics import paired_times
+    >>> in_words(paired_times([1.0, 1.0], [True] * 2, [2.0, 2.0], [True] * 2))
+    '2.00'
+    >>> in_words(paired_times([4.0], [False], [2.0], [True]))
+    '<0.50'
+    """
+    ratio = paired.ratio
+    if ratio.is_exact:
+        return f"{ratio.least:.2f}"
+    return f"<{ratio.most:.2f}" if ratio.least == 0 else f">{ratio.least:.2f}"
+
+
+def with_interval(paired: Paired) -> str:
+    """A ratio and its 95 % interval."""
+    ratio = paired.ratio
+    if not ratio.is_exact or not ratio.coverage:
+        return in_words(paired)
+    return f"{in_words(paired)} [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def put_between(page: str, name: str, text: str) -> str:
+    """The page with `text` in the place of this name: after `<!-- name -->`, up to `<!-- end -->`.
+
+    >>> put_between("<!-- a -->\\n\\nold\\n\\n<!-- end -->\\nrest", "a", "new")
+    '<!-- a -->\\n\\nnew\\n\\n<!-- end -->\\nrest'
+    """
+    before, rest = page.split(f"<!-- {name} -->\n", 1)
+    _, after = rest.split("<!-- end -->", 1)
+    return f"{before}<!-- {name} -->\n\n{text}\n\n<!-- end -->{after}"
+
+
+def write_page(name: str) -> None:
+    """Put the tables of a study's kept rows in their places."""
+    module = study(name)
+    page = module.PAGE.read_text(encoding="utf-8")
+    for place, text in module.page_parts().items():
+        page = put_between(page, place, text)
+    module.PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or STUDIES:
+        write_page(chosen)

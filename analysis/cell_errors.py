@@ -1,8 +1,7 @@
 """How far the model of radio cells is from ns-3, by kind of case: the table in docs/network.md; and
 the table of PHY rates there.
 
-    python analysis/cell_errors.py            # print them
-    python analysis/cell_errors.py --write    # put them into the page
+    python analysis/cell_errors.py    # puts them into the page
 
 The cases are tests/golden/ns3_wifi.json and ns3_lte.json. Beside the model stand two simpler ones,
 which a scenario without cells would have: each client's own link at its PHY rate (LTE: at what it
@@ -11,13 +10,13 @@ gets alone), and one shared link of what the fastest client gets alone (saturati
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pages import markdown, write_page
 
 from simfed import net
 from simfed.ground.errors import InputError
@@ -114,43 +113,31 @@ def table() -> str:
     groups += [(text, [c for c in wifi if c["cell"]["name"] == key]) for key, text in CELLS.items()]
     groups += [(text, [c for c in wifi if c["kind"] == key]) for key, text in KINDS.items()]
     groups.append(("**LTE, all**", lte))
-    lines = [
-        "| cases of ns-3 | flows | mean | median | makespan | within 20 % | ns-3's own scatter "
-        "| each its own link | one shared link |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [["cases of ns-3", "flows", "mean", "median", "makespan", "within 20 %"]]
+    lines[0] += ["ns-3's own scatter", "each its own link", "one shared link"]
     for text, cases in groups:
         model, own, shared = (
             errors_of(cases, one) for one in (replay, replay_own_links, replay_shared_link)
         )
         figures = [*model[:3], model.within_a_fifth, scatter(cases), own.mean, shared.mean]
         flows = sum(len(case["flows"]) for case in cases)
-        cells = [text, str(flows), *(f"{100 * figure:.1f} %" for figure in figures)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([text, str(flows), *(f"{100 * figure:.1f} %" for figure in figures)])
+    return markdown(lines)
 
 
 def phy_rates() -> str:
     """The table of PHY rates as Markdown: a row per standard and width, a column per MCS."""
-    lines = ["| MCS | " + " | ".join(map(str, range(12))) + " |", "|---" * 13 + "|"]
+    lines = [["MCS", *map(str, range(12))]]
     for standard, widths in (("n", (20, 40)), ("ac", (20, 40, 80, 160)), ("ax", (20, 40, 80, 160))):
         for width in widths:
             cells = [_mbps(Wifi(standard, width), mcs) for mcs in range(12)]
-            lines.append(f"| {standard}, {width} MHz | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            lines.append([f"{standard}, {width} MHz", *cells])
+    return markdown(lines)
 
 
-TABLES = {"cell errors": table, "phy rates": phy_rates}
-
-
-def in_page(name: str, page: str) -> str:
-    """A table as it stands in the page."""
-    begin, end = _borders(name)
-    return page.partition(begin)[2].partition(end)[0].strip()
-
-
-def _borders(name: str) -> tuple[str, str]:
-    return f"<!-- {name}: analysis/cell_errors.py -->", f"<!-- end of {name} -->"
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    return {"cell errors": table(), "phy rates": phy_rates()}
 
 
 def _mbps(wifi: Wifi, mcs: int) -> str:
@@ -194,20 +181,5 @@ def _errors(case: Case, finish_s: Floats) -> Floats:
     return shares
 
 
-def main() -> None:
-    """Print the tables, or put them into the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="put them into docs/network.md")
-    if not parser.parse_args().write:
-        print("\n\n".join(make() for make in TABLES.values()))
-        return
-    page = PAGE.read_text(encoding="utf-8")
-    for name, make in TABLES.items():
-        begin, end = _borders(name)
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}\n{make()}\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(page, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_page("cell_errors")

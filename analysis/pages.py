@@ -24,9 +24,11 @@ STUDIES = (
     "rivals_figure",
     "tail_figure",
     "cell_figure",
+    "cell_errors",
     "edges_figure",
     "overlap_figure",
     "privacy_figure",
+    "published_accuracies",
     "robustness_figure",
 )
 """Modules of this folder."""

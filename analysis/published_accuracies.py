@@ -3,7 +3,8 @@
 Settings are taken from publications, as far as scenarios can say them, and every method that was
 tried there, or stands near one that was, is run with its default options. What the publications
 report is not repeated: their tables were not at hand. The rows are kept in
-`analysis/published_accuracies.csv`; a row that is there already is not computed again.
+`analysis/published_accuracies.csv`, from which comes the table of docs/methods.md; a row that is
+there already is not computed again.
 
     python analysis/published_accuracies.py [--only NAME] [--seeds 2]
 """
@@ -18,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pages import markdown, write_page
 
 import simfed
 
 RESULTS = Path(__file__).parent / "published_accuracies.csv"
+PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
 _KEY = ("setting", "method", "seed")
 _LINK = {"up": "10 Mbps", "down": "50 Mbps"}
 
@@ -199,19 +202,31 @@ def round_(percent: float) -> float:
     return float(f"{percent:.2f}")
 
 
-def table(found: pd.DataFrame, setting: Setting) -> str:
-    """What came out, in Markdown; the last of the evaluated rounds."""
-    shown = "own_mix" if setting.own_mix else "accuracy"
-    mine = found[found["setting"] == setting.name]
-    lines = ["| method | percent right | seeds |", "|---|---|---|"]
-    for label in setting.methods:
-        rows = mine[mine["method"] == label]
-        if not len(rows):
-            continue
-        last = rows[rows["round"] == rows["round"].max()][shown]
-        spread = f" ({last.min():.1f} to {last.max():.1f})" if len(last) > 1 else ""
-        lines.append(f"| {label} | {last.mean():.1f}{spread} | {len(last)} |")
-    return "\n".join(lines)
+def table(found: pd.DataFrame) -> str:
+    """What came out of the last of the evaluated rounds, and, where own label mixes are what is
+    reported, on the whole test set."""
+    lines = [["setting", "method", "percent right", "on all digits", "seeds"]]
+    for setting in SETTINGS:
+        mine = found[found["setting"] == setting.name]
+        for label in setting.methods:
+            rows = mine[mine["method"] == label]
+            if not len(rows):
+                continue
+            last = rows[rows["round"] == rows["round"].max()]
+            shown = _spread(last["own_mix" if setting.own_mix else "accuracy"])
+            everywhere = _spread(last["accuracy"]) if setting.own_mix else ""
+            lines.append([setting.name, label, shown, everywhere, str(len(last))])
+    return markdown(lines)
+
+
+def _spread(percents: pd.Series) -> str:
+    spread = f" ({percents.min():.1f} to {percents.max():.1f})" if len(percents) > 1 else ""
+    return f"{percents.mean():.1f}{spread}"
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    return {"publications": table(pd.read_csv(RESULTS))}
 
 
 def main() -> None:
@@ -220,7 +235,6 @@ def main() -> None:
     )
     parser.add_argument("--only", help="the name of one setting")
     parser.add_argument("--seeds", type=int, default=3, help="at most so many of each")
-    parser.add_argument("--show-only", action="store_true", help="what is there so far")
     arguments = parser.parse_args()
     found = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(columns=list(_KEY))
     done = found[list(_KEY)].to_numpy().tolist()
@@ -229,12 +243,12 @@ def main() -> None:
             continue
         for seed in setting.seeds[: arguments.seeds]:
             for label in setting.methods:
-                if arguments.show_only or [setting.name, label, seed] in done:
+                if [setting.name, label, seed] in done:
                     continue
                 rows = pd.DataFrame(_rows(setting, label, seed))
                 found = pd.concat([found, rows]) if len(found) else rows
                 found.to_csv(RESULTS, index=False)
-        print(f"\n{setting.name}: {setting.source}\n\n{table(found, setting)}")
+    write_page("published_accuracies")
 
 
 if __name__ == "__main__":

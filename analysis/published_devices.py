@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pages import put_between
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = Path(__file__).with_suffix(".yaml")
@@ -371,11 +372,7 @@ TABLES = {"devices": devices_table, "checks": checks_table, "sources": sources_l
 def page_text(text: str, numbers: dict[str, Any]) -> str:
     """The page with its tables made anew, each between two comments."""
     for name, make in TABLES.items():
-        head = f"<!-- {name}: made by analysis/published_devices.py -->\n"
-        before, found, after = text.partition(head)
-        assert found, name
-        end = after[after.index("\n<!-- end -->") :]
-        text = f"{before}{head}\n{make(numbers)}\n{end}"
+        text = put_between(text, name, make(numbers))
     return text
 
 

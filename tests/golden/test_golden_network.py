@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 from pathlib import Path
 
@@ -12,7 +12,6 @@ import pytest
 from simfed import net
 
 HERE = Path(__file__).parent
-CELL_ERRORS = HERE.parents[1] / "analysis" / "cell_errors.py"
 
 
 def cases(file: str) -> list[dict]:
@@ -95,16 +94,9 @@ def test_the_fluid_model_is_far_off_for_short_tcp_transfers():
     assert 0.3 < pooled.mean < 0.5
 
 
-def _cell_errors():
-    """analysis/cell_errors.py, which is no part of the package."""
-    spec = importlib.util.spec_from_file_location("cell_errors", CELL_ERRORS)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_cells_are_within_the_stated_errors_of_ns3():
-    study = _cell_errors()
+def test_cells_are_within_the_stated_errors_of_ns3(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE.parents[1] / "analysis"))
+    study = importlib.import_module("cell_errors")
     wifi, lte = study.load("ns3_wifi"), study.load("ns3_lte")
     errors = study.errors_of(wifi, study.replay)
     assert errors.mean <= 0.14
@@ -116,10 +108,3 @@ def test_cells_are_within_the_stated_errors_of_ns3():
     assert errors.mean <= 0.065
     assert errors.makespan <= 0.04
     assert errors.mean < study.errors_of(lte, study.replay_own_links).mean / 3
-
-
-@pytest.mark.parametrize("name", ["cell errors", "phy rates"])
-def test_the_page_has_the_tables_of_cells_as_they_are(name):
-    study = _cell_errors()
-    page = study.PAGE.read_text(encoding="utf-8")
-    assert study.in_page(name, page) == study.TABLES[name]()

@@ -6,8 +6,8 @@
 their own (client-level privacy, amplified, clip at the median of the norms), two models, three
 links, five codecs, four budgets, five seeds. Every run's evaluations are kept in `runs.csv` in the
 folder, and the same command goes on where it stopped. Links share what was learned, so a third of
-the runs learns and the others are replays. At two quiet cores it takes about twenty minutes, at low
-priority; `pip install "simfed[privacy]"`.
+the runs learns and the others are replays. A seed of LeNet-5 takes about twenty minutes of one core,
+of logistic regression two; `pip install "simfed[privacy]"`.
 
 What every run came to is kept in analysis/privacy_rows.csv, of models and seeds of which all codecs
 and budgets were played; from these rows come docs/images/privacy.png and the tables of

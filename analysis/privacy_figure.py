@@ -6,7 +6,7 @@
 their own (client-level privacy, amplified, clip at the median of the norms), two models, three
 links, five codecs, four budgets, five seeds. Every run's evaluations are kept in `runs.csv` in the
 folder, and the same command goes on where it stopped. Links share what was learned, so a third of
-the runs learns and the others are replays. A seed of LeNet-5 takes about twenty minutes of one core,
+the runs learns and the others are replays. A seed of LeNet-5 takes twenty minutes of one core, one
 of logistic regression two; `pip install "simfed[privacy]"`.
 
 What every run came to is kept in analysis/privacy_rows.csv, of models and seeds of which all codecs

@@ -1,32 +1,74 @@
 """Flower's own examples and baselines under the simulated clock, from a checkout that you name.
 
     git clone https://github.com/adap/flower
-    python analysis/flower_originals.py flower --fleet scenarios/flower/phones.yaml --out originals
-    python analysis/flower_originals.py flower --fleet FLEET.yaml --out originals --only quickstart
+    python analysis/flower_originals.py flower --out originals --stand-ins --compare
+    python analysis/flower_originals.py flower --out originals --only quickstart --fleet FLEET.yaml
 
-Every folder below CHECKOUT with a `pyproject.toml` that names a Flower app is played by
-`simfed flower run`, each in a process of its own, for so many rounds as `--rounds` says where the
-app has a setting of that name; then its run directory is checked by `simfed verify`. What an app
-needs (its packages, its data, which most of them download) has to be there: one that misses
-something is a row with the sentence that says what. OUT gets the run directories and `apps.csv`, a
-row for each app: its folder, how it ended, simulated and host seconds, and the last line that it
-said.
+Every folder below CHECKOUT with a `pyproject.toml` that names a Flower app is played as `simfed
+flower run` does it, in a process of its own, for so many rounds as `--rounds` says where the app
+has a setting of that name; then its run directory is checked by `simfed verify`. What an app needs
+has to be there, but for data: `--stand-ins` puts made-up tables of the same columns in place of the
+data sets that most of them download (`flower_stand_ins.py`). One that misses something is a row
+with the sentence that says what.
+
+Without `--fleet` an app gets as many equal nodes as it names (`--nodes` where it names none), one a
+little further away than the other, so that replies come in the order of nodes. `--compare` plays
+each app in Flower's engine as well, one message at a time, with simfed's random numbers and with
+replies in that order, and holds every reply (arrays, metrics) against the same node's reply under
+the clock.
+
+OUT gets the run directories and `apps.csv`, a row for each app: its folder, how it ended, simulated
+and host seconds, how many replies were compared and by how much they differ at most (of the largest
+number of an array), and the last line that it said.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import os
+import pickle
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfed.ground.errors import SimfedError
+from simfed.ground.plain import Plain
+from simfed.ground.seeding import Streams
 
 ROUND_SETTINGS = ("num-server-rounds", "num-rounds", "num_rounds")
+CLOCKS = ("time", "duration", "seconds")
+"""Parts of names of metrics that are read from a clock, and not compared."""
+
+Replies = dict[tuple[int, int], dict[str, NDArray[np.generic]]]
+"""(node, how many messages it had before) → what its reply says."""
+
+
+class Job(NamedTuple):
+    """One play of one app in one engine."""
+
+    folder: str
+    engine: str
+    """`clock` or `flower`."""
+    config: dict[str, Plain]
+    fleet: str
+    """A fleet file, or empty."""
+    nodes: int
+    run: str
+    """The run directory."""
+    replies: str
+    """The file for them."""
+    stand_ins: bool
 
 
 class Played(NamedTuple):
@@ -34,9 +76,13 @@ class Played(NamedTuple):
 
     app: str
     outcome: str
-    """`finished`, `failed` (exit code 1), `refused` (2), `timeout` or `broken` (by verify)."""
+    """`finished`, `failed` (exit code 1), `refused` (2), `timeout`, `broken` (by verify), or
+    `differs` (from Flower's engine)."""
     simulated_s: float | None
     wall_s: float
+    compared: int | None
+    """Replies; None: Flower's engine was not asked, or did not get through either."""
+    difference: float | None
     sentence: str
 
 
@@ -50,34 +96,107 @@ def find_apps(checkout: Path, only: str) -> Iterator[Path]:
             yield folder
 
 
-def play_app(
-    folder: Path, name: str, fleet: Path, out: Path, rounds: int, limit_s: float
-) -> Played:
-    """Play one app and check its run directory."""
-    run = out / name.replace("/", "--")
-    command = [sys.executable, "-m", "simfed", "flower", "run", str(folder), "--fleet", str(fleet)]
-    command += ["--out", str(run), "--overwrite", "--quiet", "--no-figures"]
-    project = (folder / "pyproject.toml").read_text(encoding="utf-8")
-    setting = next((key for key in ROUND_SETTINGS if f"\n{key}" in project), None)
-    command += ["--run-config", f"{setting}={rounds}"] if setting else []
+def play_app(folder: Path, name: str, options: argparse.Namespace) -> Played:
+    """Play one app, check its run directory, and compare it."""
+    from simfed.flower.loading import describe, stated_nodes
+    from simfed.scenario.fleet_file import load_fleet
+
+    run = options.out / name.replace("/", "--")
+    try:
+        own = describe(folder, {})[1]
+        nodes = options.nodes or min(stated_nodes(folder), default=10)
+        if options.fleet:
+            nodes = load_fleet(options.fleet).client_count
+    except SimfedError as error:
+        return Played(name, "refused", None, 0.0, None, None, str(error))
+    rounds = next((key for key in own if key.rpartition(".")[2] in ROUND_SETTINGS), None)
+    config: dict[str, Plain] = {} if rounds is None else {rounds: options.rounds}
+    config |= {key: value for key, value in options.run_config.items() if key in own}
+    fleet = str(options.fleet.resolve()) if options.fleet else ""
+
+    def play(engine: str) -> tuple[str, str, Replies]:
+        replies = run.resolve().with_suffix(f".{engine}.pickle")
+        job = Job(
+            str(folder.resolve()),
+            engine,
+            config,
+            fleet,
+            nodes,
+            str(run.resolve()),
+            str(replies),
+            options.stand_ins,
+        )
+        aside = run.resolve().with_suffix(".files")  # what the app writes beside itself
+        aside.mkdir(exist_ok=True)
+        command = [sys.executable, __file__, "--job", json.dumps(job)]
+        outcome, sentence = _call(command, options.limit, aside)
+        with contextlib.suppress(FileNotFoundError), open(replies, "rb") as file:
+            return outcome, sentence, pickle.load(file)
+        return outcome, sentence, {}
+
     began_s = time.perf_counter()
-    outcome, sentence = _call(command, limit_s)
-    wall_s = time.perf_counter() - began_s
+    outcome, sentence, ours = play("clock")
+    wall_s = round(time.perf_counter() - began_s, 1)
     simulated_s = None
     if outcome == "finished":
         simulated_s = json.loads((run / "summary.json").read_text())["simulated_s"]
-        checked, broken = _call([sys.executable, "-m", "simfed", "verify", str(run)], limit_s)
+        command = [sys.executable, "-m", "simfed", "verify", str(run)]
+        checked, broken = _call(command, options.limit, None)
         if checked != "finished":
             outcome, sentence = "broken", broken
-    return Played(name, outcome, simulated_s, round(wall_s, 1), sentence)
+    compared, difference = None, None
+    if outcome == "finished" and options.compare:
+        there, why, theirs = play("flower")
+        if there != "finished":
+            sentence = f"in Flower's engine {there}: {why}"
+        elif ours.keys() != theirs.keys():
+            outcome = "differs"
+            sentence = f"{len(ours)} replies, {len(theirs)} in Flower's engine"
+        else:
+            compared, (difference, where) = len(ours), compare(ours, theirs)
+            if difference > options.tolerance:
+                outcome, sentence = "differs", where
+    return Played(name, outcome, simulated_s, wall_s, compared, difference, sentence)
 
 
-def _call(command: Sequence[str], limit_s: float) -> tuple[str, str]:
+def compare(ours: Replies, theirs: Replies) -> tuple[float, str]:
+    """The largest difference of two apps' replies, and where it is."""
+    worst = (0.0, "")
+    for (node, turn), here in ours.items():
+        there = theirs[node, turn]
+        for name in here.keys() | there.keys():
+            if any(part in name.lower() for part in CLOCKS):
+                continue
+            off = _difference(here.get(name), there.get(name))
+            worst = max(worst, (off, f"{name} of message {turn} to node {node} by {off:.2g}"))
+    return worst
+
+
+def _difference(here: NDArray[Any] | None, there: NDArray[Any] | None) -> float:
+    if here is None or there is None or here.shape != there.shape or here.dtype != there.dtype:
+        return float("inf")
+    if np.array_equal(here, there, equal_nan=here.dtype.kind == "f"):
+        return 0.0
+    if here.dtype.kind not in "fiub":
+        return float("inf")
+    a, b = here.astype(float), there.astype(float)
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300))
+
+
+def _call(command: Sequence[str], limit_s: float, folder: Path | None) -> tuple[str, str]:
     """How a command ended, and the last line that it wrote to standard error."""
-    environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), *sys.path]))
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "WANDB_MODE": "disabled", "PYTHONPATH": path}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit_s, env=environment, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            env={**os.environ, **threads, **quiet},
+            cwd=folder,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return "timeout", f"gave up after {limit_s:g} s"
@@ -86,16 +205,177 @@ def _call(command: Sequence[str], limit_s: float) -> tuple[str, str]:
     return outcome, "" if done.returncode == 0 or not lines else lines[-1].strip()
 
 
+# ---- in a process of its own ---------------------------------------------------------------------
+
+
+def do_job(job: Job) -> int:
+    """Play an app in an engine and keep its replies; the exit code."""
+    if job.stand_ins:
+        from flower_stand_ins import install
+
+        install()
+    from simfed.ground.errors import InputError, InputErrors
+
+    try:
+        replies = play_under_clock(job) if job.engine == "clock" else play_in_flower(job)
+    except SimfedError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, (InputError, InputErrors)) else 1
+    with open(job.replies, "wb") as file:
+        pickle.dump(replies, file)
+    return 0
+
+
+def play_under_clock(job: Job) -> Replies:
+    """As `simfed flower run` does it."""
+    from simfed.flower import run_folder
+    from simfed.flower.charging import Watch
+    from simfed.flower.messages import Mail
+    from simfed.flower.running import check_some_worked
+    from simfed.flower.work import Answer
+    from simfed.flower.workfile import Visible
+    from simfed.scenario.fleet_file import FleetFile, load_fleet
+
+    replies: Replies = {}
+    turns: Counter[int] = Counter()
+
+    def tell(mail: Mail, answer: Answer, visible: Visible) -> None:
+        keep(replies, turns, mail.client, answer.reply.message())
+
+    nodes = [
+        {"device": {"training": "1 s"}, "link": {"latency": f"{10 * (node + 1)} ms"}}
+        for node in range(job.nodes)
+    ]
+    computing = {"kind": "declared", "seconds": "1 s"}
+    equal = {"name": "originals", "clients": nodes, "computing": computing}
+    fleet = load_fleet(job.fleet) if job.fleet else FleetFile.model_validate(equal)
+    options: dict[str, Any] = {"overwrite": True, "progress": False, "watch": Watch(tell)}
+    with _same_modules():
+        result = run_folder(job.folder, fleet, job.run, run_config=job.config, **options)
+    check_some_worked(result)
+    return replies
+
+
+@contextlib.contextmanager
+def _same_modules() -> Iterator[None]:
+    """What modules draw at random as they are imported is the same in both engines."""
+    from simfed.flower.asides import foreign_randomness
+
+    with foreign_randomness(0):
+        yield
+
+
+def keep(replies: Replies, turns: Counter[int], node: int, message: Any) -> None:
+    """Note what a node has answered."""
+    said: dict[str, NDArray[np.generic]] = {}
+    if message.has_error():
+        said["error"] = np.array(message.error.code)
+    else:
+        for name, record in message.content.items():
+            for key, value in record.items():
+                array = value.numpy() if hasattr(value, "numpy") else np.array(value)
+                said[f"{name}/{key}"] = array
+    replies[node, turns[node]] = said
+    turns[node] += 1
+
+
+def play_in_flower(job: Job) -> Replies:
+    """In Flower's engine with one worker, simfed's random numbers, and replies by their nodes'
+    numbers."""
+    from flwr.server.superlink.fleet.vce import vce_api
+    from flwr.server.superlink.fleet.vce.backend import Backend, raybackend
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    from simfed.flower.asides import foreign_randomness
+    from simfed.flower.loading import load
+    from simfed.flower.messages import Packed
+
+    replies: Replies = {}
+    turns: Counter[int] = Counter()
+    numbers: dict[int, int] = {}
+    registered = threading.Event()
+    register = vce_api._register_nodes
+
+    def remember(*arguments: Any, **options: Any) -> Any:
+        numbers.update(register(*arguments, **options))
+        registered.set()
+        return numbers
+
+    vce_api._register_nodes = remember
+
+    with _same_modules(), load(job.folder, job.config) as (server_app, client_app, config):
+
+        class OneWorker(Backend):  # type: ignore[misc]
+            num_workers = 1
+
+            def __init__(self, config: Any) -> None:
+                pass
+
+            def build(self, app_fn: Any) -> None:
+                pass
+
+            def is_worker_idle(self) -> bool:
+                return True
+
+            def terminate(self) -> None:
+                pass
+
+            def process_message(self, message: Any, context: Any) -> Any:
+                node = int(context.node_config["partition-id"])
+                before, context.run_config = context.run_config, dict(config)
+                alone = Packed.of(message).message()  # as it comes from elsewhere
+                try:
+                    with foreign_randomness(Streams(0).integer("flower-call", node, turns[node])):
+                        reply = client_app(alone, context)
+                finally:
+                    context.run_config = before
+                keep(replies, turns, node, reply)
+                return reply, context
+
+        class InOrder(ServerApp):  # type: ignore[misc]
+            def __call__(self, grid: Any, context: Any) -> None:
+                registered.wait()
+                ids, ask, pull = grid.get_node_ids, grid.send_and_receive, grid.pull_messages
+
+                def in_order(messages: Any) -> list[Any]:
+                    return sorted(messages, key=lambda m: numbers[m.metadata.src_node_id])
+
+                grid.get_node_ids = lambda: sorted(ids(), key=numbers.__getitem__)
+                grid.send_and_receive = lambda messages, **more: in_order(ask(messages, **more))
+                grid.pull_messages = lambda ids: in_order(pull(ids))
+                context.run_config = dict(config)
+                with foreign_randomness(Streams(0).integer("flower-server")):
+                    server_app(grid, context)
+
+        raybackend.RayBackend = OneWorker
+        run_simulation(InOrder(), client_app, num_supernodes=job.nodes)
+    return replies
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play all apps of a checkout; 0 where each of them finished."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkout", type=Path, help="folder of a checkout of Flower")
-    parser.add_argument("--fleet", type=Path, required=True, help="fleet file")
     parser.add_argument("--out", type=Path, required=True, help="folder for runs and apps.csv")
+    parser.add_argument("--fleet", type=Path, help="fleet file, in place of equal nodes")
+    parser.add_argument("--nodes", type=int, default=0, help="where an app names no number (10)")
     parser.add_argument("--only", default="", help="apps whose path has this in it")
     parser.add_argument("--rounds", type=int, default=2, help="of each app (2)")
+    parser.add_argument(
+        "--run-config", default="", help="settings, for those apps that have them: 'KEY=VALUE …'"
+    )
     parser.add_argument("--limit", type=float, default=900.0, help="host seconds per app (900)")
+    parser.add_argument("--stand-ins", action="store_true", help="made-up tables, no downloads")
+    parser.add_argument("--compare", action="store_true", help="with Flower's engine")
+    parser.add_argument("--tolerance", type=float, default=1e-5, help="of a comparison (1e-5)")
     options = parser.parse_args(arguments)
+    from simfed.flower.running import read_config
+
+    options.run_config = read_config([options.run_config] if options.run_config else [])
     folders = list(find_apps(options.checkout, options.only))
     if not folders:
         parser.error(f"{options.checkout}: no folder with a Flower app's pyproject.toml")
@@ -105,16 +385,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         table = csv.writer(file)
         table.writerow(Played._fields)
         for folder in folders:
-            name = folder.relative_to(options.checkout).as_posix()
-            row = play_app(folder, name, options.fleet, options.out, options.rounds, options.limit)
+            row = play_app(folder, folder.relative_to(options.checkout).as_posix(), options)
             played.append(row)
             table.writerow(row)
             file.flush()
-            print(f"{row.app}: {row.outcome} {row.sentence}".rstrip(), flush=True)
+            off = "" if row.difference is None else f", {row.compared} replies differ by at most "
+            off += "" if row.difference is None else f"{row.difference:.2g}"
+            print(f"{row.app}: {row.outcome}{off} {row.sentence}".rstrip(), flush=True)
     finished = sum(row.outcome == "finished" for row in played)
     print(f"{finished} of {len(played)} apps finished; {options.out / 'apps.csv'}")
     return int(finished < len(played))
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--job"]:
+        sys.exit(do_job(Job(*json.loads(sys.argv[2]))))
     sys.exit(main())

@@ -127,12 +127,12 @@ def measure(
     ] = None,
     runs: Annotated[
         int, typer.Option(help="Plays at most; each changes one size.", show_default=True)
-    ] = 6,
+    ] = 7,
     nodes: Annotated[
         int | None,
         typer.Option(
-            help="Of the smallest play; another has twice as many. As the app's `num-supernodes` "
-            "if omitted, or 10."
+            help="Of the smallest play; another has twice as many, and one four times where work "
+            "grows with them. As the app's `num-supernodes` if omitted, or 10."
         ),
     ] = None,
     run_config: Annotated[

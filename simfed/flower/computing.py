@@ -40,10 +40,11 @@ class Charge:
     """Watches foreign code as one kind of computing needs it."""
 
     def __init__(self, computing: Computing | None, *, counts: bool = False) -> None:
-        """`computing` None: nothing is charged, host time is counted all the same. `counts`: count
-        PyTorch's operators whatever the computing."""
+        """`computing` None: nothing is charged, host time is counted all the same, which metered
+        computing alone does without. `counts`: count PyTorch's operators whatever the computing."""
         metered = computing is not None and computing.kind == "metered"
         self._meter = FlopMeter() if metered or counts else None
+        self._timed = counts or not metered
         self._begun = _Usage()
         self._used = _Usage()
 
@@ -59,12 +60,15 @@ class Charge:
 
     def pause(self) -> None:
         """Stop counting host time: what follows is simfed's own."""
+        if not self._timed:
+            return
         spans = zip(self._used, _read_usage(), self._begun, strict=True)
         self._used = _Usage(*(used + now - begun for used, now, begun in spans))
 
     def resume(self) -> None:
         """Count host time as the code's again."""
-        self._begun = _read_usage()
+        if self._timed:
+            self._begun = _read_usage()
 
     def peek(self) -> HostSpent:
         """What was spent since the last `collect`, which goes on counting; asked after `pause`."""

@@ -261,7 +261,10 @@ def _take_up_one(best: _Fit, pool: Sequence[_Term], seconds: Array, plays: Array
     ]
     if not near:
         return None
-    return min(near, key=lambda fit: fit.score + float(np.nan_to_num(fit.held_out).mean()))
+    # of equals the first: nothing tells a line from a parabola where nodes had two numbers
+    return min(
+        near, key=lambda fit: round(fit.score + float(np.nan_to_num(fit.held_out).mean()), 9)
+    )
 
 
 def _is_sure(gains: Array) -> bool:
@@ -352,7 +355,8 @@ def _tiers(rows: Sequence[MessageRow]) -> Iterator[list[_Term]]:
 
 def _products(amounts: Sequence[str], settings: Sequence[str]) -> list[str]:
     """What may size a message, the simplest first: amounts times settings (epochs), or in pieces
-    of a setting (batches); without any amount, settings over one another and over `nodes`."""
+    of a setting (batches), nodes, and pairs of them; without any amount, settings over one another
+    and over `nodes`."""
     own = [name for name in settings if name != "nodes"]
     pairs = [f"{one} * {other}" for one, other in combinations(own, 2)]
     texts = [
@@ -360,6 +364,7 @@ def _products(amounts: Sequence[str], settings: Sequence[str]) -> list[str]:
         *settings,
         *pairs,
         *(f"nodes * {name}" for name in own if "nodes" in settings),
+        *(["nodes * nodes"] if "nodes" in settings else []),
     ]
     for amount in amounts:
         pieces = [f"ceil({amount} / {over})" for over in own]

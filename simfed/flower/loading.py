@@ -39,6 +39,8 @@ def load(
     try:
         server = _load_app(components["serverapp"], ServerApp, LoadServerAppError, folder)
         client = _load_app(components["clientapp"], ClientApp, LoadClientAppError, folder)
+        if any("torch" in path.read_text("utf-8", "ignore") for path in folder.rglob("*.py")):
+            import torch  # noqa: F401  # else a first message that does is not seeded and counted
         yield server, client, config
     finally:
         sys.path[:] = before

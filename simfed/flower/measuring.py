@@ -4,7 +4,8 @@ Each play is a process of its own with one thread: it plays the app over a fleet
 limits, under the simulated clock, with the work really done, and writes down what every message
 took and what can be seen of it. Between plays one thing changes: the number of nodes doubles, a
 setting that sizes work doubles, a batch becomes a quarter. So one play says what a message takes,
-and the others how that grows. Where laws stay off, the same plays are made once more while
+and the others how that grows; where work grows with the number of nodes, a play with four times as
+many tells how. Where laws stay off, the same plays are made once more while
 PyTorch's operators are counted: counting slows them down, so the times are those without.
 
 What is measured is processor time, children's included. What else runs on the machine shows in it
@@ -29,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
+from simfed.flower.laws import GOOD, MessageRow, fit_kinds, needs_counts
 from simfed.flower.versions import flower_version
 from simfed.flower.workfile import Kernel, Visible, WorkFile
 from simfed.ground.errors import InputError, RunFailed
@@ -56,7 +57,7 @@ NODES = 10
 MOST_ROUNDS = 3
 """Of a play: settings called rounds are lowered to it."""
 COUNTING = "counting operators"
-_PLAYS = 6
+_PLAYS = 7
 _THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
 _NO_SIZE = re.compile(
     r"round|seed|\b(min|max|port|id|rank|every|verbose|threshold|shares|class(es)?|nodes?|clients?|"
@@ -150,18 +151,24 @@ def measure(
     components, config = describe(folder, overrides)
     smallest = nodes or min(stated_nodes(folder), default=NODES)
     plays = plays_of(config, overrides, smallest)[:runs]
-    numbered = list(enumerate(plays))
-    rows, left_out, countable = play_all(numbered, folder, config, tell)
+    rows, left_out, countable = _play_twice(list(enumerate(plays)), folder, config, tell)
     done = {row.play for row in rows}
     if 0 not in done:
         raise RunFailed(f"the app cannot be measured, as its first play failed: {left_out[0]}")
     if len(done) < 2:
         allowed = "an app that runs with two sizes, to tell what grows"
         raise InputError(allowed, where=str(folder), problem="; ".join(left_out))
-    again = [(number, play) for number, play in numbered if number in done]
-    rows = take_lesser(rows, play_all(again, folder, config, tell, way="again")[0])
     laws = fit_kinds(rows)
+    grows = any(law.share >= GOOD and "nodes" in law.names for law in laws)
+    if grows and len(plays) < runs:
+        # two numbers of nodes do not tell work for each node from work for each pair of them
+        plays.append(AppPlay(4 * smallest, plays[0].overrides, f"{4 * smallest:,} nodes"))
+        number = len(plays) - 1
+        many, failed, _ = _play_twice([(number, plays[number])], folder, config, tell)
+        rows, left_out = [*rows, *many], [*left_out, *failed]
+        laws, done = fit_kinds(rows), {row.play for row in rows}
     if countable and needs_counts(laws):
+        again = [(number, plays[number]) for number in sorted(done)]
         rows = join_counts(rows, play_all(again, folder, config, tell, way=COUNTING)[0])
         laws = fit_kinds(rows)
     tell("the kernel, a gradient of lenet5")
@@ -198,6 +205,17 @@ def _run_python(
     return subprocess.run(
         command, env=environment, cwd=cwd, capture_output=True, text=True, check=False
     )
+
+
+def _play_twice(
+    plays: Sequence[tuple[int, AppPlay]], folder: Path, config: Mapping[str, Plain], tell: Tell
+) -> tuple[list[MessageRow], list[str], bool]:
+    """What `play_all` says of these plays, each made again after all others: the lesser times."""
+    rows, left_out, countable = play_all(plays, folder, config, tell)
+    done = {row.play for row in rows}
+    again = [(number, play) for number, play in plays if number in done]
+    rows = take_lesser(rows, play_all(again, folder, config, tell, way="again")[0])
+    return rows, left_out, countable
 
 
 def play_all(

@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY, ErrorCode
 
 from simfed.flower.asides import describe_error, foreign_randomness
-from simfed.flower.clocks import Foreign, Spin
+from simfed.flower.clocks import Foreign, Spin, read_processor_s
 from simfed.flower.computing import Charge, HostSpent
 from simfed.flower.messages import (
     Packed,
@@ -85,6 +85,10 @@ class NodeClock(Foreign):
     """A client app's time: when its computing began, what its device has worked since, as far as it
     is charged already, and what it slept."""
 
+    COMPUTES_S = 20.0
+    """Seconds of the host's processor between readings that are all equal: so long no loop takes
+    that only looks."""
+
     def __init__(self, tell: Tell) -> None:
         """`tell` is asked only when the app asks for the time."""
         self._tell = tell
@@ -101,6 +105,7 @@ class NodeClock(Foreign):
         self.slept_s = 0.0
         self.stood_still = False
         """Two readings in a row were equal."""
+        self._stood_at_s = 0.0
         self.refused: SimfedError | None = None
         """Why the app cannot go on, which it may have swallowed."""
 
@@ -145,7 +150,14 @@ class NodeClock(Foreign):
         now_s = self.now_s()
         if now_s != self._last_s:
             self._spin.stop()
+            self._stood_at_s = read_processor_s()
         else:
+            if read_processor_s() - self._stood_at_s > self.COMPUTES_S:
+                self.refused = RunFailed(
+                    "the client app goes by its clock, which stood still while the app computed "
+                    f"for {self.COMPUTES_S:g} s of this machine; {STANDS_STILL}"
+                )
+                raise self.refused
             self.stood_still = True
             step_s = self._spin.step_s()
             self.slept_s += step_s

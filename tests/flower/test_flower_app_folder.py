@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,35 @@ def test_an_app_runs_from_its_folder_and_the_run_is_an_ordinary_one(app, capsys)
     assert manifest["repeatable"] is True
     summary = json.loads((app.parent / "run" / "summary.json").read_text())
     assert (summary["rounds"], summary["simulated_s"]) == (3, 3.0)
+
+
+@pytest.mark.long
+def test_an_app_that_imports_pytorch_in_its_first_message_is_counted_and_seeded_there(app):
+    """In a process of its own, as this one has PyTorch already."""
+    code = next(app.rglob("apps.py"))
+    work = """
+    import torch
+
+    draws = torch.randn(64, 64, requires_grad=True)
+    print("drawn", float(draws.mm(torch.ones(64, 64)).sum()))
+"""
+    code.write_text(
+        code.read_text().replace(
+            '    assert context.run_config["deep.er"]',
+            f"{work}\
+    assert context.run_config['deep.er']",
+        )
+    )
+    fleet, out = app.parent / "fleet.yaml", app.parent / "run"
+    fleet.write_text(FLEET.partition("computing")[0])
+    command = [sys.executable, "-m", "simfed", "flower", "run", app, "--fleet", fleet, "--out", out]
+    done = subprocess.run([*command, "--no-figures"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    drawn = [line for line in done.stdout.splitlines() if line.startswith("drawn")]
+    assert len(drawn) == len(set(drawn)) == 4
+    participations = open_run(out).participations
+    assert (participations["training_s"] > 0).all()
+    assert participations["training_s"].nunique() == 1
 
 
 def test_what_is_measured_is_not_repeatable_and_the_run_says_so(app):
@@ -258,9 +289,10 @@ def test_the_apps_of_a_checkout_are_played_one_by_one(app, capsys, monkeypatch):
     code = next(broken.rglob("apps.py"))
     code.write_text("import no_such_module\n" + code.read_text())
     arguments = [str(checkout), "--fleet", str(app.parent / "fleet.yaml"), "--out", str(out)]
-    assert play_originals(arguments) == 1
+    assert play_originals([*arguments, "--compare"]) == 1
     bad, good = (out / "apps.csv").read_text().splitlines()[1:]
     assert good.startswith("examples/good,finished,2.0,")
+    assert good.endswith(",4,0.0,")  # replies, and by how much they differ from Flower's engine
     assert bad.startswith("examples/broken,refused,,")
     assert "No module named 'no_such_module'" in bad
     assert "1 of 2 apps finished" in capsys.readouterr().out

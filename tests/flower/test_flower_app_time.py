@@ -9,10 +9,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
+import numpy as np
 import pytest
 import torch
 from flower_worlds import DEVICE, client, fleet, payload, play, to
 
+from simfed.flower.work import NodeClock
 from simfed.ground.errors import RunFailed
 
 METERED = {"computing": "metered"}
@@ -108,6 +110,20 @@ def test_a_division_by_a_time_that_stands_still_is_refused(tmp_path, workers):
 
     with pytest.raises(RunFailed, match=r"node 0 divides by zero, and its clock .*measured"):
         play(ask_all, fleet({"count": 3}, **METERED), tmp_path, client(train), workers=workers)
+
+
+def test_an_app_that_computes_by_a_clock_that_stands_still_is_given_up(tmp_path, monkeypatch):
+    """NumPy until a budget is spent: metered computing moves no clock, so it never would be."""
+    monkeypatch.setattr(NodeClock, "COMPUTES_S", 0.05)
+
+    def train(message, context):
+        began, square = time.perf_counter(), np.ones((100, 100))
+        while time.perf_counter() - began < 10:
+            square = square @ square / 100
+        return payload()
+
+    with pytest.raises(RunFailed, match=r"clock, which stood still while .*measured"):
+        play(ask_all, fleet({}, **METERED), tmp_path, client(train))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

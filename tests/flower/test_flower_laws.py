@@ -105,6 +105,41 @@ def test_work_for_every_other_node_grows_with_them():
     assert price({"nodes": 6, "local-epochs": 3}) == pytest.approx(0.54)
 
 
+@pytest.mark.parametrize(("counts", "off"), [((4, 8), 0.25), ((4, 8, 16), 0.05)])
+def test_work_for_each_pair_of_nodes_grows_with_their_square(counts, off):
+    """Shares of secure aggregation: one for each other node, of a polynomial as long as there are
+    nodes."""
+
+    def seconds(nodes):
+        return 0.002 * nodes + 0.0008 * nodes**2
+
+    rng = np.random.default_rng(2)
+    rows = [
+        MessageRow(
+            play, Visible("query"), CONFIG, nodes, seconds(nodes) * np.exp(0.02 * rng.normal())
+        )
+        for play, nodes in enumerate([*counts, counts[0], counts[0]])
+        for _ in range(6 * nodes)
+    ]
+    (law,) = fit_kinds(rows)
+    price = read_arithmetic(law.seconds)
+    for nodes in (6, 12, 40):
+        assert price({"nodes": nodes}) == pytest.approx(seconds(nodes), rel=off)
+
+
+@pytest.mark.parametrize("counts", [(4, 8), (4, 8, 16)])
+def test_work_for_each_node_is_no_square(counts):
+    rng = np.random.default_rng(3)
+    rows = [
+        MessageRow(play, Visible("query"), CONFIG, nodes, s * np.exp(0.02 * rng.normal()))
+        for play, nodes in enumerate([*counts, counts[0], counts[0]])
+        for s in [0.01 + 0.004 * nodes] * (6 * nodes)
+    ]
+    (law,) = fit_kinds(rows)
+    assert law.names == {"nodes"}
+    assert read_arithmetic(law.seconds)({"nodes": 32}) == pytest.approx(0.138, rel=0.1)
+
+
 def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
     """A stage of secure aggregation tells a kind; a date, which is new every time, does not."""
     rows = [

@@ -24,14 +24,19 @@ STUDIES = (
     "rivals_figure",
     "tail_figure",
     "cell_figure",
-    "cell_errors",
+    "network_errors",
     "edges_figure",
     "overlap_figure",
     "privacy_figure",
+    "benchmarks.private",
     "published_accuracies",
+    "quickstart_tables",
     "robustness_figure",
+    "theory_bandits",
+    "theory_steps",
+    "theory_descent",
 )
-"""Modules of this folder."""
+"""Modules of this folder and below."""
 
 
 class Study(Protocol):

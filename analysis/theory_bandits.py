@@ -1,10 +1,10 @@
-"""What is known of bandits, learned again: figures and numbers of docs/theory.md.
+"""What is known of bandits, learned again: figures and tables of docs/theory.md.
 
-    python analysis/theory_bandits.py [--seeds 6] [--figures docs/images]
+    python analysis/theory_bandits.py [--seeds 6] [--only still|steps|moving]
 
 Plays the policies of simfed on arms whose rewards are 0 or 1 with known means, and counts the
-regret: per play, the best arm's mean less that of the arm played. tests/theory holds the same facts
-with fewer seeds.
+regret: per play, the best arm's mean less that of the arm played. What tables quote is kept in
+theory_rows.csv, a row per client. tests/theory holds the same facts with fewer seeds.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from pages import markdown, write_page
+from theory_rows import PAGE, ROOT, Rows, interval, percent, slope
 
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, build_policy
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROOT = Path(__file__).resolve().parents[1]
+__all__ = ["PAGE", "interval", "slope"]
 ARMS = ("top-k", "random-k", "periodic-k")
 MEANS = (0.3, 0.7, 0.5)
 """Of the rewards of the arms, where nothing changes."""
@@ -176,25 +176,6 @@ UNFORGETTING: dict[str, Make] = {
 # --- facts -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A mean over seeds with its 95 % confidence interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3g} [{self.low:.3g}, {self.high:.3g}]"
-
-
-def interval(values: Sequence[float] | Floats) -> Interval:
-    """Student's interval of independent values."""
-    values = np.asarray(values, float)
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-    return Interval(values.mean(), values.mean() - half, values.mean() + half)
-
-
 def exploration_counts(plays: int, seeds: int, c: float = 3.0) -> tuple[Floats, Floats, Floats]:
     """ASCEND's plays called exploration so far, per seed and play; Σ ε_t and its standard
     deviation."""
@@ -226,11 +207,6 @@ def totals(make: Make, sizes: Sequence[tuple[int, int]], seeds: int) -> Floats:
             for seed in range(seeds)
         ]
     )
-
-
-def slope(total: Floats, x: Sequence[float] | Floats) -> Interval:
-    """Of log regret over log `x`, fitted for each seed."""
-    return interval([np.polyfit(np.log(x), np.log(row), 1)[0] for row in total])
 
 
 @dataclass(frozen=True)
@@ -282,6 +258,9 @@ EXP3_GRID = (4000, 8000, 16000, 32000, 64000)
 SIZES = tuple((t, m) for m in (1, 3, 9) for t in GRID[1:])
 LONG = 100_000
 """Plays, to see how regret grows with them (`theory_steps.py` plays a hundred times as many)."""
+PLACES = (1000, 10_000, LONG)
+EXP3: dict[str, Make] = {"tuned to T": tuned_exp3, "0.1": kind("exp3")}
+"""EXP3 by its mixing."""
 STEPS: dict[str, Make] = {
     "step 0.1": kind("ascend"),
     "step 0.03": kind("ascend", ema=0.03),
@@ -292,7 +271,7 @@ FLOOR = 0.1 * (max(MEANS) - sum(MEANS) / len(MEANS))
 """What a mixing of 0.1 costs per play, however well the best arm is known."""
 
 
-def still_figure(seeds: int, say: Callable[[str], None]) -> Figure:
+def still_figure(seeds: int, rows: Rows) -> Figure:
     """ASCEND's exploration; average regret on arms that never change; EXP3 tuned and not."""
     figure, (left, middle, right) = _panels(3)
     plays = GRID[-1]
@@ -306,29 +285,22 @@ def still_figure(seeds: int, say: Callable[[str], None]) -> Figure:
     left.set(xlabel="plays", ylabel="explorations of ASCEND", xlim=(0, plays), ylim=(0, None))
     left.set_xticks([0, 8000, 16000], ["0", "8,000", "16,000"])
     left.legend(frameon=False, loc="upper left")
-    inside = int((np.abs(counts[:, -1] - expected[-1]) <= 1.96 * sd[-1]).sum())
-    say(
-        f"explorations after {plays:,} plays: {expected[-1]:.0f} ± {1.96 * sd[-1]:.0f} expected, "
-        f"{inside} of {seeds} clients inside"
-    )
+    rows.put("explorations", "ascend", plays, counts[:, -1])
 
     for colour, (name, make) in zip(SERIES_COLOURS, STILL.items(), strict=False):
         average = averages(make, plays, seeds)
         middle.loglog(t[99:], average.mean(axis=0)[99:], color=colour, lw=0.9, label=name)
-        first, last = interval(average[:, 999]), interval(average[:, -1])
-        say(f"{name}: average regret {first} after 1,000 plays, {last} after {plays:,}")
+        for at in (GRID[0], plays):
+            rows.put("average regret", name, at, average[:, at - 1])
     middle.set(xlabel="plays", ylabel="average regret", ylim=(1e-4, 0.3))
     _log_ticks(middle, [100, 1000, 4000, 16000], [1e-4, 1e-3, 1e-2, 1e-1])
     middle.legend(frameon=False, fontsize=5.5, loc="lower left")
 
-    pair = {"tuned to T": tuned_exp3, "mixing 0.1": kind("exp3")}
-    for colour, (name, make) in zip(SERIES_COLOURS, pair.items(), strict=False):
+    for colour, (name, make) in zip(SERIES_COLOURS, EXP3.items(), strict=False):
         total = totals(make, [(t, 0) for t in EXP3_GRID], seeds)
         right.loglog(EXP3_GRID, total.mean(axis=0), "o-", ms=2.5, lw=0.9, color=colour, label=name)
-        say(
-            f"exp3, {name}: regret {total.mean(axis=0).round()} at {EXP3_GRID}, slope "
-            f"{slope(total, EXP3_GRID)}"
-        )
+        for at, of_seeds in zip(EXP3_GRID, total.T, strict=True):
+            rows.put("regret of exp3", name, at, of_seeds)
     right.loglog(
         EXP3_GRID,
         FLOOR * np.array(EXP3_GRID),
@@ -343,7 +315,7 @@ def still_figure(seeds: int, say: Callable[[str], None]) -> Figure:
     return figure
 
 
-def moving_figure(seeds: int, say: Callable[[str], None]) -> Figure:
+def moving_figure(seeds: int, rows: Rows) -> Figure:
     """How soon an arm that overtakes is found, and how regret grows with plays and changes."""
     figure, (left, right) = _panels(2)
     plays, width = 4000, 100
@@ -356,12 +328,13 @@ def moving_figure(seeds: int, say: Callable[[str], None]) -> Figure:
         style = "-" if name in FORGETFUL else ":"
         at = np.arange(len(smooth)) + width
         left.plot(at, smooth, style, color=colours[name], lw=0.9, label=name)
-        before, after = (interval(best[:, end - 500 : end].mean(axis=1)) for end in (2000, 4000))
-        say(f"{name}: best arm in {before} of 500 plays before, {after} of those 1,500 after")
+        for end in (plays // 2, plays):
+            rows.put("best arm of 500", name, end, best[:, end - 500 : end].mean(axis=1))
     for name, make in MOVING.items():
         total = totals(make, SIZES, seeds)
         right.loglog(sizes[order], total.mean(axis=0)[order], "o", ms=2.5, color=colours[name])
-        say(f"{name}: slope of regret over M·T {slope(total, sizes)}")
+        for (t, m), of_seeds in zip(SIZES, total.T, strict=True):
+            rows.put(f"regret, {m} changes", name, t, of_seeds)
     left.axvline(plays / 2, color="0.5", lw=0.6, ls=":")
     left.set(
         xlabel=f"plays (mean of {width})", ylabel="best arm played", ylim=(0, 1.02), xlim=(0, plays)
@@ -377,7 +350,7 @@ def moving_figure(seeds: int, say: Callable[[str], None]) -> Figure:
     return figure
 
 
-def steps_figure(seeds: int, say: Callable[[str], None]) -> Figure:
+def steps_figure(seeds: int, rows: Rows) -> Figure:
     """ASCEND's regret by the step of its utilities, and how often its schedule plays every arm."""
     figure, (left, middle, right) = _panels(3)
     t = np.arange(1, LONG + 1)
@@ -389,17 +362,11 @@ def steps_figure(seeds: int, say: Callable[[str], None]) -> Figure:
         left.loglog(t[shown], np.maximum(exploited, 0.1)[shown], color=colour, lw=0.9, label=name)
         middle.semilogx(t[shown], root.mean(axis=0)[shown], color=colour, lw=0.9)
         right.loglog(t[shown], parts.fewest.mean(axis=0)[shown], color=colour, lw=0.9)
-        for at in (1000, 10_000, LONG):
-            say(
-                f"{name}, {at:,} plays: exploitation {interval(parts.exploited[:, at - 1] / at)} "
-                f"per play, exploration {interval(parts.explored[:, at - 1] / at)}, R/√T "
-                f"{interval(root[:, at - 1])}; least-played arm "
-                f"{interval(parts.fewest[:, at - 1])} times"
-            )
-        if name != "step 1/n":
-            ends = [10_000, 30_000, LONG]
-            say(f"{name}: slope {slope(parts.exploited[:, [e - 1 for e in ends]], ends)}")
-        else:
+        for at in PLACES:
+            rows.put("exploitation", name, at, parts.exploited[:, at - 1])
+            rows.put("exploration", name, at, parts.explored[:, at - 1])
+            rows.put("least played", name, at, parts.fewest[:, at - 1])
+        if name == "step 1/n":
             left.loglog(
                 t[shown],
                 parts.explored.mean(axis=0)[shown],
@@ -440,25 +407,141 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(1, n))
 
 
+# --- tables -------------------------------------------------------------------------------------
+
+_AS_OPTIONS = {
+    "thompson, no discount": "`thompson`, `discount: 1`",
+    "ascend, ema 1/n": "`ascend`, `ema: 1/n`",
+    "exp3, mixing 0.1": "`exp3`, `mixing: 0.1`",
+}
+_STEP_NAMES = {
+    "step 0.1": "0.1 (`ema: 0.1`, the source's form)",
+    "step 0.03": "0.03 (`ema: 0.03`)",
+    "step 1/n": "1/n (`ema: 1/n`)",
+}
+
+
+def _name(policy: str) -> str:
+    return _AS_OPTIONS.get(policy, f"`{policy}`")
+
+
+def explorations_table(rows: Rows) -> str:
+    """How often ASCEND explored beside what its schedule says."""
+    plays, counts = GRID[-1], rows.values("explorations", "ascend", GRID[-1])
+    epsilon = np.minimum(1, 3.0 / np.sqrt(np.arange(1, plays + 1)))[5 * len(ARMS) :]
+    expected, half = epsilon.sum(), 1.96 * np.sqrt((epsilon * (1 - epsilon)).sum())
+    inside = f"{int((np.abs(counts - expected) <= half).sum())} of {len(counts)}"
+    head = ["plays", "Σ ε_t", "95 % of clients are within", "clients inside"]
+    return markdown([head, [f"{plays:,}", f"{expected:.0f}", f"± {half:.0f}", inside]])
+
+
+def averages_table(rows: Rows) -> str:
+    """Average regret where nothing changes, the least first."""
+    lines = {}
+    for policy in STILL:
+        averages = [rows.values("average regret", policy, at) for at in (GRID[0], GRID[-1])]
+        lines[averages[-1].mean()] = [_name(policy), *(str(interval(one)) for one in averages)]
+    head = ["policy", f"average regret after {GRID[0]:,} plays", f"after {GRID[-1]:,}"]
+    return markdown([head, *(lines[end] for end in sorted(lines))])
+
+
+def exp3_table(rows: Rows) -> str:
+    """Regret of EXP3 by its mixing."""
+    lines = [["mixing", f"regret per play over {EXP3_GRID[-1]:,}", "grows like T to the power of"]]
+    for mixing in EXP3:
+        total = rows.over("regret of exp3", mixing, EXP3_GRID)
+        end = interval(total[:, -1] / EXP3_GRID[-1])
+        lines.append([mixing, str(end), str(slope(total, EXP3_GRID))])
+    return markdown(lines)
+
+
+def steps_table(rows: Rows) -> str:
+    """Regret of ASCEND by the step of its utilities."""
+    places = [f"{at:,}" for at in PLACES]
+    lines = [["step η of Q ← (1 − η)·Q + η·G", f"exploitation per play, at {places[0]}"]]
+    lines[0] += [f"at {at}" for at in places[1:]]
+    lines[0] += [f"all regret / √T, at {places[0]}", *(f"at {at}" for at in places[1:])]
+    for step in STEPS:
+        cells, roots = [], []
+        for at in PLACES:
+            exploited, explored = (
+                rows.values(fact, step, at) for fact in ("exploitation", "exploration")
+            )
+            cells.append(str(interval(exploited / at)))
+            roots.append(f"{((exploited + explored) / math.sqrt(at)).mean():.2f}")
+        lines.append([_STEP_NAMES[step], *cells, *roots])
+    return markdown(lines)
+
+
+def schedule_table(rows: Rows) -> str:
+    """What finding out costs, and how often it plays the arm that is played least."""
+    lines = [["plays", "exploration and warm-up, regret per play"]]
+    lines[0] += ["h + Σ ε_t/3", "plays of the arm played least"]
+    certain = certain_plays(LONG)
+    for at in PLACES:
+        explored, fewest = (
+            rows.values(fact, "step 1/n", at) for fact in ("exploration", "least played")
+        )
+        cells = [str(interval(explored / at)), f"{certain[at - 1]:.0f}", str(interval(fewest))]
+        lines.append([f"{at:,}", *cells])
+    return markdown(lines)
+
+
+def overtaken_table(rows: Rows) -> str:
+    """Who plays the arm that has become the best, those first who do most."""
+    lines = {}
+    for policy in MOVING | UNFORGETTING:
+        before, after = (rows.values("best arm of 500", policy, at) for at in (2000, 4000))
+        lines[policy] = after.mean(), [_name(policy), percent(before), percent(after)]
+    head = ["policy", "last 500 plays before", "1,500 to 2,000 plays after"]
+    ordered = sorted(lines.values(), key=lambda line: -line[0])
+    return markdown([head, *(cells for _, cells in ordered)])
+
+
+def moving_table(rows: Rows) -> str:
+    """By which power of changes × plays regret grows."""
+    lines = [["policy", "slope"]]
+    for policy in MOVING:
+        columns = [rows.values(f"regret, {m} changes", policy, t) for t, m in SIZES]
+        lines.append([_name(policy), str(slope(np.array(columns).T, [t * m for t, m in SIZES]))])
+    return markdown(lines)
+
+
+TABLES = {
+    "explorations": explorations_table,
+    "averages": averages_table,
+    "exp3": exp3_table,
+    "steps": steps_table,
+    "schedule": schedule_table,
+    "overtaken": overtaken_table,
+    "moving": moving_table,
+}
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    rows = Rows.read()
+    return {name: table(rows) for name, table in TABLES.items()}
+
+
+FIGURES = {"still": still_figure, "steps": steps_figure, "moving": moving_figure}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "images")
-    parser.add_argument("--only", choices=["still", "steps", "moving"], help="one figure alone")
+    parser.add_argument("--only", choices=FIGURES, help="one figure alone")
     arguments = parser.parse_args()
-    arguments.figures.mkdir(parents=True, exist_ok=True)
-    for name, draw in (
-        ("still", still_figure),
-        ("steps", steps_figure),
-        ("moving", moving_figure),
-    ):
-        if arguments.only not in (None, name):
-            continue
-        with picture_style():
-            figure = draw(arguments.seeds, print)
-            save_picture(figure, arguments.figures / f"theory-bandits-{name}.png", dpi=220)
+    for name, draw in FIGURES.items():
+        if arguments.only in (None, name):
+            rows = Rows.read()
+            with picture_style():
+                figure = draw(arguments.seeds, rows)
+                save_picture(figure, ROOT / f"docs/images/theory-bandits-{name}.png", dpi=220)
+            rows.save()
+    write_page("theory_bandits")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,22 @@
-"""What is known of descent with compressed gradients, learned again: a figure of docs/theory.md.
+"""Descent with compressed gradients, learned again: a figure and the tables of docs/theory.md.
 
-    python analysis/theory_descent.py [--seeds 3] [--figures docs/images]
+    python analysis/theory_descent.py [--seeds 3]
 
 Two clients descend the mean of their smooth, non-convex functions with simfed's codecs, with error
-feedback as it is played in runs, and without. tests/theory holds the same facts with fewer steps.
+feedback as it is played in runs, and without. What tables quote is kept in theory_rows.csv, a row
+per seed. tests/theory holds the same facts with fewer steps.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from theory_bandits import ROOT, Interval, slope
+from pages import markdown, write_page
+from theory_rows import PAGE, ROOT, Interval, Rows, slope
 
 from simfed.compress import codec_from_spec, feedback_for
 from simfed.ground.seeding import Streams
@@ -25,6 +26,7 @@ from simfed.report.style import SERIES_COLOURS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+__all__ = ["PAGE"]
 Floats = NDArray[np.float32]
 
 D, K = 40, 4
@@ -57,6 +59,7 @@ CODECS = (
     "svd(2)",
 )
 """Contractive ones: their errors are fed back."""
+STALLS = "top-k without feedback"
 
 
 def gradient(x: Floats) -> Floats:
@@ -124,7 +127,7 @@ def slope_of(found: NDArray[np.float64], grid: Sequence[int]) -> Interval:
     return slope(found, grid)
 
 
-def figure_of(seeds: int, say: Callable[[str], None]) -> Figure:
+def figure_of(seeds: int, rows: Rows) -> Figure:
     """Averaged squared gradients over steps, with feedback and without."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -137,10 +140,12 @@ def figure_of(seeds: int, say: Callable[[str], None]) -> Figure:
         colour = SERIES_COLOURS[at % len(SERIES_COLOURS)]
         style = "o-" if at < len(SERIES_COLOURS) else "s--"
         ax.loglog(GRID, found.mean(axis=0), style, ms=2.5, lw=0.8, color=colour, label=label)
-        say(f"{label}: {found.mean(axis=0).round(4)}, slope {slope_of(found, GRID)}")
+        for at_steps, of_seeds in zip(GRID, found.T, strict=True):
+            rows.put("squared gradient", label, at_steps, of_seeds)
     found = averages("top-k", GRID, seeds, feedback=False)
     ax.loglog(GRID, found.mean(axis=0), "kx-", ms=3, lw=0.9, label="top-k without feedback")
-    say(f"top-k without feedback: {found.mean(axis=0).round(4)}, floor {FLOOR}")
+    for at_steps, of_seeds in zip(GRID, found.T, strict=True):
+        rows.put("squared gradient", STALLS, at_steps, of_seeds)
     ax.axhline(FLOOR, color="0.4", lw=0.8, ls=":")
     line = np.array(GRID[:: len(GRID) - 1])
     ax.loglog(line, 75 / np.sqrt(line), ":", color="0.4", lw=0.8, label="like 1/√T")
@@ -152,17 +157,41 @@ def figure_of(seeds: int, say: Callable[[str], None]) -> Figure:
     return figure
 
 
+def descent_table(rows: Rows) -> str:
+    """Mean squared gradients with feedback, and how they fall."""
+    lines = [["codec", f"mean squared gradient at {GRID[0]}", f"at {GRID[-1]:,}", "slope"]]
+    for label in CODECS:
+        found = rows.over("squared gradient", label, GRID)
+        ends = (f"{found[:, at].mean():.3f}" for at in (0, -1))
+        lines.append([f"`{label}`", *ends, f"{slope_of(found, GRID)}"])
+    return markdown(lines)
+
+
+def stalled_table(rows: Rows) -> str:
+    """Mean squared gradients without feedback."""
+    found = rows.over("squared gradient", STALLS, GRID).mean(axis=0)
+    head = ["steps", *(f"{steps:,}" for steps in GRID), "in the limit"]
+    cells = [f"{value:.2f}" for value in found]
+    return markdown([head, ["`top-k` without feedback", *cells, f"{FLOOR:g}"]])
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    rows = Rows.read()
+    return {"descent": descent_table(rows), "stalled": stalled_table(rows)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "images")
-    arguments = parser.parse_args()
-    arguments.figures.mkdir(parents=True, exist_ok=True)
+    rows = Rows.read()
     with picture_style():
-        figure = figure_of(arguments.seeds, print)
-        save_picture(figure, arguments.figures / "theory-descent.png", dpi=220)
+        figure = figure_of(parser.parse_args().seeds, rows)
+        save_picture(figure, ROOT / "docs" / "images" / "theory-descent.png", dpi=220)
+    rows.save()
+    write_page("theory_descent")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """ASCEND with a constant step over ten million plays: the table of docs/theory.md.
 
-    python analysis/theory_steps.py [--clients 24] [--plays 10000000]
+    python analysis/theory_steps.py [--clients 24]
 
 Plays the rule of `simfed.policy`'s ASCEND for many clients at once on three arms whose means never
-change, and prints what exploitation costs per play so far, the power of T by which it grows, and
-the mean utility of each arm. tests/theory holds this rule to the policy itself, play by play. Ten
-million plays take some five minutes on one core.
+change, and keeps in theory_rows.csv what exploitation has cost so far and the utility of each arm,
+a row per client. tests/theory holds this rule to the policy itself, play by play. Ten million plays
+take some five minutes on one core.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from theory_bandits import CLOSE, Interval, interval
+from pages import markdown, write_page
+from theory_bandits import CLOSE
+from theory_rows import PAGE, Interval, Rows, interval
 
 from simfed.ground.seeding import Streams
 
+__all__ = ["PAGE"]
 Floats = NDArray[np.float64]
 STEPS = (0.1, 0.03)
 MARKS = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -122,22 +125,47 @@ def powers(exploited: Floats, marks: Sequence[int] = MARKS) -> list[Interval]:
     return [interval(of_clients) for of_clients in growth]
 
 
+def long_table(rows: Rows) -> str:
+    """What exploitation costs per play, and how fast that grows."""
+    last = ["from", *(f"{mark:,}" for mark in MARKS[-2:])]
+    lines = [["plays", *(f"{mark:,}" for mark in MARKS)]]
+    lines[0].append(f"{last[0]} {last[1]} to {last[2]} like T to the power of")
+    for step in STEPS:
+        exploited = rows.over("exploitation, long", f"step {step}", MARKS).T
+        costs = (str(interval(cost / mark)) for mark, cost in zip(MARKS, exploited, strict=True))
+        lines.append([f"step {step}", *costs, str(powers(exploited)[-1])])
+    return markdown(lines)
+
+
+def utilities_table(rows: Rows) -> str:
+    """Mean utilities after all plays beside the means of the arms."""
+    lines = [["arm's mean", *(f"its utility, step {step}" for step in STEPS)]]
+    for mean in CLOSE:
+        at_end = (rows.values(f"utility of {mean}", f"step {step}", MARKS[-1]) for step in STEPS)
+        lines.append([f"{mean}", *(f"{utilities.mean():.2f}" for utilities in at_end)])
+    return markdown(lines)
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    rows = Rows.read()
+    return {"long": long_table(rows), "utilities": utilities_table(rows)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--clients", type=int, default=24)
-    parser.add_argument("--plays", type=int, default=MARKS[-1], help="the last mark")
-    arguments = parser.parse_args()
-    marks = [mark for mark in MARKS if mark <= arguments.plays]
-    for step, account in exploitation(STEPS, arguments.clients, marks).items():
-        for mark, cost, utility in zip(marks, account.exploited, account.utility, strict=True):
-            mean = ", ".join(f"{value:.3f}" for value in utility.mean(axis=1))
-            print(f"step {step}, {mark:,} plays: {interval(cost / mark)} per play; Q {mean}")
-        for first, last, power in zip(
-            marks, marks[1:], powers(account.exploited, marks), strict=False
-        ):
-            print(f"step {step}, from {first:,} to {last:,}: like T to the power of {power}")
+    accounts = exploitation(STEPS, parser.parse_args().clients)
+    rows = Rows.read()
+    for step, account in accounts.items():
+        for mark, cost in zip(MARKS, account.exploited, strict=True):
+            rows.put("exploitation, long", f"step {step}", mark, cost)
+        for mean, utilities in zip(CLOSE, account.utility[-1], strict=True):
+            rows.put(f"utility of {mean}", f"step {step}", MARKS[-1], utilities)
+    rows.save()
+    write_page("theory_steps")
 
 
 if __name__ == "__main__":

@@ -7,17 +7,26 @@ each sample shortened, noise, the same SGD) in turn in this process and gives th
 time of both and their ratio, which survives a busy machine better than milliseconds do. `passes`
 names what computes them: a model's own fast passes, or those of any module, by autograd and
 `torch.func.vmap`. `--loop` adds what a loop over the samples takes, by autograd, one backward pass
-for each: what a private step never does.
+for each: what a private step never does. `--keep` keeps the lines in private_rows.csv, with the
+machine, and makes of them the table of docs/privacy.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import platform
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
+import pandas as pd
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pages import markdown, write_page
 
 from simfed.learn.flat import FlatModel
 from simfed.learn.models import build_model
@@ -25,6 +34,8 @@ from simfed.learn.objective import Classification
 from simfed.learn.passes import Passes, passes_of
 from simfed.learn.precision import exact_float32, same_algorithms
 
+ROWS = Path(__file__).with_name("private_rows.csv")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 SHAPE, CLASSES = (1, 28, 28), 10
 MODELS = ("logistic-regression", "lenet5", "lenet5-half", "mcmahan-cnn", "perceptron")
 CLIP, DEVIATION, RATE = 1.0, 0.1, 0.01
@@ -72,6 +83,30 @@ class Steps:
             into.add_(own, alpha=min(1.0, CLIP / own.norm().item()))
 
 
+def processor() -> str:
+    """What the machine calls itself."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def table(rows: pd.DataFrame) -> str:
+    """How many times an ordinary step a private one takes, by what a run uses and by vmap."""
+    batches = sorted(rows["batch"].unique())
+    lines = [["model", "passes", *(f"batch of {batch}" for batch in batches)]]
+    for (model, passes), mine in rows.groupby(["model", "passes"], sort=False):
+        ratio = (mine["private_ms"] / mine["ordinary_ms"]).groupby(mine["batch"]).first()
+        way = "`torch.func.vmap`" if passes == Passes.__name__ else "its own"
+        lines.append([f"`{model}`", way, *(f"{ratio[batch]:.1f}" for batch in batches)])
+    return markdown(lines)
+
+
+def page_parts() -> dict[str, str]:
+    """What stands between the page's comments, by their names."""
+    return {"private steps": table(pd.read_csv(ROWS))}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -80,8 +115,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[8, 32])
     parser.add_argument("--repeat", type=int, default=200)
     parser.add_argument("--loop", action="store_true")
+    parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    rows = []
     print(f"{'model':20} {'passes':16} {'batch':>5} {'ordinary':>9} {'private':>9} {'ratio':>6}")
     for model in arguments.models:
         flat = FlatModel(build_model(model, SHAPE, CLASSES, seed=0))
@@ -96,6 +133,20 @@ def main() -> None:
                 line = f"{model:20} {type(passes).__name__:16} {batch:5} {ordinary:6.2f} ms "
                 line += f"{private:6.2f} ms {private / ordinary:6.2f}"
                 print(line + "".join(f"; one by one {ms / ordinary:.1f}" for ms in loop))
+                rows.append(
+                    {
+                        "model": model,
+                        "passes": type(passes).__name__,
+                        "batch": batch,
+                        "ordinary_ms": round(ordinary, 4),
+                        "private_ms": round(private, 4),
+                        "machine": processor(),
+                        "torch": torch.__version__,
+                    }
+                )
+    if arguments.keep:
+        pd.DataFrame(rows).to_csv(ROWS, index=False)
+        write_page("benchmarks.private")
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def test_the_fluid_model_is_far_off_for_short_tcp_transfers():
 
 def test_cells_are_within_the_stated_errors_of_ns3(monkeypatch):
     monkeypatch.syspath_prepend(str(HERE.parents[1] / "analysis"))
-    study = importlib.import_module("cell_errors")
+    study = importlib.import_module("network_errors")
     wifi, lte = study.load("ns3_wifi"), study.load("ns3_lte")
     errors = study.errors_of(wifi, study.replay)
     assert errors.mean <= 0.14

@@ -23,6 +23,7 @@ STUDIES = (
     "not_waiting",
     "rivals_figure",
     "tail_figure",
+    "codecs_table",
     "cell_figure",
     "network_errors",
     "edges_figure",

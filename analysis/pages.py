@@ -30,6 +30,7 @@ STUDIES = (
     "overlap_figure",
     "privacy_figure",
     "benchmarks.private",
+    "benchmarks.long",
     "published_accuracies",
     "quickstart_tables",
     "robustness_figure",

@@ -34,6 +34,7 @@ STUDIES = (
     "published_accuracies",
     "quickstart_tables",
     "robustness_figure",
+    "top_k_map",
     "theory_bandits",
     "theory_steps",
     "theory_descent",

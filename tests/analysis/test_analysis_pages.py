@@ -1,7 +1,10 @@
 """Every page says what the kept rows of its studies say."""
 
+import doctest
+
 import pages
 import pytest
+import theory_rows
 
 
 @pytest.mark.parametrize("name", pages.STUDIES)
@@ -12,3 +15,10 @@ def test_the_page_has_the_tables_of_the_kept_rows(name):
     assert parts
     for place, text in parts.items():
         assert page == pages.put_between(page, place, text), place
+
+
+@pytest.mark.parametrize("module", [pages, theory_rows])
+def test_its_helpers_do_what_their_examples_say(module):
+    tried = doctest.testmod(module)
+    assert tried.attempted
+    assert not tried.failed

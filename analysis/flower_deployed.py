@@ -7,7 +7,7 @@
 process for each), then deploys it: a SuperLink and a SuperNode per node, processes of Flower's own
 that talk over sockets on the loopback. The app is as it is; around its two ends stands a class that
 writes down what each message took and when each exchange began and ended. Rows go to
-`flower_deployed.csv`, an app's earlier ones give way. `table` prints what docs/flower.md shows.
+`flower_deployed.csv`, an app's earlier ones give way. `table` renews what docs/flower.md shows.
 
 A message's seconds are those of the processor, from the start of the process that works on it to
 the app's reply. Rounds are seconds of the wall's clock, which all nodes share with whatever else
@@ -35,6 +35,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from pages import markdown, write_page
+
 from simfed.experiment.running import RunResult
 from simfed.flower.measuring import MOST_ROUNDS, measure
 from simfed.flower.workfile import write_work
@@ -42,6 +44,7 @@ from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
 
 ROWS = Path(__file__).parent / "flower_deployed.csv"
+PAGE = Path(__file__).parents[1] / "docs" / "flower.md"
 LIMIT_S = 900.0
 
 CLIENT = """
@@ -252,13 +255,13 @@ def read_rows() -> list[Row]:
     return [Row(app, what, int(count), *map(float, seconds)) for app, what, count, *seconds in rows]
 
 
-def print_table(rows: Sequence[Row]) -> None:
+def page_parts() -> dict[str, str]:
     """A line per row."""
-    print("| app | message | how many | charged | deployed | charged × |")
-    print("|---|---|---|---|---|---|")
-    for app, what, count, charged_s, deployed_s in rows:
+    table = [["app", "message", "how many", "charged", "deployed", "charged ×"]]
+    for app, what, count, charged_s, deployed_s in read_rows():
         ratio = f"{charged_s / deployed_s:.2f}"
-        print(f"| {app} | {what} | {count} | {charged_s:.3g} s | {deployed_s:.3g} s | {ratio} |")
+        table.append([app, what, str(count), f"{charged_s:.3g} s", f"{deployed_s:.3g} s", ratio])
+    return {"flower-deployed": markdown(table)}
 
 
 def main() -> None:
@@ -273,7 +276,7 @@ def main() -> None:
     if asked.command == "play":
         play_apps(asked.apps, asked.nodes)
     else:
-        print_table(read_rows())
+        write_page("flower_deployed")
 
 
 if __name__ == "__main__":

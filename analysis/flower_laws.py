@@ -5,11 +5,12 @@
     python analysis/flower_laws.py table
 
 `measure` finds the laws of each app, then plays it with sizes that no play had, all within twice of
-those: half as many nodes again and half the batch, and all that grows by three. Each play is held
+those: half as many nodes again and half the batch, three times the nodes, and all that grows by
+three. Each play is held
 against its laws and against metered computing: seconds per kind of message, and rounds (the longest
 of an exchange's messages; the law's with scatter drawn per message). Seconds are those of the
 processor, the lesser of two plays, so that other work on the machine shows little. Rows go to
-`flower_laws.csv`, an app's earlier ones give way. `table` prints what docs/flower.md shows.
+`flower_laws.csv`, an app's earlier ones give way. `table` renews what docs/flower.md shows.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pages import markdown, write_page
+
 from simfed.device import Processor, build_processor, load_profile
 from simfed.flower.laws import MessageRow
 from simfed.flower.measuring import (
@@ -39,11 +42,12 @@ from simfed.flower.measuring import (
     take_lesser,
     time_kernel,
 )
-from simfed.flower.workfile import WorkFile, WorkPrices
+from simfed.flower.workfile import KindLaw, WorkFile, WorkPrices
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
 ROWS = Path(__file__).parent / "flower_laws.csv"
+PAGE = Path(__file__).parents[1] / "docs" / "flower.md"
 PROFILE = "x86-2core-vm"
 LEAST_SHARE, LEAST_ROUND_S = 0.05, 0.05
 """Kinds with less of the work, and rounds that are shorter, are not judged."""
@@ -61,10 +65,12 @@ class Row(NamedTuple):
     law_s: float
     metered_s: float | None
     """None: metered computing refuses, or does not tell rounds apart."""
+    refused: str = ""
+    """Why metered computing refuses."""
 
 
 def held_out_plays(config: Mapping[str, Plain], nodes: int) -> list[AppPlay]:
-    """Two plays with sizes that were not measured."""
+    """Three plays with sizes that were not measured."""
     seen = plays_of(config, {}, nodes)
     common, grown, batches = dict(seen[0].overrides), {}, {}
     for play in seen[2:]:
@@ -79,24 +85,33 @@ def held_out_plays(config: Mapping[str, Plain], nodes: int) -> list[AppPlay]:
         AppPlay(
             nodes + nodes // 2, {**common, **batches}, "half as many nodes again, half a batch"
         ),
+        AppPlay(3 * nodes, common, "three times the nodes"),
         AppPlay(nodes, {**common, **grown}, "all that grows times three"),
     ]
 
 
-def metered_seconds(folder: Path, play: AppPlay) -> dict[str, float | None]:
-    """Type of message → seconds by the profile's laws, of a play in a process of its own; empty
-    where it failed."""
+class Metered(NamedTuple):
+    """What metered computing says of one kind of message."""
+
+    message_type: str
+    texts: dict[str, str]
+    seconds: float | None
+    """By the profile's laws; None: it refuses."""
+    refused: str
+
+
+def meter(folder: Path, play: AppPlay) -> list[Metered]:
+    """A play priced by metered computing, in a process of its own; none where it failed."""
     job = json.dumps([str(folder), play.nodes, dict(play.overrides)])
     with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
         command = [sys.executable, __file__, "metered", job, out.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         text = out.read()
-    seconds: dict[str, float | None] = json.loads(text) if done.returncode == 0 and text else {}
-    return seconds
+    return [Metered(*kind) for kind in json.loads(text)] if done.returncode == 0 and text else []
 
 
 def print_metered(job: str, out: str) -> None:
-    """The other end of `metered_seconds`."""
+    """The other end of `meter`."""
     from simfed.flower import run_folder
     from simfed.flower.charging import Watch
     from simfed.flower.computing import Coverage, price
@@ -107,16 +122,16 @@ def print_metered(job: str, out: str) -> None:
 
     folder, nodes, overrides = json.loads(job)
     processor = build_processor({}, load_profile(PROFILE))
-    sums: dict[str, float] = defaultdict(float)
+    sums: dict[str, float] = {}
     coverage: dict[str, Coverage] = defaultdict(Coverage)
-    begun: set[str] = set()
 
     def tell(mail: Mail, answer: Answer, visible: Visible) -> None:
         key = json.dumps([visible.message_type, visible.texts], sort_keys=True)
         coverage[visible.message_type].add(answer.spent.counted)
-        if key in begun:  # the first of a process is not among the law's either
-            sums[visible.message_type] += price(Computing(), answer.spent, processor, [], dict)
-        begun.add(key)
+        if key not in sums:  # the first of a process is not among the law's either
+            sums[key] = 0.0
+        else:
+            sums[key] += price(Computing(), answer.spent, processor, [], dict)
 
     fleet = FleetFile.model_validate(
         {
@@ -127,11 +142,16 @@ def print_metered(job: str, out: str) -> None:
     )
     watch = Watch(tell, counts=True)
     run_folder(folder, fleet, run_config=overrides, progress=False, watch=watch)
-    known = {
-        kind: sums[kind] if sums[kind] > 0 and coverage[kind].missing <= Coverage.LARGE else None
-        for kind in coverage
-    }
-    Path(out).write_text(json.dumps(known), encoding="utf-8")
+    kinds = []
+    for key, seconds in sums.items():
+        message_type, texts = json.loads(key)
+        why = ""
+        if coverage[message_type].missing > Coverage.LARGE:
+            why = f"no formula for {coverage[message_type].largest()}"
+        elif seconds == 0:
+            why = "no operators of PyTorch"
+        kinds.append(Metered(message_type, texts, None if why else seconds, why))
+    Path(out).write_text(json.dumps(kinds), encoding="utf-8")
 
 
 def compare(
@@ -139,7 +159,7 @@ def compare(
     play: AppPlay,
     rows: Sequence[MessageRow],
     work: WorkFile,
-    metered: Mapping[str, float | None],
+    metered: Sequence[Metered],
 ) -> list[Row]:
     """What was measured of one play beside what is charged."""
     rows = [row for row in rows if not row.first]
@@ -160,8 +180,9 @@ def compare(
         rounds[row.round].append((row.work_s, scattered_s))
     result = []
     for title, pairs in kinds.items():
-        # metered seconds are summed by type: where texts tell kinds apart they are nobody's
-        priced_s = metered.get(title)
+        alike = [kind for kind in metered if work.find(*kind[:2]).title == title]
+        why = next((kind.refused for kind in alike if kind.refused), "")
+        priced_s = None if why else sum(kind.seconds or 0.0 for kind in alike) or None
         measured_s = sum(row.work_s for row, _ in pairs)
         result.append(
             Row(
@@ -173,6 +194,7 @@ def compare(
                 measured_s,
                 sum(law_s for _, law_s in pairs),
                 priced_s and priced_s / factor,
+                why,
             )
         )
     for messages in rounds.values():
@@ -203,7 +225,7 @@ def measure_apps(folders: Sequence[Path]) -> None:
                 twins, *_ = play_all([(0, play)], folder, config, tell, way=COUNTING)
                 rows = join_counts(rows, twins)
             print(*failed, file=sys.stderr)
-            new += compare(folder.name, play, rows, measured.work, metered_seconds(folder, play))
+            new += compare(folder.name, play, rows, measured.work, meter(folder, play))
         write_rows([*(row for row in read_rows() if row.app != folder.name), *new])
 
 
@@ -211,19 +233,19 @@ def meter_apps(folders: Sequence[Path]) -> None:
     """Price the plays of apps that have rows by metered computing as it is now."""
     from simfed.flower.loading import describe
 
+    factor = time_kernel()[0].factor(host_of())
     for folder in folders:
-        config, rows = describe(folder, {})[1], read_rows()
-        plays = {play.changes: play for play in held_out_plays(config, NODES)}
-        factor = time_kernel()[0].factor(host_of())
-        for changes, play in plays.items():
-            seconds = metered_seconds(folder, play)
-            rows = [
-                row._replace(metered_s=priced_s and priced_s / factor)
-                if (row.app, row.play) == (folder.name, changes)
-                and (priced_s := seconds.get(row.kind, row.metered_s)) is not row.metered_s
-                else row
-                for row in rows
-            ]
+        rows = read_rows()
+        for play in held_out_plays(describe(folder, {})[1], NODES):
+            kinds = {
+                KindLaw.model_construct(message=kind.message_type, texts=kind.texts).title: kind
+                for kind in meter(folder, play)
+            }
+            for place, row in enumerate(rows):
+                kind = kinds.get(row.kind)
+                if kind is not None and (row.app, row.play) == (folder.name, play.changes):
+                    seconds = kind.seconds and kind.seconds / factor
+                    rows[place] = row._replace(metered_s=seconds, refused=kind.refused)
         write_rows(rows)
 
 
@@ -238,8 +260,8 @@ def write_rows(rows: Sequence[Row]) -> None:
         writer = csv.writer(file)
         writer.writerow(Row._fields)
         for row in rows:
-            numbers = (None if x is None else f"{x:.5g}" for x in row[5:])
-            writer.writerow([*row[:3], f"{row.share:.4f}", row.messages, *numbers])
+            numbers = (None if x is None else f"{x:.5g}" for x in row[5:8])
+            writer.writerow([*row[:3], f"{row.share:.4f}", row.messages, *numbers, row.refused])
 
 
 def read_rows() -> list[Row]:
@@ -257,30 +279,29 @@ def read_rows() -> list[Row]:
                 float(row["measured_s"]),
                 float(row["law_s"]),
                 float(row["metered_s"]) if row["metered_s"] else None,
+                row.get("refused") or "",
             )
             for row in csv.DictReader(file)
         ]
 
 
-def print_table(rows: Sequence[Row]) -> None:
+def page_parts() -> dict[str, str]:
     """A line per app, and the median and the worst over all."""
-
-    def off(charged_s: float, measured_s: float) -> float:
-        return charged_s / measured_s - 1
-
-    judged = [row for row in rows if row.share >= LEAST_SHARE]
+    judged = [row for row in read_rows() if row.share >= LEAST_SHARE]
     kinds = [row for row in judged if row.kind != "round"]
     rounds = [row for row in judged if row.kind == "round"]
-    print("| app | kinds: median, worst | rounds: median, worst | metered × |")
-    print("|---|---|---|---|")
+    table = [["app", "kinds: median, worst", "rounds: median, worst", "metered ×"]]
     for app in (*dict.fromkeys(row.app for row in judged), ""):
-        cells = []
+        cells = [app or "**all**"]
         for group in (kinds, rounds):
-            errors = [abs(off(r.law_s, r.measured_s)) for r in group if app in ("", r.app)]
+            errors = [abs(r.law_s / r.measured_s - 1) for r in group if app in ("", r.app)]
             cells.append(f"{statistics.median(errors):.0%}, {max(errors):.0%}" if errors else "–")
         ratios = [r.metered_s / r.measured_s for r in kinds if app in ("", r.app) and r.metered_s]
-        span = f"{min(ratios):.2g} to {max(ratios):.2g}" if ratios else "refused"
-        print(f"| {app or '**all**'} | {cells[0]} | {cells[1]} | {span} |")
+        span = f"{min(ratios):.2g} to {max(ratios):.2g}" if ratios else ""
+        why = [r.refused for r in kinds if r.app == app and r.refused]
+        span += f"{span and '; '}refused: {', '.join(dict.fromkeys(why))}" if why else ""
+        table.append([*cells, span])
+    return {"flower-laws": markdown(table)}
 
 
 def main() -> None:
@@ -301,7 +322,7 @@ def main() -> None:
     elif asked.command == "metered":
         print_metered(asked.job, asked.out)
     else:
-        print_table(read_rows())
+        write_page("flower_laws")
 
 
 if __name__ == "__main__":

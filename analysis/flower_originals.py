@@ -14,8 +14,9 @@ with the sentence that says what.
 Without `--fleet` an app gets as many equal nodes as it names (`--nodes` where it names none), one a
 little further away than the other, so that replies come in the order of nodes. `--compare` plays
 each app in Flower's engine as well, one message at a time, with simfed's random numbers and with
-replies in that order, and holds every reply (arrays, metrics) against the same node's reply under
-the clock.
+replies in that order, and holds every message's arrays and every reply (arrays, metrics,
+configuration) against those of the same node under the clock. Not compared are seconds and bytes:
+in these secure aggregation has its keys and masks, which the operating system draws.
 
 OUT gets the run directories and `apps.csv`, a row for each app: its folder, how it ended, simulated
 and host seconds, how many replies were compared and by how much they differ at most (of the largest
@@ -32,7 +33,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -41,17 +41,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pages import markdown
 
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
+ROWS = Path(__file__).parent / "flower_originals.csv"
+"""Rows of `apps.csv` that are kept."""
+PAGE = Path(__file__).parents[1] / "docs" / "flower.md"
 ROUND_SETTINGS = ("num-server-rounds", "num-rounds", "num_rounds")
 CLOCKS = ("time", "duration", "seconds")
 """Parts of names of metrics that are read from a clock, and not compared."""
 
 Replies = dict[tuple[int, int], dict[str, NDArray[np.generic]]]
-"""(node, how many messages it had before) → what its reply says."""
+"""(node, how many messages it had before) → the arrays that it got, and what its reply says."""
 
 
 class Job(NamedTuple):
@@ -84,6 +88,9 @@ class Played(NamedTuple):
     """Replies; None: Flower's engine was not asked, or did not get through either."""
     difference: float | None
     sentence: str
+    nodes: int = 0
+    config: str = ""
+    """The settings in place of its own, as `--run-config` takes them."""
 
 
 def find_apps(checkout: Path, only: str) -> Iterator[Path]:
@@ -156,7 +163,23 @@ def play_app(folder: Path, name: str, options: argparse.Namespace) -> Played:
             compared, (difference, where) = len(ours), compare(ours, theirs)
             if difference > options.tolerance:
                 outcome, sentence = "differs", where
-    return Played(name, outcome, simulated_s, wall_s, compared, difference, sentence)
+    settings = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+    return Played(
+        name, outcome, simulated_s, wall_s, compared, difference, sentence, nodes, settings
+    )
+
+
+def page_parts() -> dict[str, str]:
+    """A line for each kept app that was compared."""
+    table = [["app", "nodes", "settings", "replies", "largest difference"]]
+    with open(ROWS, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["compared"]:
+                off = float(row["difference"])
+                settings = f"`{row['config']}`" if row["config"] else ""
+                line = [row["app"], row["nodes"], settings, row["compared"]]
+                table.append([*line, f"{off:.0e}" if off else "0"])
+    return {"flower-originals": markdown(table)}
 
 
 def compare(ours: Replies, theirs: Replies) -> tuple[float, str]:
@@ -173,6 +196,8 @@ def compare(ours: Replies, theirs: Replies) -> tuple[float, str]:
 
 
 def _difference(here: NDArray[Any] | None, there: NDArray[Any] | None) -> float:
+    if here is not None and there is not None and here.dtype.kind == there.dtype.kind == "S":
+        return 0.0
     if here is None or there is None or here.shape != there.shape or here.dtype != there.dtype:
         return float("inf")
     if np.array_equal(here, there, equal_nan=here.dtype.kind == "f"):
@@ -240,7 +265,7 @@ def play_under_clock(job: Job) -> Replies:
     turns: Counter[int] = Counter()
 
     def tell(mail: Mail, answer: Answer, visible: Visible) -> None:
-        keep(replies, turns, mail.client, answer.reply.message())
+        keep(replies, turns, mail.client, mail.message.message(), answer.reply.message())
 
     nodes = [
         {"device": {"training": "1 s"}, "link": {"latency": f"{10 * (node + 1)} ms"}}
@@ -265,25 +290,27 @@ def _same_modules() -> Iterator[None]:
         yield
 
 
-def keep(replies: Replies, turns: Counter[int], node: int, message: Any) -> None:
-    """Note what a node has answered."""
-    said: dict[str, NDArray[np.generic]] = {}
-    if message.has_error():
-        said["error"] = np.array(message.error.code)
+def keep(replies: Replies, turns: Counter[int], node: int, message: Any, reply: Any) -> None:
+    """Note what a node has got and answered."""
+    values: dict[str, NDArray[np.generic]] = {}
+    for name, record in message.content.array_records.items():
+        values |= {f"got {name}/{key}": array.numpy() for key, array in record.items()}
+    if reply is None or reply.has_error():
+        values["error"] = np.array(True)
     else:
-        for name, record in message.content.items():
+        for name, record in reply.content.items():
             for key, value in record.items():
                 array = value.numpy() if hasattr(value, "numpy") else np.array(value)
-                said[f"{name}/{key}"] = array
-    replies[node, turns[node]] = said
+                values[f"{name}/{key}"] = array
+    replies[node, turns[node]] = values
     turns[node] += 1
 
 
 def play_in_flower(job: Job) -> Replies:
-    """In Flower's engine with one worker, simfed's random numbers, and replies by their nodes'
-    numbers."""
-    from flwr.server.superlink.fleet.vce import vce_api
+    """In Flower's engine with one worker, simfed's random numbers and names of nodes, and replies
+    by their nodes' numbers."""
     from flwr.server.superlink.fleet.vce.backend import Backend, raybackend
+    from flwr.server.superlink.linkstate import in_memory_linkstate
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
@@ -293,16 +320,9 @@ def play_in_flower(job: Job) -> Replies:
 
     replies: Replies = {}
     turns: Counter[int] = Counter()
-    numbers: dict[int, int] = {}
-    registered = threading.Event()
-    register = vce_api._register_nodes
-
-    def remember(*arguments: Any, **options: Any) -> Any:
-        numbers.update(register(*arguments, **options))
-        registered.set()
-        return numbers
-
-    vce_api._register_nodes = remember
+    numbers = {Streams(0).integer("flower-node", node): node for node in range(job.nodes)}
+    new_ids = iter(numbers)  # sets of nodes have an order that hangs on their ids
+    in_memory_linkstate.generate_rand_int_from_bytes = lambda *_, **__: next(new_ids)
 
     with _same_modules(), load(job.folder, job.config) as (server_app, client_app, config):
 
@@ -323,25 +343,28 @@ def play_in_flower(job: Job) -> Replies:
 
             def process_message(self, message: Any, context: Any) -> Any:
                 node = int(context.node_config["partition-id"])
-                before, context.run_config = context.run_config, dict(config)
+                before, context.run_config, reply = context.run_config, dict(config), None
                 alone = Packed.of(message).message()  # as it comes from elsewhere
                 try:
                     with foreign_randomness(Streams(0).integer("flower-call", node, turns[node])):
                         reply = client_app(alone, context)
+                    return reply, context
                 finally:
                     context.run_config = before
-                keep(replies, turns, node, reply)
-                return reply, context
+                    keep(replies, turns, node, message, reply)
 
         class InOrder(ServerApp):  # type: ignore[misc]
             def __call__(self, grid: Any, context: Any) -> None:
-                registered.wait()
-                ids, ask, pull = grid.get_node_ids, grid.send_and_receive, grid.pull_messages
+                ids, nodes = grid.get_node_ids, grid.get_nodes
+                ask, pull = grid.send_and_receive, grid.pull_messages
 
                 def in_order(messages: Any) -> list[Any]:
                     return sorted(messages, key=lambda m: numbers[m.metadata.src_node_id])
 
+                while len(ids()) < job.nodes:
+                    time.sleep(0.1)
                 grid.get_node_ids = lambda: sorted(ids(), key=numbers.__getitem__)
+                grid.get_nodes = lambda: sorted(nodes(), key=lambda n: numbers[n.node_id])
                 grid.send_and_receive = lambda messages, **more: in_order(ask(messages, **more))
                 grid.pull_messages = lambda ids: in_order(pull(ids))
                 context.run_config = dict(config)

@@ -292,7 +292,7 @@ def test_the_apps_of_a_checkout_are_played_one_by_one(app, capsys, monkeypatch):
     assert play_originals([*arguments, "--compare"]) == 1
     bad, good = (out / "apps.csv").read_text().splitlines()[1:]
     assert good.startswith("examples/good,finished,2.0,")
-    assert good.endswith(",4,0.0,")  # replies, and by how much they differ from Flower's engine
+    assert ",4,0.0," in good  # replies, and by how much they differ from Flower's engine
     assert bad.startswith("examples/broken,refused,,")
     assert "No module named 'no_such_module'" in bad
     assert "1 of 2 apps finished" in capsys.readouterr().out

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -279,16 +277,6 @@ def test_what_was_not_measured_is_said_and_not_guessed(work):
         price(visible=Visible("evaluate", {}, {}))
     with pytest.raises(InputError, match=r"a value that is there"):
         price(visible=Visible("train", {}, {}))
-
-
-@pytest.mark.parametrize("name", ["flower_laws", "flower_deployed"])
-def test_the_page_shows_what_the_script_finds_in_the_kept_rows(name, capsys):
-    root = Path(__file__).resolve().parents[2]
-    script = runpy.run_path(str(root / "analysis" / f"{name}.py"))
-    script["print_table"](script["read_rows"]())
-    page = (root / "docs" / "flower.md").read_text()
-    table = page.partition(f"<!-- made by analysis/{name}.py -->\n")[2]
-    assert table.startswith(capsys.readouterr().out)
 
 
 def test_declared_seconds_may_call_a_message_by_its_action_or_stage():

@@ -18,6 +18,7 @@ from flwr.supercore.object_ref import load_app
 from simfed.flower.asides import describe_error
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
+from simfed.record.digest import files_below
 
 __all__ = ["describe", "load", "stated_nodes"]
 
@@ -39,7 +40,7 @@ def load(
     try:
         server = _load_app(components["serverapp"], ServerApp, LoadServerAppError, folder)
         client = _load_app(components["clientapp"], ClientApp, LoadClientAppError, folder)
-        if any("torch" in path.read_text("utf-8", "ignore") for path in folder.rglob("*.py")):
+        if "torch" not in sys.modules and _names_torch(folder):
             import torch  # noqa: F401  # else a first message that does is not seeded and counted
         yield server, client, config
     finally:
@@ -68,6 +69,11 @@ def describe(
             hint = did_you_mean(key, choices)
             raise InputError(allowed, where="--run-config", got=key, hint=hint)
     return components, get_fused_config_from_dir(folder, dict(overrides))
+
+
+def _names_torch(folder: Path) -> bool:
+    """Whether a Python file in an app's folder speaks of PyTorch."""
+    return any("torch" in file.read_text("utf-8", "ignore") for file in files_below(folder, "*.py"))
 
 
 def stated_nodes(folder: Path) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ __all__ = [
     "digest_of",
     "digest_of_text",
     "file_digest",
+    "files_below",
     "fingerprint",
     "folder_digest",
     "manifest_digest",
@@ -54,17 +55,18 @@ def file_digest(path: Path) -> str:
 
 
 def folder_digest(folder: Path, pattern: str = "*") -> str:
-    """A hash of the names and contents of all files below a folder whose names match `pattern`, but
-    for hidden ones and what Python compiles."""
-    inside = ((file.relative_to(folder), file) for file in sorted(folder.rglob(pattern)))
-    return digest_of(
-        [
-            [name.as_posix(), file_digest(file)]
-            for name, file in inside
-            if file.is_file()
-            and not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
-        ]
-    )
+    """A hash of the names and contents of `files_below` a folder."""
+    files = files_below(folder, pattern)
+    return digest_of([[f.relative_to(folder).as_posix(), file_digest(f)] for f in files])
+
+
+def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
+    """All files below a folder whose names match `pattern`, but for hidden ones and what Python
+    compiles, in their order."""
+    for file in sorted(folder.rglob(pattern)):
+        parts = file.relative_to(folder).parts
+        if file.is_file() and not any(p.startswith(".") or p == "__pycache__" for p in parts):
+            yield file
 
 
 def manifest_digest(manifest: Mapping[str, Plain]) -> str:

@@ -1,0 +1,56 @@
+"""Every method is tuned alike, and judged by the registered rules."""
+
+import methods_tuned
+import numpy as np
+import pandas as pd
+import pytest
+
+import simfed
+from simfed.ground.registry import registry
+
+
+def test_every_method_tries_eight_settings_that_can_be_played(tmp_path):
+    assert sorted(methods_tuned.OWN) == sorted(registry("method").names())
+    for method in methods_tuned.OWN:
+        settings = methods_tuned.settings_of(method)
+        assert len({one["training.learning_rate"] for one in settings}) == len(settings) == 8
+        changes = methods_tuned.overrides_of("synthetic(1, 1)", method, 3, 0, tmp_path)
+        scenario = simfed.load_scenario(methods_tuned.BASE, changes)
+        assert scenario.method.kind == method
+        assert scenario.training.learning_rate == settings[3]["training.learning_rate"]
+
+
+def made_up(seeds, lead):
+    """Curves in which fedavg is `lead` above the others, and everybody moves 1 MB a second."""
+    noise = np.random.default_rng(0)
+    rows = []
+    for data in methods_tuned.DATA:
+        for method in methods_tuned.OWN:
+            for seed in (*methods_tuned.CHOOSING, *range(seeds)):
+                end = 0.5 + lead * (method == "fedavg") + 0.001 * noise.random()
+                rows.append((data, method, 0, seed, 40.0, 40e6, end, end))
+    return pd.DataFrame(
+        rows, columns=[*methods_tuned._KEY, "at_s", "moved_bytes", *methods_tuned.MEASURES]
+    )
+
+
+@pytest.mark.parametrize(("seeds", "lead", "ahead"), [(5, 0.2, 15), (4, 0.2, 0), (5, 0.0, 0)])
+def test_who_is_clearly_ahead_is_told_apart_with_enough_seeds(seeds, lead, ahead):
+    families = methods_tuned.judge(made_up(seeds, lead))
+    assert len(families) == 8
+    assert {len(family.behind("fedavg")) for family in families} == {ahead}
+    assert not any("fedavg" in family.behind("fedprox") for family in families)
+
+
+def test_equal_bytes_are_earlier_where_much_is_sent():
+    ends = methods_tuned.at_budgets(made_up(1, 0.0).iloc[:1]).set_index("budget")
+    assert ends.loc["seconds", "moved_bytes"] == pytest.approx(15e6)
+    assert ends.loc["bytes", "moved_bytes"] == pytest.approx(6e6)
+    assert ends.loc["bytes", "accuracy"] == pytest.approx(0.1 + 0.4 * 6 / 40, abs=1e-3)
+
+
+def test_the_kept_rows_are_of_the_runs_that_choose():
+    rows = pd.read_parquet(methods_tuned.ROWS)
+    assert set(rows["data"]) == set(methods_tuned.DATA)
+    assert set(rows["method"]) == set(methods_tuned.OWN)
+    assert set(rows["seed"]) <= {*methods_tuned.CHOOSING, *methods_tuned.REPORTED}

@@ -92,6 +92,8 @@ PHASES = (
     Phase("dense", "mnist-dense"),
     Phase("multiverse-5000", "multiverse", {_K: (5000,)}),
     Phase("multiverse-setup", "multiverse-setup"),
+    Phase("multiverse-folded", "multiverse-folded", {_K: (1000,)}),
+    Phase("multiverse-folded-5000", "multiverse-folded", {_K: (5000,)}),
     Phase("cifar10-k", "cifar10-k", {_K: (100_000, 2_000_000)}, needs_gpu=True),
     Phase("cifar10-k-middle", "cifar10-k", {_K: (500_000,)}, needs_gpu=True),
     Phase("cifar10-weights", "cifar10-weights", needs_gpu=True),

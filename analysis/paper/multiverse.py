@@ -6,8 +6,9 @@ seed as everywhere. What comes of it is the share of universes in which a claim 
 on whose two or three values that share depends most.
 
 Two families: *readings* of runs that the campaign has anyway, all combinations of axis, horizon and
-measure; and *settings*, a quarter of all combinations of five open points (`CELLS`), each with runs
-of its own. With so few runs per setting, one variance is taken for all of them.
+measure; and *settings*, a quarter of all combinations of five open points (`cells`), or a half where
+the quarter is folded over, each with runs of its own. With so few runs per setting, one variance is
+taken for all of them.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ __all__ = [
     "aliases",
     "cells",
     "effects",
+    "is_folded",
     "preferences_by_credit",
     "readings",
     "settings",
@@ -165,6 +167,10 @@ FACTORS = (
 )
 
 
+FEWEST_SEEDS = 3
+"""Of a setting, to say anything about it."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One combination of the open points: what of it a compact result's setting says, and in
@@ -179,16 +185,24 @@ class Cell:
 
 
 @cache
-def cells() -> tuple[Cell, ...]:
-    """The combinations of `scenarios/paper/multiverse.yaml`."""
-    plan = plan_study(STUDIES / "multiverse.yaml")
+def cells(folded: bool = False) -> tuple[Cell, ...]:
+    """The combinations of `scenarios/paper/multiverse.yaml`; `folded`: and of
+    `multiverse-folded.yaml`, which are those with every choice the other way."""
     found: dict[str, Cell] = {}
-    for run in plan.runs:
-        assert isinstance(run.scenario, Scenario)
-        universe = setting_of(run.scenario.model_dump(mode="json")).get("universe", {})
-        words = {f.words: f.other if f.name in universe else f.taken for f in FACTORS}
-        found.setdefault(str(words), Cell(universe, words))
+    for name in ("multiverse", "multiverse-folded")[: 1 + folded]:
+        for run in plan_study(STUDIES / f"{name}.yaml").runs:
+            assert isinstance(run.scenario, Scenario)
+            universe = setting_of(run.scenario.model_dump(mode="json")).get("universe", {})
+            words = {f.words: f.other if f.name in universe else f.taken for f in FACTORS}
+            found.setdefault(str(words), Cell(universe, words))
     return tuple(found.values())
+
+
+def is_folded(results: Results, k: int) -> bool:
+    """Whether the folded settings have runs enough to count with the others."""
+    return len(set.intersection(*(set(_runs_of(results, cell, k)) for cell in cells(True)))) >= (
+        FEWEST_SEEDS
+    )
 
 
 @dataclass(frozen=True)
@@ -246,8 +260,9 @@ QUESTIONS = (
 
 def settings(results: Results, k: int) -> list[tuple[Question, list[Specification], list[Effect]]]:
     """Every question in every cell that has runs, and what each open point changes by itself: of
-    the seeds that all cells have."""
-    runs = [_runs_of(results, cell, k) for cell in cells()]
+    the seeds that all cells have. Cells are those of the folded design where it `is_folded`."""
+    of_design = cells(is_folded(results, k))
+    runs = [_runs_of(results, cell, k) for cell in of_design]
     seeds = sorted(set.intersection(*map(set, runs)))
     fixed = {slow: _fixed(results, k, slow) for slow in (False, True)}
     found = []
@@ -258,16 +273,16 @@ def settings(results: Results, k: int) -> list[tuple[Question, list[Specificatio
                 for seed, run in of_cell.items()
                 if seed in fixed[False]
             }
-            for cell, of_cell in zip(cells(), runs, strict=True)
+            for cell, of_cell in zip(of_design, runs, strict=True)
         ]
         table = np.array([[of_seed[s] for s in seeds] for of_seed in values])
         spread = _pooled(table)
         each = [
             _specification(question, cell, list(of_seed.values()), spread)
-            for cell, of_seed in zip(cells(), values, strict=True)
+            for cell, of_seed in zip(of_design, values, strict=True)
             if of_seed
         ]
-        found.append((question, each, effects(table)))
+        found.append((question, each, effects(table, of_design)))
     stay = iter(holm([effect.p_value for *_, changed in found for effect in changed]))
     return [
         (question, each, [replace(effect, stays=next(stay)) for effect in changed])
@@ -348,7 +363,7 @@ def _specification(
     else:
         half = float(stats.t.ppf(0.975, spread.freedom)) * spread.deviation / math.sqrt(len(values))
         estimate = Estimate(mean, mean, mean - half, mean + half, 0.95)
-    state = state_of(estimate, question.bound, len(values), 3)
+    state = state_of(estimate, question.bound, len(values), FEWEST_SEEDS)
     return Specification(question.claim, cell.choices, estimate, state, len(values))
 
 
@@ -367,8 +382,8 @@ class Effect:
         return self.estimate.decides() and (self.estimate.low > 0 or self.estimate.high < 0)
 
 
-def effects(table: np.ndarray) -> list[Effect]:
-    """Of each factor, from cells × seeds in the order of `cells()`; none with a single seed.
+def effects(table: np.ndarray, of: Sequence[Cell]) -> list[Effect]:
+    """Of each factor, from cells × seeds; none with a single seed.
 
     In a quarter of all combinations a factor's own effect cannot be told from how two others act
     together (`aliases`): a number here is the sum of both.
@@ -377,7 +392,7 @@ def effects(table: np.ndarray) -> list[Effect]:
         return []
     found = []
     for factor in FACTORS:
-        other = np.array([cell.choices[factor.words] == factor.other for cell in cells()])
+        other = np.array([cell.choices[factor.words] == factor.other for cell in of])
         change = float(table[other].mean() - table[~other].mean())
         error = spread.deviation * math.sqrt(1 / table[other].size + 1 / table[~other].size)
         half = float(stats.t.ppf(0.975, spread.freedom)) * error
@@ -388,11 +403,12 @@ def effects(table: np.ndarray) -> list[Effect]:
 
 
 @cache
-def aliases() -> dict[Factor, tuple[tuple[int, Factor, Factor], ...]]:
+def aliases(folded: bool = False) -> dict[Factor, tuple[tuple[int, Factor, Factor], ...]]:
     """Of each factor, the pairs of others whose acting together changes a number in the same cells
     as the factor itself does (1) or just in the other cells (-1)."""
+    of = cells(folded)
     sign = {
-        factor: np.array([1 if c.choices[factor.words] == factor.other else -1 for c in cells()])
+        factor: np.array([1 if cell.choices[factor.words] == factor.other else -1 for cell in of])
         for factor in FACTORS
     }
     return {
@@ -400,8 +416,7 @@ def aliases() -> dict[Factor, tuple[tuple[int, Factor, Factor], ...]]:
             (int(np.sign(product)), first, second)
             for first, second in itertools.combinations(FACTORS, 2)
             if factor not in (first, second)
-            and abs(product := int((sign[factor] * sign[first] * sign[second]).sum()))
-            == len(cells())
+            and abs(product := int((sign[factor] * sign[first] * sign[second]).sum())) == len(of)
         )
         for factor in FACTORS
     }
@@ -441,12 +456,13 @@ def preferences_by_credit(results: Results, k: int) -> dict[str, Preferences]:
     runs."""
     of = {question.short: each for question, each, _ in settings(results, k)}
     half, whole = of["LeNet5-half: Top-K's lead"], of["LeNet5: evenness"]
-    if len(half) < len(cells()) or any(one.state == MISSING for one in (*half, *whole)):
+    of_design = cells(is_folded(results, k))
+    if len(half) < len(of_design) or any(one.state == MISSING for one in (*half, *whole)):
         return {}
     found = {}
     credit = FACTORS[0]
     for value in (credit.taken, credit.other):
-        at = [i for i, cell in enumerate(cells()) if cell.choices[credit.words] == value]
+        at = [i for i, cell in enumerate(of_design) if cell.choices[credit.words] == value]
         prefers, even = ([each[i].state == HOLDS for i in at] for each in (half, whole))
         both = sum(a and b for a, b in zip(prefers, even, strict=True))
         found[value] = Preferences(len(at), sum(prefers), sum(even), both)

@@ -12,7 +12,15 @@ import numpy as np
 from choices import losses_around, shares_over_time
 from claims import FAILS, HOLDS, SETTINGS, UNDECIDED
 from figures import COLOURS, axes_in
-from multiverse import FACTORS, SAFEGUARDS, Specification, cells, readings, settings
+from multiverse import (
+    FACTORS,
+    SAFEGUARDS,
+    Specification,
+    cells,
+    is_folded,
+    readings,
+    settings,
+)
 from results import FIXED, LARGE, NAMES, SMALL, Results, time_ratio
 
 from simfed.ground.units import counted
@@ -129,7 +137,8 @@ def _bars_of_states(found: Sequence[Specification], ax: Axes) -> None:
 def _specification_curves(results: Results, k: int) -> Figure | None:
     """Every question in every combination of open points, in order of its answer; below, which
     combination that is."""
-    judged = [(q, each) for q, each, _ in settings(results, k) if len(each) == len(cells())]
+    whole = len(cells(is_folded(results, k)))
+    judged = [(q, each) for q, each, _ in settings(results, k) if len(each) == whole]
     if not judged:
         return None
     figure, axes = axes_in((1.25, 0.9) * 2, (1.0,) * 3)

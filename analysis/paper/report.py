@@ -32,6 +32,7 @@ from multiverse import (
     Specification,
     alias_text,
     aliases,
+    is_folded,
     readings,
     settings,
     shares_by_choice,
@@ -109,7 +110,7 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
         _claims_table(judged),
         "## In other universes\n\n" + _UNIVERSE_RULES,
         _readings_table(read),
-        f"{_SETTING_RULES} {_aliases()}.",
+        _setting_rules(results, 1000),
         _settings_table(results, 1000),
         _picture("open-points", drawn),
         _picture("safeguard", drawn),
@@ -181,10 +182,16 @@ second, after 250, 500 or 1,000 rounds, by the last accuracy or the mean so far,
 runs are compared up to the end of the one that is through with these rounds first.) A claim hangs on a choice by as
 much as the share of readings in which it holds differs between the choice's values."""
 
-_SETTING_RULES = """Then, on the source's *open points*: ASCEND in a quarter of all combinations of five of them with
+_SETTING_RULES = """Then, on the source's *open points*: ASCEND in a {share} of all combinations of five of them with
 two values each, over the seeds that all have. A number beside a point is what its other value changes by itself, others met equally
 often, with a 95 % interval from one variance for all runs; points whose interval holds 0 are left out, and those are bold
-that stay if all effects at this K are to be right together (Holm). A quarter of all combinations does not tell what one
+that stay if all effects at this K are to be right together (Holm). {apart}"""
+
+_TOLD_APART = """The [quarter](../scenarios/paper/multiverse.yaml) played first is [folded
+over](../scenarios/paper/multiverse-folded.yaml): its settings once more with every choice the other way. What one point does is
+so told apart from how two others act together, though not from how three do."""
+
+_NOT_TOLD_APART = """A quarter of all combinations does not tell what one
 point does from how two others act together; a number is the sum of both. With a minus where the pair acts the other way:"""
 
 _MEASURE_RULES = """A claim about accuracy is judged by the last evaluation, as the source's tables are. Where another
@@ -414,14 +421,8 @@ def _settings_table(results: Results, k: int) -> str:
             if e.clear
         ]
         rows.append((question.claim, len(each), *_percentages(each), "; ".join(words) or "none"))
-    header = (
-        "claim",
-        "settings",
-        HOLDS,
-        UNDECIDED,
-        FAILS,
-        "points (or their aliases) that change it",
-    )
+    points = "points" if is_folded(results, k) else "points (or their aliases)"
+    header = ("claim", "settings", HOLDS, UNDECIDED, FAILS, f"{points} that change it")
     return f"K = {k:,}:\n\n{_table(header, rows)}" if rows else ""
 
 
@@ -440,6 +441,12 @@ def _change_text(estimate: Estimate, unit: str) -> str:
         return f"× {least:.2f} [{low:.2f}, {high:.2f}]"
     least, low, high = (100 * end for end in ends)
     return f"{least:+.1f} points [{low:+.1f}, {high:+.1f}]"
+
+
+def _setting_rules(results: Results, k: int) -> str:
+    folded = is_folded(results, k)
+    apart = _TOLD_APART if folded else f"{_NOT_TOLD_APART} {_aliases()}."
+    return _SETTING_RULES.format(share="half" if folded else "quarter", apart=apart)
 
 
 def _aliases() -> str:

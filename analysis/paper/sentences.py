@@ -25,6 +25,7 @@ from multiverse import (
     SAFEGUARDS,
     Preferences,
     Specification,
+    is_folded,
     preferences_by_credit,
     settings,
     shares_by_choice,
@@ -309,8 +310,9 @@ def _open_points(results: Results, *_unused: Unused) -> str:
     if not ranked:
         return f"{opening}none changes clearly with any of them (Holm's correction over all)."
     words = ", ".join(f"*{name}* changes {number}" for name, number in ranked)
+    apart = "told apart" if is_folded(results, 1000) else "not told apart"
     return (
-        f"{opening}{words}, and the other points none clearly (Holm's correction over all). A point is not told apart from "
+        f"{opening}{words}, and the other points none clearly (Holm's correction over all). A point is {apart} from "
         f"how [two others](#in-other-universes) act together."
     )
 

@@ -11,12 +11,13 @@ from multiverse import (
     FACTORS,
     cells,
     effects,
+    is_folded,
     readings,
     settings,
     shares_by_choice,
 )
 from pictures import PICTURES
-from report import _setups
+from report import _setups, results_text
 from results import Result, Results
 from sentences import sentences
 
@@ -82,19 +83,38 @@ def test_what_a_factor_changes_is_found_among_the_others():
         )
         + wobble
     )
-    found = {one.factor.words: one for one in effects(table)}
+    found = {one.factor.words: one for one in effects(table, cells())}
     assert found["credit"].estimate.least == pytest.approx(-0.02, abs=3e-4)
     assert found["rewards"].estimate.least == pytest.approx(0.01, abs=3e-4)
     assert {name for name, one in found.items() if one.clear} == {"credit", "rewards"}
 
 
-def universes(clip_changes):
-    """ASCEND in all eight settings and the fixed strategies; unclipped, Top-K's lead is gone."""
+def test_the_folded_design_tells_a_point_from_a_pair():
+    """Credit and compression act together and neither does by itself: in a quarter of all
+    combinations that is the clip; folded over it is nobody's."""
+
+    def found(of):
+        table = np.random.default_rng(1).normal(scale=1e-4, size=(len(of), 3))
+        for row, cell in zip(table, of, strict=True):
+            both = {cell.choices["credit"] == "as printed", cell.choices["compression in"] == "ms"}
+            row += 0.01 * (len(both) == 1)
+        return [one.factor.name for one in effects(table, of) if abs(one.estimate.least) > 0.005]
+
+    quarter, half = cells(), cells(folded=True)
+    assert found(quarter) == ["clip"]
+    assert found(half) == []
+    others = {factor.words: {factor.taken, factor.other} for factor in FACTORS}
+    for one, other in zip(quarter, half[8:], strict=True):
+        assert all({one.choices[w], other.choices[w]} == of for w, of in others.items())
+
+
+def universes(clip_changes, of=None):
+    """ASCEND in settings (all eight) and the fixed strategies; unclipped, Top-K's lead is gone."""
     plays = {"top-k": 80, "random-k": 10, "periodic-k": 10}
     even = {"top-k": 10, "random-k": 70, "periodic-k": 20}
     noise = np.random.default_rng(2)
     for seed in range(3):
-        for cell in cells():
+        for cell in of or cells():
             plays["top-k"] = 80 + int(noise.integers(5))
             chosen = even if clip_changes and "clip" in cell.universe else plays
             more = {"universe": dict(cell.universe)} if cell.universe else {}
@@ -114,6 +134,25 @@ def test_settings_say_in_how_many_a_claim_holds_and_what_changes_it(keep):
     each, changes = of["final accuracy − best fixed"]
     assert {one.state for one in each} == {"holds"}
     assert not any(one.clear for one in changes)
+
+
+def test_folded_settings_count_once_each_of_them_has_three_seeds(keep):
+    runs = list(universes(True, cells(folded=True)))
+    short = [*runs[:-4], *runs[-3:]]  # the last setting's third seed
+    for there, count, share in ((runs, 16, "half"), (short, 8, "quarter")):
+        results = Results(keep(*there))
+        assert is_folded(results, 1000) == (count == 16)
+        for _, each, _ in settings(results, 1000):
+            assert len(each) == count
+        page = results_text(results)
+        assert f"ASCEND in a {share} of all combinations" in page
+        assert ("though not from how three do" in page) == (count == 16)
+        assert ("points (or their aliases)" in page) == (count == 8)
+        apart = "told" if count == 16 else "not told"
+        assert f"A point is {apart} apart from how [two others]" in page
+        assert f"of {count // 2} settings of the other open points" in page
+        for path in results.folder.glob("*.json"):
+            path.unlink()
 
 
 def test_slow_compression_changes_when_fixed_strategies_arrive_and_nothing_else(keep):

@@ -1,6 +1,8 @@
 """Sixteen methods tuned alike, as METHODS.md registers it: the runs, and what decides.
 
     python analysis/methods_tuned.py run      # half an hour on one core; goes on where it stopped
+    python analysis/methods_tuned.py run --seeds 9 8 7 --rows other.parquet    # beside another
+    python analysis/methods_tuned.py join other.parquet                        # and put together
     python analysis/methods_tuned.py judge    # from the kept rows
 
 `run` plays scenarios/methods-tuned.yaml on two data sets: every method at eight settings under the
@@ -229,25 +231,49 @@ def plays() -> Iterator[tuple[str, str, int, int]]:
                     yield data, method, setting, seed
 
 
-def run(path: Path) -> None:
-    """Play what is missing, and keep the rows after every run."""
+def run(path: Path, seeds: Sequence[int] = REPORTED) -> None:
+    """Play what is missing, and keep the rows after every run; of those that report, the runs of
+    these seeds in this order."""
     rows = pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=list(_KEY))
 
     def add(*key: Any) -> None:
         nonlocal rows
         if not (rows[list(_KEY)] == list(key)).all(axis=1).any():
             rows = pd.concat([rows, play(*key)], ignore_index=True) if len(rows) else play(*key)
-            whole = path.with_suffix(".partial")
-            rows.to_parquet(whole, index=False)
-            whole.replace(path)
+            keep(rows, path)
 
     for data, method, setting, seed in plays():
         add(data, method, setting, seed)
     best = choices(rows)
-    for seed in REPORTED:
+    for seed in seeds:
         for data in DATA:
             for method in OWN:
                 add(data, method, best[data, method], seed)
+
+
+def keep(rows: pd.DataFrame, path: Path) -> None:
+    """Write all rows, or leave the file as it was."""
+    whole = path.with_suffix(".partial")
+    rows.to_parquet(whole, index=False)
+    whole.replace(path)
+
+
+def join(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The runs of several files, each once and in the order in which one process plays them. A run
+    that two files have must be the same in both (`ValueError`)."""
+    runs: dict[tuple[Any, ...], pd.DataFrame] = {}
+    for part in parts:
+        for key, curve in part.groupby(list(_KEY), sort=False):
+            curve = curve.reset_index(drop=True)
+            if not runs.setdefault(key, curve).equals(curve):
+                raise ValueError(f"Two files have different rows of {key}.")
+    turn = {seed: at for at, seed in enumerate((*CHOOSING, *REPORTED))}
+    data, methods = list(DATA), list(OWN)
+
+    def place(key: tuple[Any, ...]) -> tuple[int, ...]:
+        return turn[key[3]], data.index(key[0]), methods.index(key[1]), key[2]
+
+    return pd.concat([runs[key] for key in sorted(runs, key=place)], ignore_index=True)
 
 
 # ---- what decides --------------------------------------------------------------------------------
@@ -368,11 +394,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("do", choices=("run", "judge"))
+    parser.add_argument("do", choices=("run", "join", "judge"))
+    parser.add_argument("parts", type=Path, nargs="*", help="join: files with further runs")
     parser.add_argument("--rows", type=Path, default=ROWS)
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", choices=REPORTED, default=list(REPORTED), metavar="SEED"
+    )
     arguments = parser.parse_args()
     if arguments.do == "run":
-        run(arguments.rows)
+        run(arguments.rows, arguments.seeds)
+    if arguments.do == "join":
+        keep(
+            join([pd.read_parquet(at) for at in (arguments.rows, *arguments.parts)]), arguments.rows
+        )
     print(family_table(judge(pd.read_parquet(arguments.rows))))
 
 

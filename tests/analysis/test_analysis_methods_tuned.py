@@ -54,3 +54,21 @@ def test_the_kept_rows_are_of_the_runs_that_choose():
     assert set(rows["data"]) == set(methods_tuned.DATA)
     assert set(rows["method"]) == set(methods_tuned.OWN)
     assert set(rows["seed"]) <= {*methods_tuned.CHOOSING, *methods_tuned.REPORTED}
+
+
+def test_rows_of_two_processes_are_put_together_in_the_order_of_one():
+    whole = pd.DataFrame(
+        [
+            (data, method, 0, seed, 1.0 * step, 0.0, 0.5, 0.5)
+            for seed in (*methods_tuned.CHOOSING, 0, 1)
+            for data in methods_tuned.DATA
+            for method in methods_tuned.OWN
+            for step in (1, 2)
+        ],
+        columns=[*methods_tuned._KEY, "at_s", "moved_bytes", *methods_tuned.MEASURES],
+    )
+    first, last = whole[whole["seed"] != 1], whole[whole["seed"] != 0]
+    assert methods_tuned.join([last, first]).equals(whole)
+    other = last.assign(accuracy=last["accuracy"].where(last["seed"] == 1, 0.6))
+    with pytest.raises(ValueError, match=r"different rows of \('mnist-mini', 'fedavg', 0, 100\)"):
+        methods_tuned.join([first, other])

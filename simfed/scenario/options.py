@@ -101,10 +101,10 @@ class OfKind(Section):
     def of(cls: type[K], kind: str) -> type[K]:
         """The mapping of one kind: `cls` with the options of the part of that name."""
         part = registry(cls.registry_kind).get(kind)
-        model = _MADE.get((cls, kind))
-        if model is None or model.part is not part:
-            model = _MADE[cls, kind] = _make_model(cls, kind, part)
-        return model  # type: ignore[return-value]
+        key = cls, kind, id(part)  # a part whose name another one has for a while gets its class back
+        if key not in _MADE:
+            _MADE[key] = _make_model(cls, kind, part)
+        return _MADE[key]  # type: ignore[return-value]
 
     @classmethod
     def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
@@ -145,7 +145,8 @@ class OfKind(Section):
         return _declared_class(type(self)).model_validate, (self.model_dump(),)
 
 
-_MADE: dict[tuple[type[OfKind], str], type[OfKind]] = {}
+_MADE: dict[tuple[type[OfKind], str, int], type[OfKind]] = {}
+"""The class of each kind and part; it holds the part, so that no other one gets its id."""
 
 
 def _declared_class(cls: type[OfKind]) -> type[OfKind]:
@@ -174,9 +175,9 @@ def _make_model(base: type[OfKind], kind: str, part: Any) -> type[OfKind]:
                 options = f"the options of {base.registry_kind} {kind}"
                 raise InputError(f"other names for {options}: this one is taken", got=one.name)
             hint = _move_none_inside(hints.get(one.name, Any))
-            kind, field = _make_field(hint, one.default)
+            annotation, field = _make_field(hint, one.default)
             marks = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Only)]
-            fields[one.name] = (Annotated[kind, marks[0]] if marks else kind), field
+            fields[one.name] = (Annotated[annotation, marks[0]] if marks else annotation), field
     model = create_model(
         f"{base.__name__}.{kind}", __base__=base, __doc__=inspect.getdoc(part), **fields
     )

@@ -161,3 +161,17 @@ def test_what_is_wrong_is_one_sentence(changes, sentence):
 def test_local_work_is_counted_in_steps_or_in_epochs(method, training, steps, epochs):
     found = scenario(method=method, training=training).training
     assert (found.local_steps, found.local_epochs) == (steps, epochs)
+
+
+def test_a_section_is_equal_to_itself_read_again_after_its_part_was_replaced_for_a_while():
+    before = scenario()
+    rules = registry("rule")
+    rules.add("mean", type("Mine", (rules.get("mean"),), {}), replace=True)
+    scenario(aggregation={"rule": "mean"})
+    rules.remove("mean")
+    assert Scenario.model_validate(before.model_dump(mode="json")) == before
+
+
+def test_the_class_of_a_kind_has_the_name_of_the_kind():
+    made = scenario(policy={"kind": "ascend", "warmup": 2})
+    assert type(made.policy).__name__ == "PolicySpec.ascend"

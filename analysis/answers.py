@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from pages import in_words, markdown, with_interval, write_page
+from pages import as_share, in_words, markdown, with_interval, write_page
 
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.reach import first_amount
-from simfed.report.statistics import Paired, paired_times
+from simfed.report.statistics import Estimate, Paired, mean_interval, paired_times
 from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
@@ -66,9 +66,12 @@ _DEEPEST = 2.0
 _TABLE_HEAD = """# Every cell of the answers
 
 Made by `python analysis/answers.py write` from the kept rows; [ANSWERS.md](ANSWERS.md) says what
-was played. *Use* is chosen under seeds 100 to 102; the rest is of seeds 0 to 4: ratios of times
-with 95 % intervals, MB and joules a device's means when the accuracy was first reached.
-"""
+was played. *Use*, and the best level of Top-K, are chosen under seeds 100 to 102; the rest is of
+seeds 0 to 4, with 95 % intervals over them: ratios of times seed by seed; megabytes that a device
+sends, and its joules, when the accuracy was first reached, and what share that is of dense's."""
+_WAYS_HEAD = (
+    "How many times sooner than dense each way was (momentum: what it is with that at the server)"
+)
 RELEVANT = 1.05
 """The smallest ratio of times that is called sooner."""
 
@@ -174,17 +177,18 @@ class Answer(NamedTuple):
     """The way chosen against Top-K at 1 %."""
     rival: Paired
     """8 bits with momentum at the server against DGC."""
-    sent_mb: float
-    sent_share: float
-    """Of what `dense` sends."""
-    joules: float
-    joules_share: float
+    sent_bytes: Estimate
+    sent_share: Paired
+    """How many times less than `dense` sends."""
+    joules: Estimate
+    joules_share: Paired
 
 
-def times_of(rows: pd.DataFrame) -> Times:
-    """When each way was at the accuracy, of one cell and accuracy."""
+def times_of(rows: pd.DataFrame, spent: str = "at_s") -> Times:
+    """When each way was at the accuracy, of one cell and accuracy; or what else of a column it had
+    spent by then."""
     times: Times = {}
-    for way, seed, *time in rows[["arm", "seed", "at_s", "reached"]].itertuples(index=False):
+    for way, seed, *time in rows[["arm", "seed", spent, "reached"]].itertuples(index=False):
         times.setdefault(way, {})[seed] = (time[0], time[1])
     return times
 
@@ -211,8 +215,11 @@ def answers(rows: pd.DataFrame) -> list[Answer]:
         as_soon = tuple(
             way for way in ways if way != use and compare_ways(times, use, way).verdict <= 0
         )
-        means = reported.groupby("arm")[["sent_bytes", "joules"]].mean()
-        shares = means.loc[use] / means.loc["dense"]
+        spent = {column: times_of(reported, column) for column in ("sent_bytes", "joules")}
+        used = {
+            column: mean_interval([amount for amount, _ in of[use].values()])
+            for column, of in spent.items()
+        }
         cells.append(
             Answer(
                 str(device),
@@ -225,10 +232,10 @@ def answers(rows: pd.DataFrame) -> list[Answer]:
                 over_dense,
                 compare_ways(times, use, "top-k@1%"),
                 compare_ways(times, RIVAL, DGC),
-                float(means.loc[use, "sent_bytes"]) / 1e6,
-                float(shares["sent_bytes"]),
-                float(means.loc[use, "joules"]),
-                float(shares["joules"]),
+                used["sent_bytes"],
+                compare_ways(spent["sent_bytes"], use, "dense"),
+                used["joules"],
+                compare_ways(spent["joules"], use, "dense"),
             )
         )
     return cells
@@ -301,13 +308,44 @@ def long_table(cells: Sequence[Answer]) -> str:
                 ", ".join(name_of(way) for way in cell.as_soon) or "–",
                 "–" if use == "dense" else f"{with_interval(cell.over_dense[use])}×",
                 "–" if use == "top-k@1%" else f"{with_interval(cell.over_one_percent)}×",
-                f"{cell.sent_mb:.3g}",
-                f"{cell.sent_share:.0%}",
-                f"{cell.joules:,.3g}",
-                f"{cell.joules_share:.0%}",
+                _amount(cell.sent_bytes, 1e6),
+                "–" if use == "dense" else as_share(cell.sent_share),
+                _amount(cell.joules),
+                "–" if use == "dense" else as_share(cell.joules_share),
                 f"{with_interval(cell.over_dense[RIVAL])}×",
             ]
         )
+    return markdown(lines)
+
+
+def cells_page(cells: Sequence[Answer]) -> str:
+    """ANSWERS-cells.md."""
+    momentum = (
+        f"## DGC beside momentum at {target:.0%}\n\nHow many times sooner than DGC at 1 % 8 bits "
+        f"with momentum at the server are; in bold where that is clear.\n\n"
+        f"{short_table(cells, target, rival_in_words)}"
+        for target in TARGETS
+    )
+    ways = (
+        f"## Every way at {target:.0%}\n\n{_WAYS_HEAD}.\n\n{ways_table(cells, target)}"
+        for target in TARGETS
+    )
+    return "\n\n".join([_TABLE_HEAD, long_table(cells), *ways, *momentum]) + "\n"
+
+
+def _amount(of: Estimate, unit: float = 1.0) -> str:
+    mean, low, high = (f"{end / unit:,.3g}" for end in (of.least, of.low, of.high))
+    return f"{mean} [{low}, {high}]"
+
+
+def ways_table(cells: Sequence[Answer], target: float) -> str:
+    """Every way in every cell: how many times sooner than dense."""
+    lines = [["link", "device", *(name_of(row) for row in _ROWS)]]
+    for cell in (cell for cell in cells if cell.target == target):
+        ratios = [cell.over_dense[cell.level if row == _LEVEL else row] for row in _ROWS]
+        texts = [with_interval(paired) for paired in ratios]
+        texts[_ROWS.index(_LEVEL)] += f" ({name_of(cell.level).removeprefix('Top-K ')})"
+        lines.append([cell.link, cell.device, *texts])
     return markdown(lines)
 
 
@@ -372,7 +410,7 @@ def page_parts() -> dict[str, str]:
     cells, parts = answers(read_rows()), {}
     for target in TARGETS:
         parts[f"at {target:.0%}"] = short_table(cells, target, use_in_words)
-        parts[f"momentum at {target:.0%}"] = short_table(cells, target, rival_in_words)
+    parts["momentum at 93%"] = short_table(cells, TARGETS[-1], rival_in_words)
     return parts
 
 
@@ -405,7 +443,7 @@ def main() -> None:
         pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
     write_page("answers")
     cells = answers(read_rows())
-    TABLE.write_text(f"{_TABLE_HEAD}\n{long_table(cells)}\n")
+    TABLE.write_text(cells_page(cells), encoding="utf-8")
     save_picture(answers_figure(cells), FIGURE, dpi=180)
 
 

@@ -1,4 +1,4 @@
-"""When not waiting wins: the rows, map and tables of analysis/ANSWERS.md's second part.
+"""When not waiting wins: the rows, map and tables of analysis/NOT-WAITING.md.
 
     python analysis/not_waiting.py run [--out studies] [--jobs 2]   # some 50 minutes on one core
     python analysis/not_waiting.py write                            # from the kept rows
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import yaml
 from answers import compare_ways, times_of
-from pages import in_words, markdown, with_interval, write_page
+from pages import as_share, in_words, markdown, with_interval, write_page
 
 from simfed.learn.data import load_dataset
 from simfed.report.pictures import picture_style, save_picture
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 STUDY = HERE.parent / "scenarios" / "studies" / "not-waiting.yaml"
-ROWS, PAGE, FIGURE = HERE / "not-waiting.parquet", HERE / "ANSWERS.md", HERE / "figures"
+ROWS, PAGE, FIGURE = HERE / "not-waiting.parquet", HERE / "NOT-WAITING.md", HERE / "figures"
 TARGET = 0.85
 LAST = 5
 """Evaluations of which whom the model serves is the mean: one alone jumps by points."""
@@ -135,8 +135,8 @@ class Cell(NamedTuple):
     skew: str
     sooner: dict[str, Paired]
     """Way → how many times sooner than waiting."""
-    bytes_share: dict[str, float]
-    """Of those that waiting moves up to the accuracy; means over seeds that got there."""
+    fewer_bytes: dict[str, Paired]
+    """Way → how many times fewer bytes than when waiting were moved up to the accuracy."""
     behind: dict[str, Estimate]
     """Way → by how many points more than when waiting the slowest class's accuracy (in its own
     label mix, at the end) is below the fastest's."""
@@ -152,25 +152,19 @@ def cells(rows: pd.DataFrame) -> list[Cell]:
     cells = []
     for (skew, spread), here in by_cell:
         arms = {str(arm): runs.sort_values("seed") for arm, runs in here.groupby("arm")}
-        base, times = arms["synchronous"], times_of(here)
+        base, times, moved = arms["synchronous"], times_of(here), times_of(here, "moved_bytes")
         ways = [way for way in WAYS if way in arms]
         cells.append(
             Cell(
                 int(spread),
                 str(skew),
                 {way: compare_ways(times, way, "synchronous") for way in ways},
-                {way: _share(arms[way], base) for way in ways},
+                {way: compare_ways(moved, way, "synchronous") for way in ways},
                 {way: paired_difference(_gaps(arms[way]), _gaps(base)) for way in ways},
                 (float(base["fastest_own"].mean()), float(base["slowest_own"].mean())),
             )
         )
     return cells
-
-
-def _share(arm: pd.DataFrame, base: pd.DataFrame) -> float:
-    both = arm["reached"].to_numpy() & base["reached"].to_numpy()
-    moved = [side["moved_bytes"].to_numpy()[both].mean() for side in (arm, base) if both.any()]
-    return float(moved[0] / moved[1]) if moved else float("nan")
 
 
 def _gaps(runs: pd.DataFrame) -> list[float]:
@@ -217,7 +211,7 @@ def times_table(found: Sequence[Cell]) -> str:
     lines = [["labels", "fastest ÷ slowest", *WAYS]]
     for cell in found:
         texts = {
-            way: f"{with_interval(ratio)}×, {cell.bytes_share[way]:.0%}"
+            way: f"{with_interval(ratio)}×<br>{as_share(cell.fewer_bytes[way])}"
             for way, ratio in cell.sooner.items()
         }
         lines.append([cell.skew, str(cell.spread), *(texts.get(way, "–") for way in WAYS)])

@@ -88,6 +88,28 @@ def with_interval(paired: Paired) -> str:
     return f"{in_words(paired)} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
+def as_share(paired: Paired) -> str:
+    """What the first of two takes of what the second takes, and its 95 % interval.
+
+    >>> from simfed.report.statistics import paired_times
+    >>> as_share(paired_times([1.0, 1.0], [True] * 2, [50.0, 50.0], [True] * 2))
+    '2% [2%, 2%]'
+    >>> as_share(paired_times([4.0], [False], [2.0], [True]))
+    '>200%'
+    """
+    ratio = paired.ratio
+    if not ratio.is_exact:
+        return f">{_inverse(ratio.most)}" if ratio.least == 0 else f"<{_inverse(ratio.least)}"
+    share, low, high = (_inverse(end) for end in (ratio.least, ratio.high, ratio.low))
+    return f"{share} [{low}, {high}]" if ratio.coverage else share
+
+
+def _inverse(ratio: float) -> str:
+    if not ratio:
+        return "∞"
+    return f"{1 / ratio:.0%}" if ratio <= 10 else f"{100 / ratio:.2g}%"
+
+
 def put_between(page: str, name: str, text: str) -> str:
     """The page with `text` in the place of this name: after `<!-- name -->`, up to `<!-- end -->`.
 

@@ -23,7 +23,7 @@ from scipy import stats
 
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.reach import first_amount
-from simfed.report.statistics import Paired, holm, paired_times
+from simfed.report.statistics import Paired, holm, mean_interval, paired_times
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
 
@@ -201,19 +201,26 @@ def verdict_table(verdicts: Sequence[Verdict]) -> str:
 
 
 def share_table(rows: pd.DataFrame) -> str:
-    """Time and bytes to 85 % for each share of `balance`: geometric means over seeds."""
+    """Time and bytes to 85 % for each share of `balance`: geometric means over seeds, 95 %."""
     settings = list(dict.fromkeys(rows["setting"]))
     lines = [["share", *settings]]
     for arm in SHARES:
         cells = []
         for setting in settings:
             mine = rows[(rows["setting"] == setting) & (rows[ARM] == arm)]
-            time_s, sent = (typical_s(amounts(mine, spent)) for spent in SPENT)
-            reached = f"{time_s:.1f} s, {sent / 1e6:.2f} MB"
+            time_s, sent = (amounts(mine, spent)["at_s"] for spent in SPENT)
+            reached = f"{_typical_text(time_s, '.1f')} s, {_typical_text(sent / 1e6, '.2f')} MB"
             missed = int((~mine["reached"]).sum())
             cells.append(f"85 % missed in {missed} of {len(mine)}" if missed else reached)
         lines.append([arm.removeprefix("balance").strip() or "0.3", *cells])
     return markdown(lines)
+
+
+def _typical_text(amounts: pd.Series, pattern: str) -> str:
+    """The geometric mean and its 95 % interval."""
+    logs = mean_interval(np.log(amounts.to_numpy()).tolist())
+    mean, low, high = (f"{np.exp(end):{pattern}}" for end in (logs.least, logs.low, logs.high))
+    return f"{mean} [{low}, {high}]"
 
 
 @picture_style()

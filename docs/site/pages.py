@@ -26,12 +26,21 @@ GATHERED = (
     "scenarios/README.md",
     "calibration/README.md",
     "analysis/ANSWERS.md",
+    "analysis/ANSWERS-cells.md",
     "analysis/BALANCE.md",
+    "analysis/METHODS.md",
+    "analysis/NOT-WAITING.md",
     "analysis/REAL.md",
     "analysis/RESULTS.md",
     "analysis/TAIL.md",
 )
-STUDIES = ("analysis/ANSWERS.md", "analysis/BALANCE.md", "analysis/TAIL.md", "scenarios/README.md")
+STUDIES = (
+    "analysis/ANSWERS.md",
+    "analysis/NOT-WAITING.md",
+    "analysis/BALANCE.md",
+    "analysis/TAIL.md",
+    "scenarios/README.md",
+)
 """Pages whose figures the gallery shows."""
 NOTEBOOK = "docs/tour.ipynb"
 SHOWN = {".yaml": "yaml", ".py": "python", ".cff": "yaml", ".csv": "text", ".json": "json"}

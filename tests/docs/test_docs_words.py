@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(ROOT / folder / "README.md" for folder in ("scenarios", "calibration")),
-    ROOT / "analysis" / "ANSWERS.md",
+    *(ROOT / "analysis" / f"{name}.md" for name in ("ANSWERS", "METHODS", "NOT-WAITING")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 PHRASES = {

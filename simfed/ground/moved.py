@@ -1,7 +1,7 @@
-"""Modules that scripts and plug-ins knew under an older address, which goes on working.
+"""What scripts and plug-ins knew under an older address, which goes on working.
 
-Importing an old address gives the module that stands at the new one, the same object, with a
-`DeprecationWarning` that names it.
+Importing an old module gives the one that stands at the new address, the same object; asking a
+module for an old name gives what it is called now. Both give a `DeprecationWarning` that says so.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
-__all__ = ["NEW_ADDRESSES", "follow_old_addresses"]
+__all__ = ["NEW_ADDRESSES", "NEW_NAMES", "follow_old_addresses", "old_names"]
 
 NEW_ADDRESSES = {
     "simfed.again": "simfed.verify.again",
@@ -27,6 +28,7 @@ NEW_ADDRESSES = {
     "simfed.errors": "simfed.ground.errors",
     "simfed.faults": "simfed.fleet.faults",
     "simfed.ground.contract": "simfed.fleet.contract",
+    "simfed.learn.workload": "simfed.learn.hosted",
     "simfed.levels": "simfed.ground.levels",
     "simfed.method": "simfed.ground.method",
     "simfed.record.invariants": "simfed.verify.invariants",
@@ -40,6 +42,11 @@ NEW_ADDRESSES = {
     "simfed.tables": "simfed.ground.tables",
     "simfed.tasks": "simfed.fleet.tasks",
     "simfed.units": "simfed.ground.units",
+}
+NEW_NAMES = {
+    "simfed.again.replay_draws": "simfed.verify.run.verify",
+    "simfed.fleet.Fleet": "simfed.fleet.columns.Fleet",
+    "simfed.learn.workload.LearningWorkload": "simfed.learn.hosted.HostedWorkload",
 }
 
 
@@ -56,10 +63,31 @@ class _OldAddresses(MetaPathFinder, Loader):
         new = NEW_ADDRESSES[old]
         warnings.warn(f"{old} is {new} now", DeprecationWarning, stacklevel=2)
         # what the import statement then hands out, see importlib's _load_unlocked
-        sys.modules[old] = importlib.import_module(new)
+        sys.modules[old] = moved = importlib.import_module(new)
+        for name, now in NEW_NAMES.items():
+            if name.rpartition(".")[0] == old:
+                setattr(moved, name.rpartition(".")[2], _named(now))
 
 
 def follow_old_addresses() -> None:
     """Let old addresses be imported, once per process."""
     if not any(isinstance(finder, _OldAddresses) for finder in sys.meta_path):
         sys.meta_path.append(_OldAddresses())
+
+
+def old_names(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module that still stands, but some of its names elsewhere."""
+
+    def look_up(name: str) -> Any:
+        old = f"{module}.{name}"
+        if old not in NEW_NAMES:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{old} is {NEW_NAMES[old]} now", DeprecationWarning, stacklevel=2)
+        return _named(NEW_NAMES[old])
+
+    return look_up
+
+
+def _named(address: str) -> Any:
+    home, _, name = address.rpartition(".")
+    return getattr(importlib.import_module(home), name)

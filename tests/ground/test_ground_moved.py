@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from simfed.ground.moved import NEW_ADDRESSES
+from simfed.ground.moved import NEW_ADDRESSES, NEW_NAMES
 
 
 @pytest.mark.parametrize(("old", "new"), NEW_ADDRESSES.items(), ids=lambda name: str(name))
@@ -15,6 +15,21 @@ def test_an_old_address_is_the_module_at_the_new_one(old, new, monkeypatch):
     with pytest.warns(DeprecationWarning, match=f"{old} is {new} now"):
         module = importlib.import_module(old)
     assert module is importlib.import_module(new)
+
+
+@pytest.mark.parametrize(("old", "new"), NEW_NAMES.items(), ids=lambda name: str(name))
+def test_an_old_name_is_what_it_is_called_now(old, new, monkeypatch):
+    (module, name), (home, present) = (one.rsplit(".", 1) for one in (old, new))
+    if module in NEW_ADDRESSES:
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.warns(DeprecationWarning, match=f"{module}.* is simfed.* now"):
+        moved = getattr(importlib.import_module(module), name)
+    assert moved is getattr(importlib.import_module(home), present)
+
+
+def test_a_name_that_never_was_is_none_of_a_module():
+    with pytest.raises(AttributeError, match="has no attribute 'Flotilla'"):
+        importlib.import_module("simfed.fleet").Flotilla  # noqa: B018
 
 
 def test_the_warning_points_at_the_line_that_imports(tmp_path):

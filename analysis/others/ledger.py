@@ -15,8 +15,6 @@ from pathlib import Path
 import simfed
 from simfed.ground.plain import Plain
 
-__all__ = ["FITTED", "HELD_OUT", "HERE", "PAGE", "STATED", "Row", "play", "read_rows", "write_rows"]
-
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "validation.md"
 

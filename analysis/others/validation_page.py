@@ -10,8 +10,6 @@ from ledger import FITTED, HELD_OUT, PAGE, STATED, Row, median_error, read_rows
 
 from simfed.study.orders import Orders, compare_orders
 
-__all__ = ["SOURCES", "page_text", "write_page"]
-
 _SHOWN_ROWS = 24
 
 

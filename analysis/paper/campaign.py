@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from simfed.record.digest import digest_of
 from simfed.record.read import Run, open_run
-from simfed.replay.digest import digest_of
 from simfed.scenario import Scenario
 from simfed.scenario.load import validated
 from simfed.study import plan_study, run_study
@@ -30,22 +30,6 @@ from simfed.study.executors import LocalExecutor, default_jobs
 from simfed.study.plan import PlannedRun
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result, run_scenario
-
-__all__ = [
-    "CHOICES",
-    "PHASES",
-    "STUDIES",
-    "Phase",
-    "Planned",
-    "campaign",
-    "collect",
-    "compact",
-    "packed",
-    "run_hash",
-    "setting_of",
-    "unpacked",
-    "work_off",
-]
 
 STUDIES = Path(__file__).resolve().parents[2] / "scenarios" / "paper"
 RESULTS = Path(__file__).resolve().parent / "runs"

@@ -11,8 +11,6 @@ import numpy as np
 from campaign import CHOICES, unpacked
 from results import FIXED, Result
 
-__all__ = ["Attempt", "Plays", "losses_around", "plays_of", "shares_over_time"]
-
 Array = np.ndarray[Any, Any]
 FREE = tuple(CHOICES.index(name) for name in ("explore", "exploit"))
 THRESHOLD = 2.0

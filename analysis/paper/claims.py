@@ -39,26 +39,6 @@ from scipy import stats
 
 from simfed.report.statistics import Estimate, holm, paired_times
 
-__all__ = [
-    "CLAIMS",
-    "FAILS",
-    "GIVEN",
-    "HOLDS",
-    "MISSING",
-    "NOT_RUN",
-    "SETTINGS",
-    "UNDECIDED",
-    "UNJUDGED",
-    "VERDICTS",
-    "Check",
-    "Claim",
-    "Judged",
-    "headline",
-    "judge",
-    "survives_holm",
-    "verdict_of",
-]
-
 HOLDS, FAILS, UNDECIDED, MISSING = "holds", "fails", "cannot be told", "short of seeds"
 GIVEN = "given by the set-up"
 """The source's own tables and charges fix what is compared, whatever the runs do."""

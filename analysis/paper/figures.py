@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "FIGURES", "FigureSpec", "Panel", "axes_in"]
-
 COLOURS = arm_colours(POLICIES)
 _DASHES: dict[str, Any] = {
     "top-k": "-",

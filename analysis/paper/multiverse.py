@@ -39,27 +39,6 @@ from simfed.report.statistics import Estimate, holm, mean_interval
 from simfed.scenario import Scenario
 from simfed.study import plan_study
 
-__all__ = [
-    "FACTORS",
-    "QUESTIONS",
-    "SAFEGUARDS",
-    "SETUPS",
-    "Effect",
-    "Preferences",
-    "Question",
-    "Specification",
-    "alias_text",
-    "aliases",
-    "cells",
-    "effects",
-    "is_folded",
-    "preferences_by_credit",
-    "readings",
-    "settings",
-    "shares_by_choice",
-    "slow_compression",
-]
-
 Choices = dict[str, str]
 """Choice → the value taken in a universe, in words."""
 

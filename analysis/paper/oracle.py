@@ -18,9 +18,6 @@ from results import FIXED
 import simfed
 from simfed.report.statistics import Estimate, mean_interval
 
-__all__ = ["EVERY", "FOLDER", "KS", "REWARDS", "gain_over_time", "keep", "play", "samples",
-           "shares_over_thirds"]  # fmt: skip
-
 FOLDER = "oracle-runs"
 """Beside the compact results."""
 KS, SEEDS, EVERY = (1000, 5000), (0, 1, 2), 25

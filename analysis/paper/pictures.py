@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PICTURES", "Picture"]
-
 STATES = {HOLDS: "#009E73", UNDECIDED: "#C4C4C4", FAILS: "#D55E00"}
 _RIVALS = ("top-k", "exp3", "random-k", "periodic-k")
 _TICKS = (0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6)

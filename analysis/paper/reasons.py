@@ -24,20 +24,6 @@ from results import (
 
 from simfed.report.statistics import Estimate
 
-__all__ = [
-    "clipped_share",
-    "compression_share",
-    "compression_shares",
-    "fixed_spread",
-    "grid_spread",
-    "narrow_settings",
-    "rejected_rounds",
-    "same_at_every_bandwidth",
-    "steady_preference",
-    "what_adapting_costs",
-    "why_longer_rounds",
-]
-
 
 def compression_shares(results: Results) -> dict[str, float]:
     """How much of a client's time compression takes, in the run of a data set where it takes most,

@@ -68,8 +68,6 @@ from simfed.report.comparison import ratio_text
 from simfed.report.pictures import save_picture
 from simfed.report.statistics import Estimate
 
-__all__ = ["write_report"]
-
 _DPI = 160
 
 

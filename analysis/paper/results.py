@@ -22,32 +22,6 @@ from simfed.report.statistics import (
     paired_times,
 )
 
-__all__ = [
-    "CONSTANTS",
-    "FIXED",
-    "LARGE",
-    "MEASURES",
-    "NAMES",
-    "POLICIES",
-    "SMALL",
-    "WEIGHTS",
-    "Result",
-    "Results",
-    "Runs",
-    "Setting",
-    "accuracy_gap",
-    "equal_time_gap",
-    "final_accuracy",
-    "grid_gaps",
-    "mean_accuracy_gap",
-    "only",
-    "over_seeds",
-    "over_settings",
-    "shares",
-    "time_ratio",
-    "time_to",
-]
-
 FORMAT = 1
 FIXED = ("top-k", "random-k", "periodic-k")
 LEARNING = ("exp3", "ascend")

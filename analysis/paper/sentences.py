@@ -47,8 +47,6 @@ from results import (
 from simfed.ground.units import counted
 from simfed.report.statistics import Estimate, mean_interval
 
-__all__ = ["sentences"]
-
 Unused = object
 Make = Callable[[Results, Sequence[Judged], Sequence[Specification]], str]
 

@@ -17,8 +17,6 @@ from simfed.device.profile import QUANTITIES, Key, Profile
 from simfed.device.table import MeasuredRows
 from simfed.ground.errors import InputError
 
-__all__ = ["LEVEL", "HeldOutPoint", "ProfileCheck", "compare", "interval_around"]
-
 LEVEL = 0.9
 """Probability of the intervals."""
 

@@ -22,8 +22,6 @@ from scipy import optimize
 from simfed.device.curve import Spread
 from simfed.device.laws import LAWS, CostLaw
 
-__all__ = ["Candidate", "FitSample", "choose_law", "fit_law"]
-
 Array = NDArray[np.float64]
 
 _FLOOR = 0.01  # residuals below 1 % are not outliers, whatever the others are

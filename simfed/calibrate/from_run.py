@@ -34,16 +34,6 @@ from simfed.record.schema import PHASES
 from simfed.scenario import dump_scenario
 from simfed.scenario.distribution import Distribution
 
-__all__ = [
-    "GroupSpeed",
-    "ServerTimes",
-    "calibrate_scenario",
-    "centre_rows",
-    "group_speeds",
-    "measurements",
-    "server_times",
-]
-
 _COLUMNS = (*WORK_COLUMNS, *SIZE_COLUMNS, "seconds")
 _OF_CLIENTS = ("training", "compression", "handling")
 _MERGING = ("decompression", "inference", "distillation", "auxiliary")

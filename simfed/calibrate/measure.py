@@ -65,8 +65,6 @@ from simfed.learn.passes import PARTS, passes_of, stretch
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.rehearsal import Rehearsal, rehearsals
 
-__all__ = ["Bench", "MeasuredCase", "MeasurementPlan", "measure", "this_machine"]
-
 _CALL_COLUMNS = ("k", "samples", "seconds", "clock", "preempted")
 COLUMNS = (*WORK_COLUMNS, *_CALL_COLUMNS, *MACHINE_COLUMNS)
 

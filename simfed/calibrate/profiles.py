@@ -20,8 +20,6 @@ from simfed.device.table import MeasuredRows, medians
 from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 
-__all__ = ["Calibration", "CurveReport", "fit_profile", "profile_text"]
-
 _TABLE_BETTER = 0.10
 """A law that misses a measured size by more than this, and by more than sessions differ among
 themselves (twice their standard deviation), is worse than keeping the rows."""

@@ -29,8 +29,6 @@ from simfed.calibrate.fit import Candidate, FitSample
 from simfed.device.curve import Spread
 from simfed.device.laws import CostLaw, Size
 
-__all__ = ["Typical", "coverage", "interval_factor", "spread_of", "typical_of"]
-
 Array = NDArray[np.float64]
 
 BORROWED = 4.0

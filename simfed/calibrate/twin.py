@@ -30,8 +30,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.writing import writing
 
-__all__ = ["FittedNumber", "Forecast", "Twin", "TwinClient", "fit_twin"]
-
 _SETTLING = 10
 _STAND_INS = (
     "logistic-regression",

@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
 
-__all__ = ["CLIENT_PHASES", "LOG_COLUMNS", "SERVER_PHASES", "LogRow", "read_log"]
-
 LOG_COLUMNS = ("round", "client", "phase", "started_at_s", "finished_at_s")
 _MEASURES = ("bytes", "joules")
 

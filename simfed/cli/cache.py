@@ -8,8 +8,6 @@ import typer
 
 from simfed.ground.units import counted, format_bytes
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Learning kept for replay.", no_args_is_help=True)
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from simfed.device.profile import ModelWork, Profile
     from simfed.device.table import MeasuredRows
 
-__all__ = ["app"]
-
 app = typer.Typer(
     no_args_is_help=True,
     help="Measure a device, fit a profile to it, and know how far to trust it.",

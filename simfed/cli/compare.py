@@ -13,8 +13,6 @@ from simfed.ground.errors import BrokenInvariant, InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare"]
-
 
 def compare(
     simulated: Annotated[

@@ -17,8 +17,6 @@ from simfed.ground.units import format_bytes
 if TYPE_CHECKING:
     from simfed.learn.data.store import Published
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True, help="Get data sets, list them, show who owns what.")
 
 

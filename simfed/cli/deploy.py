@@ -27,8 +27,6 @@ from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.errors import InputError
 from simfed.ground.units import parse_duration
 
-__all__ = ["deploy", "join", "serve"]
-
 Token = Annotated[
     Path | None, typer.Option(help="File with a secret that server and clients share.")
 ]

@@ -9,8 +9,6 @@ import typer
 
 from simfed.ground.errors import InputError, did_you_mean, listed
 
-__all__ = ["export"]
-
 _WHERE = {"csv": "curves.csv", "tensorboard": "tensorboard", "mlflow": "mlruns"}
 
 

@@ -27,8 +27,6 @@ from simfed.ground.errors import InputError
 if TYPE_CHECKING:
     from simfed.flower.workfile import WorkFile
 
-__all__ = ["app", "measure", "run"]
-
 app = typer.Typer(
     help="Flower apps, unmodified, on simulated fleets.",
     no_args_is_help=True,

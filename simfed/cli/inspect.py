@@ -19,8 +19,6 @@ from simfed.ground.units import counted
 if TYPE_CHECKING:
     from simfed.scenario import Scenario
 
-__all__ = ["at_most", "list_parts", "load", "read_overrides", "schema", "validate"]
-
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),

@@ -14,8 +14,6 @@ from simfed.ground.errors import InputError
 if TYPE_CHECKING:
     from simfed.net.cases import CaseErrors
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True, help="Play given flows over given links.")
 
 _SHOWN = 20

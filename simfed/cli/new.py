@@ -13,8 +13,6 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.shipped import shipped_folders
 from simfed.templates import templates, write_template
 
-__all__ = ["new", "show_page"]
-
 
 def _complete(incomplete: str) -> list[tuple[str, str]]:
     return [(t.name, t.about) for t in templates() if t.name.startswith(incomplete)]

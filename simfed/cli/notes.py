@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["in_short"]
-
 _OF_PROFILE = re.compile(r"device profile ([^:]+): (.*)", re.DOTALL)
 
 

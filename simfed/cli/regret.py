@@ -26,8 +26,6 @@ from simfed.ground.errors import InputError, listed
 if TYPE_CHECKING:
     from simfed.study.regret import Regret
 
-__all__ = ["regret"]
-
 
 def regret(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],

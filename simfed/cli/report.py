@@ -13,8 +13,6 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["report", "timeline"]
-
 _FORMATS = {"png": ".png", "svg": ".svg", "pdf": ".pdf", "perfetto": ".json.gz", "html": ".html"}
 _DEFAULT_ROUNDS = 3
 """Rounds in a picture, counted from the first, when nobody says which."""

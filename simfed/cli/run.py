@@ -44,19 +44,6 @@ if TYPE_CHECKING:
     from simfed.experiment.running import RunResult
     from simfed.scenario import Scenario
 
-__all__ = [
-    "A_CLIENT_AT_A_TIME",
-    "Player",
-    "Verify",
-    "draw",
-    "drawing_beside",
-    "folder_for",
-    "make_run",
-    "run",
-    "summarise",
-    "verify",
-]
-
 A_CLIENT_AT_A_TIME = "each client that takes part at a time"
 
 

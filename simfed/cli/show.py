@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
 
-__all__ = ["app"]
-
 _SHOWN_HOURS = 48
 
 

@@ -27,8 +27,6 @@ from simfed.ground.units import counted
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Many runs from one file, compared.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The study's folder.")]

@@ -10,8 +10,6 @@ import typer
 
 from simfed.ground.errors import InputError
 
-__all__ = ["twin"]
-
 
 def twin(
     log: Annotated[Path, typer.Argument(metavar="LOG.csv", help="Who did what from when to when.")],

@@ -8,20 +8,6 @@ from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
 
-__all__ = [
-    "bits_of",
-    "decode_gamma",
-    "decode_rice",
-    "encode_gamma",
-    "encode_rice",
-    "gamma_bits",
-    "join_trits",
-    "pack",
-    "rice_parameter",
-    "split_trits",
-    "unpack",
-]
-
 Bits = NDArray[np.uint8]
 """One bit per entry."""
 

@@ -20,17 +20,6 @@ from simfed.ground.levels import LEVEL, Level, WrittenLevel
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 
-__all__ = [
-    "NO_COMPRESSION",
-    "Choice",
-    "all_pairs",
-    "arms_for",
-    "choices_of",
-    "recorded_labels",
-    "shown_labels",
-    "split_list",
-]
-
 _FIELDS = "fields"
 """What the label of a choice per field begins with, and its key in scenarios."""
 

@@ -17,8 +17,6 @@ from simfed.compress.vectors import Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = ["Compressor", "Dense", "PeriodicK", "RandomK", "Selection", "SharedRandomK", "TopK"]
-
 State: TypeAlias = Plain
 """What a strategy remembers of one client between its plays: None at first, always JSON-able."""
 

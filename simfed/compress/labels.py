@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = ["label_of", "names_in", "read_label", "split"]
-
 Link = tuple[str, dict[str | None, Plain]]
 """Name and options; the key None is the constructor's first option."""
 

@@ -27,8 +27,6 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.method import Layers
 from simfed.ground.plain import Plain
 
-__all__ = ["PerLayer"]
-
 _LENGTH_BYTES = 4
 """How long a layer's part is, where the receiver cannot know."""
 

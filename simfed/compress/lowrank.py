@@ -24,8 +24,6 @@ from simfed.compress.selection import refuse_non_finite
 from simfed.compress.vectors import Block, Floats, device_of, flat, pieces
 from simfed.ground.errors import InputError
 
-__all__ = ["SVD", "PowerSGD"]
-
 Matrix = Floats
 
 

@@ -7,8 +7,6 @@ import math
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 
-__all__ = ["check_choice", "check_number", "check_whole"]
-
 
 def check_whole(option: str, value: object, least: int, most: int) -> None:
     """`InputError` unless `value` is a whole number in these bounds."""

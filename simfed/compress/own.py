@@ -47,8 +47,6 @@ from simfed.compress.vectors import (
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = ["DGC", "EF21", "AdaComp", "DetachedEF"]
-
 _COUNT_BYTES = 4
 """How many entries follow, where the receiver cannot know."""
 

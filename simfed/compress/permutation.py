@@ -7,8 +7,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KeyedPermutation", "keyed_generator"]
-
 _ROUNDS = 3
 
 

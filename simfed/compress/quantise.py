@@ -32,8 +32,6 @@ from simfed.compress.selection import refuse_non_finite
 from simfed.compress.vectors import Block, Floats, chunks, pieces
 from simfed.ground.errors import InputError
 
-__all__ = ["BF16", "FP16", "QSGD", "EFSign", "Scaled", "TernGrad"]
-
 _SMALLEST = 1e-33
 """Norms below it are zero: what a 32-bit factor cannot scale is below every number that matters."""
 

@@ -16,8 +16,6 @@ from simfed.ground.levels import Level
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["energy_entries", "random_k_indices", "top_k_indices", "top_k_on_device"]
-
 Bits: TypeAlias = np.ndarray
 """Floats of 32 or 64 bits, or their magnitudes, as unsigned integers of as many bits."""
 

@@ -18,8 +18,6 @@ from simfed.compress.vectors import Vector, is_tensor
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = ["Cuts", "Slices", "shares_of", "sliced"]
-
 _NAME = "slices"
 
 Cuts = int | tuple[int, ...]

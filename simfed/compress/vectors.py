@@ -21,25 +21,6 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import TypeIs
 
-__all__ = [
-    "Block",
-    "Device",
-    "Floats",
-    "Indices",
-    "Vector",
-    "as_numpy",
-    "beside",
-    "chunks",
-    "device_of",
-    "entries_at",
-    "flat",
-    "indices_beside",
-    "is_tensor",
-    "like",
-    "on_device",
-    "pieces",
-]
-
 Vector: TypeAlias = Any
 """A flat NumPy array or a flat torch tensor. Who handed one in gets the same library back, so a
 union, which every caller would have to take apart again, is not what is meant."""

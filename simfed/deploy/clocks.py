@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-__all__ = ["ClockLine", "Exchange"]
-
 _WINDOW = 8
 
 

@@ -11,8 +11,6 @@ import ipaddress
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Doorstep"]
-
 
 class Doorstep:
     """most: connections at a time; most_of_one: of one IPv4 address, or one IPv6 network of 64

@@ -26,8 +26,6 @@ from simfed.report.style import phase as look_of
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["ASSUMPTIONS", "Fidelity", "fidelity"]
-
 _WORK = PHASES[:4]
 _PARTS = ("download", "training", "compression", "upload", HOST)
 _COLUMNS = dict(zip((*_WORK, "host_s"), _PARTS, strict=True))

@@ -18,8 +18,6 @@ from simfed.report.style import phase as look_of
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["shown", "write_fidelity"]
-
 
 def write_fidelity(
     errors: Fidelity, simulated: Run, real: Run, path: str | os.PathLike[str]

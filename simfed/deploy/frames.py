@@ -27,22 +27,6 @@ from typing import TypeVar
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 
-__all__ = [
-    "MOST_FACTS",
-    "Altered",
-    "Busy",
-    "Frame",
-    "Gone",
-    "Refused",
-    "Seal",
-    "number_in",
-    "quoted",
-    "read_frame",
-    "sentence_of",
-    "within",
-    "write_frame",
-]
-
 _HEAD = struct.Struct(">4sIQ")
 _PLAIN, _SEALED = b"sfd1", b"sfd2"
 MOST_FACTS = 2**20

@@ -21,19 +21,6 @@ from simfed.deploy.frames import Busy, Frame, Refused, quoted, sentence_of
 from simfed.ground.errors import InputError
 from simfed.ground.version import VERSION
 
-__all__ = [
-    "PROTOCOL",
-    "Opening",
-    "check_greeting",
-    "check_hello",
-    "check_welcome",
-    "greeting",
-    "heed_refusal",
-    "hello",
-    "nonce",
-    "read_token",
-]
-
 PROTOCOL = 2
 """1 had no digests."""
 _SHORTEST_TOKEN, _LONGEST_TOKEN = 16, 4096

@@ -33,8 +33,6 @@ from simfed.record.manifest import versions
 if TYPE_CHECKING:
     from simfed.learn.apart import ClientHalf, Fate
 
-__all__ = ["join"]
-
 _WELCOME = 2**26
 """Bytes of a scenario and its files."""
 _MOST = 2**20

@@ -22,8 +22,6 @@ from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
 
-__all__ = ["deploy"]
-
 _PATIENCE_S = 20.0
 """For how long a client looks for a server that is gone."""
 

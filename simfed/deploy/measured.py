@@ -14,9 +14,6 @@ from simfed.deploy.frames import number_in
 from simfed.record.schema import HOST
 from simfed.sim.flight import Leg
 
-__all__ = ["Instants", "lay_out"]
-
-
 _INSTANTS = ("received_s", "begun_s", "sending_s")
 _DURATIONS = ("training_s", "compression_s", "packing_s")
 

@@ -39,8 +39,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.learn.parcel import Parcel
 
-__all__ = ["ArrivedUpload", "Patience", "Peers"]
-
 _Result = TypeVar("_Result")
 Post = Callable[[float, Callable[[], object]], object]
 

@@ -33,8 +33,6 @@ from simfed.sim.flight import Flight, Leg
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import Asking, Attendance, phase_fails
 
-__all__ = ["Joined", "Remote"]
-
 _MERGING = ("server", "distillation", "logits")
 """Activities of a workload that are the method's work at a merge."""
 

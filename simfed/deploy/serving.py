@@ -33,8 +33,6 @@ from simfed.sim import Simulation
 if TYPE_CHECKING:
     from simfed.learn.apart import Fate, ServerHalf
 
-__all__ = ["Listening", "serve"]
-
 _MOST = 2**20
 
 

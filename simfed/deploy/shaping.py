@@ -37,8 +37,6 @@ from simfed.net import Star, Topology
 from simfed.net.topology import Direction
 from simfed.scenario.distribution import Distribution
 
-__all__ = ["MOST_CLIENTS", "QUEUE_S", "Shaped", "commands", "missing", "shape"]
-
 QUEUE_S = 0.1
 """A link's queue at its rate: a round trip's worth by the old rule for routers, a tenth of a second
 where nobody knows better. With a queue that never drops, whoever sends first keeps its share."""

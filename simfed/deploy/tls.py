@@ -7,8 +7,6 @@ from pathlib import Path
 
 from simfed.ground.errors import InputError
 
-__all__ = ["client_tls", "server_tls"]
-
 
 def server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
     """A server's TLS from its certificate and key, in PEM. Raises: `InputError`."""

@@ -21,8 +21,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["Warden"]
-
 _GRACE_S = 3.0
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from simfed.deploy.frames import Frame, Seal, read_frame, write_frame
 
-__all__ = ["Wire"]
-
 
 @dataclass(eq=False)
 class Wire:

@@ -18,8 +18,6 @@ import simpy
 
 from simfed.net.instants import at
 
-__all__ = ["RealTime"]
-
 
 class RealTime(simpy.Environment):
     """An environment whose seconds are real ones since it was made; it goes on from

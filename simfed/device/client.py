@@ -20,8 +20,6 @@ from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
-__all__ = ["Device", "Processor", "build_device", "build_processor"]
-
 _PER_QUANTITY = ("assume", "scale")
 _KEYS = ("speed", "cores", "background", "dvfs", "thermal", "noise", *_PER_QUANTITY, "uncertainty")
 """What `build_processor` reads."""

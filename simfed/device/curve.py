@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from simfed.device.laws import CostLaw, Size
 
-__all__ = ["Constant", "Curve", "Fitted", "Points", "Spread"]
-
 STEEPEST = 2.0
 """Two close rows with noise in them must not make a power law that explodes a decade further on."""
 

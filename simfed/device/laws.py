@@ -20,8 +20,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["ACROSS_MODELS", "LAWS", "PER_MODEL", "CostLaw", "Size"]
-
 Amount: TypeAlias = Any
 """A float, or a float array of one length for many points at once."""
 

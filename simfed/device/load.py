@@ -22,15 +22,6 @@ from simfed.ground.registry import registry
 from simfed.ground.shipped import shipped_folders
 from simfed.ground.units import parse_duration, parse_power, plain_number
 
-__all__ = [
-    "PHASES",
-    "find_profile",
-    "load_profile",
-    "profile_folders",
-    "profile_names",
-    "shipped_name",
-]
-
 PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
 """What a device can be doing, as far as its power is concerned."""
 

@@ -26,8 +26,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.units import plain_number
 
-__all__ = ["LognormalNoise", "Measured", "fit_noise"]
-
 Array = NDArray[np.float64]
 
 _MEAN_OFF = math.log(1.1)

@@ -32,19 +32,6 @@ from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
-__all__ = [
-    "ANY",
-    "QUANTITIES",
-    "Key",
-    "ModelWork",
-    "Profile",
-    "codec_key",
-    "find_quantity",
-    "is_free",
-    "is_value_codec",
-    "work_size",
-]
-
 ANY = "any"
 """The key of what holds for every model (or strategy) that has no key of its own."""
 

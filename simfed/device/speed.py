@@ -29,8 +29,6 @@ from dataclasses import dataclass
 
 from simfed.ground.errors import InputError
 
-__all__ = ["ClockSteps", "Cores", "Load", "ProcessorState", "Regimes", "Thermal"]
-
 _SAME_INSTANT_S = 1e-9
 """A phase starts when the last one ended, up to rounding of late instants."""
 

@@ -29,8 +29,6 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.reading import why_unreadable
 from simfed.ground.registry import registry
 
-__all__ = ["MeasuredRows", "Row", "medians", "read_table"]
-
 WORK_COLUMNS = ("session", "quantity", "model", "dataset", "strategy")
 SIZE_COLUMNS = ("k", "batch_size", "samples")
 MACHINE_COLUMNS = (

@@ -72,8 +72,6 @@ if TYPE_CHECKING:
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
 
-__all__ = ["Parts", "available_profiles", "check", "checked", "parts_of_run"]
-
 _SLOWEST_BYTES_PER_S = 125.0
 """Of a link, 1 kbps: below that, and where one transfer takes longer than `_LONGEST_S`, its unit
 may be a slip."""

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 
 from simfed.ground.errors import Interrupted
 
-__all__ = ["CtrlC", "sigterm_is_ctrl_c"]
-
 
 class CtrlC:
     """Remembers Ctrl-C besides raising it, because not all code lets the exception through.

@@ -10,8 +10,6 @@ from types import TracebackType
 from simfed.ground.measure import ACCURACY
 from simfed.ground.units import format_duration
 
-__all__ = ["RunProgress"]
-
 _PLAIN_EVERY_WALL_S = 10.0
 
 

@@ -41,26 +41,6 @@ if TYPE_CHECKING:
     from simfed.replay.store import TrajectoryStore
     from simfed.sim import Simulation
 
-__all__ = [
-    "Progress",
-    "RunResult",
-    "carry_out",
-    "clock_of",
-    "explained",
-    "facts_at_start",
-    "learning_of",
-    "load_run",
-    "loaded",
-    "loaded_as",
-    "most_workers",
-    "restore",
-    "run",
-    "run_in_memory",
-    "self_contained",
-    "simulation_of",
-    "workers_of",
-]
-
 RunResult = Run
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean measure where it was evaluated)`, after each round."""

@@ -26,19 +26,6 @@ from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
 
-__all__ = [
-    "Always",
-    "Availability",
-    "Daily",
-    "Intervals",
-    "Markov",
-    "Presence",
-    "PresenceKind",
-    "PresenceTrace",
-    "Working",
-    "read_trace",
-]
-
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]

@@ -25,8 +25,6 @@ from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.scenario.presence import time_of_day_s
 
-__all__ = ["Battery"]
-
 _DAY_S = 86_400.0
 
 

@@ -48,9 +48,6 @@ from simfed.scenario.model import ClientGroup
 from simfed.scenario.network import TraceSpec as LinkTrace
 from simfed.scenario.presence import Failure, OwnPresence, PresenceSpec, time_of_day_s
 
-__all__ = ["FIELDS", "DrawnField", "Fleet", "FleetColumn", "FleetPresence", "forgotten_links"]
-
-
 _LEAST_U = 2.0**-54
 """In place of a uniform number that is exactly 0, whose quantile may be infinite."""
 

@@ -28,16 +28,6 @@ from simfed.compress.choice import Choice
 from simfed.ground.method import Plan, Who, Work, key_of
 from simfed.ground.plain import Plain
 
-__all__ = [
-    "Contribution",
-    "Evaluation",
-    "Outcome",
-    "PersonalEvaluation",
-    "Task",
-    "TieredWorkload",
-    "Workload",
-]
-
 
 class Task(NamedTuple):
     """What one client is asked to do in one round."""

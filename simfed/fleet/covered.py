@@ -16,8 +16,6 @@ from simfed.scenario import Scenario
 from simfed.scenario.options import OfKind
 from simfed.scenario.section import Section
 
-__all__ = ["ASKED", "KEYS", "Coverage", "Use", "coverage_of", "find_uncovered", "uses_of"]
-
 Coverage = Literal["client", "sample", "untimed", "coins"]
 """What a part says in `privacy`. `client`, `sample`: the levels at which a theorem covers it;
 `untimed`: it leaves to no clock who is merged; `coins`: every client is asked by a coin of its own,

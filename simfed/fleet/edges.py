@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from simfed.device import Device
 from simfed.ground.strikes import Strikes
 
-__all__ = ["EdgeServer"]
-
 
 class EdgeServer(NamedTuple):
     """One edge server."""

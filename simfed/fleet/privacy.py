@@ -31,19 +31,6 @@ from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
 from simfed.scenario.privacy import MOST_NOISE, AdaptiveClip, Privacy
 
-__all__ = [
-    "Account",
-    "Noise",
-    "account_of",
-    "epsilon_of",
-    "expected_cohort",
-    "find_unprovable",
-    "is_amplified",
-    "require_accountant",
-    "sampling_parts",
-    "time_decides",
-]
-
 _ORDERS = (*range(2, 65), 128, 256, 512, 1024)
 """Of Rényi divergence, for sampled mechanisms: whole ones, of which there is a closed form."""
 

@@ -19,19 +19,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
-__all__ = [
-    "All",
-    "BySamples",
-    "ClientSelection",
-    "Facts",
-    "Fastest",
-    "Oort",
-    "Poisson",
-    "Selecting",
-    "UniformSelection",
-    "cohort",
-]
-
 
 @dataclass(frozen=True)
 class Facts:

@@ -36,8 +36,6 @@ from simfed.policy import Policy, Pull, policy_maker
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
 
-__all__ = ["MERGES", "SERVER", "Tasks", "codec_work", "k_of", "policies_of", "pull_for"]
-
 SERVER = "server"
 """In place of a model's name: what the server handles at a merge is no client's messages."""
 

@@ -18,8 +18,6 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.ground.units import parse_duration
 
-__all__ = ["Arithmetic", "as_identifier", "read_arithmetic"]
-
 _TWO: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

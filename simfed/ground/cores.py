@@ -7,8 +7,6 @@ from pathlib import Path
 
 from simfed.ground.errors import InputError
 
-__all__ = ["available_cores", "cpu_groups", "home_group", "make_group", "most_processes", "quota"]
-
 _CGROUP = Path("/sys/fs/cgroup")
 _PROCESSES_PER_CORE = 4
 """Some wait for others or for a disk; beyond that they only take memory from one another."""

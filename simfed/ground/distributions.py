@@ -20,18 +20,6 @@ import numpy as np
 from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError
 
-__all__ = [
-    "Discrete",
-    "Law",
-    "Lognormal",
-    "Normal",
-    "Pareto",
-    "UniformLaw",
-    "positions",
-    "truncate",
-]
-
-
 _LEAST_MASS = 1e-6
 """Bounds that leave less of a law than this are a mistake, and its tail has too few digits."""
 

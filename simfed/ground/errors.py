@@ -12,19 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from simfed.ground.plain import Plain
 
-__all__ = [
-    "BrokenInvariant",
-    "InputError",
-    "InputErrors",
-    "Interrupted",
-    "RunFailed",
-    "SimfedError",
-    "as_raised",
-    "closest",
-    "did_you_mean",
-    "listed",
-]
-
 
 class SimfedError(Exception):
     """An error with a sentence for the user and an exit code for the shell."""

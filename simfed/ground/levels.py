@@ -16,8 +16,6 @@ import numpy as np
 
 from simfed.ground.errors import InputError
 
-__all__ = ["LEVEL", "LEVELS", "Level", "WrittenLevel", "bounded_entries"]
-
 WrittenLevel: TypeAlias = int | str
 """A level as files have it: `1000`, `1%`, `energy:90%`."""
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = ["ACCURACY", "MEASURES", "Measure", "measure_in", "one_measure"]
-
 _ROUND_NUMBERS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 """Of every power of ten: what a quantity without a scale of its own is asked for."""
 

@@ -15,8 +15,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["NEW_ADDRESSES", "NEW_NAMES", "follow_old_addresses", "old_names"]
-
 NEW_ADDRESSES = {
     "simfed.again": "simfed.verify.again",
     "simfed.arithmetic": "simfed.ground.arithmetic",
@@ -36,6 +34,7 @@ NEW_ADDRESSES = {
     "simfed.registry": "simfed.ground.registry",
     "simfed.regret": "simfed.study.regret",
     "simfed.seeding": "simfed.ground.seeding",
+    "simfed.replay.digest": "simfed.record.digest",
     "simfed.selection": "simfed.fleet.selection",
     "simfed.study.comparison": "simfed.report.comparison",
     "simfed.study.statistics": "simfed.report.statistics",

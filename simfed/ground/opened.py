@@ -15,8 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["opened_by", "sha256_of", "watch"]
-
 _SIMFED = str(Path(__file__).resolve().parents[1]) + os.sep
 _INSTALLED = tuple(
     str(Path(place).resolve()) + os.sep for place in {sys.prefix, sys.base_prefix, _SIMFED}

@@ -14,16 +14,6 @@ import yaml
 from simfed.ground.errors import InputError, closest
 from simfed.ground.plain import Plain
 
-__all__ = [
-    "MOST_CHARACTERS",
-    "compose_yaml",
-    "missing_file",
-    "named_in_errors",
-    "parse_yaml",
-    "read_text",
-    "why_unreadable",
-]
-
 MOST_CHARACTERS = 100_000_000
 """Of a file that people write: more is no scenario, and would be read for minutes."""
 _PIECE_CHARACTERS = 1_000_000

@@ -28,23 +28,6 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.opened import watch
 from simfed.ground.plain import Plain
 
-__all__ = [
-    "IMPORTS",
-    "REGISTRIES",
-    "NameOf",
-    "Only",
-    "Part",
-    "Registry",
-    "blame_part",
-    "format_value",
-    "import_file",
-    "import_part",
-    "is_consented",
-    "register",
-    "registry",
-]
-
-
 Part: TypeAlias = Any
 """A registered class, function or path. What it offers hangs on its kind (a codec's `select`, a
 policy's `pull`), whose protocol stands in a room above this one; `simfed.testing` checks it."""

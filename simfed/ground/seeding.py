@@ -15,8 +15,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from simfed.ground.arrays import Floats, Integers
 
-__all__ = ["Streams", "philox_4x32"]
-
 Key = int | str
 Words = NDArray[np.uint64]
 

@@ -7,8 +7,6 @@ import site
 import sys
 from pathlib import Path
 
-__all__ = ["shipped_folders"]
-
 
 def shipped_folders(name: str) -> tuple[Path, ...]:
     """Where the folder `name` may lie, the likeliest place first: beside the code in a clone, else

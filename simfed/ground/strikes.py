@@ -19,9 +19,6 @@ from simfed.ground.distributions import Law
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 
-__all__ = ["Exponential", "Rhythm", "Strikes"]
-
-
 _BLOCK = 64
 """Strikes that are drawn at once."""
 _MOST_STRIKES = 1_000_000

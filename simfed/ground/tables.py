@@ -21,9 +21,6 @@ from simfed.ground.reading import missing_file
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["read_columns"]
-
-
 _PARQUET = (".parquet", ".pq")
 
 MOST_FILE_BYTES = 2_000_000_000

@@ -13,19 +13,6 @@ from numbers import Real
 
 from simfed.ground.errors import InputError
 
-__all__ = [
-    "counted",
-    "format_bytes",
-    "format_duration",
-    "format_rate",
-    "parse_duration",
-    "parse_frequency",
-    "parse_power",
-    "parse_rate",
-    "parse_size",
-    "plain_number",
-]
-
 _QUANTITY = re.compile(r"^\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµμ/]*)\s*$")
 
 _DURATIONS = {

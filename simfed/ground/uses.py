@@ -10,8 +10,6 @@ import numpy as np
 
 from simfed.ground.vocabulary import LinkUse
 
-__all__ = ["NO_AIR", "LinkUses"]
-
 _EACH = 7
 """Numbers of a use: link, from and to on the network's clock, bytes, capacity, flows, airtime."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NamedTuple, get_args
 
-__all__ = ["CHOICES", "INDEX_CODES", "OUTCOMES", "RELEVANT_RATIO", "IndexCode", "LinkUse", "Reason"]
-
 RELEVANT_RATIO = 1.05
 """A ratio of two times below this counts as no difference in a verdict."""
 

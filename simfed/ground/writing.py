@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from simfed.ground.errors import InputError
 
-__all__ = ["writing"]
-
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:

@@ -15,8 +15,6 @@ from simfed.ground.registry import NameOf
 from simfed.policy.base import Bandit, Pull, check_option
 from simfed.policy.interval import Interval
 
-__all__ = ["AdaptiveK"]
-
 _NARROWEST = 1e-6  # of its upper end: below, the two points would be the same number
 
 

@@ -13,8 +13,6 @@ from simfed.ground.errors import listed
 from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, check_arms, check_option, finite_reward
 
-__all__ = ["Ascend"]
-
 Initial = Literal["warm-up-mean", "ema-from-zero"]
 
 

@@ -11,8 +11,6 @@ from simfed.ground.registry import NameOf
 from simfed.policy.base import Spent, check_option
 from simfed.policy.clocked import Clocked
 
-__all__ = ["Balance"]
-
 
 class Balance(Clocked):
     """Sets K so that an upload takes a given share of the rest of the client's round.

@@ -10,8 +10,6 @@ from simfed.ground.registry import NameOf
 from simfed.policy.base import Spent
 from simfed.policy.clocked import Clocked
 
-__all__ = ["Bcrs"]
-
 
 class Bcrs(Clocked):
     """Sets K in proportion to the client's uplink: the slowest of a merge sends `base` entries.

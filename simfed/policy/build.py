@@ -13,8 +13,6 @@ from simfed.policy.base import Policy
 from simfed.policy.factored import Factored
 from simfed.policy.text import TextPolicy
 
-__all__ = ["build_policy", "policy_maker"]
-
 
 def build_policy(
     kind: str,

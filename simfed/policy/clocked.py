@@ -13,8 +13,6 @@ from simfed.ground.plain import Plain
 from simfed.policy.base import Pull, Spent, Unpaid
 from simfed.policy.interval import Interval
 
-__all__ = ["Clocked"]
-
 
 class Clocked(Unpaid):
     """One codec whose K, kept in an interval, follows what the client's participations took.

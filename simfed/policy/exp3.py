@@ -12,8 +12,6 @@ from simfed.compress.choice import Choice
 from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
 
-__all__ = ["Exp3", "Exp3Ix", "Exp3S"]
-
 
 class ExponentialWeights(Bandit):
     """Arms drawn with probabilities that the subclass's `values` gives.

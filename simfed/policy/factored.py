@@ -11,8 +11,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, Reason
 
-__all__ = ["Factored"]
-
 _MOST_OF: tuple[Reason, ...] = ("warm-up", "explore", "exploit", "fixed")
 """What a pull of two parts is called: the first of these that one of them is."""
 

@@ -15,8 +15,6 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Pull, Unpaid, check_arms, check_option
 
-__all__ = ["EnergyShare", "Replay", "Uniform"]
-
 
 class Uniform(Unpaid):
     """One strategy for all clients and rounds.

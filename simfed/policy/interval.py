@@ -10,8 +10,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.levels import Level, WrittenLevel
 from simfed.policy.base import check_option
 
-__all__ = ["Interval"]
-
 
 class Interval(NamedTuple):
     """From the least K to the most: both as numbers of entries or both as per cent of a model."""

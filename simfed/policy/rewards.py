@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["gain", "reward"]
-
 
 def gain(
     rho: float,

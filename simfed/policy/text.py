@@ -12,8 +12,6 @@ from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, Spent, watches
 
-__all__ = ["TextPolicy"]
-
 
 class TextPolicy(Policy):
     """A policy that knows its arms by their labels, as one that knows them as choices.

@@ -14,8 +14,6 @@ from simfed.compress.choice import Choice
 from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
 
-__all__ = ["Thompson", "chance_of_largest"]
-
 _NODES = 128
 """Points of the integral behind a pull's probability, which is then good to about 0.004."""
 

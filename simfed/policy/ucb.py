@@ -12,8 +12,6 @@ from simfed.compress.choice import Choice
 from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
 
-__all__ = ["DiscountedUcb", "SlidingWindowUcb", "Ucb1"]
-
 Stats = tuple[float, float]
 """How many rewarded plays of an arm count, and the sum of their rewards."""
 

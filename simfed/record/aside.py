@@ -16,17 +16,6 @@ from simfed.record import files
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.schema import TABLES
 
-__all__ = [
-    "clear",
-    "drop",
-    "is_left_over",
-    "is_there",
-    "put_back",
-    "recover",
-    "set_aside",
-    "written",
-]
-
 _ASIDE = ".replaced"
 _DOOMED = ".replaced-gone"
 _MANIFEST = "manifest.json"

@@ -29,8 +29,6 @@ from simfed.record import files
 from simfed.record.digest import digest_of, file_digest
 from simfed.record.recorder import DamagedSegment, Recorder
 
-__all__ = ["Checkpoint", "CheckpointFolder", "Loaded"]
-
 FORMAT = 2
 """Version of the checkpoint's layout."""
 

@@ -21,19 +21,6 @@ from simfed.record.schema import ADDED_COLUMNS, OPTIONAL_TABLES, TABLES, Column,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Fingerprint",
-    "digest_of",
-    "digest_of_text",
-    "file_digest",
-    "files_below",
-    "fingerprint",
-    "folder_digest",
-    "manifest_digest",
-    "scenario_digest",
-    "sha256",
-]
-
 
 def digest_of(value: Plain) -> str:
     """A hash of plain values; the order of keys counts, as that of prototypes does in a run."""

@@ -29,8 +29,6 @@ from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
 from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES, OwnColumns
 
-__all__ = ["RunDirectory", "reserved"]
-
 _ROWS_PER_GROUP = 250_000
 
 _SAME = ("data", "models")

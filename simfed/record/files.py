@@ -10,8 +10,6 @@ from pathlib import Path
 
 from simfed.ground.plain import Plain
 
-__all__ = ["is_partial", "named_after", "put", "put_json", "put_text", "sweep"]
-
 _PARTIAL = ".partial-"
 
 

@@ -12,8 +12,6 @@ from typing import TextIO
 
 from simfed.ground.errors import InputError
 
-__all__ = ["LOCK", "Held", "held", "is_held"]
-
 LOCK = ".lock"
 """The file in the folder; it names its holder and goes when the lock is given back."""
 

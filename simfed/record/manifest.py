@@ -11,8 +11,6 @@ from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 from simfed.native import who_computes_layers
 
-__all__ = ["differences", "is_of_this_version", "oddities", "versions"]
-
 _PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas", "networkx")
 
 _EVERY = {

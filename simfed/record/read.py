@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["Run", "open_run", "read_manifest"]
-
 Row: TypeAlias = tuple[Plain, ...]
 """A row of a table: the values of some of its columns."""
 

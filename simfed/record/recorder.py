@@ -37,8 +37,6 @@ from simfed.record.schema import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DamagedSegment", "Recorder"]
-
 _BLOCK = 4096
 """Rows that become columns at once: of 50,000, each is read a column at a time from memory, which
 takes twice as long."""

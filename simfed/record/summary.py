@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 
     from simfed.record.read import Run
 
-__all__ = [
-    "THRESHOLDS",
-    "classes_of",
-    "critical_sentences",
-    "mean_over_clients",
-    "straggler_table",
-    "summarise",
-]
-
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 """Accuracies whose first time is in the summary; null where a run never gets there. Of another
 measure it is the round numbers between the worst and the best value."""

@@ -24,22 +24,11 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.native import who_computes_layers
-from simfed.replay.digest import digest_of
+from simfed.record.digest import digest_of
 from simfed.replay.parts import part_digest
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
 from simfed.scenario.plugins import opened_files, with_opened_files
-
-__all__ = [
-    "code_digest",
-    "data_digest",
-    "digest_of_named",
-    "last_round_if_special",
-    "learning_code",
-    "learning_key",
-    "learning_setup",
-    "part_digests",
-]
 
 _ROOT = Path(__file__).parents[1]
 

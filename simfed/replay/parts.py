@@ -21,9 +21,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 from simfed.ground.plain import Plain
-from simfed.replay.digest import digest_of, file_digest
-
-__all__ = ["part_digest"]
+from simfed.record.digest import digest_of, file_digest
 
 _THIS_PROCESS = uuid.uuid4().hex
 _SIMFED = Path(__file__).resolve().parents[1]

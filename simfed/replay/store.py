@@ -33,8 +33,6 @@ from simfed.ground.plain import Plain
 from simfed.ground.units import parse_size
 from simfed.record.digest import digest_of
 
-__all__ = ["Kept", "Trajectory", "TrajectoryStore", "default_folder"]
-
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 DEFAULT_LIMIT_BYTES = 10e9

@@ -30,8 +30,6 @@ from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.replay.store import Trajectory
 
-__all__ = ["ReplayingWorkload"]
-
 _OUTCOMES = TypeAdapter(Outcome)
 
 

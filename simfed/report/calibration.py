@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["comparison_figure", "profile_figure"]
-
 _COLUMNS = 3
 _LEGEND: Any = {
     "frameon": False,

@@ -26,21 +26,6 @@ from simfed.report.reach import WHOLE_RUN, RunOutcome, outcome_of, targets_for
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = [
-    "describe_lead",
-    "differences",
-    "flattened",
-    "headline_facts",
-    "lead_facts",
-    "lead_table",
-    "links_table",
-    "results_table",
-    "settings_table",
-    "stragglers_table",
-    "thresholds_table",
-]
-
-
 _MOST_LINKS = 60
 _SPOKEN = {"B/s": format_rate, "B": format_bytes, "s": format_duration}
 _QUANTITY = re.compile(r"^(\d[\d.e+-]*) (B/s|B|s)$")

@@ -19,17 +19,6 @@ from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.report.reach import RunOutcome
 from simfed.report.statistics import Estimate, Paired, paired_difference, paired_times
 
-__all__ = [
-    "ComparedPair",
-    "compare_sides",
-    "estimate_text",
-    "inverse",
-    "ratio_text",
-    "sentence",
-    "threshold_text",
-    "time_text",
-]
-
 _MOST_NAMED = 4
 """Settings that a sentence names one by one; the comparisons' table has them all."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from simfed.record.read import Run
 
-__all__ = ["accuracy_figure", "curve_figure", "draw_curves"]
-
 _Y_LABELS = {
     "accuracy": "test accuracy",
     "measure": "test measure",

@@ -24,8 +24,6 @@ from simfed.report import compare, frames
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["STEPS", "rows", "scalars", "write_csv", "write_mlflow", "write_tensorboard"]
-
 STEPS = {"ms": 1e3, "us": 1e6, "s": 1.0, "round": 0.0}
 """What a step counts: simulated time in whole milliseconds, microseconds or seconds, or rounds."""
 _MOST_VALUES = 1000

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["fleet_figure"]
-
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _LABELS = {

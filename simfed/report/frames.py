@@ -21,25 +21,6 @@ from simfed.report.style import phase as look_of
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = [
-    "MEAN",
-    "arm_shares",
-    "blame",
-    "bytes_per_s",
-    "clients_of",
-    "curves",
-    "headline",
-    "headlines",
-    "in_order",
-    "labels",
-    "link_table",
-    "links_that_matter",
-    "phase_label",
-    "phase_seconds",
-    "run_name",
-    "varying_k",
-]
-
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 MEAN = "mean of clients"

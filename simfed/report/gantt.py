@@ -53,8 +53,6 @@ Capacities = Mapping[str, Steps]
 At = Callable[[ArrayLike], Array]
 """Seconds → the axis' unit, from its origin."""
 
-__all__ = ["MOST_BARS", "MOST_ROWS", "gantt_figure"]
-
 MOST_ROWS = 120
 """More clients than this are drawn as bands."""
 MOST_BARS = 20_000

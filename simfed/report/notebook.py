@@ -15,8 +15,6 @@ from simfed.report.summary import WIDTH, summary_table
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["run_html"]
-
 _FORMAT = '<pre style="line-height:1.3;overflow-x:auto">{code}</pre>'
 
 

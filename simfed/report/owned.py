@@ -14,8 +14,6 @@ from simfed.report.pictures import new_figure, picture_style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["owned_figure", "owned_lines", "owned_table"]
-
 _BARS = "▁▂▃▄▅▆▇█"
 _OWNER_WIDTH = 20
 

@@ -37,16 +37,6 @@ from simfed.report.reach import threshold_rows, thresholds_for
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = [
-    "SECTIONS",
-    "PageSection",
-    "page",
-    "render_page",
-    "timelines_of",
-    "write_page",
-    "write_text",
-]
-
 SECTIONS = (
     "overview",
     "learning",

@@ -20,8 +20,6 @@ from simfed.report.timeline import Timeline, one_per_start, timeline_of_rounds
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["MOST_BARS", "kept_rounds", "kinds_on", "legend", "timeline_data"]
-
 MOST_BARS = 120_000
 """Bars that a page carries, over all its runs: about 2 MB of it."""
 MOST_LINK_PIECES = 12_000

@@ -28,26 +28,6 @@ from simfed.report.style import PHASES, SERIES_COLOURS, SERIES_DASHES, arm_colou
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Chart",
-    "Columns",
-    "Panel",
-    "PanelTable",
-    "Row",
-    "Spec",
-    "choice_share_panel",
-    "client_choice_panel",
-    "curves_panel",
-    "packed",
-    "plain",
-    "quantile_panel",
-    "round_length_panel",
-    "table_of",
-    "time_panel",
-    "utilisation_panel",
-    "without_empty",
-]
-
 Spec = dict[str, Any]
 MOST_POINTS = 4_000
 """The most points of all curves of one panel."""

@@ -24,22 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-__all__ = [
-    "FONT_POINTS",
-    "FORMATS",
-    "bytes_unit",
-    "empty_figure",
-    "legend_above",
-    "legend_height_in",
-    "new_figure",
-    "parse_points",
-    "parse_width",
-    "picture_style",
-    "save_picture",
-    "text_width_in",
-    "time_unit",
-]
-
 FORMATS = ("png", "svg", "pdf")
 FONT_POINTS = 7.0
 

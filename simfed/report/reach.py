@@ -15,18 +15,6 @@ from simfed.report import frames
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = [
-    "WHOLE_RUN",
-    "RunOutcome",
-    "common_thresholds",
-    "first_amount",
-    "mean_curve",
-    "outcome_of",
-    "targets_for",
-    "threshold_rows",
-    "thresholds_for",
-]
-
 WHOLE_RUN = math.nan
 """The threshold of a comparison of whole runs' simulated time, where nothing was learned. It finds
 itself in a dictionary, as dictionaries ask for identity first."""

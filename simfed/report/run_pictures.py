@@ -13,8 +13,6 @@ from simfed.report.pictures import save_picture
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["draw_run"]
-
 
 def draw_run(run: Run, folder: str | os.PathLike[str]) -> list[Path]:
     """The two pictures of a run at its end: `accuracy.png` (where it learned) and `timeline.png`,

@@ -30,17 +30,6 @@ from scipy import stats
 
 from simfed.ground.arrays import Floats
 
-__all__ = [
-    "Estimate",
-    "Paired",
-    "half_width",
-    "holm",
-    "mean_interval",
-    "median_time",
-    "paired_difference",
-    "paired_times",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:

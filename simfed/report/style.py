@@ -15,22 +15,6 @@ from dataclasses import dataclass
 
 from simfed.compress.choice import Choice
 
-__all__ = [
-    "ARM_COLOURS",
-    "ARM_MARKS",
-    "ARM_SHAPES",
-    "FONT_FAMILY",
-    "PHASES",
-    "SERIES_COLOURS",
-    "SERIES_DASHES",
-    "Phase",
-    "arm_colours",
-    "arm_shapes",
-    "level_ranks",
-    "looks",
-    "phase",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Phase:

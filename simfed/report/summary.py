@@ -20,8 +20,6 @@ from simfed.report.style import PHASES
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["strategies_table", "summary_table"]
-
 WIDTH = 78
 _STYLE: Any = {"box": None, "width": WIDTH, "padding": (0, 1), "pad_edge": False}
 _BAR = 16

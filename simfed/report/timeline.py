@@ -18,19 +18,6 @@ from simfed.report import frames
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = [
-    "Timeline",
-    "began_at_s",
-    "clients_in_phase",
-    "kinds_of",
-    "one_per_start",
-    "parse_clients",
-    "parse_rounds",
-    "slowest_clients",
-    "timeline_of",
-    "timeline_of_rounds",
-]
-
 _ROUNDS = re.compile(r"^\s*(\d{0,18})\s*(:?)\s*(\d{0,18})\s*$")
 _ACCESS = re.compile(r"client-(\d{1,18})/(?:up|down)")
 _CLIENTS = re.compile(r"^(\d{1,18})(?:-(\d{1,18}))?$")

@@ -32,8 +32,6 @@ from simfed.report.timeline import began_at_s, one_per_start
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-__all__ = ["trace_events", "write_trace"]
-
 Event = dict[str, Any]
 
 _SERVER, _LEARNING, _NETWORK, _CLIENTS = 1, 2, 3, 10

@@ -24,8 +24,6 @@ from simfed.scenario.fields import (
 from simfed.scenario.options import OfKind
 from simfed.scenario.section import BadValue, OnlyWith, Section, short_for
 
-__all__ = ["Aggregation", "EdgeServers", "RuleChoice", "Staleness", "read_short"]
-
 
 def read_short(value: Mapping[str, Plain], kind: str) -> dict[str, Plain]:
     """`{NAME: 2}` as `{kind: NAME, first option: 2}`, where NAME is a registered part of a kind."""

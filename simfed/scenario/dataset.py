@@ -28,8 +28,6 @@ from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
 from simfed.scenario.section import BadValue, OnlyWith, Section
 
-__all__ = ["SOURCES", "DatasetSpec", "Partition"]
-
 SOURCES = ("name", "file", "table", "folder", "leaf", "torchvision", "huggingface")
 """Keys of which a data set has one."""
 

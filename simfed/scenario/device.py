@@ -30,19 +30,6 @@ from simfed.scenario.fields import (
 )
 from simfed.scenario.section import BadValue, Section, refusing, short_for
 
-__all__ = [
-    "AnyDevice",
-    "Assumed",
-    "Background",
-    "ClockStep",
-    "CoresSpec",
-    "DeviceSpec",
-    "Dvfs",
-    "NoiseSpec",
-    "ThermalSpec",
-]
-
-
 _WILDEST = 100.0
 """A coefficient of variation above this is a percentage without its sign, or worse."""
 

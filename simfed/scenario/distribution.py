@@ -40,21 +40,6 @@ from simfed.scenario.fields import (
 )
 from simfed.scenario.section import BadValue, Section, refusing
 
-__all__ = [
-    "KINDS",
-    "QUANTITIES",
-    "Devices",
-    "Distribution",
-    "DrawnDuration",
-    "DrawnEntries",
-    "DrawnLoss",
-    "DrawnNumber",
-    "DrawnStay",
-    "FieldQuantity",
-    "drawn_as",
-    "drawn_in",
-]
-
 
 @dataclass(frozen=True)
 class FieldQuantity:

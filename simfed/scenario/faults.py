@@ -10,8 +10,6 @@ from simfed.scenario.distribution import Distribution, DrawnStay
 from simfed.scenario.fields import Fraction, PositiveDuration, PositiveInt
 from simfed.scenario.section import BadValue, Section
 
-__all__ = ["FaultsSpec", "MessagesSpec", "Stalls", "Strike"]
-
 
 class Strike(Section):
     """How often something strikes each of those that it may strike, and for how long."""

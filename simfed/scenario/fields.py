@@ -30,35 +30,6 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.scenario.section import BadValue, refusing
 
-__all__ = [
-    "BelowOne",
-    "ChosenLevel",
-    "Duration",
-    "Entries",
-    "File",
-    "FoundFile",
-    "Fraction",
-    "Frequency",
-    "Int",
-    "Named",
-    "NonNegative",
-    "Number",
-    "Positive",
-    "PositiveDuration",
-    "PositiveInt",
-    "Power",
-    "Rate",
-    "Seed",
-    "Share",
-    "Size",
-    "Strategy",
-    "WholeNumber",
-    "base_units",
-    "check_number",
-    "files_in",
-    "rename_texts",
-]
-
 
 def check_number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:
     """A validator of numbers that pass `check`; the sentence about others says `allowed`."""

@@ -36,8 +36,6 @@ from simfed.scenario.network import LinkSpec, NetworkSpec
 from simfed.scenario.presence import AvailabilityOf, Failure
 from simfed.scenario.section import BadValue, Section, refusing, short_for
 
-__all__ = ["APP", "Computing", "FleetFile", "dump_fleet", "fleet_of", "load_fleet"]
-
 APP: Literal["app"] = "app"
 """The one prototype of a run whose learning is not simfed's."""
 

@@ -11,8 +11,6 @@ import yaml
 from simfed.ground.errors import InputError
 from simfed.ground.reading import compose_yaml, read_text
 
-__all__ = ["with_line"]
-
 _MOST_BYTES = 1_000_000
 """Of a file that is read a second time for the sake of an error."""
 

@@ -24,19 +24,6 @@ from simfed.scenario.options import OfKind, kinds_that_take
 from simfed.scenario.plugins import check_opened
 from simfed.scenario.policy import PolicySpec
 
-__all__ = [
-    "Overrides",
-    "apply_overrides",
-    "dump_scenario",
-    "import_plugins",
-    "load_scenario",
-    "parse_assignment",
-    "read_yaml",
-    "split_key_path",
-    "validate_as",
-    "validated",
-]
-
 M = TypeVar("M", bound=BaseModel)
 
 Overrides: TypeAlias = Mapping[str, Plain] | Iterable[tuple[str, Plain]]

@@ -35,22 +35,6 @@ from simfed.scenario.fields import (
 )
 from simfed.scenario.section import BadValue, Section
 
-__all__ = [
-    "CellSpec",
-    "CellularSpec",
-    "EdgeSpec",
-    "Generator",
-    "LinkSpec",
-    "NetworkSpec",
-    "ServerLink",
-    "ShareGenerator",
-    "ShareTrace",
-    "TcpOptions",
-    "TierSpec",
-    "TraceSpec",
-    "WifiSpec",
-]
-
 
 def _check_rate(rate: float) -> float:
     if rate <= 0:

@@ -44,8 +44,6 @@ from simfed.ground.registry import NameOf, Only, Part, registry
 from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
 from simfed.scenario.section import BadValue, Section, error_detail, refusing
 
-__all__ = ["OfKind"]
-
 K = TypeVar("K", bound="OfKind")
 
 
@@ -101,7 +99,11 @@ class OfKind(Section):
     def of(cls: type[K], kind: str) -> type[K]:
         """The mapping of one kind: `cls` with the options of the part of that name."""
         part = registry(cls.registry_kind).get(kind)
-        key = cls, kind, id(part)  # a part whose name another one has for a while gets its class back
+        key = (
+            cls,
+            kind,
+            id(part),
+        )  # a part whose name another one has for a while gets its class back
         if key not in _MADE:
             _MADE[key] = _make_model(cls, kind, part)
         return _MADE[key]  # type: ignore[return-value]

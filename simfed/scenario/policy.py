@@ -16,8 +16,6 @@ from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, Positi
 from simfed.scenario.options import OfKind
 from simfed.scenario.section import BadValue, OnlyWith, Section
 
-__all__ = ["AnyPolicy", "LocalLoss", "PolicySpec", "Reward"]
-
 
 class LocalLoss(Section):
     """f_n, the client's own loss inside the reward."""

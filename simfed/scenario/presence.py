@@ -23,16 +23,6 @@ from simfed.scenario.fields import FoundFile, Fraction, Named, Number, PositiveD
 from simfed.scenario.options import OfKind
 from simfed.scenario.section import BadValue, Section, refusing
 
-__all__ = [
-    "AvailabilityOf",
-    "Daily",
-    "Failure",
-    "MarkovSpec",
-    "OwnPresence",
-    "PresenceSpec",
-    "time_of_day_s",
-]
-
 _TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
 
 

@@ -11,8 +11,6 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from simfed.scenario.fields import Fraction, Positive, check_number
 from simfed.scenario.section import BadValue, Section
 
-__all__ = ["MOST_NOISE", "AdaptiveClip", "Privacy", "PrivacyTarget"]
-
 MOST_NOISE = 1e4
 """Beyond so much noise on the clip nothing is learned, and no target is looked for."""
 

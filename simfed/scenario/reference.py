@@ -11,8 +11,6 @@ from simfed.ground.registry import registry
 from simfed.scenario.model import Scenario
 from simfed.scenario.options import OfKind
 
-__all__ = ["reference_page", "scenario_schema"]
-
 _HEAD = """# Scenario reference
 
 Every key of a scenario file. Written by `simfed schema --format markdown`; `simfed schema` prints

@@ -31,17 +31,6 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, format_value, registry
 
-__all__ = [
-    "BadValue",
-    "OnlyWith",
-    "Section",
-    "drop_unused",
-    "error_detail",
-    "find_misplaced",
-    "refusing",
-    "short_for",
-]
-
 
 class BadValue(ValueError):
     """An `InputError` wrapped for pydantic, which collects `ValueError`s: for validators."""

@@ -24,8 +24,6 @@ from simfed.scenario.load import (
 from simfed.scenario.plugins import Plugins
 from simfed.scenario.section import BadValue, Section
 
-__all__ = ["Compare", "Study", "load_study_file", "study_from"]
-
 
 def _read_axis(value: Any) -> Any:
     """Values as a list, or by name as a mapping of label → value."""

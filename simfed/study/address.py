@@ -13,23 +13,13 @@ from typing import TypedDict
 
 from simfed.experiment.assembly import Parts
 from simfed.ground.reading import named_in_errors
+from simfed.record.digest import digest_of, digest_of_text, file_digest, folder_digest
 from simfed.record.manifest import versions
 from simfed.record.read import read_manifest
-from simfed.replay.digest import digest_of, digest_of_text, file_digest, folder_digest
 from simfed.replay.key import code_digest, data_digest, learning_key, part_digests
 from simfed.scenario import Scenario
 from simfed.scenario.fields import files_in, rename_texts
 from simfed.scenario.fleet_file import FleetFile
-
-__all__ = [
-    "AddressedRun",
-    "address",
-    "addresses_under",
-    "facts_of",
-    "facts_of_app",
-    "own_code",
-    "path_key",
-]
 
 _ROOMS = ("learn", "compress", "policy", "sim", "net", "device", "fleet", "ground")
 _CODE = (*_ROOMS, "scenario/model.py")

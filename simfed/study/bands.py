@@ -15,8 +15,6 @@ from simfed.report.statistics import mean_interval
 if TYPE_CHECKING:
     from simfed.study.outcomes import StudyRuns
 
-__all__ = ["band_rows"]
-
 _MOST_POINTS = 200
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from simfed.study.results import StudyResult
     from simfed.study.show import Display
 
-__all__ = ["default_out", "run_study"]
-
 RUNNER: str | None = None
 """What does one run, where it is not what its kind says; tests put in theirs."""
 

@@ -26,14 +26,6 @@ from simfed.study.work import Job, Result, do
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-__all__ = [
-    "DaskExecutor",
-    "Executor",
-    "ExecutorLost",
-    "LocalExecutor",
-    "make_executor",
-]
-
 _T = TypeVar("_T")
 
 _ATTEMPTS = 2

@@ -17,8 +17,6 @@ from simfed.scenario.section import Section
 if TYPE_CHECKING:
     from simfed.study.address import AddressedRun
 
-__all__ = ["AnyKind", "AppRuns", "Kind", "ScenarioRuns", "Studied", "kind_of"]
-
 Studied: TypeAlias = Scenario | FleetFile
 """All that one run is made from; both have a `seed` and a `name`."""
 

@@ -25,8 +25,6 @@ from simfed.ground.seeding import Streams
 from simfed.record.read import open_run
 from simfed.report.statistics import holm
 
-__all__ = ["Orders", "compare_orders", "read_configurations"]
-
 Array = NDArray[np.float64]
 
 _LEAST = 3

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from simfed.record.read import Run
 
-__all__ = ["StudyRuns"]
-
 _SCALARS = (str, int, float, bool)
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from simfed.study.results import StudyResult
 
-__all__ = ["study_figure", "study_page", "write_page"]
-
 
 def write_page(study: StudyResult, out: Path | None = None) -> Path:
     """Write the page to `out`, `report.html` in the study's folder if omitted."""

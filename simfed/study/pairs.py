@@ -23,8 +23,6 @@ from simfed.report.statistics import Estimate
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "compare"]
-
 Side = Run | str | os.PathLike[str] | Sequence[Run | str | os.PathLike[str]]
 
 

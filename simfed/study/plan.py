@@ -25,21 +25,6 @@ from simfed.scenario.load import (
 from simfed.scenario.study import Compare, Study, load_study_file
 from simfed.study.kinds import AnyKind, Studied, kind_of
 
-__all__ = [
-    "Axis",
-    "AxisPoint",
-    "PlannedRun",
-    "SeedBySeed",
-    "StudyPlan",
-    "StudySetting",
-    "each_once",
-    "in_words",
-    "label_of",
-    "plan_study",
-    "short_names",
-]
-
-
 _T = TypeVar("_T")
 
 

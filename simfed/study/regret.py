@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from simfed.record.checkpoint import Checkpoint
     from simfed.sim import Simulation
 
-__all__ = ["Regret", "RegretSample", "regret_of", "run_with_oracle"]
-
 
 class RegretSample(NamedTuple):
     """What one arm brought one client, or would have brought it, in one round."""

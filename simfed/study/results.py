@@ -19,8 +19,6 @@ from simfed.study.targets import target_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["StudyResult", "load_study"]
-
 
 def load_study(path: str | Path) -> StudyResult:
     """The results so far of the study in a folder.

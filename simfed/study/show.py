@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from simfed.study.standing import RunState, Standing
 
-__all__ = ["Display", "LiveTable", "PlainLines", "make_display"]
-
 _MOST_ROWS = 12
 
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from simfed.study.plan import PlannedRun
 from simfed.study.store import StoredProgress
 
-__all__ = ["RunState", "Standing"]
-
 _REPLAY_SHARE = 0.05
 """What a replay is taken to cost of a run that learns, before one was seen."""
 _NOTHING: StoredProgress = {}

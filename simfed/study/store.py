@@ -27,17 +27,6 @@ from simfed.record import files
 from simfed.record.lock import held, is_held
 from simfed.study.plan import SeedBySeed, StudyPlan
 
-__all__ = [
-    "FORMAT",
-    "PlanEntry",
-    "StoredAxis",
-    "StoredCompare",
-    "StoredPlan",
-    "StoredProgress",
-    "StudyFolder",
-    "disk_refuses",
-]
-
 FORMAT = 2
 """Of `study.json`; the first listed every run for itself."""
 

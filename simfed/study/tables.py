@@ -17,8 +17,6 @@ from simfed.study.plan import short_names
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
 
-__all__ = ["arms_table", "runs_table", "status_lines"]
-
 
 def arms_table(study: StudyResult) -> RenderableType:
     """How every arm did in every setting, and the verdicts."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from simfed.study.results import StudyResult
 
-__all__ = ["target_caption", "target_figure", "target_panels"]
-
 _MARK: Any = {"ms": 4, "mew": 0.9}
 _COUNT: Any = {"fontsize": 5, "textcoords": "offset points", "zorder": 6}
 _BELOW: Any = {**_COUNT, "xytext": (0, -4), "ha": "center", "va": "top"}

@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
     from simfed.study.outcomes import StudyRuns
 
-__all__ = [
-    "QUANTITIES",
-    "Places",
-    "SpentQuantity",
-    "panels_of",
-    "parse_target",
-    "places_of",
-    "quantity_of",
-    "swept_axis",
-    "target_rows",
-    "targets_of",
-]
-
 _NEAR = 0.07
 """Values of an axis closer than this share of its whole length are set at equal steps instead."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
     from simfed.study.results import StudyResult
 
-__all__ = ["Match", "matches", "versus_page"]
-
 _INK = "#0072B2"
 
 

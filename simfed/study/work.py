@@ -19,8 +19,6 @@ from simfed.ground.registry import import_part
 from simfed.record.lock import Held
 from simfed.study.store import StudyFolder, disk_refuses
 
-__all__ = ["Job", "Result", "do"]
-
 _WRITE_EVERY_WALL_S = 0.5
 
 

@@ -48,8 +48,6 @@ from simfed.verify.invariants import Broken, Columns, Rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Again", "policies_play_again", "recompute", "replay", "sampled_rounds"]
-
 TOLERANCE = 1e-9
 ROUNDING = 1e-13
 """What sums and differences of instants are rounded by, as a share of the largest."""

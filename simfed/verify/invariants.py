@@ -43,8 +43,6 @@ from simfed.record.schema import (
 )
 from simfed.record.summary import straggler_table, summarise
 
-__all__ = ["CLOCK", "FILES", "Broken", "Columns", "Rows", "broken_in", "sentences", "verify"]
-
 RELATIVE = 1e-9
 Array = np.ndarray[Any, Any]
 

@@ -47,19 +47,6 @@ from simfed.policy import CHOICES, Policy, Pull, Spent, watches
 from simfed.policy.text import TextPolicy
 from simfed.scenario import Scenario
 
-__all__ = [
-    "check_attack",
-    "check_availability",
-    "check_compressor",
-    "check_dataset",
-    "check_device",
-    "check_method",
-    "check_model",
-    "check_policy",
-    "check_rule",
-    "check_selection",
-]
-
 _ROUNDS = 6
 _PULLS = 61  # a prime, so that no counter shared between objects comes round to where it was
 _CHOICES = tuple(map(Choice, ("top-k", "random-k", "periodic-k")))

@@ -26,8 +26,6 @@ from simfed.scenario.load import import_plugins
 from simfed.verify.again import policies_play_again, replay
 from simfed.verify.invariants import Array, Broken, Columns, Rows, broken_in, sentences
 
-__all__ = ["verify"]
-
 
 def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list[str]:
     """What is broken in a run directory, one sentence each; empty: nothing.

@@ -34,7 +34,7 @@ def coordinates(setting, seed):
 def keep(tmp_path, planned_hashes):
     """Writes made-up results, each under the hash of the campaign's run in its place; their
     folder."""
-    from simfed.replay.digest import digest_of
+    from simfed.record.digest import digest_of
 
     folder = tmp_path / "results"
     folder.mkdir()

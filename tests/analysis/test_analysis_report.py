@@ -14,7 +14,7 @@ from results import POLICIES, Results
 
 import simfed.experiment.assembly
 from simfed.ground.errors import InputError
-from simfed.replay.digest import digest_of
+from simfed.record.digest import digest_of
 from simfed.study import plan_study
 
 

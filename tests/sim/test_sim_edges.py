@@ -331,9 +331,7 @@ PRIVATE = {
     ("changes", "where"),
     [(PRIVATE, "aggregation.edge_servers"), ({"method": "talking"}, "method")],
 )
-def test_what_edge_servers_cannot_pass_on_is_refused_before_anything_runs(
-    changes, where, add_part
-):
+def test_what_edge_servers_cannot_pass_on_is_refused_before_anything_runs(changes, where, add_part):
     add_part("method", "talking", Talking)
     errors = Parts(world({"merges": 2}, count=2, tier=BACKBONE, **changes)).errors(time_only=True)
     assert [error.where for error in errors] == [where]

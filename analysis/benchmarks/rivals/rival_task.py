@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Rounds", "Task", "cpu_seconds", "read_task", "write_task"]
-
 
 @dataclass(frozen=True)
 class Task:

@@ -6,8 +6,6 @@ import torch
 from rival_task import Task
 from torch import Tensor, nn
 
-__all__ = ["accuracy", "build", "samples"]
-
 
 class Logistic(nn.Module):
     """One linear layer."""

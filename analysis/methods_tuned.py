@@ -4,10 +4,12 @@
     python analysis/methods_tuned.py run --seeds 9 8 7 --rows other.parquet    # beside another
     python analysis/methods_tuned.py join other.parquet                        # and put together
     python analysis/methods_tuned.py judge    # from the kept rows
+    python analysis/methods_tuned.py clip     # once more, all with the same clip
 
 `run` plays scenarios/methods-tuned.yaml on two data sets: every method at eight settings under the
 seed that chooses, then at the one chosen under the seeds that report. It keeps every evaluation of
-every run in methods-tuned.parquet, after each run; what is there is not played again.
+every run in methods-tuned.parquet, after each run; what is there is not played again. `clip` plays
+the chosen settings once more with everybody's gradients clipped, into methods-clipped.parquet.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,12 +33,14 @@ from simfed.report.statistics import Estimate, holm, paired_difference
 
 HERE = Path(__file__).resolve().parent
 BASE = HERE.parent / "scenarios" / "methods-tuned.yaml"
-ROWS = HERE / "methods-tuned.parquet"
+ROWS, CLIPPED = HERE / "methods-tuned.parquet", HERE / "methods-clipped.parquet"
 
 CHOOSING, REPORTED = (100,), range(10)
 """Seeds under which settings are chosen, and those of what is reported."""
 FEWEST_SEEDS = 5
 """Below, nothing is told apart."""
+CLIP_NORM, CLIP_SEEDS = 1.0, range(5)
+"""What everybody's gradients are clipped at, and under which seeds."""
 SETTINGS = 8
 STEPS = (5, 10, 20)
 RATES = (0.01, 0.5)
@@ -175,12 +179,15 @@ def overrides_of(data: str, method: str, setting: int, seed: int, folder: Path) 
     return changes
 
 
-def play(data: str, method: str, setting: int, seed: int) -> pd.DataFrame:
+def play(
+    data: str, method: str, setting: int, seed: int, clip_norm: float | None = None
+) -> pd.DataFrame:
     """A row per evaluation of one run: when, bytes moved by then, and both accuracies (means over
     clients). One that diverged has one row, of guesses."""
     name = {"data": data, "method": method, "setting": setting, "seed": seed}
     with tempfile.TemporaryDirectory() as folder:
         changes = overrides_of(data, method, setting, seed, Path(folder))
+        changes["training.clip_norm"] = clip_norm
         end_s = DATA[data].seconds
         merges = {"fedbuff": 20, "fedasync": 5 * _CLIENTS}.get(method, 5)
         probe = simfed.load_scenario(BASE, {**changes, "rounds": merges})
@@ -234,21 +241,34 @@ def plays() -> Iterator[tuple[str, str, int, int]]:
 def run(path: Path, seeds: Sequence[int] = REPORTED) -> None:
     """Play what is missing, and keep the rows after every run; of those that report, the runs of
     these seeds in this order."""
-    rows = pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=list(_KEY))
+    rows = _with(path, plays())
+    _with(path, _of_chosen(rows, seeds))
 
-    def add(*key: Any) -> None:
-        nonlocal rows
-        if not (rows[list(_KEY)] == list(key)).all(axis=1).any():
-            rows = pd.concat([rows, play(*key)], ignore_index=True) if len(rows) else play(*key)
-            keep(rows, path)
 
-    for data, method, setting, seed in plays():
-        add(data, method, setting, seed)
+def run_clipped(path: Path, seeds: Sequence[int] = CLIP_SEEDS) -> None:
+    """Play the settings that the kept rows choose once more, with everybody's gradients clipped."""
+    _with(path, _of_chosen(pd.read_parquet(ROWS), seeds), CLIP_NORM)
+
+
+def _of_chosen(rows: pd.DataFrame, seeds: Iterable[int]) -> Iterator[tuple[str, str, int, int]]:
     best = choices(rows)
     for seed in seeds:
         for data in DATA:
             for method in OWN:
-                add(data, method, best[data, method], seed)
+                yield data, method, best[data, method], seed
+
+
+def _with(
+    path: Path, keys: Iterable[tuple[str, str, int, int]], clip_norm: float | None = None
+) -> pd.DataFrame:
+    """The rows of a file, with those of further runs, which are kept after each."""
+    rows = pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=list(_KEY))
+    for key in keys:
+        if not (rows[list(_KEY)] == list(key)).all(axis=1).any():
+            of_run = play(*key, clip_norm)
+            rows = pd.concat([rows, of_run], ignore_index=True) if len(rows) else of_run
+            keep(rows, path)
+    return rows
 
 
 def keep(rows: pd.DataFrame, path: Path) -> None:
@@ -363,13 +383,16 @@ def judge(rows: pd.DataFrame) -> list[Family]:
 
 
 def reported(rows: pd.DataFrame) -> pd.DataFrame:
-    """`at_budgets` of the runs that are reported, of seeds under which every method is done."""
+    """`at_budgets` of the runs that are reported: of the seeds from 0 upwards of which every run is
+    done."""
     best = choices(rows)
     chosen = rows["setting"] == [
         best[key] for key in zip(rows["data"], rows["method"], strict=True)
     ]
     ends = at_budgets(rows[chosen & rows["seed"].isin(REPORTED)])
-    return ends.groupby(["data", "seed"]).filter(lambda of: of["method"].nunique() == len(OWN))
+    runs = ends[["data", "method", "seed"]].drop_duplicates()["seed"].value_counts()
+    whole = itertools.takewhile(lambda seed: runs.get(seed, 0) == len(DATA) * len(OWN), REPORTED)
+    return ends[ends["seed"].isin(list(whole))]
 
 
 def _p_value(one: pd.Series, other: pd.Series) -> float:
@@ -394,20 +417,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("do", choices=("run", "join", "judge"))
+    parser.add_argument("do", choices=("run", "clip", "join", "judge"))
     parser.add_argument("parts", type=Path, nargs="*", help="join: files with further runs")
-    parser.add_argument("--rows", type=Path, default=ROWS)
-    parser.add_argument(
-        "--seeds", type=int, nargs="+", choices=REPORTED, default=list(REPORTED), metavar="SEED"
-    )
+    parser.add_argument("--rows", type=Path, help="another file than the kept one")
+    parser.add_argument("--seeds", type=int, nargs="+", choices=REPORTED, metavar="SEED")
     arguments = parser.parse_args()
+    path, seeds = arguments.rows or ROWS, arguments.seeds
     if arguments.do == "run":
-        run(arguments.rows, arguments.seeds)
+        run(path, seeds or REPORTED)
+    if arguments.do == "clip":
+        run_clipped(arguments.rows or CLIPPED, seeds or CLIP_SEEDS)
+        return
     if arguments.do == "join":
-        keep(
-            join([pd.read_parquet(at) for at in (arguments.rows, *arguments.parts)]), arguments.rows
-        )
-    print(family_table(judge(pd.read_parquet(arguments.rows))))
+        keep(join([pd.read_parquet(at) for at in (path, *arguments.parts)]), path)
+    print(family_table(judge(pd.read_parquet(path))))
 
 
 if __name__ == "__main__":

@@ -72,3 +72,19 @@ def test_rows_of_two_processes_are_put_together_in_the_order_of_one():
     other = last.assign(accuracy=last["accuracy"].where(last["seed"] == 1, 0.6))
     with pytest.raises(ValueError, match=r"different rows of \('mnist-mini', 'fedavg', 0, 100\)"):
         methods_tuned.join([first, other])
+
+
+def test_clipped_runs_are_those_that_are_chosen_with_a_clip(tmp_path, monkeypatch):
+    played = []
+
+    def play(*key):
+        played.append(key)
+        name = dict(zip(methods_tuned._KEY, key, strict=False))
+        return pd.DataFrame([{**name, **methods_tuned.DIVERGED}])
+
+    monkeypatch.setattr(methods_tuned, "play", play)
+    methods_tuned.run_clipped(tmp_path / "clipped.parquet", [3])
+    best = methods_tuned.choices(pd.read_parquet(methods_tuned.ROWS))
+    assert played == [(*of, best[of], 3, methods_tuned.CLIP_NORM) for of in best]
+    methods_tuned.run_clipped(tmp_path / "clipped.parquet", [3])
+    assert len(played) == len(best) == 32

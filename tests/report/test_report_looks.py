@@ -1,0 +1,83 @@
+"""Every picture and chart of made-up runs looks as kept in `looks.txt`; see `looks.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+import looks
+
+from simfed.calibrate.check import compare
+from simfed.device.load import load_profile
+from simfed.device.table import read_table
+from simfed.fleet.columns import FleetColumn
+from simfed.report.calibration import comparison_figure, profile_figure
+from simfed.report.curves import accuracy_figure
+from simfed.report.fleet import fleet_figure
+from simfed.report.gantt import gantt_figure
+from simfed.report.owned import owned_figure
+from simfed.report.page import page
+
+pytest_plugins = ["report_runs"]
+
+HERE = Path(__file__).parent
+MEASURED = HERE.parents[1] / "calibration" / "xeon-2core-vm.csv"
+
+
+def column(group, field, *values):
+    drawn = np.array(values, dtype=float)
+    return FleetColumn(group, field, "fixed" if len(values) == 1 else "uniform", drawn, len(values))
+
+
+def fleet_of_nine():
+    """Nine groups, one more than there are colours and dashes of one kind."""
+    columns = [column(i, "device.speed", *range(1, 3 + i)) for i in range(9)]
+    columns += [column(i, "link.up", 1e5, 4e6) for i in range(9)]
+    columns += [column(0, "link.latency", 0.02), column(1, "k", 100, 100, 2000)]
+    hours = np.linspace(0, 48, 97)
+    there = np.array([0.5 + 0.4 * np.sin(hours / 4 + i) for i in range(9)]).T
+    return columns, [f"group {i}" for i in range(9)], there, hours
+
+
+def profiled():
+    """A few curves of a device, and what was measured of them."""
+    profile, table = load_profile("xeon-2core-vm"), read_table([MEASURED])
+    keys = list(dict.fromkeys(row.key for row in table.rows))[::20]
+    rows = tuple(row for row in table.rows if row.key in keys)
+    curves = {key: curve for key, curve in profile.curves.items() if key in keys}
+    return dataclasses.replace(profile, curves=curves), dataclasses.replace(table, rows=rows)
+
+
+def pictures(run):
+    """(name, figure) of each kind."""
+    one = run(6, 6)
+    yield "timeline", gantt_figure(one, rounds=(2, 3))
+    yield "timeline, narrow", gantt_figure(one, width_in=3.5)
+    yield "timeline of many", gantt_figure(run(130, 2), rounds=(1, 1))
+    yield "accuracy", accuracy_figure(one)
+    yield "accuracy of two", accuracy_figure([one, run(6, 6, 1)], x="round")
+    yield "fleet", fleet_figure(*fleet_of_nine())
+    yield "fleet, narrow", fleet_figure(*fleet_of_nine()[:2], width_in=3.5)
+    profile, rows = profiled()
+    yield "profile", profile_figure(profile)
+    yield "profile, measured", profile_figure(profile, rows)
+    yield "profile without intervals", profile_figure(load_profile("rtx3090-ryzen4800h"))
+    yield "held out", comparison_figure(compare(profile, rows))
+    classes = np.array([[5, 1], [0, 3], [9, 0]])
+    yield "owned", owned_figure(classes.sum(axis=1), classes, ["cat", "dog"])
+    yield "owned, alike", owned_figure(np.array([5, 5, 4]), np.empty((3, 0)), [])
+
+
+def lines(run):
+    for name, figure in pictures(run):
+        yield from looks.of_figure(name, figure)
+    for name, runs in (("one", [run(6, 6)]), ("two", [run(6, 6), run(130, 2)])):
+        yield from looks.of_page(f"page of {name}", page(runs))
+
+
+def test_every_picture_and_chart_looks_as_kept(report_run):
+    looks.assert_looks(HERE / "looks.txt", lines(report_run))

@@ -1,0 +1,53 @@
+"""The pictures and charts of made-up studies look as kept in `looks.txt`; see `looks.py`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import study_fakes as fakes
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+import looks
+import pytest
+
+from simfed.study import run_study
+from simfed.study.page import study_figure, study_page
+from simfed.study.target_figure import target_figure
+from simfed.study.versus import versus_page
+
+CLIENT = {"count": 2, "prototype": "small", "device": {"profile": "rtx3090-ryzen4800h"}}
+
+
+@pytest.fixture
+def play(write_study, tmp_path):
+    """A function that plays a study of one setting, with this uplink; not all seeds get there."""
+
+    def played(name, up):
+        path = write_study(
+            base={"clients": [{**CLIENT, "link": {"up": up}}]},
+            name=name,
+            grid={"policy.strategy": ["top-k", "random-k", "periodic-k"]},
+            seeds=[0, 1],
+            compare={"arms": "policy.strategy", "thresholds": [0.5, 0.835]},
+        )
+        inline = {"executor": fakes.Inline(), "progress": False, "trajectories": False}
+        return run_study(path, tmp_path / name, **inline)
+
+    return played
+
+
+def lines(studied, slow, fast):
+    for name, study in (("two settings", studied), ("one setting", slow)):
+        yield from looks.of_figure(f"{name}: targets", target_figure(study))
+        yield from looks.of_figure(f"{name}: narrow", target_figure(study, width_in=2.5))
+        yield from looks.of_figure(f"{name}: curves", study_figure(study))
+        yield from looks.of_page(f"{name}: page", study_page(study))
+    yield from looks.of_figure("energy", target_figure(slow, quantity="energy"))
+    yield from looks.of_page("two studies", versus_page(slow, fast))
+
+
+def test_every_picture_and_chart_looks_as_kept(studied, play, fake_runs, monkeypatch):
+    monkeypatch.setattr(fakes, "JOULES", 2.0)
+    found = lines(studied, play("slow", "5 Mbps"), play("fast", "50 Mbps"))
+    looks.assert_looks(Path(__file__).with_name("looks.txt"), found)

@@ -79,7 +79,7 @@ def encode_rice(gaps: Numbers) -> bytes:
     """
     parameter, _ = rice_parameter(gaps)
     unary = _unary(gaps >> parameter)
-    remainders = _to_bits(gaps & ((1 << parameter) - 1), parameter)
+    remainders = _to_bits(gaps, parameter)
     return bytes([parameter]) + np.packbits(np.concatenate([unary, remainders])).tobytes()
 
 

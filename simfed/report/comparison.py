@@ -220,10 +220,9 @@ class _Wording:
         clauses = []
         for name, paired in self._select(lambda p: bool(p.seeds and p.clear and not p.verdict)):
             first, ratio, second = self._order(paired, paired.clear)
-            where = _at(name) if len(self.settings) > 1 else ""
             clauses.append(
-                f"no relevant difference between {self.a} and {self.b} {self.goal}{where}: {first} "
-                f"is {ratio} sooner than {second}, less than {paired.needed_ratio:g}×"
+                f"no relevant difference between {self.a} and {self.b} {self.goal}{_at(name)}: "
+                f"{first} is {ratio} sooner than {second}, less than {paired.needed_ratio:g}×"
             )
         return clauses
 

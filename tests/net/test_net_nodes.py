@@ -7,6 +7,7 @@ import simpy
 
 from simfed.ground.errors import InputError
 from simfed.net import Access, Line, Network, Nodes, Star, Tier, graph, tree
+from simfed.net.topology import Cell
 
 
 def small_tree(**access):
@@ -113,3 +114,18 @@ def test_two_clients_of_one_star_meet_at_its_switch():
     network = Network(env, Star(3, up_bytes_per_s=[1.0, 2.0, 4.0], down_bytes_per_s=3.0))
     sent = [network.send_between(f"client-{c}", f"client-{(c + 1) % 3}", 12.0) for c in range(3)]
     assert [env.run(transfer.done) for transfer in sent] == [12.0, 6.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "seconds"),
+    [
+        ([Cell("home", [0, 1], [1.0, 1.0], [1.0, 1.0])], 8 / 4 + 8 / 2),
+        ([Cell("home", [0], [1.0], [1.0]), Cell("street", [1], [1.0], [1.0])], 8 / 2),
+    ],
+)
+def test_what_one_client_sends_another_takes_the_air_of_both_ends(cells, seconds):
+    """One air carries every byte twice; two carry it at the same time."""
+    env = simpy.Environment()
+    star = Star(2, up_bytes_per_s=[4.0, 2.0], down_bytes_per_s=[4.0, 2.0], cells=cells)
+    sent = Network(env, star).send_between("client-0", "client-1", 8.0)
+    assert env.run(sent.done) == pytest.approx(seconds, rel=1e-12)

@@ -1,6 +1,6 @@
 """What clients own, as a table of the report."""
 
-from simfed.report.owned import owned_table
+from simfed.report.owned import owned_lines, owned_table
 
 
 def test_bars_stand_where_there_are_classes_only():
@@ -15,3 +15,10 @@ def test_bars_stand_where_there_are_classes_only():
     assert table.header[-1] == "classes a … b"
     assert [len(row) for row in table.rows] == [4]
     assert table.note.endswith("Bars are classes beside the client's largest one.")
+
+
+def test_a_name_is_cut_where_it_is_wider_than_its_column():
+    owned = {"clients": 2, "samples": (3, 4, 5), "public": 0, "names": []}
+    names = ["n" * 20, "o" * 21]
+    lines = owned_lines({**owned, "rows": [(k, name, 3, []) for k, name in enumerate(names)]})
+    assert [line.split()[1] for line in lines[-2:]] == ["n" * 20, "o" * 19 + "…"]

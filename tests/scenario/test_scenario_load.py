@@ -374,7 +374,7 @@ def test_a_policy_of_ones_own_has_the_keys_of_its_constructor(tiny, add_part):
 
 
 def test_a_policy_whose_keywords_cannot_be_keys_is_refused(tiny, add_part):
-    def mine(arms, reward_range, *, kind="a"):
+    def mine(arms, reward_range, *, depth: int = 1, kind="a"):
         raise AssertionError
 
     add_part("policy", "mine", mine)
@@ -382,6 +382,24 @@ def test_a_policy_whose_keywords_cannot_be_keys_is_refused(tiny, add_part):
         f"{tiny}: policy: got 'kind', expected other names for the options of policy mine: this "
         "one is taken"
     ]
+
+
+def test_an_option_may_be_of_a_class_of_the_parts_own(tiny, add_part):
+    """The constructor judges it, as nothing else knows what such a class takes."""
+
+    class Law:
+        pass
+
+    class Mine:
+        learns = True
+
+        def __init__(self, arms, reward_range, *, law: Law | None = None, depth: int = 1):
+            pass
+
+    add_part("policy", "mine", Mine)
+    for law in ("any", {"of": [1, 2]}):
+        scenario = load_scenario(tiny, {"policy": {"kind": "mine", "law": law}})
+        assert scenario.policy.options == {"law": law, "depth": 1}
 
 
 def test_policies_travel_to_other_processes(tiny):

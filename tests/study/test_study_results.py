@@ -159,6 +159,7 @@ def test_one_seed_gives_a_number_and_no_verdict(write_study, tmp_path):
         sentence
         == "top-k 1.67× sooner than random-k to 50 % in the one seed, which decides nothing."
     )
+    assert "[" not in time_text(result.arms.iloc[0], 0.95)  # one seed has no interval
 
 
 def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_path):

@@ -111,3 +111,8 @@ def test_the_first_of_a_period_are_spread_like_random_ones():
         indices = KeyedPermutation(d, key)(np.arange(k))
         assert chisquare(np.bincount(indices // 1000, minlength=100)).pvalue > 1e-5
         assert chisquare(np.bincount(indices % 100, minlength=100)).pvalue > 1e-5
+
+
+def test_a_key_gives_the_order_that_it_gave_in_earlier_versions():
+    """Runs that go on, and the two ends of a deployment, have to agree on it."""
+    assert KeyedPermutation(10, 7)(np.arange(10)).tolist() == [6, 2, 0, 8, 3, 1, 5, 4, 9, 7]

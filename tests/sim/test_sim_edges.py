@@ -156,6 +156,20 @@ def test_its_device_decompresses_what_arrives():
         assert row["finished_at_s"] - row["started_at_s"] == pytest.approx(0.05)
 
 
+def test_an_edge_server_waits_from_a_merges_start_until_its_last_upload():
+    recorder = play(world({"device": DEVICE}, count=3, tier=BACKBONE, rounds=2))
+    waits = [row for row in rows(recorder, "spans") if row["kind"] == "waiting"]
+    waits = [row for row in waits if row["track"].startswith("edge-")]
+    assert sorted((row["track"], row["round"]) for row in waits) == [
+        (f"edge-{number}", round) for number in range(3) for round in (1, 2)
+    ]
+    for wait in waits:
+        own = (row for row in rows(recorder, "spans") if row["track"] == wait["track"])
+        then = min(row["started_at_s"] for row in own if row["started_at_s"] > wait["started_at_s"])
+        assert wait["finished_at_s"] == then  # what it does with them begins
+        assert wait["name"] == "merge 1"
+
+
 CLOUDS = {
     "synchronous": {},
     "deadline": {"mode": "deadline", "deadline": "400 ms", "late": "merge"},

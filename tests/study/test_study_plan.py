@@ -103,6 +103,10 @@ def test_defaults_hang_on_each_points_own_values(write_study):
             {"zip": {"rounds": [1, 2], "seed": [1]}},
             "zip: got {'rounds': 2, 'seed': 1}, expected as many values for every key",
         ),
+        (
+            {"zip": {"rounds": [1], "batch_size": {"small": 8}}},
+            "zip: another key has labels as well, expected labels on the first key alone",
+        ),
         ({"list": [3]}, "list: got 3, expected a mapping of key path to value in each entry"),
         ({"seeds": []}, "seeds: got [], expected at least one seed, each once"),
         ({"seeds": [1, 1]}, "seeds: got [1, 1], expected at least one seed, each once"),

@@ -120,11 +120,12 @@ def test_views_are_read_as_they_are():
 def test_what_is_not_finite_is_refused(bad, k, at):
     values = np.zeros(40, np.float32)
     values[at] = bad
-    with pytest.raises(InputError, match=r"got (inf|nan), expected finite entries"):
+    sentence = rf"got {abs(bad)}, expected finite entries"
+    with pytest.raises(InputError, match=sentence):
         top_k_indices(values, k)
-    with sampled_path(), pytest.raises(InputError, match=r"got (inf|nan), expected finite entries"):
+    with sampled_path(), pytest.raises(InputError, match=sentence):
         top_k_indices(values, k)
-    with sampled_path(), pytest.raises(InputError, match=r"got (inf|nan), expected finite entries"):
+    with sampled_path(), pytest.raises(InputError, match=sentence):
         top_k_indices(np.full(40, bad), k)
 
 

@@ -146,6 +146,12 @@ def test_markov_clients_do_not_hang_on_each_other():
         at_s = few.change_after(0, at_s)
 
 
+def test_who_is_there_first_is_pinned():
+    """A change here changes runs that anybody has recorded."""
+    there = Markov(Streams(0), np.arange(10), 10.0, 30.0).mask(0.0)
+    assert np.flatnonzero(there).tolist() == [4, 5, 6, 9]
+
+
 def test_markov_presence_is_stationary_from_the_beginning():
     """Share there = on/(on + off) at 0 and later, at 4.5 standard errors of independent clients."""
     n, on_s, off_s = 40_000, 2 * H, 6 * H

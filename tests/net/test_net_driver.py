@@ -90,6 +90,16 @@ def test_unlimited_links_take_their_latency_only():
     assert (transfer.bottleneck, transfer.limited_s) == (None, {})
 
 
+def test_the_bottleneck_until_now_is_known_before_the_end():
+    env, network = world(Star(2, up_bytes_per_s=[3.0, 100.0], receive_bytes_per_s=4.0))
+    slow = network.send(0, 20.0)
+    env.run(1.0)
+    network.send(1, 40.0)
+    env.run(1.5)
+    assert slow.bottleneck == "client-0/up"  # what the other one changes counts from the next on
+    assert slow.limited_s == {"client-0/up": 1.0}
+
+
 def test_the_bottleneck_is_the_link_that_limited_it_longest():
     env, network = world(Star(2, up_bytes_per_s=[3.0, 100.0], receive_bytes_per_s=4.0))
     slow, fast = network.send(0, 20.0), network.send(1, 4.0)

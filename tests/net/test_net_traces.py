@@ -25,7 +25,7 @@ from simfed.net import (
 )
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow
-from simfed.net.traces import Moment
+from simfed.net.traces import Moment, TraceColumn
 
 
 def file(tmp_path, text):
@@ -452,3 +452,10 @@ def test_a_markov_link_that_changes_all_the_time_is_refused():
             mean_off_s=1e-9,
             duration_s=600.0,
         )
+
+
+def test_a_column_is_an_array_of_the_kind_that_is_asked_for():
+    column = TraceColumn([0.0, 2.5])
+    assert np.asarray(column) is column.array
+    assert np.asarray(column, dtype=np.float32).dtype == np.float32
+    assert np.array(column, copy=True) is not column.array

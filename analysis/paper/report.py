@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -69,6 +70,14 @@ from simfed.report.pictures import save_picture
 from simfed.report.statistics import Estimate
 
 _DPI = 160
+_PROSE = dict(
+    re.findall(
+        r"<!-- (.*?) -->\n\n(.*?)\n(?=\n<!-- |\Z)",
+        Path(__file__).with_name("prose.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+)
+"""Name → what the pages say whatever comes out."""
 
 
 def write_report(folder: Path, into: Path) -> str:
@@ -100,20 +109,20 @@ def results_text(results: Results, drawn: Sequence[str] = ()) -> str:
     """The page; `drawn`: the pictures that there are."""
     judged, read = judge(results), list(readings(results))
     return _joined(
-        _HEAD,
+        _PROSE["head"],
         _picture("at-a-glance", drawn),
         _hurried(results, judged, read),
         _standing(results, judged),
-        "## The claims\n\n" + _ONE_NUMBER,
+        _PROSE["one number"],
         _claims_table(judged),
-        "## In other universes\n\n" + _UNIVERSE_RULES,
+        _PROSE["universe rules"],
         _readings_table(read),
         _setting_rules(results, 1000),
         _settings_table(results, 1000),
         _picture("open-points", drawn),
         _picture("safeguard", drawn),
         _safeguards_table(results),
-        _AGAIN,
+        _PROSE["again"],
     )
 
 
@@ -121,172 +130,38 @@ def appendix_text(results: Results, drawn: Sequence[str] = ()) -> str:
     """The appendix: how claims were read, every comparison, figure, number, cost and run."""
     judged = judge(results)
     return _joined(
-        _APPENDIX_HEAD,
-        "## What was chosen\n\n" + _CHOSEN,
+        _PROSE["appendix head"],
+        _PROSE["chosen"],
         _open_points(),
-        "## How to read it\n\n" + _CLAIM_RULES,
+        _PROSE["claim rules"],
         _reading_table(judged, results),
-        "### By other measures of accuracy\n\n" + _MEASURE_RULES,
+        _PROSE["measure rules"],
         _measures_table(results, judged),
         "## Open points at K = 5,000 and other set-ups",
         _settings_table(results, 5000),
         _picture("open-points-5000", drawn),
         _setups(results),
         _beside_dense(results),
-        "## Every comparison\n\n" + _COMPARISON_RULES,
+        _PROSE["comparison rules"],
         _comparisons(judged),
         _reasons(results),
-        "## Figures\n\n" + _FIGURE_RULES,
+        _PROSE["figure rules"],
         _picture("mnist-selection-over-time", drawn),
         _oracle(results.folder.with_name(FOLDER)),
         *(_figure(spec, results) for spec in FIGURES),
-        "## Numbers\n\n" + _NUMBER_RULES,
+        _PROSE["number rules"],
         _numbers_table(results),
         "## Cost",
         _cost(results),
-        "## What is left\n\n" + _LEFT_RULES,
+        _PROSE["left rules"],
         _left_table(results),
-        "## Runs\n\n" + _RUN_RULES,
+        _PROSE["run rules"],
         _runs_table(results),
     )
 
 
 def _joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-_HEAD = """# Does adaptive compression hold what it promises?
-
-The evaluation of ASCEND (C. Liu, Y. Liu, C. Liu, X. Zhang, P. Han, *Adaptive Heterogeneous Compression for
-Resource-Efficient Federated Knowledge Distillation*) run again with simfed, and each of its claims judged from the
-runs.
-
-Judged are accuracy, simulated time and choices: on MNIST with the source's models, on CIFAR-10 with LeNets, which a
-processor can train. Not judged are the source's theory (see [docs/theory.md](../docs/theory.md)), its measurements on
-devices ([our own](REAL.md)), and CIFAR-10 with its ResNets, for which the runs are planned and need a GPU.
-
-Studies of our own have their pages: [`balance` and its rivals](BALANCE.md), [the longest rounds on mobile links](TAIL.md)."""
-
-_APPENDIX_HEAD = """# Appendix: how the claims were read, every comparison and every run
-
-Generated, like [the results](RESULTS.md) that rest on it, from [runs](paper/runs)."""
-
-_CHOSEN = """The source leaves points open. Taken here is the first value of each line; the others are keys of a scenario.
-What five of them change stands [in the results](RESULTS.md#in-other-universes), and so do the [safeguard's](RESULTS.md#the-safeguards-second-attempts);
-the others were not tried in this campaign."""
-
-_UNIVERSE_RULES = """How much hangs on what was chosen? First, on how the same runs are *read*: per round or per simulated
-second, after 250, 500 or 1,000 rounds, by the last accuracy or the mean so far, in all combinations. (Per second, two
-runs are compared up to the end of the one that is through with these rounds first.) A claim hangs on a choice by as
-much as the share of readings in which it holds differs between the choice's values."""
-
-_SETTING_RULES = """Then, on the source's *open points*: ASCEND in a {share} of all combinations of five of them with
-two values each, over the seeds that all have. A number beside a point is what its other value changes by itself, others met equally
-often, with a 95 % interval from one variance for all runs; points whose interval holds 0 are left out, and those are bold
-that stay if all effects at this K are to be right together (Holm). {apart}"""
-
-_TOLD_APART = """The [quarter](../scenarios/paper/multiverse.yaml) played first is [folded
-over](../scenarios/paper/multiverse-folded.yaml): its settings once more with every choice the other way. What one point does is
-so told apart from how two others act together, though not from how three do."""
-
-_NOT_TOLD_APART = """A quarter of all combinations does not tell what one
-point does from how two others act together; a number is the sum of both. With a minus where the pair acts the other way:"""
-
-_MEASURE_RULES = """A claim about accuracy is judged by the last evaluation, as the source's tables are. Where another
-measure of the same runs comes to another verdict, the verdict hangs on that choice. Times do not change with it."""
-
-_SAFEGUARD_RULES = """Why do second attempts fail? Two things come together, and the variants tell them apart. Everybody is
-forced to Top-K, which sends each client's own largest entries and moves client models apart, and how far they are apart
-is what the distillation loss measures: where policies go on choosing, most second attempts are below the threshold.
-And what the undone round had sent returns to the residuals, on top of a new gradient at the same weights: a step of
-nearly twice the length. Where it returns by half or not at all, everybody still being forced, the second attempt's loss
-is {by_half:.1f} or {as_sent:.1f} times the first's in place of {taken:.1f} times. Either is a key of a scenario (`safeguard.forces: none`, `safeguard.residuals`)."""
-
-_ORACLE_RULES = f"""Does the best strategy change? Before every {EVERY}th round an oracle
-[forks](../docs/policies.md#regret-in-a-run) ASCEND's run and plays each strategy of each client, everybody else playing
-what they play. The policy that ran was paid rewards *clipped* at ±1; *unclipped* is what a choice really brought.
-Where the clip makes strategies equal, they share being best. First, the share of ASCEND's own free choices in these rounds; then the share of pulls in which each
-strategy would have brought the largest reward of that round (a third each, if nothing told them apart). Below, of what
-the best choice in every single pull would gain over a random one, the share that ASCEND gains, and the share of whoever plays the strategy that is best for its prototype over the whole run. Rewards
-are those of one step: what a choice does to later rounds is not in them."""
-
-_SETUP_RULES = """Points that concern everybody, one at a time: does another fixed strategy come out best? (What a
-fixed strategy learns does not hang on the clock, so the runs with compression in milliseconds are those in microseconds
-at other times.)"""
-
-_DENSE_RULES = """`dense` sends every entry as 32 bits, without indices; the same seeds at 50 Mbps. Uploads alone are charged, so
-that time saved is upload saved."""
-
-_ONE_NUMBER = """The number is that of the comparison which speaks least for the claim (of those with the most
-seeds, where it is not run), with its 95 % interval over seeds: differences in percentage points of test accuracy (or of
-the share of choices), × how many times sooner. Claims about who chooses what are judged under `causal` credit, as every
-claim is; what the credit as printed makes of them stands in [other universes](#in-other-universes)."""
-
-_AGAIN = """## Run it again
-
-This page is generated from [runs](paper/runs). How each claim was read, every comparison, all figures and numbers,
-costs and runs stand in [the appendix](RESULTS-appendix.md).
-
-```bash
-simfed data get mnist                          # and cifar10
-python analysis/paper run --jobs 2          # the campaign; goes on where it stands
-python analysis/paper run --device cuda     # with CIFAR-10 in full
-python analysis/paper report                # this page and its figures, from analysis/paper/runs, in seconds
-```
-
-The studies are in [scenarios/paper](../scenarios/paper): ten clients, LeNet5-half and LeNet5 in turn on MNIST
-(1,000 rounds), ResNet18 and WResNet40-2 on CIFAR-10 (300 rounds), 256 public images, batches of 32, learning rate
-0.02, α 0.5, 50 Mbps and K = 1,000 where nothing else is said. Times are those of the source's tables (RTX 3090 and
-Ryzen 7 4800H); uploads alone are charged."""
-
-_CLAIM_RULES = """A claim is read as comparisons of runs under the same seed, which share data split, initial weights and
-mini-batches (across α the split differs by construction, and only the rest is shared). A comparison *holds* where its
-whole 95 % interval is on the claimed side, *fails* where all of it is on the other, *cannot be told* between
-(and where its interval covers less than 93 %), is *given by the set-up* where no run could tell otherwise, and
-*short of seeds* where it lacks some.
-
-- **Holds**: all comparisons hold.
-- **Fails**: one fails. What is claimed to be best, or of every policy or setting, is refuted by one that is not, and a
-  claim made of several statements by one of them.
-- **Cannot be told**: anything between.
-
-Three words say that there is no verdict:
-
-- **Follows from the set-up**: the source's own tables and charges fix what is compared. The runs neither support nor
-  refute such a claim; the number says what the tables come to, here that the claim is inconsistent with them.
-- **Not run**: a comparison is short of seeds (5 are asked for on MNIST, 3 on CIFAR-10 and the grids).
-- **Not comparable**: the source's experiment rests on times that it does not publish.
-
-"At least as good" and "good" leave a margin. Within a margin that is wider than all that a choice changes, nearly
-anything is good: that the parameter or strategy hardly matters is then all that was found, and said beside the claim.
-With 3 seeds, the (ρ, β) and c grids take one variance for all their settings (of final accuracy, without each setting's
-and each seed's own level; Student's t with (settings − 1) × (seeds − 1) degrees of freedom). At equal K, a fixed
-strategy reaches the same accuracies at every bandwidth by construction, so that "Top-K is ahead at 5 Mbps" has those of
-K = 1,000 at 50 Mbps once more, and is new in its times alone. A reason is given where a comparison fails and
-the runs themselves support one. Accuracy is evaluated every ten rounds; times between two evaluations are interpolated
-in a straight line, so they are known to a few rounds. "The best fixed strategy" of a setting is the one that ends
-highest in these runs (and, of times, the one that is first there), which is known in hindsight alone.
-
-Verdicts rest on plain intervals: where two arms do not differ at all, one comparison in forty fails by
-chance. Beside them stands what is left if all comparisons of one claim are to be right together (Holm 1979, at 5 %,
-from Student's t; of comparisons whose interval is not Student's nothing is said)."""
-
-_COMPARISON_RULES = """*points*: percentage points of test accuracy, after the last round unless another time is
-named. *×*: how many times sooner in simulated time, within 2 % of 1 as a difference in percent; `at least` where some
-run ended before it got there. *share*: points of the share of free choices. In brackets the 95 % interval over seeds,
-or what is stated (5 seeds with a run that never got there: 94 %)."""
-
-_FIGURE_RULES = """Accuracy over simulated time: above the whole runs; below their last 30 %, on a scale that fits the
-means and may cut bands off. Bands and whiskers are Student's 95 % t intervals over seeds at equal simulated times;
-where there are fewer than five seeds, each is drawn in their place, as a thin line or a dot."""
-
-_NUMBER_RULES = """Means over seeds with 95 % intervals, cut off at 0 and 100 %. Rollbacks: rounds that the safeguard undid, per run."""
-
-_LEFT_RULES = """In the order in which `python analysis/paper run` does it (`--phase NAME` does one). A run that several phases
-need counts in the first of them."""
-
-_RUN_RULES = """Each hash names a file in [runs](paper/runs): setting, accuracy curves, choices, cost, the run's fingerprint
-and, where it was noted, the digest of the code that computed it."""
 
 
 def _standing(results: Results, judged: Sequence[Judged]) -> str:
@@ -443,8 +318,8 @@ def _change_text(estimate: Estimate, unit: str) -> str:
 
 def _setting_rules(results: Results, k: int) -> str:
     folded = is_folded(results, k)
-    apart = _TOLD_APART if folded else f"{_NOT_TOLD_APART} {_aliases()}."
-    return _SETTING_RULES.format(share="half" if folded else "quarter", apart=apart)
+    apart = _PROSE["told apart"] if folded else f"{_PROSE['not told apart']} {_aliases()}."
+    return _PROSE["setting rules"].format(share="half" if folded else "quarter", apart=apart)
 
 
 def _aliases() -> str:
@@ -482,7 +357,7 @@ def _setups(results: Results) -> str:
     header = ["K", "set-up", "seeds", "Top-K ends at"]
     for arm in FIXED[1:]:
         header += [f"{NAMES[arm]} − Top-K", f"{NAMES[arm]} sooner to 90 % than Top-K"]
-    return f"### Fixed strategies in other set-ups\n\n{_SETUP_RULES}\n\n{_table(header, rows)}"
+    return "\n\n".join((_PROSE["setup rules"], _table(header, rows)))
 
 
 def _beside_dense(results: Results) -> str:
@@ -509,7 +384,7 @@ def _beside_dense(results: Results) -> str:
         "final accuracy − dense's",
         "sooner to 90 %",
     )
-    return f"### Beside sending everything\n\n{_DENSE_RULES}\n\n{_table(header, rows)}"
+    return "\n\n".join((_PROSE["dense rules"], _table(header, rows)))
 
 
 def _oracle(folder: Path) -> str:
@@ -546,7 +421,7 @@ def _oracle(folder: Path) -> str:
     last = ("third of the run", "ASCEND gains", "best fixed per prototype gains")
     return "\n\n".join(
         [
-            _ORACLE_RULES,
+            _PROSE["oracle rules"].format(every=EVERY),
             _table(head("K", "prototype", "seeds", which="chosen"), chosen),
             _table(head("K", "rewards", "prototype", "seeds", which="best"), best),
             _table(("K", "rewards", *last, "ASCEND played the best"), gains),
@@ -592,7 +467,7 @@ def _safeguards_table(results: Results) -> str:
     taken, free, *softer = (seen[name] for name in parts)
     told_apart = taken[0] > 0.5 > free[0] and all(one[1] < taken[1] for one in softer)
     by_half, as_sent = (one[1] for one in softer)
-    why = _SAFEGUARD_RULES.format(by_half=by_half, as_sent=as_sent, taken=taken[1])
+    why = _PROSE["safeguard rules"].format(by_half=by_half, as_sent=as_sent, taken=taken[1])
     return (f"{why}\n\n" if told_apart else "") + _table(header, rows)
 
 

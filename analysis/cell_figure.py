@@ -1,23 +1,23 @@
 """Ten boards on one access point, simulated three ways: scenarios/README.md.
 
-    python analysis/cell_figure.py [--out studies] [--jobs 2] [--draw-only]
+    python analysis/cell_figure.py run [--out studies] [--jobs 2]
+    python analysis/cell_figure.py write
 
 Runs the study scenarios/studies/cell.yaml (or goes on with it: what is done is not done again),
 keeps a row per run in analysis/cell_rows.csv, and from those rows draws docs/images/cell.png and
-makes the page's table. `--draw-only` does the latter alone.
+makes the page's table. `write` does the latter alone.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from pages import markdown, write_page
+from pages import markdown, study_parser, write_page
 
-from simfed.report.pictures import picture_style, save_picture
+from simfed.report.pictures import empty_figure, picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
 
@@ -69,19 +69,17 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values(["world", "policy", "seed"])
 
 
+@picture_style()
 def draw(rows: pd.DataFrame) -> Figure:
     """Rounds, stragglers and choices in the three worlds."""
-    with picture_style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7.2, 2.7), layout="constrained")
-        panels = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
-        _draw_rounds(panels[0], rows[rows["policy"] == "top-k"])
-        _draw_stragglers(panels[1], rows)
-        _draw_choices(panels[2], rows)
-        for panel, letter in zip(panels, "abc", strict=True):
-            panel.set_title(letter, loc="left", fontweight="bold")
-            panel.set_xticks(range(len(WORLDS)), WORLDS.values())
+    figure = empty_figure(figsize=(7.2, 2.7), layout="constrained")
+    panels = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
+    _draw_rounds(panels[0], rows[rows["policy"] == "top-k"])
+    _draw_stragglers(panels[1], rows)
+    _draw_choices(panels[2], rows)
+    for panel, letter in zip(panels, "abc", strict=True):
+        panel.set_title(letter, loc="left", fontweight="bold")
+        panel.set_xticks(range(len(WORLDS)), WORLDS.values())
     return figure
 
 
@@ -151,13 +149,9 @@ def page_parts() -> dict[str, str]:
 
 def main() -> None:
     """Run what is missing, keep the rows, draw, write the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", default="studies", help="where studies are kept")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--draw-only", action="store_true", help="from the kept rows")
-    arguments = parser.parse_args()
-    if not arguments.draw_only:
-        out = Path(arguments.out) / "cell"
+    arguments = study_parser(__doc__, "studies").parse_args()
+    if arguments.do == "run":
+        out = arguments.out / "cell"
         run_study(STUDY, out=out, jobs=arguments.jobs)
         rows_of(load_study(out)).to_csv(ROWS, index=False)
     save_picture(draw(pd.read_csv(ROWS)), PICTURE, dpi=200)

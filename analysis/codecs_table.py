@@ -10,11 +10,10 @@ Ratios are paired by seed (geometric mean, 95 %).
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pandas as pd
-from pages import markdown, with_interval, write_page
+from pages import markdown, study_parser, with_interval, write_page
 
 from simfed.report.reach import first_amount
 from simfed.report.statistics import median_time, paired_times
@@ -53,10 +52,10 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def play(out: Path) -> None:
+def play(out: Path, jobs: int | None) -> None:
     """Run what is missing, and keep the rows after every seed."""
     for seed in SEEDS:
-        run_study(STUDY, out, jobs=1, overrides={"seeds": list(SEEDS[: seed + 1])})
+        run_study(STUDY, out, jobs=jobs, overrides={"seeds": list(SEEDS[: seed + 1])})
         rows_of(load_study(out)).to_csv(ROWS, index=False)
 
 
@@ -91,14 +90,9 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("do", choices=("run", "write"))
-    parser.add_argument("--out", type=Path, default=Path("studies/codecs"))
-    arguments = parser.parse_args()
+    arguments = study_parser(__doc__, "studies/codecs").parse_args()
     if arguments.do == "run":
-        play(arguments.out)
+        play(arguments.out, arguments.jobs)
     write_page("codecs_table")
 
 

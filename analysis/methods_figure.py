@@ -23,7 +23,7 @@ from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simfed.report.pictures import picture_style, save_picture
+from simfed.report.pictures import empty_figure, picture_style, save_picture
 from simfed.report.statistics import Estimate, mean_interval
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
@@ -128,11 +128,7 @@ def line(rows: pd.DataFrame, cost: str) -> pd.DataFrame:
 @picture_style()
 def methods_figure(rows: pd.DataFrame) -> Figure:
     """A row of panels per family, a column per cost."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.2, 6.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(figsize=(8.2, 6.4), layout="constrained")
     figure.get_layout_engine().set(rect=(0, 0, 0.87, 1))  # type: ignore[union-attr, call-arg]
     axes = figure.subplots(len(FAMILIES), len(COSTS), sharex="col", sharey=True)
     of_method = dict(iter(rows.groupby("method")))

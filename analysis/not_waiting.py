@@ -12,17 +12,16 @@ are reported, so that none has to be chosen.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import yaml
 from answers import compare_ways, times_of
-from pages import as_share, in_words, markdown, with_interval, write_page
+from pages import as_share, in_words, markdown, study_parser, with_interval, write_page
 
 from simfed.learn.data import load_dataset
-from simfed.report.pictures import picture_style, save_picture
+from simfed.report.pictures import empty_figure, picture_style, save_picture
 from simfed.report.reach import first_amount
 from simfed.report.statistics import Estimate, Paired, paired_difference
 from simfed.study import StudyResult, load_study, run_study
@@ -245,12 +244,8 @@ def served_table(found: Sequence[Cell]) -> str:
 @picture_style()
 def map_figure(rows: pd.DataFrame) -> Figure:
     """One map per way: how many times sooner than waiting, by skew and spread, and the border."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     found = [cell for cell in cells(rows) if cell.skew in MAPPED]
-    figure = Figure(figsize=(9.6, 2.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(figsize=(9.6, 2.0), layout="constrained")
     panels = figure.subplots(1, len(WAYS), sharey=True)
     for letter, axes, way in zip("abcde", panels, WAYS, strict=True):
         _draw_map(axes, found, way)
@@ -304,13 +299,7 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("do", choices=("run", "write"))
-    parser.add_argument("--out", type=Path, default=Path("studies"))
-    parser.add_argument("--jobs", type=int)
-    arguments: Any = parser.parse_args()
+    arguments = study_parser(__doc__, "studies").parse_args()
     import pandas as pd
 
     if arguments.do == "run":

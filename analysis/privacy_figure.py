@@ -1,6 +1,7 @@
 """What does privacy cost, and which codec pays least? Accuracy after a fixed time against ε.
 
-    python analysis/privacy_figure.py [--out studies/privacy] [--jobs 2] [--draw-only]
+    python analysis/privacy_figure.py run [--out studies/privacy] [--jobs 2]
+    python analysis/privacy_figure.py write
 
 1,000 clients of the data set that ships with simfed, of which 100 take part in a round by coins of
 their own (client-level privacy, amplified, clip at the median of the norms), two models, three
@@ -11,14 +12,13 @@ of logistic regression two; `pip install "simfed[privacy]"`.
 
 What every run came to is kept in analysis/privacy_rows.csv, of models and seeds of which all codecs
 and budgets were played; from these rows come docs/images/privacy.png and the tables of
-docs/privacy.md, with `--draw-only` alone. Per link, all codecs are read at one instant, when the
+docs/privacy.md, with `write` alone. Per link, all codecs are read at one instant, when the
 first of them has played all its rounds; whoever is slower has had fewer rounds, and so less
 accuracy and less ε.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import itertools
 import os
@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from pages import markdown, write_page
+from pages import markdown, study_parser, write_page
 
 import simfed
 from simfed.replay import TrajectoryStore
-from simfed.report.pictures import picture_style, save_picture
+from simfed.report.pictures import empty_figure, picture_style, save_picture
 from simfed.report.statistics import mean_interval
 
 if TYPE_CHECKING:
@@ -211,13 +211,9 @@ def with_mean(values: Iterable[float]) -> tuple[float, float, float]:
 @picture_style()
 def privacy_figure(points: pd.DataFrame) -> Figure:
     """A panel per model and link: accuracy against ε, a line per codec."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     models, links = list(dict.fromkeys(points["model"])), list(dict.fromkeys(points["link"]))
     inches = 2.0 * len(links) + 0.4, 1.7 * len(models) + 0.5
-    figure = Figure(figsize=inches, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(figsize=inches, layout="constrained")
     panels = figure.subplots(len(models), len(links), squeeze=False, sharey="row", sharex=True)
     for (i, model), (j, link) in itertools.product(enumerate(models), enumerate(links)):
         ax, here = panels[i][j], points[(points["model"] == model) & (points["link"] == link)]
@@ -316,20 +312,15 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, default=Path("studies/privacy"))
-    parser.add_argument("--jobs", type=int, default=2)
+    parser = study_parser(__doc__, "studies/privacy")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
-    parser.add_argument("--draw-only", action="store_true", help="from the kept rows")
     for field in fields(Size):
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)
     arguments = parser.parse_args()
     size = Size(**{field.name: getattr(arguments, field.name) for field in fields(Size)})
-    if not arguments.draw_only:
-        play_all(arguments.out, size, arguments.models, arguments.seeds, arguments.jobs)
+    if arguments.do == "run":
+        play_all(arguments.out, size, arguments.models, arguments.seeds, arguments.jobs or 2)
         points = at_one_instant(whole_seeds(pd.read_csv(arguments.out / "runs.csv")))
         points.round(4).to_csv(ROWS, index=False)
     save_picture(privacy_figure(pd.read_csv(ROWS)), PICTURE, dpi=220)

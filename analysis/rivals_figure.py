@@ -11,17 +11,16 @@ tables and figure from these rows alone.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pages import markdown, with_interval, write_page
+from pages import markdown, study_parser, with_interval, write_page
 from scipy import stats
 
-from simfed.report.pictures import picture_style, save_picture
+from simfed.report.pictures import empty_figure, picture_style, save_picture
 from simfed.report.reach import first_amount
 from simfed.report.statistics import Paired, holm, mean_interval, paired_times
 from simfed.report.style import SERIES_COLOURS
@@ -75,12 +74,12 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def play(out: Path) -> None:
+def play(out: Path, jobs: int | None) -> None:
     """Run what is missing, and keep the rows after every seed."""
     frames = []
     for seed in SEEDS:
         folder = out / f"rivals-{seed}"
-        run_study(STUDY, folder, jobs=1, overrides={"seeds": [seed]})
+        run_study(STUDY, folder, jobs=jobs, overrides={"seeds": [seed]})
         frames.append(rows_of(load_study(folder)))
         pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
 
@@ -226,11 +225,7 @@ def _typical_text(amounts: pd.Series, pattern: str) -> str:
 @picture_style()
 def rivals_figure(rows: pd.DataFrame) -> Figure:
     """Time and bytes to 85 % of every arm that got there under every seed, a panel per setting."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.2, 3.3), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(figsize=(9.2, 3.3), layout="constrained")
     panels = figure.subplots(1, rows["setting"].nunique(), sharey=True)
     for letter, axes, (setting, there) in zip(
         "abc", panels, rows.groupby("setting", sort=False), strict=False
@@ -295,14 +290,9 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("do", choices=("run", "write"))
-    parser.add_argument("--out", type=Path, default=Path("studies"))
-    arguments = parser.parse_args()
+    arguments = study_parser(__doc__, "studies").parse_args()
     if arguments.do == "run":
-        play(arguments.out)
+        play(arguments.out, arguments.jobs)
     write_page("rivals_figure")
     save_picture(rivals_figure(read_rows()), FIGURE, dpi=180)
 

@@ -13,17 +13,16 @@ Ratios of two arms redraw both alike.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pages import markdown, write_page
+from pages import markdown, study_parser, write_page
 
 from simfed.ground.arrays import Floats
-from simfed.report.pictures import picture_style, save_picture
+from simfed.report.pictures import empty_figure, picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
 
@@ -179,11 +178,7 @@ def table(results: Sequence[Tail]) -> str:
 @picture_style()
 def tail_figure(rows: pd.DataFrame, results: Sequence[Tail]) -> Figure:
     """The share of rounds that take longer than so many seconds, by codec; p50 to p99 of all."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.6, 3.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(figsize=(7.6, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
     codecs = list(dict.fromkeys(one.codec for one in results))
     servers = list(dict.fromkeys(one.server for one in results))
@@ -250,13 +245,7 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("do", choices=("run", "write"))
-    parser.add_argument("--out", type=Path, default=Path("studies"))
-    parser.add_argument("--jobs", type=int)
-    arguments = parser.parse_args()
+    arguments = study_parser(__doc__, "studies").parse_args()
     if arguments.do == "run":
         run_study(STUDY, arguments.out / "tail", jobs=arguments.jobs, time_only=True)
         rows_of(load_study(arguments.out / "tail")).to_parquet(ROWS, index=False)

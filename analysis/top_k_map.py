@@ -11,15 +11,14 @@ strategy was first in each cell.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from pages import markdown, write_page
+from pages import markdown, study_parser, write_page
 
-from simfed.report.pictures import picture_style, save_picture
+from simfed.report.pictures import empty_figure, picture_style, save_picture
 from simfed.report.reach import first_amount
 from simfed.report.statistics import Paired, paired_times
 from simfed.report.style import ARM_MARKS, arm_colours
@@ -113,14 +112,11 @@ def cell_of(times: pd.DataFrame, axis: str = ARM, reference: str = "top-k") -> C
 def map_figure(times: pd.DataFrame) -> Figure:
     """One square per cell, coloured by the arm that was first; hatched where that is not clear."""
     speeds, rates = list(times[SPEED].unique()), list(times[UP].unique())
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    figure = Figure(
+    figure = empty_figure(
         figsize=(0.62 * len(rates) + 1.3, 0.5 * len(speeds) + 1.35), layout="constrained"
     )
-    FigureCanvasAgg(figure)
     ax = figure.add_subplot()
     colours = arm_colours(ARM_MARKS)
     for (speed, rate), rows in times.groupby([SPEED, UP]):
@@ -223,13 +219,7 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("do", choices=("run", "write"))
-    parser.add_argument("--out", type=Path, default=Path("studies/top-k-map"))
-    parser.add_argument("--jobs", type=int)
-    arguments = parser.parse_args()
+    arguments = study_parser(__doc__, "studies/top-k-map").parse_args()
     if arguments.do == "run":
         play(arguments.out, arguments.jobs)
     write_page("top_k_map")

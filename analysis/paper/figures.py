@@ -29,7 +29,7 @@ from results import (
     shares,
 )
 
-from simfed.report.pictures import picture_style
+from simfed.report.pictures import empty_figure, picture_style
 from simfed.report.statistics import mean_interval
 from simfed.report.style import arm_colours
 
@@ -279,11 +279,7 @@ def _axes(count: int, height_in: float, columns: int) -> tuple[Figure, list[Axes
 
 def axes_in(heights_in: Sequence[float], widths: Sequence[float]) -> tuple[Figure, list[Axes]]:
     """Rows of so many inches, columns of such relative widths; the axes row by row."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH_IN, sum(heights_in) + 0.45), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(figsize=(_WIDTH_IN, sum(heights_in) + 0.45), layout="constrained")
     grid = figure.add_gridspec(
         len(heights_in), len(widths), height_ratios=heights_in, width_ratios=widths
     )

@@ -70,7 +70,7 @@ from simfed.report.pictures import save_picture
 from simfed.report.statistics import Estimate
 
 _DPI = 160
-_PROSE = dict(
+_PROSE: dict[str, str] = dict(
     re.findall(
         r"<!-- (.*?) -->\n\n(.*?)\n(?=\n<!-- |\Z)",
         Path(__file__).with_name("prose.md").read_text(encoding="utf-8"),

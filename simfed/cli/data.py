@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides, Width
+from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides, Width, load
 from simfed.ground.errors import InputError
 from simfed.ground.units import format_bytes
 
@@ -80,14 +80,8 @@ def show(
     from simfed.learn.catalogue import dataset_facts
     from simfed.report.owned import owned_figure, owned_lines
     from simfed.report.pictures import parse_width, save_picture
-    from simfed.scenario import load_scenario, parse_assignment
 
-    loaded = load_scenario(
-        scenario,
-        [parse_assignment(text) for text in set_ or []],
-        allow_outside=allow_outside,
-        allow_plugins=allow_plugins,
-    )
+    loaded = load(scenario, set_, allow_outside, allow_plugins)
     parts = checked(loaded, scenario, time_only=False)
     owned, data = parts.owned, loaded.dataset
     facts = dataset_facts(data)

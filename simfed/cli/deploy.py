@@ -22,7 +22,7 @@ from simfed.cli.inspect import (
     RunFolder,
     load,
 )
-from simfed.cli.run import make_run
+from simfed.cli.run import Made, make_run
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.errors import InputError
 from simfed.ground.units import parse_duration
@@ -86,21 +86,11 @@ def serve(
         listening=Listening(host, port, read_token(token), tls, join_within, at_least, patience),
         source=scenario,
         device=device,
-        resume=resume,
-        overwrite=overwrite,
         say=say,
         told=lambda host, port: say(f"{loaded.name}: clients join {_format_address(host, port)}"),
     )
-    make_run(
-        loaded,
-        out,
-        play,
-        resume=resume,
-        overwrite=overwrite,
-        figures=figures,
-        quiet=quiet,
-        seconds="measured",
-    )
+    made = Made(out, resume, overwrite, figures, quiet)
+    make_run(loaded, made, play, seconds="measured")
 
 
 def join(
@@ -185,20 +175,10 @@ def deploy(
         queue_s=queue_s,
         source=scenario,
         allow_plugins=allow_plugins,
-        resume=resume,
-        overwrite=overwrite,
         say=_make_say(quiet),
     )
-    make_run(
-        loaded,
-        out,
-        play,
-        resume=resume,
-        overwrite=overwrite,
-        figures=figures,
-        quiet=quiet,
-        seconds="measured",
-    )
+    made = Made(out, resume, overwrite, figures, quiet)
+    make_run(loaded, made, play, seconds="measured")
 
 
 def address(text: str, where: str) -> tuple[str, int]:

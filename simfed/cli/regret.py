@@ -56,7 +56,8 @@ def regret(
     from simfed.study.regret import regret_of, run_with_oracle
 
     pairs = read_overrides(set_, seed=seed, rounds=rounds)
-    base = load_scenario(scenario, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins)
+    allowed = {"allow_outside": allow_outside, "allow_plugins": allow_plugins}
+    base = load_scenario(scenario, pairs, **allowed)
     workers = at_most(
         "--workers", workers, most_workers(base), each=A_CLIENT_AT_A_TIME, quiet=quiet
     )
@@ -64,14 +65,10 @@ def regret(
     loaded = {base.policy.kind: base}
     if kinds:
         reward = base.policy.reward.model_dump(mode="json")
+        policies_of = {kind: ("policy", {"kind": kind, "reward": reward}) for kind in kinds}
         loaded = {
-            kind: load_scenario(
-                scenario,
-                [*pairs, ("policy", {"kind": kind, "reward": reward})],
-                allow_outside=allow_outside,
-                allow_plugins=allow_plugins,
-            )
-            for kind in kinds
+            kind: load_scenario(scenario, [*pairs, pair], **allowed)
+            for kind, pair in policies_of.items()
         }
     regrets: dict[str, Regret] = {}
     tables = []
@@ -87,8 +84,8 @@ def regret(
                 progress=progress,
             )
             if not len(samples):
-                allowed = f"rounds in which somebody chooses, at {every}, {2 * every}, …"
-                raise InputError(allowed, where="--every", got=every)
+                expected = f"rounds in which somebody chooses, at {every}, {2 * every}, …"
+                raise InputError(expected, where="--every", got=every)
             regrets[kind] = regret_of(samples)
             tables.append(samples.assign(policy=kind))
             if out is not None:

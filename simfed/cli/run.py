@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import typer
 from typer.core import TyperCommand
@@ -47,10 +47,22 @@ if TYPE_CHECKING:
 A_CLIENT_AT_A_TIME = "each client that takes part at a time"
 
 
+class Made(NamedTuple):
+    """What a command line says of the run directory that it makes."""
+
+    out: str | None
+    resume: bool
+    overwrite: bool
+    figures: bool
+    quiet: bool
+
+
 class Player(Protocol):
     """A function that plays a scenario into a folder."""
 
-    def __call__(self, folder: Path, /, *, progress: RunProgress) -> RunResult: ...
+    def __call__(
+        self, folder: Path, /, *, progress: RunProgress, resume: bool, overwrite: bool
+    ) -> RunResult: ...
 
 
 def run(
@@ -90,31 +102,20 @@ def run(
         workers=workers,
         device=device,
         time_only=time_only,
-        resume=resume,
-        overwrite=overwrite,
     )
-    result = make_run(
-        loaded, out, play, resume=resume, overwrite=overwrite, figures=figures, quiet=quiet
-    )
+    result = make_run(loaded, Made(out, resume, overwrite, figures, quiet), play)
     if timings:
         _print_timings(result)
 
 
 def make_run(
-    loaded: Scenario,
-    out: str | None,
-    play: Player,
-    *,
-    resume: bool,
-    overwrite: bool,
-    figures: bool,
-    quiet: bool,
-    seconds: str = "simulated",
+    loaded: Scenario, made: Made, play: Player, *, seconds: str = "simulated"
 ) -> RunResult:
     """`play` a scenario into its folder, draw its pictures, and print its summary. `seconds`: the
     word before the time in progress, `simulated` or `measured`."""
     from simfed.experiment.progress import RunProgress
 
+    out, resume, overwrite, figures, quiet = made
     if resume and out is None:
         raise InputError(
             "--out DIR of the run to go on with", where="--resume", problem="no run is named"
@@ -128,7 +129,7 @@ def make_run(
         pictures = stack.enter_context(drawing_beside()) if figures else None
         title = f"{loaded.name}: {clients}, {length} → {folder}"
         progress = RunProgress(loaded.rounds, quiet=quiet, title=title, seconds=seconds)
-        result = play(folder, progress=progress)
+        result = play(folder, progress=progress, resume=resume, overwrite=overwrite)
         drawn = pictures(result, folder) if pictures is not None else []
     if not quiet:
         summarise(result, drawn)

@@ -17,8 +17,6 @@ from numpy.random import Generator
 
 from simfed.ground.seeding import Streams
 
-__all__ = ["install"]
-
 Columns = dict[str, object]
 
 

@@ -22,8 +22,6 @@ import numpy as np
 from simfed.flower.clocks import Foreign, thread_clock
 from simfed.ground.errors import RunFailed, SimfedError
 
-__all__ = ["Aside", "ForeignDone", "Raised", "Stopped", "describe_error", "foreign_randomness"]
-
 
 class Raised(Exception):
     """Carries what foreign code raised out of its thread."""

@@ -19,17 +19,6 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
-__all__ = [
-    "EPOCH_S",
-    "Foreign",
-    "Spin",
-    "foreign_time",
-    "read_host_s",
-    "read_processor_s",
-    "replaced",
-    "thread_clock",
-]
-
 EPOCH_S = 1_767_225_600.0
 """What `time.time()` says at simulated 0 s: the beginning of 2026, UTC."""
 

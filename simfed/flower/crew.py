@@ -28,8 +28,6 @@ from simfed.flower.work import Answer, Call, NodeClock, Tell, work_on
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["AppCrew", "Ticket", "one_thread"]
-
 
 @dataclass(eq=False, slots=True)
 class Ticket:

@@ -30,8 +30,6 @@ from simfed.sim.blame import Blame, blame, blame_last
 from simfed.sim.flight import Flight
 from simfed.sim.rows import End, Played, Verdict
 
-__all__ = ["Exchanges", "ReceivedReply"]
-
 _QUANTITY = {"evaluate": "inference"}
 """Type of message → the profile's word for the work on it, by which noise and watts are told."""
 _UP = {"reply": Field("reply", 0, bounded=True)}

@@ -21,8 +21,6 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 
 from simfed.flower.operands import Operands, samples_of
 
-__all__ = ["OperatorKind", "kind_of", "name_of", "numbers_of", "operands_of"]
-
 Formula = Callable[..., float]
 """Arguments of an operator → its FLOPs."""
 

@@ -16,19 +16,6 @@ from flwr.supercore.run import Run
 from simfed.flower.clocks import EPOCH_S, Foreign, Spin, replaced
 from simfed.flower.messages import Packed, message_bytes
 
-__all__ = [
-    "AvailableNodes",
-    "Begin",
-    "Later",
-    "Outgoing",
-    "PullReplies",
-    "Push",
-    "ServerClock",
-    "SimGrid",
-    "Sleep",
-    "Until",
-]
-
 Ask = Callable[[Any], Any]
 """A question for the simulated clock (`Push`, `PullReplies`, `AvailableNodes`, …) → its answer."""
 

@@ -11,8 +11,6 @@ from flwr.serverapp.strategy import Strategy
 
 from simfed.flower.clocks import replaced
 
-__all__ = ["evaluations_told"]
-
 Evaluate = Callable[..., Mapping[str, object] | None]
 
 

@@ -28,8 +28,6 @@ from flwr.server.workflow import default_workflows as flower_workflows
 from simfed.flower.clocks import replaced
 from simfed.flower.grid import Later, SimGrid
 
-__all__ = ["without_threads"]
-
 Call = Callable[[], object]
 
 _LOOK_EVERY_S = 5.0

@@ -20,8 +20,6 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.record.digest import files_below
 
-__all__ = ["describe", "load", "stated_nodes"]
-
 App = TypeVar("App", ServerApp, ClientApp)
 
 

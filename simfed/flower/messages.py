@@ -29,17 +29,6 @@ from simfed.flower.clocks import EPOCH_S
 from simfed.ground.plain import Plain
 from simfed.sim.flight import Flight
 
-__all__ = [
-    "Mail",
-    "Packed",
-    "config_of",
-    "error_reply",
-    "message_bytes",
-    "metrics_of",
-    "pack",
-    "unavailable",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Packed:

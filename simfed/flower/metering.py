@@ -33,8 +33,6 @@ from simfed.flower.operands import Operands, samples_of
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["MEMORY_BOUND", "Counted", "FlopMeter", "Pass"]
-
 MEMORY_BOUND = (
     *("relu", "threshold", "gelu", "silu", "hardswish", "hardtanh", "leaky_relu", "elu", "sigmoid"),
     *("tanh", "native_batch_norm", "native_layer_norm", "native_group_norm", "_native_batch_norm"),

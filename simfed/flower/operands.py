@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-__all__ = ["Operands", "samples_of"]
-
 
 class Operands(NamedTuple):
     """What an operator, or a module, is given."""

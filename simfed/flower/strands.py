@@ -27,8 +27,6 @@ from simfed.flower.grid import Begin, ServerClock, Until
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["Strand", "Strands"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strand:

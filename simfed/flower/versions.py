@@ -6,8 +6,6 @@ from importlib import metadata
 
 from simfed.ground.errors import InputError
 
-__all__ = ["HIGHEST", "LOWEST", "flower_version"]
-
 LOWEST, HIGHEST = (1, 38), (1, 42)
 """Both are tested; before them the grid's messages stood elsewhere."""
 

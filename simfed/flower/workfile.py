@@ -35,22 +35,6 @@ from simfed.scenario.fields import NonNegative, Positive, PositiveInt
 from simfed.scenario.load import validate_as
 from simfed.scenario.section import BadValue, Section
 
-__all__ = [
-    "COUNTED",
-    "SUFFIX",
-    "Kernel",
-    "KindLaw",
-    "Start",
-    "Visible",
-    "WorkFile",
-    "WorkPrice",
-    "WorkPrices",
-    "counted_values",
-    "load_work",
-    "plain_texts",
-    "write_work",
-]
-
 SUFFIX = ".work.yaml"
 COUNTED = ("training_passes", "inference_passes", "gflops")
 """Values that a law may name and that are there only while PyTorch's operators are counted."""

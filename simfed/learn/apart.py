@@ -29,9 +29,6 @@ from simfed.learn.parcel import Parcel, Part, pack
 from simfed.learn.tree import from_plain, to_plain
 from simfed.scenario import Scenario
 
-__all__ = ["Ask", "ClientHalf", "Fate", "Made", "Mirrors", "ServerHalf", "Tell", "client_half",
-           "server_half", "wire_code"]  # fmt: skip
-
 Ask = Callable[[str, Sequence[tuple[int, Parcel]]], "Sequence[Parcel | None]"]
 """(what, clients and of what each is asked) → their answers; None: it is gone. All work at the same
 time. `what`: `measure` or `test`."""

@@ -21,8 +21,6 @@ from simfed.learn.apart import part_named, tensor_of
 from simfed.learn.changes import Changes
 from simfed.learn.parcel import Part
 
-__all__ = ["ChangesDown", "ChangesHeld", "ModelsDown"]
-
 _SAID_BYTES = 64
 """What a message says of one change, at most."""
 

@@ -38,8 +38,6 @@ from simfed.learn.processes import Units
 from simfed.learn.uploads import Received, Sparse
 from simfed.scenario import Scenario
 
-__all__ = ["HostedClient", "HostedServer"]
-
 _DOWN, _MODEL, _UP = "down/", "model/", "up/"
 
 

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 
     from simfed.learn.federation import Federation
 
-__all__ = [
-    "Alie",
-    "Attack",
-    "Backdoor",
-    "Gaussian",
-    "Ipm",
-    "LabelFlip",
-    "SignFlip",
-    "poison_data",
-]
-
 
 class Attack:
     """One kind of attack, made from its options."""

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-__all__ = ["Mlp"]
-
 
 class Mlp(NamedTuple):
     """Linear layers with ReLU between them; no layer: the identity.

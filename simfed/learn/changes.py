@@ -28,8 +28,6 @@ from simfed.learn.apart import wire_code
 from simfed.learn.tree import Arrays, from_plain, to_plain
 from simfed.scenario import Scenario
 
-__all__ = ["Changes", "HeldModels"]
-
 
 class Changes:
     """The changes of one field of weights of one prototype, merge after merge."""

@@ -27,8 +27,6 @@ import torch
 
 from simfed.ground.errors import RunFailed, SimfedError
 
-__all__ = ["Crew", "worth_sharing"]
-
 _WORTH_SHARING = 5e7
 """FLOPs: about a millisecond (measured)."""
 

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from simfed.scenario.model import Training
 
-__all__ = ["Descent", "plain_descent"]
-
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 

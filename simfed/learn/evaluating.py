@@ -19,8 +19,6 @@ from simfed.learn.processes import Units
 from simfed.scenario import Scenario
 from simfed.scenario.model import ATTACK_SUCCESS
 
-__all__ = ["Evaluating", "Evaluations"]
-
 Evaluations = tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]
 """Per prototype, and per client where there is any."""
 

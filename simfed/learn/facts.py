@@ -7,15 +7,6 @@ from dataclasses import dataclass, field
 
 from simfed.ground.errors import InputError
 
-__all__ = [
-    "PUBLISHED_DATASETS",
-    "DatasetFacts",
-    "ModelFacts",
-    "image_shape",
-    "layers_of",
-    "token_shape",
-]
-
 BYTES_PER_VALUE = 4
 """Weights and running statistics are 32-bit floats."""
 

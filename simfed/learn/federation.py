@@ -18,19 +18,6 @@ from simfed.scenario import Scenario
 from simfed.scenario.model import Training
 from simfed.scenario.policy import LocalLoss
 
-__all__ = [
-    "Federation",
-    "draw_batches",
-    "draw_epoch",
-    "draw_local",
-    "draw_own",
-    "draw_poisson",
-    "draw_probe",
-    "draw_public",
-    "load_federation",
-    "prototype_clients",
-]
-
 Positions = NDArray[np.int64]
 
 CPU = torch.device("cpu")

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from simfed.ground.method import Layers
 
-__all__ = ["FlatModel"]
-
 
 class FlatModel:
     """`module`, rebuilt upon flat storage. Weights keep the order of `module.parameters()`.

@@ -18,8 +18,6 @@ from simfed.learn.kit import plus
 from simfed.learn.tree import Arrays, to_plain
 from simfed.learn.uploads import Received, Sum
 
-__all__ = ["EdgeUpload", "HostedUpload", "OpenUploads"]
-
 
 class Host(Protocol):
     """What an upload asks of its workload."""

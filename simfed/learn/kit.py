@@ -47,8 +47,6 @@ from simfed.learn.uploads import Change, Sparse, Sum, terms_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
 
-__all__ = ["Batch", "Changed", "Each", "Kit", "Model", "Passed", "mean_of"]
-
 Model = dict[str, Tensor]
 """`weights` (d,) and `buffers` (b,): one model's values."""
 

@@ -6,16 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "DIVERGENCES",
-    "cross_entropies",
-    "cross_entropy",
-    "kl_sum",
-    "mean_logits",
-    "reverse_kl_sum",
-    "soft_targets",
-]
-
 
 def mean_logits(logits: list[Tensor]) -> Tensor:
     """The mean of the participants' logits, each (samples, classes), added in the order given."""

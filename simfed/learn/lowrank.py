@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["decode", "encode", "most_entries", "svd_flops"]
-
 Shapes = Sequence[tuple[int, ...]]
 
 _AS_IT_IS = -1.0

@@ -8,8 +8,6 @@ from math import prod
 import torch
 from torch import Tensor
 
-__all__ = ["Arena"]
-
 _ALIGNMENT = 16
 """Rows begin at multiples of 16 elements: the same place in a cache line in every process."""
 

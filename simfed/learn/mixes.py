@@ -10,8 +10,6 @@ from simfed.fleet.contract import PersonalEvaluation
 from simfed.learn.federation import Federation
 from simfed.learn.objective import Objective
 
-__all__ = ["by_group", "in_mix", "label_counts", "own_mix"]
-
 
 def by_group(
     outputs: Tensor, targets: Tensor, objective: Objective, places: Tensor, groups: int

@@ -9,8 +9,6 @@ import torch
 
 from simfed.ground.seeding import Streams
 
-__all__ = ["keyed_noise"]
-
 
 @contextmanager
 def keyed_noise(

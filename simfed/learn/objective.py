@@ -15,8 +15,6 @@ from torch import Tensor
 from simfed.learn.data import Dataset
 from simfed.learn.losses import cross_entropy
 
-__all__ = ["Classification", "NextToken", "Objective", "Regression", "objective_of"]
-
 _MOST_NATS = 700.0
 """The largest loss whose exponential a float can hold."""
 

@@ -15,8 +15,6 @@ from simfed.learn.training import dealt
 from simfed.scenario import Scenario
 from simfed.scenario.policy import LocalLoss
 
-__all__ = ["OwnLosses", "waiting"]
-
 ModelOf = Callable[[HostedUpload, State], Values]
 """(upload, its client's state) → the model that its client's loss is measured at."""
 

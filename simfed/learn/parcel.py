@@ -16,8 +16,6 @@ import numpy as np
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = ["Parcel", "Part", "pack", "unpack"]
-
 Part = np.ndarray | bytes
 """An array, or what a codec of the project has written."""
 

@@ -19,18 +19,6 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.models.build import plain
 from simfed.learn.objective import Objective
 
-__all__ = [
-    "DEEP_CHUNK",
-    "DEVICE_CHUNK",
-    "PARTS",
-    "SMALL_CHUNK",
-    "Loss",
-    "Passes",
-    "Share",
-    "passes_of",
-    "stretch",
-]
-
 Loss = Callable[[Tensor], tuple[Tensor, Tensor]]
 """logits (n, classes) → (value, gradient of the value in the logits).
 

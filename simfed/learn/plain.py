@@ -22,8 +22,6 @@ from simfed.policy import Policy, Pull, gain, reward
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
 
-__all__ = ["PlainRound", "build_policies", "plain_rounds"]
-
 
 @dataclass(frozen=True)
 class PlainRound:

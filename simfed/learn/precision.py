@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["exact_float32", "same_algorithms"]
-
 
 @contextmanager
 def exact_float32() -> Iterator[None]:

@@ -22,8 +22,6 @@ from simfed.learn.uploads import Change, Sparse
 from simfed.scenario import Scenario
 from simfed.scenario.privacy import AdaptiveClip, Privacy
 
-__all__ = ["NoisyMeans"]
-
 
 class NoisyMeans:
     """What the server may know of a merge: per prototype (Σ of clients' changes, each shortened to

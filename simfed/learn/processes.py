@@ -9,8 +9,6 @@ from typing import Any
 from simfed.learn.crew import Crew, worth_sharing
 from simfed.learn.participations import Assignment, Trained, Unit, Worker
 
-__all__ = ["Processes", "Units"]
-
 Units = tuple[list[Unit], list[float]]
 """Units of work, and the FLOPs of each."""
 

@@ -17,8 +17,6 @@ from simfed.ground.method import Method, Setting, Size
 from simfed.ground.registry import registry
 from simfed.learn.catalogue import facts
 
-__all__ = ["Rehearsal", "lone_setting", "rehearsals"]
-
 CLIENTS, PUBLIC, BATCH = 10, 256, 32
 """Of the run that methods are asked about; work that depends on them has them in its name."""
 

@@ -20,19 +20,6 @@ from simfed.ground.method import Arrival, Size, Work
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "Bulyan",
-    "GeometricMedian",
-    "Krum",
-    "Mean",
-    "Median",
-    "MultiKrum",
-    "NormBound",
-    "Rule",
-    "TrimmedMean",
-    "guarded",
-]
-
 Fields = Mapping[str, "Tensor"]
 """By the names of what travels up: `update` and its like."""
 

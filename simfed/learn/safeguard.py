@@ -9,8 +9,6 @@ from simfed.ground.method import Losses
 from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
 
-__all__ = ["Safeguard"]
-
 _ROUNDING = 1e-12
 """A shared loss up to here is rounding: one client's model is its own teacher."""
 

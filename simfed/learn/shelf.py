@@ -20,8 +20,6 @@ from torch import Tensor
 
 from simfed.learn.memory import Arena
 
-__all__ = ["Shelf"]
-
 _ALIGNMENT = 64
 """Bytes: the last bits of a product may depend on how its operands are aligned."""
 _SMALL = 1024

@@ -23,8 +23,6 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.passes import Passes
 from simfed.scenario.model import Training
 
-__all__ = ["LocalTraining", "PrivateSteps", "TrainedModel", "Trainer", "dealt"]
-
 Thing = TypeVar("Thing")
 
 

@@ -15,8 +15,6 @@ from torch import Tensor
 from simfed.compress.codec import Memory
 from simfed.ground.plain import Plain
 
-__all__ = ["Arrays", "Tree", "from_plain", "to_plain"]
-
 Arrays: TypeAlias = dict[str, np.ndarray]
 """The vectors of a checkpoint, by name."""
 

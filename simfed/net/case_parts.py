@@ -9,8 +9,6 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.units import plain_number
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT
 
-__all__ = ["brief", "is_positive", "mapping", "mappings", "numbers", "weights"]
-
 
 def mappings(
     case: Mapping[str, object], key: str, names: Set[str]

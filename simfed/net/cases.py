@@ -34,8 +34,6 @@ from simfed.net.models import Fluid, ModelSpec, make_model
 from simfed.net.playing import play
 from simfed.net.topology import Floats, Path
 
-__all__ = ["Case", "CaseErrors", "error_table", "load_cases", "parse_case", "replay"]
-
 _LINK_KEYS = {"capacity_bytes_per_s", "latency_s", "loss", "name"}
 _FLOW_KEYS = {"start_s", "size_bytes", "path", "finish_s", "weight", "cap_bytes_per_s", "name"}
 

@@ -30,8 +30,6 @@ from simfed.net.cells import Cellular, Wifi
 from simfed.net.playing import FlowStart
 from simfed.net.topology import Cell, Floats, Star
 
-__all__ = ["CellCase", "parse_cell_case"]
-
 _RATE = "phy_rate_bytes_per_s"
 _ALONE = ("alone_up_bytes_per_s", "alone_down_bytes_per_s")
 _CELL_KEYS = {

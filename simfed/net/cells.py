@@ -21,8 +21,6 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.units import format_rate
 from simfed.net.topology import Floats
 
-__all__ = ["Cellular", "Wifi"]
-
 # ---- fitted to half of ns-3's cases (tests/golden); all else is timing of the standards ----------
 
 ACK_SHARE = 0.87

@@ -19,8 +19,6 @@ from simfed.net.cells import Cellular, Wifi
 from simfed.net.topology import Access, Cell, Direction, Floats
 from simfed.net.traces import LinkTrace, Trace, TraceColumn
 
-__all__ = ["Technologies", "join_cells", "place_in_cells", "read_cells"]
-
 Spec = Mapping[str, Plain]
 Technologies = Mapping[str, Wifi | Cellular]
 """Name of a cell → how its stations share the air."""

@@ -14,8 +14,6 @@ from simfed.net.flows import Flow, Link, Tally
 from simfed.net.following import Varying
 from simfed.net.meter import Meter, MeteredStretch
 
-__all__ = ["flows_of", "read_plain", "write_plain"]
-
 
 def flows_of(plain: Engine) -> list[Flow]:
     """The flows under way in Python's engine."""

@@ -20,8 +20,6 @@ from simfed.net.sharing import Sharing
 from simfed.net.topology import Floats
 from simfed.net.traces import LinkTrace, Moment
 
-__all__ = ["Engine"]
-
 FLOW_ENDS, LINK_ENDS, CAPACITY_CHANGES, FLOW_JOINS = range(4)
 """What happens at one instant, in order."""
 

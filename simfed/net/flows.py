@@ -12,9 +12,6 @@ from typing import Protocol
 
 from simfed.net.maxmin import OWN_CAP
 
-__all__ = ["Flow", "Link", "Program", "Tally"]
-
-
 LEAST_WEIGHT, MOST_WEIGHT = 1e-9, 1e9
 """Further apart, one flow's share would be lost in the rounding of another's."""
 

@@ -15,8 +15,6 @@ from math import inf
 from simfed.net.flows import Flow
 from simfed.net.traces import LinkTrace, Moment
 
-__all__ = ["AnyEngine", "DeadLink", "Varying"]
-
 
 class DeadLink(Exception):
     """A link that flows wait for will never carry anything again."""

@@ -20,8 +20,6 @@ from simfed.net.models import Model, make_model
 from simfed.net.topology import Access, Direction, Floats, Line, Star, Topology
 from simfed.net.traces import LinkTrace, Trace
 
-__all__ = ["build", "build_model"]
-
 Spec = Mapping[str, Plain]
 """A mapping of a scenario as plain values, in base units."""
 Ints = np.ndarray[Any, np.dtype[np.signedinteger]]

@@ -26,9 +26,6 @@ from simfed.net.traces import LinkTrace
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["Tier", "graph", "lines_of", "read_graph", "tree"]
-
-
 MOST_NODES = 100_000
 """Nodes of one tier: they take seconds to build, more would take minutes."""
 MOST_FILE_BYTES = 200_000_000

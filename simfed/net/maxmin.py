@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 
-__all__ = ["OWN_CAP", "Allocation", "max_min", "why_not_max_min"]
-
 OWN_CAP = -1
 """Stands for the flow's own cap where a bottleneck is named by its link's index."""
 

@@ -13,9 +13,6 @@ from dataclasses import dataclass, field
 from simfed.ground.uses import NO_AIR
 from simfed.net.flows import Link, Tally
 
-__all__ = ["Meter", "Use"]
-
-
 Use = tuple[int, float, float, float, float, int, float]
 """What one link carried in one interval: link, from and to (s), bytes, its capacity (bytes/s), how
 many flows, seconds of airtime (`NO_AIR`: a wire). A `LinkUse` before links have names, and instants

@@ -15,8 +15,6 @@ from simfed.ground.plain import Plain
 from simfed.net.flows import Flow
 from simfed.net.topology import Path
 
-__all__ = ["Fluid", "Model", "ModelSpec", "SlowStart", "Tcp", "make_model"]
-
 _MATHIS = sqrt(1.5)
 """Mathis, Semke, Mahdavi, Ott 1997: rate = MSS/RTT · sqrt(3/2)/sqrt(p), every segment
 acknowledged."""

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.net.topology import Air, Path, Topology, Way
 
-__all__ = ["Nodes"]
-
 _HERE = Way((), (), 0.0, 1.0)
 
 

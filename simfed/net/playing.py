@@ -14,8 +14,6 @@ from simfed.net.maxmin import OWN_CAP
 from simfed.net.models import Fluid, Model, ModelSpec, make_model
 from simfed.net.topology import Direction, Topology
 
-__all__ = ["FlowEnd", "FlowStart", "durations", "play"]
-
 
 class FlowStart(NamedTuple):
     """One transfer and when it starts."""

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from simfed.net.meter import Meter
     from simfed.net.topology import Floats
 
-__all__ = ["Sharing"]
-
 _TIE = 1e-12
 """Relative difference below which two levels are the same: rounding must not move flows to and
 fro."""

@@ -19,8 +19,6 @@ from simfed.net.following import Varying
 from simfed.net.meter import MeteredStretch
 from simfed.net.models import SlowStart
 
-__all__ = ["read_graph", "write_graph"]
-
 _KINDS: dict[str, type] = {
     cls.__name__: cls for cls in (Flow, Link, Tally, Varying, MeteredStretch, SlowStart)
 }

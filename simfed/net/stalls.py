@@ -14,8 +14,6 @@ from simfed.ground.strikes import Strikes
 from simfed.net.topology import Floats, Topology
 from simfed.net.traces import LinkTrace, Moment, Trace
 
-__all__ = ["StalledLink", "StalledLinks", "stall"]
-
 
 class StalledLink:
     """A capacity, or a trace of it, with stalls; it can be used as a trace on the run's clock.

@@ -25,8 +25,6 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.reading import named_in_errors
 from simfed.net.traces import EndPolicy, Floats, Trace, bin_edges
 
-__all__ = ["read_csv", "read_mahimahi", "read_pensieve"]
-
 MAHIMAHI_PACKET_BYTES = 1500
 MOST_ROWS = 20_000_000
 """Rows of one trace: they take seconds to read, and 320 MB of memory."""

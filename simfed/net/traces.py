@@ -18,18 +18,6 @@ import numpy as np
 
 from simfed.ground.errors import InputError, did_you_mean, listed
 
-__all__ = [
-    "EndPolicy",
-    "LinkTrace",
-    "Moment",
-    "Trace",
-    "TraceColumn",
-    "Varies",
-    "bin_edges",
-    "lognormal_ar1",
-    "markov_on_off",
-]
-
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 EndPolicy = Literal["loop", "hold", "error"]
 

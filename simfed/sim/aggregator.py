@@ -26,8 +26,6 @@ from simfed.sim.modes import Mode
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import CUT, InstantEvents, World
 
-__all__ = ["Aggregator", "Closing", "Node"]
-
 _HOPELESS = 10_000
 """So many losses in a row, and ten per participant, before a node that waits for arrivals gives
 up."""

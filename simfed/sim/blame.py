@@ -24,19 +24,6 @@ from simfed.record.schema import BARRIER
 from simfed.sim.flight import Flight, Leg
 from simfed.sim.server_work import PlayedWork
 
-__all__ = [
-    "Blame",
-    "any_limited_by",
-    "blame",
-    "blame_last",
-    "critical_path",
-    "links_of",
-    "longest_limit",
-    "longest_phase",
-    "play_again",
-    "upload_again",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Blame:

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from simfed.ground.method import Plan, Work
 from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Send, Step
 
-__all__ = ["NO_COURSE", "Course", "Slice", "Surroundings", "course_of", "sliced_upload"]
-
 _Numbers = tuple[int, ...]
 
 

@@ -39,9 +39,6 @@ from simfed.sim.rows import Played, Settled
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import World
 
-__all__ = ["CloudServer", "Edges", "backbone_of"]
-
-
 FlightOf = Callable[[Mapping[str, Plain]], Flight]
 """A flight from what a checkpoint keeps of it."""
 

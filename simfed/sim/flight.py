@@ -27,8 +27,6 @@ from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HANDLING, HOST, LANE
 from simfed.sim.course import NO_COURSE, Course, Slice, Surroundings, course_of, units
 
-__all__ = ["Flight", "LaidSteps", "Leg", "Running"]
-
 _NOWHERE: Mapping[str | None, float] = {}
 
 LaidSteps = dict[tuple[object, ...], tuple[Plan | None, Course]]

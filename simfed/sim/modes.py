@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from simfed.scenario import Scenario
 from simfed.scenario.aggregation import Aggregation, EdgeServers, Staleness
 
-__all__ = ["Mode", "mode_of", "staleness_weight"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mode:

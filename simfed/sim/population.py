@@ -23,8 +23,6 @@ from simfed.scenario.policy import Reward
 from simfed.sim.aggregator import Aggregator
 from simfed.sim.world import Attendance, KnowsWork
 
-__all__ = ["Population"]
-
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 

@@ -19,23 +19,6 @@ from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import PlayedWork
 
-__all__ = [
-    "End",
-    "Played",
-    "Settled",
-    "Verdict",
-    "client_rows",
-    "client_spans",
-    "end_of",
-    "link_spans",
-    "participation_row",
-    "powered_s",
-    "prototype_rows",
-    "round_row",
-    "server_spans",
-    "spent_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Played:

@@ -41,8 +41,6 @@ from simfed.sim.rows import Played, Settled, Verdict
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import World
 
-__all__ = ["Progress", "Simulation"]
-
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean measure where it was evaluated)`, after each round."""
 

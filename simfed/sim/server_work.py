@@ -17,8 +17,6 @@ from simfed.device import Device
 from simfed.ground.method import Work
 from simfed.sim.flight import Flight
 
-__all__ = ["PlayedWork", "decompressions", "play_work"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlayedWork:

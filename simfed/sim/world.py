@@ -26,8 +26,6 @@ from simfed.net.instants import at
 from simfed.sim.flight import Flight
 from simfed.sim.server_work import PlayedWork
 
-__all__ = ["CUT", "Asking", "Attendance", "InstantEvents", "KnowsWork", "World", "phase_fails"]
-
 CUT = "cut"
 """Why a participation ends that nobody waits for any longer: it is dropped, but its client is
 there."""

@@ -14,8 +14,6 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.reading import missing_file
 from simfed.learn.data.outline import MOST_CLASSES, Outline, checked_targets
 
-__all__ = ["MOST_UNPACKED_BYTES", "Arrays", "NpzReader"]
-
 MOST_UNPACKED_BYTES = 8_000_000_000
 """Of what an archive or a compressed table holds; more is refused before it is unpacked."""
 

@@ -14,8 +14,6 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.registry import registry
 from simfed.learn.facts import DatasetFacts
 
-__all__ = ["TASKS", "Dataset", "load_dataset"]
-
 TASKS = ("classification", "regression", "next-token")
 
 

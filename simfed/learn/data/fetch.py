@@ -28,8 +28,6 @@ from simfed.ground.units import format_bytes
 from simfed.ground.version import VERSION
 from simfed.learn.data.store import Published, cache_folder, data_folders
 
-__all__ = ["DebianPackage", "NodePackage", "Origin", "Unavailable", "Web", "get"]
-
 TIMEOUT_S = 30.0
 """Silence after which a connection counts as broken."""
 FRUITLESS_ATTEMPTS = 3

@@ -14,14 +14,6 @@ from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
 
-__all__ = [
-    "cifar_row_bytes",
-    "cifar_rows_from_pickle",
-    "cifar_rows_from_png",
-    "read_cifar",
-    "read_idx",
-]
-
 Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 CIFAR_SHAPE = (3, 32, 32)

@@ -17,8 +17,6 @@ from simfed.learn.data.outline import Outline
 from simfed.learn.data.store import Folder, data_folders, gunzipped
 from simfed.learn.data.tables import ArrowFiles, DiskTable, ParquetTable
 
-__all__ = ["TorchvisionReader", "huggingface_tables"]
-
 _MOST_BYTES = 1 << 30
 
 _MNIST = tuple(

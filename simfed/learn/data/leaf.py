@@ -15,8 +15,6 @@ from simfed.ground.reading import missing_file
 from simfed.learn.data.arrays import MOST_UNPACKED_BYTES
 from simfed.learn.data.outline import Outline
 
-__all__ = ["LeafReader"]
-
 _IMAGES = {784: (1, 28, 28)}
 """Numbers of a sample that are the pixels of an image, white 1 (FEMNIST)."""
 

@@ -14,8 +14,6 @@ from simfed.learn.data.own import public_samples
 from simfed.learn.data.partition import Split
 from simfed.scenario.dataset import Partition
 
-__all__ = ["drawn_public", "looks_of", "turned", "with_own_looks"]
-
 
 def looks_of(client: int, partition: Partition, streams: Streams) -> tuple[float, float]:
     """A client's angle in degrees, and the sd of its noise (black to white is 1)."""

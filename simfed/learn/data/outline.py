@@ -16,16 +16,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.facts import DatasetFacts
 
-__all__ = [
-    "MOST_CLASSES",
-    "TEST_SHARE",
-    "Labels",
-    "Outline",
-    "Reader",
-    "checked_targets",
-    "labels_of",
-]
-
 TEST_SHARE = 0.2
 """Of each owner's rows, where there are no test data."""
 

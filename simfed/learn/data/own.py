@@ -27,15 +27,6 @@ from simfed.learn.data.tables import TableReader, opened_table
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
 
-__all__ = [
-    "files_digest",
-    "labels_in",
-    "load_data",
-    "public_digest",
-    "public_samples",
-    "split_of",
-]
-
 
 def load_data(data: str | DatasetSpec, *, where: str | None = None) -> Dataset:
     """The data set that a scenario names, read from where it is kept.

@@ -12,8 +12,6 @@ from simfed.ground.seeding import Streams
 from simfed.learn.data.own import labels_in, load_data, split_of
 from simfed.scenario import Scenario
 
-__all__ = ["MOST_ROWS", "Owned", "owned_in"]
-
 MOST_ROWS = 20
 """Clients that a run's manifest names, from the one with fewest to the one with most samples."""
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.seeding import Streams
 
-__all__ = ["Split", "deal"]
-
 Indices = NDArray[np.int64]
 
 

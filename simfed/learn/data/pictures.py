@@ -12,8 +12,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.reading import missing_file
 from simfed.learn.data.outline import Outline
 
-__all__ = ["SUFFIXES", "FolderReader", "read_picture"]
-
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".tif", ".tiff")
 
 MOST_PIXELS = 50_000_000

@@ -29,16 +29,6 @@ from simfed.learn.data.store import (
 from simfed.learn.data.texts import PublishedTexts, in_ascii
 from simfed.learn.facts import PUBLISHED_DATASETS
 
-__all__ = [
-    "CIFAR10",
-    "FASHION_MNIST",
-    "MNIST",
-    "MNIST_MINI",
-    "SOTU",
-    "TEXT_MINI",
-    "texts_by_president",
-]
-
 _MNIST_MEAN, _MNIST_SD = (0.1307,), (0.3081,)
 _MNIST_LICENCE = "CC BY-SA 3.0"
 _MNIST_CITATION = (

@@ -29,16 +29,6 @@ from simfed.ground.errors import InputError, listed
 from simfed.learn.data.dataset import Dataset
 from simfed.learn.facts import DatasetFacts
 
-__all__ = [
-    "Archive",
-    "Folder",
-    "Published",
-    "PublishedFile",
-    "cache_folder",
-    "data_folders",
-    "gunzipped",
-]
-
 Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 LARGEST_SOURCE_BYTES = 1 << 28

@@ -21,8 +21,6 @@ from simfed.learn.data.outline import Outline
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowFiles", "CsvTable", "ParquetTable", "TableReader", "opened_table"]
-
 MOST_VALUES = 1_000
 """Different texts of a column that become an input each."""
 

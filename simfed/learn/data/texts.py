@@ -14,8 +14,6 @@ from simfed.ground.errors import InputError
 from simfed.learn.data.dataset import Dataset
 from simfed.learn.data.store import Published
 
-__all__ = ["ALPHABET", "LENGTH", "PublishedTexts", "characters", "in_ascii", "stretches"]
-
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
 """What texts of the shipped sets are made of; a character's number is its place here."""
 

@@ -13,8 +13,6 @@ from simfed.learn.methods.options import require_above_zero, require_at_least
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["Answering"]
-
 
 @dataclass(frozen=True)
 class Answering(Method):

@@ -25,8 +25,6 @@ from simfed.learn.methods.fields import model_down, update_up
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["Averaging", "averaged", "by_prototype", "moved", "parts_of"]
-
 
 class Averaging(Method):
     """Local training from the server's weights, whose change travels up; the server moves each

@@ -25,8 +25,6 @@ from simfed.learn.auxiliary import Mlp
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["FedAL"]
-
 
 @dataclass(frozen=True)
 class FedAL(Method):

@@ -16,8 +16,6 @@ from simfed.learn.methods.options import require_at_least, require_one_of
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["FedAsync"]
-
 
 @dataclass(frozen=True)
 class FedAsync(FedProx):

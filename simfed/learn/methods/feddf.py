@@ -19,8 +19,6 @@ from simfed.learn.methods.options import (
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["FedDF"]
-
 
 @dataclass(frozen=True)
 class FedDF(Averaging):

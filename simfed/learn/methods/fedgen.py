@@ -28,8 +28,6 @@ from simfed.learn.methods.fields import model_down, update_up
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["FedGen"]
-
 
 @dataclass(frozen=True)
 class FedGen(Method):

@@ -12,8 +12,6 @@ from simfed.learn.methods.averaging import Averaging, averaged, by_prototype
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["FedKD"]
-
 
 @dataclass(frozen=True)
 class FedKD(Averaging):

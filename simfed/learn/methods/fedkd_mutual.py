@@ -27,8 +27,6 @@ from simfed.learn.lowrank import decode, encode, most_entries, svd_flops
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["FedKDMutual"]
-
 
 @dataclass(frozen=True)
 class FedKDMutual(Method):

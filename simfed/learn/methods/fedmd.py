@@ -12,8 +12,6 @@ from simfed.learn.methods.answering import Answering
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["FedMD"]
-
 
 @dataclass(frozen=True)
 class FedMD(Answering):

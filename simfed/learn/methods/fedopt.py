@@ -18,8 +18,6 @@ from simfed.learn.methods.options import (
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["FedOpt"]
-
 _RATES = {"momentum": 1.0, "adagrad": 0.03, "adam": 0.01, "yogi": 0.01}
 _BETA1 = {"momentum": 0.9, "adagrad": 0.0, "adam": 0.9, "yogi": 0.9}
 

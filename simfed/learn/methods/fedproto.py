@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from simfed.learn.kit import Kit, Model
 
-__all__ = ["FedProto", "check_embeddings"]
-
 
 @dataclass(frozen=True)
 class FedProto(Method):

@@ -12,8 +12,6 @@ from simfed.learn.methods.averaging import Averaging
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["FedProx"]
-
 
 @dataclass(frozen=True)
 class FedProx(Averaging):

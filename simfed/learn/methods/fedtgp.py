@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from simfed.learn.kit import Kit
 
-__all__ = ["FedTGP"]
-
 
 @dataclass(frozen=True)
 class FedTGP(FedProto):

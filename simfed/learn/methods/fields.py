@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from simfed.ground.method import Field, Size
 
-__all__ = ["model_down", "update_up"]
-
 
 def model_down(size: Size) -> dict[str, Field]:
     """A model: its weights, in the scenario's number format, and its running statistics."""

@@ -10,8 +10,6 @@ from simfed.ground.method import LocalSteps, Method, Plan, Setting, State, Value
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["LocalOnly"]
-
 
 @dataclass(frozen=True)
 class LocalOnly(Method):

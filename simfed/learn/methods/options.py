@@ -6,8 +6,6 @@ import math
 
 from simfed.ground.errors import InputError, listed
 
-__all__ = ["require_above_zero", "require_at_least", "require_below_one", "require_one_of"]
-
 
 def require_above_zero(**options: float | None) -> None:
     """Numbers above 0, or None.

@@ -25,8 +25,6 @@ from simfed.learn.methods.options import require_above_zero
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
-__all__ = ["Scaffold"]
-
 
 @dataclass(frozen=True)
 class Scaffold(Averaging):

@@ -16,8 +16,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
 from simfed.learn.facts import ModelFacts, layers_of
 
-__all__ = ["Factory", "build_model", "count_facts", "last_linear", "plain"]
-
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """What is registered as a model: called with the shape of one sample and the number of classes."""
 

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 from simfed.learn.facts import image_shape
 from simfed.learn.models.layers import ReluPool
 
-__all__ = ["FemnistCNN", "McMahanCNN"]
-
 
 class McMahanCNN(nn.Module):
     """Two 5×5 convolutions of 32 and 64 channels (padding 2), each ReLU and 2×2 max-pool, a linear

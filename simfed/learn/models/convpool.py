@@ -14,8 +14,6 @@ from torch import Tensor
 
 from simfed import native
 
-__all__ = ["LANES", "Convpool", "ConvpoolPair", "compiled"]
-
 LANES = 16
 """Samples side by side, in blocks of so many; the last one may be filled up with nothing."""
 KERNEL = 5

@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["ReluPool"]
-
 
 class ReluPool(nn.Module):
     """ReLU, then the maximum over 2×2 windows: `nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))`.

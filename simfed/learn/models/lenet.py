@@ -7,8 +7,6 @@ from torch import Tensor, nn
 from simfed.learn.facts import image_shape
 from simfed.learn.models.layers import ReluPool
 
-__all__ = ["LeNet5", "LeNet5Half"]
-
 
 class LeNet5(nn.Module):
     """LeNet-5: two 5×5 convolutions (the first with padding 2), each ReLU and 2×2 max-pool, then

@@ -15,8 +15,6 @@ from simfed.learn.models.lenet import LeNet5
 from simfed.learn.objective import Objective
 from simfed.learn.passes import SMALL_CHUNK, Loss, Passes, Share
 
-__all__ = ["CompiledLeNetPasses", "LeNetPasses", "TorchLeNetPasses"]
-
 
 class LeNetPasses(Passes):
     """The passes of the built-in LeNets on a CPU, by hand: what both ways to compute the

@@ -6,8 +6,6 @@ from math import prod
 
 from torch import Tensor, nn
 
-__all__ = ["LogisticRegression", "Perceptron"]
-
 
 class LogisticRegression(nn.Module):
     """One linear layer on the flattened sample: 7,850 parameters on 1×28×28 with 10 classes."""

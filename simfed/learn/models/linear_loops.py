@@ -14,8 +14,6 @@ from torch import Tensor
 
 from simfed import native
 
-__all__ = ["LinearLoops", "compiled"]
-
 _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 
 

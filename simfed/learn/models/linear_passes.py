@@ -15,8 +15,6 @@ from simfed.learn.models.linear_loops import LinearLoops, compiled
 from simfed.learn.objective import Objective
 from simfed.learn.passes import DEVICE_CHUNK, SMALL_CHUNK, Loss, Passes
 
-__all__ = ["LinearPasses"]
-
 _STACKED_VALUES = 1 << 21
 """Weights that go through a pass together, in all: measured, with 8,000 to 200,000 per model.
 Beyond, nothing is won."""

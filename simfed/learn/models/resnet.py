@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from simfed.learn.facts import image_shape
 
-__all__ = ["ResNet18", "ResNet18GN", "WResNet40x2"]
-
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)

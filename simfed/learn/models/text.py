@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from simfed.learn.facts import token_shape
 
-__all__ = ["CausalTransformer", "CharLSTM"]
-
 
 class CharLSTM(nn.Module):
     """An embedding of 8 per character, two LSTM layers of 256, a linear layer.

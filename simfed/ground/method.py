@@ -23,6 +23,28 @@ from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any, ClassVar, NamedTuple
 
+__all__ = [
+    "Arrival",
+    "Do",
+    "Field",
+    "Layers",
+    "Layout",
+    "LocalSteps",
+    "Losses",
+    "Method",
+    "Node",
+    "Plan",
+    "Send",
+    "Setting",
+    "Size",
+    "State",
+    "Step",
+    "Values",
+    "Wait",
+    "Who",
+    "Work",
+]
+
 Values = Mapping[str, Any]
 """Tensors by the names of a plan's fields."""
 

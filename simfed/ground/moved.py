@@ -31,6 +31,7 @@ NEW_ADDRESSES = {
     "simfed.method": "simfed.ground.method",
     "simfed.record.invariants": "simfed.verify.invariants",
     "simfed.verify.audit": "simfed.verify.run",
+    "simfed.verify.parts": "simfed.testing",
     "simfed.registry": "simfed.ground.registry",
     "simfed.regret": "simfed.study.regret",
     "simfed.seeding": "simfed.ground.seeding",

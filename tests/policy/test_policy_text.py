@@ -11,7 +11,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.seeding import Streams
 from simfed.policy import Ascend, Policy, Pull, build_policy
-from simfed.verify.parts import check_policy
+from simfed.testing import check_policy
 
 
 class TopKFirst(Policy):

@@ -86,8 +86,7 @@ def play(out: Path, jobs: int | None) -> None:
 
 def read_rows(path: Path = ROWS) -> pd.DataFrame:
     """The kept rows."""
-    rows: pd.DataFrame = pd.read_parquet(path)
-    return rows
+    return pd.read_parquet(path)
 
 
 # ---- what decides --------------------------------------------------------------------------------

@@ -505,22 +505,23 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
         for uploads in (rule.least, rule.least + 1, rule.least + 8):
             lengths = {"update": 50, "buffers": 0, "control": 50}
             fields = {
-                name: torch.from_numpy(rng.standard_normal((uploads, of)).astype(np.float32))
-                for name, of in lengths.items()
+                name: torch.from_numpy(rng.standard_normal((uploads, n)).astype(np.float32))
+                for name, n in lengths.items()
             }
             before = _bits(fields)
             merged = rule.merge(fields)
             where = f"; {uploads} uploads"
             _require(_bits(fields) == before, f"arguments that are left alone{where}")
             _require(set(merged) == set(fields), f"an answer to every field{where}")
-            for name, of in merged.items():
-                shaped = of.shape in ((lengths[name],), (uploads, lengths[name]))
-                _require(shaped and of.dtype == torch.float32, f"float32 vectors of {name}{where}")
-                _require(bool(torch.isfinite(of).all()), f"finite numbers of {name}{where}")
+            for name, rows in merged.items():
+                shaped = rows.shape in ((lengths[name],), (uploads, lengths[name]))
+                right = shaped and rows.dtype == torch.float32
+                _require(right, f"float32 vectors of {name}{where}")
+                _require(bool(torch.isfinite(rows).all()), f"finite numbers of {name}{where}")
             _require(_bits(again.merge(fields)) == _bits(merged), f"the same bits twice{where}")
-            same = {name: of[:1].repeat(uploads, 1) for name, of in fields.items()}
-            for name, of in rule.merge(same).items():
-                rows = of if of.dim() > 1 else of[None]
+            same = {name: field[:1].repeat(uploads, 1) for name, field in fields.items()}
+            for name, merged_field in rule.merge(same).items():
+                rows = torch.atleast_2d(merged_field)
                 close = torch.allclose(rows, same[name][:1], atol=1e-5)
                 shorter = bool((rows.norm(dim=1) < same[name][0].norm()).all())
                 _require(close or shorter, f"what all agree on, or less of it, as {name}{where}")

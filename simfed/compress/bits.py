@@ -157,8 +157,7 @@ def split_trits(data: bytes, count: int) -> NDArray[np.uint8]:
 
 def _magnitude(numbers: Whole) -> Numbers:
     """⌊log2 n⌋ of whole numbers from 1 to 2^53."""
-    exponents: Numbers = np.frexp(numbers.astype(np.float64))[1].astype(np.int64) - 1
-    return exponents
+    return np.frexp(numbers.astype(np.float64))[1].astype(np.int64) - 1
 
 
 def _unary(numbers: Numbers) -> Bits:

@@ -721,7 +721,7 @@ class Parts:
         for round in (1, 2):
             plan = self.tasks.task(round, task.client, 0).plan
             alone = [work.quantity for work in plan.work] == ["training"] and not plan.steps
-            whole = {name: of.entries for name, of in plan.compressed.items()}
+            whole = {name: field.entries for name, field in plan.compressed.items()}
             if not alone or whole != {"update": task.parameters}:
                 allowed = "a method whose upload is the gradient of one local step"
                 raise InputError(allowed, got=scenario.method.kind)

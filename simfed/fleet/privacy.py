@@ -223,15 +223,15 @@ class Account:
         """The least noise, to four digits, that keeps to the target in all rounds."""
         target = self._privacy.target
         assert target is not None
-        found = min(1e-2, most)
+        least = min(1e-2, most)
         for rate, halved, times in self._worst():
 
-            def spent(noise: float, of: tuple[float, float, int] = (rate, halved, times)) -> float:
-                return self._epsilon(of[0], noise / of[1], of[2])
+            def spent(noise: float, r: float = rate, h: float = halved, n: int = times) -> float:
+                return self._epsilon(r, noise / h, n)
 
-            if spent(found) <= target.epsilon:
+            if spent(least) <= target.epsilon:
                 continue
-            low, high = found, most
+            low, high = least, most
             if spent(high) > target.epsilon:
                 cures = "fewer rounds, selection poisson with fewer clients_per_round"
                 if isinstance(self._privacy.clip, AdaptiveClip):
@@ -247,8 +247,8 @@ class Account:
             while high / low > 1 + 1e-4:
                 middle = math.sqrt(low * high)
                 low, high = (low, middle) if spent(middle) <= target.epsilon else (middle, high)
-            found = high
-        return found
+            least = high
+        return least
 
 
 class _ClientAccount(Account):

@@ -116,8 +116,7 @@ def parse_yaml(text: str, *, where: str) -> Plain:
 
 def compose_yaml(text: str) -> yaml.Node | None:
     """The nodes of a YAML text, which know their lines. Raises: `yaml.YAMLError`."""
-    node: yaml.Node | None = _Loader(text).get_single_node()
-    return node
+    return _Loader(text).get_single_node()
 
 
 @dataclass(frozen=True)

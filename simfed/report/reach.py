@@ -40,8 +40,7 @@ def mean_curve(run: Run) -> pd.DataFrame:
     key = run.measure.key
     columns = ["round", "at_s", key, "loss", "uplink_bytes", "total_bytes"]
     mean = frames.headlines(frames.curves(run))
-    measured: pd.DataFrame = mean.dropna(subset=[key]).reindex(columns=columns)
-    return measured
+    return mean.dropna(subset=[key]).reindex(columns=columns)
 
 
 def outcome_of(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> RunOutcome:

@@ -110,8 +110,7 @@ class Timeline:
         )
         if name is not None:
             shown = pc.and_(shown, pc.equal(table.column("link"), name))
-        use: pd.DataFrame = table.filter(shown).to_pandas()
-        return use
+        return table.filter(shown).to_pandas()
 
 
 def _client_of(link: str) -> int | None:

@@ -28,8 +28,7 @@ def band_rows(study: StudyRuns) -> pd.DataFrame:
         band.insert(0, "setting", study.setting_text(setting))
         band.insert(1, "arm", arm)
         parts.append(band)
-    bands: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    return bands
+    return pd.concat(parts, ignore_index=True)
 
 
 def _band(curves: Sequence[pd.DataFrame], confidence: float, measure: Measure) -> pd.DataFrame:
@@ -41,8 +40,7 @@ def _band(curves: Sequence[pd.DataFrame], confidence: float, measure: Measure) -
     lines = [(c["at_s"].to_numpy(float), c[measure.key].to_numpy(float)) for c in curves]
     lines = [line for line in lines if len(line[0])]
     if not lines:
-        empty: pd.DataFrame = pd.DataFrame(columns=columns, dtype=float)
-        return empty
+        return pd.DataFrame(columns=columns, dtype=float)
     first = max(at_s[0] for at_s, _ in lines)
     last = min(at_s[-1] for at_s, _ in lines)
     if len(lines) == 1:
@@ -58,5 +56,4 @@ def _band(curves: Sequence[pd.DataFrame], confidence: float, measure: Measure) -
         if not math.isnan(low):  # beyond 0, and 1 of a share, nothing would be said
             low, high = max(0.0, low), min(1.0 if measure.is_share else math.inf, high)
         rows.append((at_s, mean.least, low, high, len(lines)))
-    band: pd.DataFrame = pd.DataFrame(rows, columns=columns)
-    return band
+    return pd.DataFrame(rows, columns=columns)

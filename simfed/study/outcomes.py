@@ -119,8 +119,7 @@ class StudyRuns:
             rows.append({**row, **(_facts(run) if run else {})})
         results = [f"final_{self.measure.key}", f"best_{self.measure.key}", *_FACTS]
         columns = [*self.columns, "address", "status", "reason", *results]
-        frame: pd.DataFrame = pd.DataFrame(rows, columns=columns)
-        return frame
+        return pd.DataFrame(rows, columns=columns)
 
     def frame(self, table: str) -> pd.DataFrame:
         """A table of all finished runs, by its name."""
@@ -195,8 +194,7 @@ class StudyRuns:
                 row = {"threshold": threshold, "at_s": at_s, "reached": reached}
                 rows.append({**self.point_of(entry), **row})
         columns = [*self.columns, "threshold", "at_s", "reached"]
-        frame: pd.DataFrame = pd.DataFrame(rows, columns=columns)
-        return frame
+        return pd.DataFrame(rows, columns=columns)
 
     @cached_property
     def outcomes(self) -> Mapping[str, RunOutcome]:
@@ -226,8 +224,7 @@ class StudyRuns:
             frames.append(part)
         if not frames:
             frames.append(pd.DataFrame(columns=[*self.columns, "address"]))
-        frame: pd.DataFrame = pd.concat(frames, ignore_index=True)
-        return frame
+        return pd.concat(frames, ignore_index=True)
 
     @property
     def arms_axis(self) -> str | None:

@@ -43,8 +43,7 @@ class Comparison:
         setting."""
         import pandas as pd
 
-        frame: pd.DataFrame = pd.DataFrame([pair.row() for pair in self.pairs])
-        return frame
+        return pd.DataFrame([pair.row() for pair in self.pairs])
 
     @cached_property
     def sentences(self) -> list[str]:
@@ -61,7 +60,7 @@ class Comparison:
             for pair in self.pairs
         ]
         gaps = dict.fromkeys((pair.a, pair.b, pair.gap, pair.measure) for pair in self.pairs)
-        return texts + [_gap_sentence(*of) for of in gaps if not math.isnan(of[2].least)]
+        return texts + [_gap_sentence(*gap) for gap in gaps if not math.isnan(gap[2].least)]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)

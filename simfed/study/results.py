@@ -91,8 +91,7 @@ class StudyResult(StudyRuns):
         import pandas as pd
 
         rows = [{"setting": text, **pair.row()} for text, pair in self._pairs]
-        frame: pd.DataFrame = pd.DataFrame(rows)
-        return frame
+        return pd.DataFrame(rows)
 
     @cached_property
     def verdicts(self) -> list[str]:

@@ -113,8 +113,7 @@ def target_rows(
                     "coverage": middle.coverage,
                 }
             )
-    frame: pd.DataFrame = pd.DataFrame(rows)
-    return frame
+    return pd.DataFrame(rows)
 
 
 def _amounts(

@@ -361,8 +361,8 @@ def _kept_checkpoints(run: Run) -> list[Checkpoint]:
     answered from a record, they hold the decisions alone."""
     if run.path is None:
         return []
-    kept = CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", ""))).kept()
-    return [one for one in kept if "steps" not in one.facts["workload"].get("replay", {})]
+    folder = CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", "")))
+    return [one for one in folder.kept() if "steps" not in one.facts["workload"].get("replay", {})]
 
 
 def _learn(

@@ -177,8 +177,7 @@ class Columns:
         """What no column of a deployed participation tells of its span; its spans say what of."""
         parts = self["participations"]
         told_s = sum(parts[name] for name in PHASES)
-        rest: Array = parts["finished_at_s"] - parts["started_at_s"] - told_s
-        return rest
+        return parts["finished_at_s"] - parts["started_at_s"] - told_s
 
     @cached_property
     def lost(self) -> Array:
@@ -722,8 +721,7 @@ CLOCK: tuple[Callable[[Columns], Broken], ...] = (
 
 def _rounding(instants: Array) -> Array:
     """What a difference of two instants may be wrong by."""
-    least: Array = 16 * np.spacing(np.abs(instants))
-    return least
+    return 16 * np.spacing(np.abs(instants))
 
 
 def _differ(values: Array, expected: Array, scale: Array | float = 0.0) -> Array:
@@ -750,5 +748,4 @@ def _keys(rounds: Array, clients: Array) -> Array:
     missing."""
     complete = ~(np.isnan(rounds.astype(float)) | np.isnan(clients.astype(float)))
     high = np.where(complete, rounds, 0).astype(np.int64) << 32
-    keys: Array = np.where(complete, high | np.where(complete, clients, 0).astype(np.int64), -1)
-    return keys
+    return np.where(complete, high | np.where(complete, clients, 0).astype(np.int64), -1)

@@ -38,6 +38,17 @@ def add_part():
             registry(kind).remove(name)
 
 
+@pytest.fixture
+def one_thread():
+    """PyTorch computes with one thread until the test ends."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def _registered(kind: str) -> set[str]:
     names = registry(kind)
     return {name for name in names.names() if names.origin(name) == "registered"}

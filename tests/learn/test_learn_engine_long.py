@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
@@ -16,7 +15,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 
 
 def scenario(rounds, **changes):
@@ -32,14 +31,6 @@ def scenario(rounds, **changes):
         "evaluation": {"every": rounds},
     }
     return tiny.scenario(**{**plain, **changes})
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("policy", ["ascend", "exp3"])

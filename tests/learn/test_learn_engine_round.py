@@ -30,13 +30,7 @@ from simfed.learn.passes import Passes
 from simfed.learn.plain import plain_rounds
 from simfed.learn.safeguard import Safeguard
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class ByAutograd(LeNet5):

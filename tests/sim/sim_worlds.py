@@ -1,5 +1,6 @@
 """Tiny worlds: a scenario as plain values, and a simulation of it over a real network."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,8 @@ from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
 from simfed.net import Network, Star
 from simfed.policy import Replay
-from simfed.record import Recorder, RunDirectory, open_run, summarise
+from simfed.record import Checkpoint, Recorder, RunDirectory, open_run, summarise
+from simfed.record.schema import TABLES
 from simfed.scenario import Scenario
 from simfed.sim import Clock, Simulation, TimeOnlyWorkload
 
@@ -142,6 +144,26 @@ def build(
         faults=faults,
     )
     return World(plain, simulation, recorder, workload, clock)
+
+
+def resumptions(whole, make):
+    """Play `whole`, saved at every border; from each but the last one a world of `make` that went
+    on to the end: (round, facts that were saved, that world)."""
+    saved = []
+    whole.run(save=lambda kept: saved.append(json.dumps(kept.facts)), save_every=1)
+    assert len(saved) > 1
+    for number, text in enumerate(saved[:-1], start=1):
+        again = make()
+        again.simulation.restore(Checkpoint(number, json.loads(text), {}))
+        again.run()
+        yield number, json.loads(text), again
+
+
+def assert_ends_alike(again, whole):
+    """The rows of a world that went on are the last ones of a whole run's directory."""
+    for table in set(TABLES) - {"policies"}:
+        rows, of_whole = again.rows(table), whole.table(table).to_pylist()
+        assert rows == of_whole[len(of_whole) - len(rows) :]
 
 
 def write(path, world_of, plain, **run_options):

@@ -100,12 +100,8 @@ def check_every_resumption(mode, presence, seed=0, rounds=6):
     def make():
         return modes.world(plain, presence=PRESENCES[presence](seed), seed=seed)
 
-    whole, saved = make(), []
-    whole.run(save=lambda checkpoint: saved.append(json.dumps(checkpoint.facts)), save_every=1)
-    for number, facts in enumerate(saved[:-1], start=1):
-        resumed = make()
-        resumed.simulation.restore(Checkpoint(number, json.loads(facts), {}))
-        resumed.run()
+    whole = make()
+    for number, _, resumed in sim.resumptions(whole, make):
         for table, of in (("participations", "merge"), ("rounds", "round")):
             later = [row for row in whole.rows(table) if row[of] > number]
             assert resumed.rows(table) == later, (number, table)

@@ -1,7 +1,7 @@
 """Plans that say their steps: messages beside the model, and barriers."""
 
-import json
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import sim_worlds as sim
@@ -25,8 +25,6 @@ from simfed.ground.steps import (
     message_up,
 )
 from simfed.net import Star
-from simfed.record import Checkpoint
-from simfed.record.schema import TABLES
 from simfed.verify.invariants import verify
 
 MODEL = "lenet5-half"
@@ -192,16 +190,10 @@ def test_a_run_with_barriers_keeps_every_invariant_and_goes_on_from_any_border(t
 
     whole = sim.write(tmp_path / "run", made, made().scenario)
     assert "\n".join(verify(whole.path)) == ""
-    saved = []
-    made().run(save=saved.append, save_every=1)
-    assert any(flight["running"] for flight in saved[0].facts["simulation"]["flights"])
-    for kept in saved[:-1]:
-        again = made()
-        again.simulation.restore(Checkpoint(kept.round, json.loads(json.dumps(kept.facts)), {}))
-        again.run()
-        for table in set(TABLES) - {"policies"}:
-            rows = again.rows(table)
-            assert rows == whole.table(table).to_pylist()[len(whole.table(table)) - len(rows) :]
+    for number, facts, again in sim.resumptions(made(), made):
+        under_way = any(flight["running"] for flight in facts["simulation"]["flights"])
+        assert number > 1 or under_way
+        sim.assert_ends_alike(again, whole)
 
 
 def test_a_barrier_whose_last_one_comes_at_a_checkpoints_instant_opens_in_the_resumed_run():
@@ -217,14 +209,11 @@ def test_a_barrier_whose_last_one_comes_at_a_checkpoints_instant_opens_in_the_re
     late = {"mode": "deadline", "deadline": "1 s", "late": "merge"}
     register("method", "twice", Twice, replace=True)
     try:
-        whole, saved = world("twice", rounds=6, aggregation=late), []
-        whole.run(save=lambda kept: saved.append(json.dumps(kept.facts)), save_every=1)
-        waits = [flight["legs"][-1] for flight in json.loads(saved[0])["simulation"]["flights"]]
-        assert [wait[1] for wait in waits] == ["keys"] * 3  # all wait at `shares`
-        for number, facts in enumerate(saved[:-1], start=1):
-            resumed = world("twice", rounds=6, aggregation=late)
-            resumed.simulation.restore(Checkpoint(number, json.loads(facts), {}))
-            resumed.run()
+        make = partial(world, "twice", rounds=6, aggregation=late)
+        whole = make()
+        for number, facts, resumed in sim.resumptions(whole, make):
+            waits = [flight["legs"][-1] for flight in facts["simulation"]["flights"]]
+            assert number > 1 or [wait[1] for wait in waits] == ["keys"] * 3  # all at `shares`
             later = [row for row in whole.rows("participations") if row["merge"] > number]
             assert resumed.rows("participations") == later
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -33,6 +34,15 @@ class Global(Attack):
 
 
 @dataclass(frozen=True)
+class Counts(Attack):
+    times: ClassVar[list[int]] = []
+
+    def craft(self, update, rng):
+        self.times.append(1)
+        return update * (1 + len(self.times))
+
+
+@dataclass(frozen=True)
 class Loses(Attack):
     def poison(self, samples, labels, rng, *, classes, brightest):
         return samples[1:], labels[1:]
@@ -60,6 +70,7 @@ class Idle(Attack):
     [
         (Scribbles, "arguments that are left alone"),
         (Global, "no use of the global random generators|the same bits twice"),
+        (Counts, "the same bits twice"),
         (Loses, "as many samples and labels"),
         (Invents, "labels that are classes"),
         (Short, "an update, or one for each attacker"),

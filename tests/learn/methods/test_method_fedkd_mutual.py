@@ -23,10 +23,16 @@ from simfed.experiment.assembly import check
 from simfed.ground.errors import InputErrors
 from simfed.ground.method import Work
 from simfed.learn.catalogue import facts
-from simfed.learn.lowrank import decode, encode, most_entries
+from simfed.learn.lowrank import decode, encode, most_entries, svd_flops
 from simfed.scenario import Scenario
 
 KIND = {"kind": "fedkd-mutual", "energy_start": 0.5, "energy_end": 0.8}
+
+
+def test_a_decomposition_costs_the_more_of_two_ways_and_vectors_nothing():
+    assert svd_flops([(4, 1, 2), (7,)]) == 14 * 4 * 2**2 + 8 * 2**3
+    assert svd_flops([(2, 4)]) == svd_flops([(4, 2)])
+    assert svd_flops([(3, 3), (3, 3)]) == 2 * (6 * 3 * 3**2 + 20 * 3**3)
 
 
 @given(

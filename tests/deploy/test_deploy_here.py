@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from ipaddress import IPv4Interface
 from pathlib import Path
 
 import deploy_worlds as worlds
@@ -76,6 +77,15 @@ def test_links_become_token_buckets_and_delays_inside_namespaces():
     ]
     outside = [line for line in lines if "simfed-" not in line]
     assert all("sf00000a" in line for line in outside)  # nothing else of this machine is touched
+
+
+def test_both_ends_of_every_pair_have_addresses_that_no_other_pair_has():
+    commands = shaping.commands(Star(3, up_bytes_per_s=1e6), "00001f")
+    added = [line for line in map(" ".join, commands) if "addr add" in line]
+    ends = [IPv4Interface(line.partition("addr add ")[2].split()[0]) for line in added]
+    assert len({end.ip for end in ends}) == len(ends) == 2 * 4
+    assert [one.network for one in ends[::2]] == [other.network for other in ends[1::2]]
+    assert len({end.network for end in ends}) == 4
 
 
 def test_a_queue_is_as_long_as_its_link_takes_for_it():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from simfed import native
 from simfed.learn.flat import FlatModel
@@ -244,3 +245,11 @@ def test_without_the_loops_pytorch_s_convolutions_are_used(monkeypatch):
     monkeypatch.setattr(lenet_passes, "compiled", lambda: None)
     flat = FlatModel(build_model("lenet5", (1, 28, 28), 10, seed=0))
     assert type(passes_of(flat, (1, 28, 28))) is TorchLeNetPasses
+
+
+@pytest.mark.parametrize(("convolutions", "samples"), [(4, 128), (5, 32)])
+def test_deep_models_pass_fewer_samples_at_a_time(convolutions, samples):
+    """Which decides the last bits of what is learned."""
+    layers = [nn.Conv2d(1, 1, 3, padding=1) for _ in range(convolutions)]
+    flat = FlatModel(nn.Sequential(*layers, nn.Flatten(), nn.Linear(36, 2)))
+    assert passes_of(flat, (1, 6, 6)).chunk == samples

@@ -4,7 +4,7 @@
     python analysis/others/others.py page
 
 SOURCE is a folder beside this file; what its README asks for is given by `--data`. Its rows.csv is
-written anew, and `page` writes docs/validation.md from all of them.
+written anew, and `page` writes the tables of docs/validation.md from all of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import importlib
 import sys
 from pathlib import Path
 
-from ledger import HERE, median_error, write_rows
-from validation_page import SOURCES, write_page
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from ledger import HERE, PAGE, median_error, write_rows
+from pages import write_page
+from validation_page import SOURCES
 
 from simfed.ground.errors import SimfedError
 
@@ -33,7 +36,8 @@ def main() -> None:
         rows = script.compare_rows(options.data)
         print(f"{write_rows(options.source, rows)}: {len(rows)} rows")
         print(f"median error {100 * median_error(rows):.2f} %")
-    print(write_page())
+    write_page("validation_page")
+    print(PAGE)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,10 @@ servers' transfers (rows `server` of merges.parquet), or of all clients where th
 
 from __future__ import annotations
 
-import csv
-from collections import defaultdict
+import itertools
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import yaml
 from pages import markdown, write_page
 
@@ -52,21 +51,14 @@ def play(merges: int, seed: int) -> list[tuple[float, ...]]:
     ]
 
 
-def load() -> list[dict[str, float]]:
+def load() -> pd.DataFrame:
     """The kept rows; those of runs that are missing are played and kept."""
-    rows: list[dict[str, float]] = []
-    if ROWS.is_file():
-        with ROWS.open(newline="") as file:
-            rows = [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
-    done = {(row["merges"], row["seed"]) for row in rows}
-    for merges in MERGES:
-        for seed in SEEDS:
-            if (merges, seed) not in done:
-                rows += [dict(zip(COLUMNS, one, strict=True)) for one in play(merges, seed)]
-                with ROWS.open("w", newline="") as file:
-                    writer = csv.writer(file)
-                    writer.writerow(COLUMNS)
-                    writer.writerows([f"{row[name]:.10g}" for name in COLUMNS] for row in rows)
+    rows = pd.read_csv(ROWS) if ROWS.is_file() else pd.DataFrame(columns=COLUMNS)
+    done = set(zip(rows["merges"], rows["seed"], strict=True))
+    for merges, seed in itertools.product(MERGES, SEEDS):
+        if (merges, seed) not in done:
+            rows = pd.concat([rows, pd.DataFrame(play(merges, seed), columns=COLUMNS)])
+            rows.to_csv(ROWS, index=False, float_format="%.10g")
     return rows
 
 
@@ -75,23 +67,19 @@ def name_of(merges: int) -> str:
     return f"{merges} merge{'s' * (merges > 1)} at the edge" if merges else "no edge servers"
 
 
-def draw(rows: list[dict[str, float]]) -> None:
+def draw(rows: pd.DataFrame) -> None:
     """Accuracy against bytes and against time: mean and range over the seeds."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(7.2, 2.9), sharey=True, layout="constrained")
     colours = ("#444444", "#D55E00", "#E69F00", "#009E73", "#0072B2")
     for merges, colour in zip(MERGES, colours, strict=True):
-        by_round: dict[float, list[dict[str, float]]] = defaultdict(list)
-        for row in rows:
-            if row["merges"] == merges:
-                by_round[row["round"]].append(row)
-        groups = [by_round[round] for round in sorted(by_round)]
-        accuracy = 100 * np.array([[row["accuracy"] for row in group] for group in groups])
+        of_round = rows[rows["merges"] == merges].groupby("round")
+        mean, low, high = (100 * of_round["accuracy"].agg(end) for end in ("mean", "min", "max"))
         for ax, column, scale in zip(axes, ("line_bytes", "time_s"), (1e6, 1.0), strict=True):
-            x = np.array([np.mean([row[column] for row in group]) for group in groups]) / scale
-            ax.plot(x, accuracy.mean(axis=1), color=colour, marker=".", label=name_of(merges))
-            ax.fill_between(x, accuracy.min(axis=1), accuracy.max(axis=1), color=colour, alpha=0.15)
+            x = of_round[column].mean() / scale
+            ax.plot(x, mean, color=colour, marker=".", label=name_of(merges))
+            ax.fill_between(x, low, high, color=colour, alpha=0.15)
     axes[0].set_xscale("log")
     axes[0].set_xlabel("bytes over the lines behind the edge (MB)")
     axes[1].set_xlabel("simulated time (s)")
@@ -103,21 +91,17 @@ def draw(rows: list[dict[str, float]]) -> None:
     figure.savefig(FIGURE, dpi=160, metadata={"Software": None})
 
 
-def table(rows: list[dict[str, float]]) -> str:
+def table(rows: pd.DataFrame) -> str:
     """Each variant at its end, as Markdown: means over seeds (the least to the most)."""
     lines = [["", "bytes over the lines", "accuracy", "against no edge servers, per seed", "time"]]
-    last = {(row["merges"], row["seed"]): row for row in rows}
-    flat = np.array([last[0, seed]["accuracy"] for seed in SEEDS])
+    last = rows.groupby(["merges", "seed"]).last()
     for merges in MERGES:
-        ends = [last[merges, seed] for seed in SEEDS]
-        accuracy = np.array([row["accuracy"] for row in ends])
-        lost = 100 * (accuracy - flat)
+        ends = last.loc[merges]
+        lost = 100 * (ends["accuracy"] - last.loc[0]["accuracy"])
         less = f"{lost.mean():+.1f} points ({lost.min():+.1f} to {lost.max():+.1f})"
-        less = less.replace("-", "−")
-        moved = np.mean([row["line_bytes"] for row in ends]) / 1e6
-        time_s = np.mean([row["time_s"] for row in ends])
-        cells = [f"{moved:.1f} MB", f"{100 * accuracy.mean():.1f} %", less if merges else "–"]
-        lines.append([name_of(merges), *cells, f"{time_s:.1f} s"])
+        accuracy, moved = 100 * ends["accuracy"].mean(), ends["line_bytes"].mean() / 1e6
+        cells = [f"{moved:.1f} MB", f"{accuracy:.1f} %", less.replace("-", "−") if merges else "–"]
+        lines.append([name_of(merges), *cells, f"{ends['time_s'].mean():.1f} s"])
     return markdown(lines)
 
 

@@ -16,16 +16,15 @@ device on a link) and accuracy, as the one of least mean time. Intervals are Stu
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from pages import as_share, in_words, markdown, with_interval, write_page
+from pages import as_share, in_words, markdown, study_parser, with_interval, write_page
 
-from simfed.report.pictures import picture_style, save_picture
+from simfed.report.pictures import empty_figure, picture_style, save_picture
 from simfed.report.reach import first_amount
 from simfed.report.statistics import Estimate, Paired, mean_interval, paired_times
 from simfed.study import StudyResult, load_study, run_study
@@ -352,11 +351,7 @@ def ways_table(cells: Sequence[Answer], target: float) -> str:
 @picture_style()
 def answers_figure(cells: Sequence[Answer]) -> Figure:
     """Two maps, one per accuracy: how many times sooner than dense each way was, by cell."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 5.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = empty_figure(figsize=(9.6, 5.6), layout="constrained")
     for letter, axes, target in zip("ab", figure.subplots(2, 1), TARGETS, strict=True):
         _draw_map(axes, [cell for cell in cells if cell.target == target])
         axes.set_title(f"{letter}  times sooner than dense at {target:.0%}", loc="left", fontsize=8)
@@ -401,8 +396,7 @@ def read_rows() -> pd.DataFrame:
     """The kept rows."""
     import pandas as pd
 
-    rows: pd.DataFrame = pd.read_parquet(ROWS)
-    return rows
+    return pd.read_parquet(ROWS)
 
 
 def page_parts() -> dict[str, str]:
@@ -415,13 +409,7 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("do", choices=("run", "write"))
-    parser.add_argument("--out", type=Path, default=Path("studies"))
-    parser.add_argument("--jobs", type=int)
-    arguments: Any = parser.parse_args()
+    arguments = study_parser(__doc__, "studies").parse_args()
     import pandas as pd
 
     if arguments.do == "run":

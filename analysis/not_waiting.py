@@ -283,8 +283,7 @@ def read_rows() -> pd.DataFrame:
     """The kept rows."""
     import pandas as pd
 
-    rows: pd.DataFrame = pd.read_parquet(ROWS)
-    return rows
+    return pd.read_parquet(ROWS)
 
 
 def page_parts() -> dict[str, str]:

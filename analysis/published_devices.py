@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pages import put_between
+from pages import markdown, put_between
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = Path(__file__).with_suffix(".yaml")
@@ -292,28 +292,22 @@ def _law_text(quantity: str, law: Law, cost: float) -> str:
 
 def devices_table(numbers: dict[str, Any]) -> str:
     """What the profiles say and what they are made of."""
-    lines = [
-        "| profile | training, GFLOP/s | per step beside | LeNet-5, batch 32 | ResNet-18 (CIFAR), "
-        "batch 32 | within a factor of | made of |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = [["profile", "training, GFLOP/s", "per step beside", "LeNet-5, batch 32"]]
+    lines[0] += ["ResNet-18 (CIFAR), batch 32", "within a factor of", "made of"]
     for name in numbers["devices"]:
         law = law_of(name, numbers["devices"])
         times = [law.overhead_s + law.per_flop * flops for flops in (80e6, 106.5e9)]
-        lines.append(
-            f"| `{name}` | {_rate(1e-9 / law.per_flop)} | {_spoken(law.overhead_s)} | "
-            f"{_spoken(times[0])} | {_spoken(times[1])} | {law.factor:.1f} | {law.made} |"
-        )
-    return "\n".join(lines)
+        spoken = [_spoken(seconds) for seconds in (law.overhead_s, *times)]
+        rate = _rate(1e-9 / law.per_flop)
+        lines.append([f"`{name}`", rate, *spoken, f"{law.factor:.1f}", law.made])
+    return markdown(lines)
 
 
 def checks_table(numbers: dict[str, Any]) -> str:
     """Each profile against numbers that it was not made of."""
     more, _ = step_over_forward()
-    lines = [
-        "| profile | second source | what | published | profile says | ratio | within the factor |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = [["profile", "second source", "what", "published", "profile says", "ratio"]]
+    lines[0] += ["within the factor"]
     for name, device in numbers["devices"].items():
         law = law_of(name, numbers["devices"])
         for row in device["second"]:
@@ -322,11 +316,9 @@ def checks_table(numbers: dict[str, Any]) -> str:
             verdict = "yes" if holds else "**no**"
             if "faster" in row and ratio > law.factor:
                 verdict = f"slower, as it may be: {row['faster']}"
-            lines.append(
-                f"| `{name}` | {row['source']} | {what} | {published} | {says} | {ratio:.2f} | "
-                f"{verdict} |"
-            )
-    return "\n".join(lines)
+            cells = [row["source"], what, published, says, f"{ratio:.2f}", verdict]
+            lines.append([f"`{name}`", *cells])
+    return markdown(lines)
 
 
 def _held(row: dict[str, Any], law: Law, more: float) -> tuple[str, str, str, float]:

@@ -67,10 +67,9 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
     return rows.astype({"codec": "category", "server": "category"})
 
 
-def read_rows(path: Path = ROWS) -> pd.DataFrame:
+def read_rows() -> pd.DataFrame:
     """The kept rows."""
-    rows: pd.DataFrame = pd.read_parquet(path)
-    return rows
+    return pd.read_parquet(ROWS)
 
 
 # ---- numbers -------------------------------------------------------------------------------------

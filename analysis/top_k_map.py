@@ -77,20 +77,17 @@ class Cell:
     is_clear: bool
     """Whether it was before each other arm, with 95 % confidence."""
     beats_top_k: bool
-    """Whether it was before Top-K (or another reference) for certain, though perhaps not before the
-    others; false if it is Top-K."""
+    """Whether it was before Top-K for certain, though perhaps not before the others; false if it is
+    Top-K."""
     rival: str
     """Top-K where another was first; where Top-K was, the next after it."""
     against: Paired
     """`first` against `rival`."""
 
 
-def cell_of(times: pd.DataFrame, axis: str = ARM, reference: str = "top-k") -> Cell:
-    """The first arm among the times (`policy, seed, at_s, reached`) of one speed and bandwidth.
-
-    `axis`: the column that names the arms; `reference`: the one that stands for Top-K.
-    """
-    arms = {arm: rows.sort_values("seed") for arm, rows in times.groupby(axis)}
+def cell_of(times: pd.DataFrame) -> Cell:
+    """The first arm among the times (`policy, seed, at_s, reached`) of one speed and bandwidth."""
+    arms = {arm: rows.sort_values("seed") for arm, rows in times.groupby(ARM)}
 
     def against(one: str, other: str) -> Paired:
         columns = [arms[arm][name].tolist() for arm in (one, other) for name in ("at_s", "reached")]
@@ -101,10 +98,10 @@ def cell_of(times: pd.DataFrame, axis: str = ARM, reference: str = "top-k") -> C
 
     order = sorted(arms, key=least_lead, reverse=True)
     first, others = order[0], order[1:]
-    rival = others[0] if first == reference else reference
+    rival = others[0] if first == "top-k" else "top-k"
     is_clear = all(against(first, other).verdict == 1 for other in others)
     measured = against(first, rival)
-    beats_top_k = first != reference and measured.verdict == 1
+    beats_top_k = first != "top-k" and measured.verdict == 1
     return Cell(first, is_clear, beats_top_k, rival, measured)
 
 

@@ -289,21 +289,13 @@ def _random_k_at_large_k(results: Results) -> Iterator[Check]:
     what = f"K 5,000, Random-K at most 1 point lower than Top-K {_AFTER['mnist']}"
     yield higher(what, a, b, 5, by=-COMPETITIVE_POINTS)
     yield sooner("K 5,000, at most 10 % later to 90%", a, b, 0.9, 5, times=1 / COMPETITIVE_TIME)
-    yield _catching_up(results, "K 5,000 against 500: Top-K's lead shrinks", 5, "k", 500, 5000)
+    yield _catching_up(results, "K 5,000 against 500: Top-K's lead shrinks", "k", 500, 5000)
 
 
-def _catching_up(
-    results: Results,
-    what: str,
-    needed: int,
-    key: str,
-    before: float,
-    after: float,
-    task: str = "mnist",
-) -> Check:
+def _catching_up(results: Results, what: str, key: str, before: float, after: float) -> Check:
     """Top-K's lead in final accuracy over Random-K is smaller after than before."""
     four = [
-        results.runs(arm, task, **{key: v})
+        results.runs(arm, "mnist", **{key: v})
         for v in (before, after)
         for arm in ("top-k", "random-k")
     ]
@@ -313,7 +305,7 @@ def _catching_up(
         return float((last[0] - last[1]) - (last[2] - last[3]))
 
     estimate, seeds = over_seeds(shrunk, *four)
-    return Check(what, state_of(estimate, 0, seeds, needed), estimate, "points", seeds, needed)
+    return Check(what, state_of(estimate, 0, seeds, 5), estimate, "points", seeds, 5)
 
 
 def _larger_and_smaller(results: Results) -> Iterator[tuple[str, Runs, Runs]]:
@@ -382,7 +374,7 @@ def _fast_links(results: Results) -> Iterator[Check]:
 
 
 def _gains(results: Results) -> Iterator[Check]:
-    yield _catching_up(results, "500 Mbps against 5: Top-K's lead shrinks", 5, "up_mbps", 5, 500)
+    yield _catching_up(results, "500 Mbps against 5: Top-K's lead shrinks", "up_mbps", 5, 500)
     (slow_r, slow_t), (fast_r, fast_t) = (
         [results.runs(arm, up_mbps=up) for arm in ("random-k", "top-k")] for up in (5, 500)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -293,12 +293,10 @@ def time_to(runs: Runs, threshold: float) -> tuple[Estimate, int]:
     return median_time([at_s for at_s, _ in times], reached), sum(reached)
 
 
-def shares(
-    run: Result, prototype: str, skip: Iterable[str] = ("warm-up", "forced")
-) -> dict[str, float]:
+def shares(run: Result, prototype: str) -> dict[str, float]:
     """Strategy → its share of the rounds in which a client of the prototype was free to choose."""
     counts = {
-        arm: sum(n for why, n in chosen.items() if why not in skip)
+        arm: sum(n for why, n in chosen.items() if why not in ("warm-up", "forced"))
         for arm, chosen in run.facts["plays"][prototype].items()
     }
     total = sum(counts.values())

@@ -149,7 +149,7 @@ class _Holder:
             parts.streams,
             parts.fleet.presence(),
         )
-        most = max(_most_down(parts), default=0)
+        most = max(_most_down(parts))
         facts = {**self._files.facts, "scenario": self._text, "most_down": 24 * most + _MOST}
         self._peers = Peers(
             parts.scenario.client_count,

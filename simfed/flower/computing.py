@@ -228,9 +228,9 @@ def _price_pass(processor: Processor, step: Pass) -> float:
     moved_bytes = float(f"{beyond:.2g}")  # so that steps that differ by a sum are one model
     quantity = "training" if step.trained else "inference"
     size: dict[str, Any] = {"batch" if step.trained else "samples": step.samples}
-    flops = step.flops / step.samples + _FLOPS_PER_BYTE * moved_bytes
-    beside = f" and {moved_bytes:g} bytes" if moved_bytes else ""
     own = step.flops / step.samples
+    flops = own + _FLOPS_PER_BYTE * moved_bytes
+    beside = f" and {moved_bytes:g} bytes" if moved_bytes else ""
     name = f"a model of {step.parameters} parameters and {own:.17g} FLOPs{beside} a sample"
     processor.profile.models.setdefault(name, ModelWork(step.parameters, flops, flops))
     try:

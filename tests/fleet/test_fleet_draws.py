@@ -132,6 +132,18 @@ def test_every_field_may_be_drawn(fleet):
     }
 
 
+def test_what_is_fixed_has_a_column_too_but_for_no_loss(fleet):
+    links = [{"up": "8 Mbps", "loss": 0.25}, {"down": "16 Mbps", "loss": 0}]
+    made = fleet(*(group(2, link=link) for link in links), network={"model": "tcp"})
+    found = {
+        (c.group, c.field): c.values.tolist() for c in made.columns({"p": 1000}) if not c.drawn
+    }
+    assert [values for (_, field), values in found.items() if field == "link.loss"] == [[0.25]]
+    assert found[0, "link.loss"] == [0.25]
+    assert found[0, "link.up"] == [1e6]
+    assert found[1, "link.up"] == found[0, "link.down"] == [np.inf]
+
+
 def test_rows_of_a_table_of_devices_stay_together(fleet):
     made = fleet(
         group(

@@ -23,6 +23,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import deal, files_digest, labels_in, load_data
+from simfed.learn.data.hub import TorchvisionReader
 from simfed.learn.data.looks import turned
 from simfed.scenario.dataset import DatasetSpec
 from simfed.verify.run import verify
@@ -434,6 +435,25 @@ def test_hugging_faces_folders_are_read_without_the_library(tmp_path):
     table = pa.table({"f": np.arange(10.0), "label": np.arange(10) % 2})
     parquet.write_table(table, tmp_path / "files/train-00000.parquet")
     assert load_data(spec(tmp_path, huggingface="files")).facts.train_samples == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "channels"),
+    [
+        ("MNIST", "MNIST/raw", 1),
+        ("FashionMNIST", "FashionMNIST/raw", 1),
+        ("KMNIST", "KMNIST/raw", 1),
+        ("CIFAR10", "cifar-10-batches-py", 3),
+        ("CIFAR100", "cifar-100-python", 3),
+    ],
+)
+def test_torchvisions_pixels_are_scaled_as_pixels_from_0_to_1(tmp_path, name, folder, channels):
+    (tmp_path / folder).mkdir(parents=True)
+    means, deviations = TorchvisionReader(name, str(tmp_path)).scaling(np.empty(0))
+    assert len(means) == len(deviations) == channels
+    # a deviation is largest where the pixels are 0 and 1 alone
+    for mean, deviation in zip(means, deviations, strict=True):
+        assert 0 < deviation**2 <= mean * (1 - mean)
 
 
 def test_a_name_of_the_hub_needs_the_library(tmp_path, monkeypatch):

@@ -46,3 +46,7 @@ def test_rows_are_frozen_and_become_a_frame_as_they_are():
     with pytest.raises(AttributeError):
         rows[0].value = 1.0
     assert pandas.DataFrame(rows).value.tolist() == [0.5, 0.25]
+
+
+def test_a_run_leaves_out_no_table_but_those_of_clients_and_merges():
+    assert sorted(schema.OPTIONAL_TABLES) == ["clients", "merges"]

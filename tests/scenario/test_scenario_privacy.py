@@ -51,6 +51,12 @@ def refusals(privacy=CLIENT, **changes):
     return [(error.where, error.got) for error in errors if error.where != "privacy"]
 
 
+def test_an_adaptive_clip_begins_and_follows_as_in_its_source():
+    """Andrew et al. 2021, section 3: C⁰ = 0.1, η = 0.2."""
+    clip = scenario({**CLIENT, "clip": {"quantile": 0.5}, "noise": 0.3}).privacy.clip
+    assert (clip.start, clip.rate, clip.count_noise) == (0.1, 0.2, None)
+
+
 def test_it_is_written_only_where_it_is():
     assert "privacy" not in dump_scenario(scenario(None))
     again = dump_scenario(scenario({**CLIENT, "clip": {"quantile": 0.5}, "noise": 0.3}))

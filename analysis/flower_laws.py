@@ -1,6 +1,6 @@
 """How far off a Flower app's charges are: laws of `simfed flower measure`, and metered computing.
 
-    python analysis/flower_laws.py measure tests/flower/apps/* scenarios/flower/digits
+    python analysis/flower_laws.py measure analysis/flower_apps/* scenarios/flower/digits
     python analysis/flower_laws.py meter APP_DIR…     # metered computing alone, anew
     python analysis/flower_laws.py table
 

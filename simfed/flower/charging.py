@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from simfed.device import Device, Processor
 from simfed.flower.computing import Coverage, HostSpent, price, stage_names, why_free
 from simfed.flower.messages import Mail
-from simfed.flower.work import KNOWN_AT_END, Answer
+from simfed.flower.work import Answer
 from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, counted_values
 from simfed.ground.errors import InputError, RunFailed, listed
 from simfed.ground.plain import Plain
@@ -23,6 +23,13 @@ _WORK = ("train", "evaluate")
 _LEGACY = ("get_parameters", "get_properties", "reconnect")
 """Questions of legacy servers, which take no work unless seconds are declared for them."""
 
+_MEASURED_NODES = 20
+"""Of the plays that a sentence proposes, at most: what an app deals among its nodes is then not far
+from a fleet's, and plays stay short."""
+
+_KNOWN_AT_END = ("declared", "work")
+"""Kinds of computing whose seconds depend on the reply."""
+
 _PRICED = {"declared": "declared", "work": "measured"}
 
 
@@ -33,6 +40,9 @@ class Watch:
     tell: Callable[[Mail, Answer, Visible], None]
     counts: bool = False
     """PyTorch's operators are to be counted, whatever the computing."""
+    clock_speed: float | None = None
+    """Nodes' clocks show what the app has worked and waited on this machine, times this, whatever
+    is declared of it; None: they go by what is charged."""
 
 
 class Charges:
@@ -66,6 +76,9 @@ class Charges:
             self._work = WorkPrices(work, run_config, nodes, start, self.warn)
         self.counts = watch.counts if watch else work is not None and work.counts
         """PyTorch's operators are to be counted, whatever the computing."""
+        self._clock_speed = None if watch is None else watch.clock_speed
+        self.paces = fleet.charged.kind in _KNOWN_AT_END and self._clock_speed is None
+        """What a node's clock shows is known when its reply is there."""
 
     # ---- nodes -----------------------------------------------------------------------------------
 
@@ -73,7 +86,9 @@ class Charges:
         """Nominal seconds of what a node has worked on a message already; what is declared is
         known at its end alone. Raises: `InputError`."""
         computing = self._fleet.charged
-        if computing.kind in KNOWN_AT_END:
+        if self._clock_speed is not None:
+            return (spent.work_s + spent.waited_s) * self._clock_speed
+        if self.paces:
             return 0.0
         return price(computing, spent, device.processor, [mail.kind], dict)
 
@@ -212,11 +227,13 @@ class Charges:
 
 def _cure(fleet: FleetFile) -> str:
     """The one thing to do where metered computing cannot tell."""
+    folder = "APP_DIR" if fleet.app is None else fleet.app.folder
     if fleet.computing is None:
-        return f"`simfed flower measure APP_DIR --nodes {fleet.client_count}` measures it once"
+        nodes = min(fleet.client_count, _MEASURED_NODES)
+        return f"`simfed flower measure {folder} --nodes {nodes}` measures it once"
     return (
-        "`simfed flower measure` and `--work`, `computing: measured`, or `computing: {kind: "
-        "declared, seconds: …}` can"
+        f"`simfed flower measure {folder}` and `--work`, `computing: measured`, or "
+        "`computing: {kind: declared, seconds: …}` can"
     )
 
 

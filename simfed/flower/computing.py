@@ -16,7 +16,7 @@ from simfed.flower.clocks import read_host_s, read_processor_s
 from simfed.flower.metering import Counted, FlopMeter, Pass
 from simfed.flower.workfile import Visible
 from simfed.ground.arithmetic import read_arithmetic
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, listed
 from simfed.scenario.fleet_file import Computing
 
 __all__ = ["Charge", "Coverage", "HostSpent", "price", "stage_names", "why_free"]
@@ -72,13 +72,16 @@ class Charge:
 
     def peek(self) -> HostSpent:
         """What was spent since the last `collect`, which goes on counting; asked after `pause`."""
-        counted = Counted() if self._meter is None else self._meter.peek()
-        return HostSpent(counted, self._used.host_s)
+        return self._spent(Counted() if self._meter is None else self._meter.peek())
 
     def collect(self) -> HostSpent:
         """What was spent since the last call; asked after `pause`."""
-        counted = Counted() if self._meter is None else self._meter.collect()
-        used, self._used = self._used, _Usage()
+        spent = self._spent(Counted() if self._meter is None else self._meter.collect())
+        self._used = _Usage()
+        return spent
+
+    def _spent(self, counted: Counted) -> HostSpent:
+        used = self._used
         work_s = used.processor_s + used.children_s
         waited_s = max(0.0, used.host_s - work_s - used.queued_s)
         return HostSpent(counted, used.host_s, work_s=work_s, waited_s=waited_s)
@@ -208,7 +211,8 @@ def _declared_seconds(computing: Computing, names: Sequence[str]) -> str:
         for name in (*names, "default"):
             if name in seconds:
                 return seconds[name]
-        allowed = f"seconds of {names[-1]!r}, which the app sends, or of `default`"
+        called = listed(map(repr, dict.fromkeys(names)))
+        allowed = f"seconds of {called}, which the app sends, or of `default`"
         raise InputError(allowed, where="computing.seconds", got=list(seconds))
     assert seconds is not None
     return seconds

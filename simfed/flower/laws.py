@@ -62,6 +62,8 @@ class MessageRow:
     """The exchange that it belongs to."""
     repeats: tuple[float, ...] = ()
     """Of a play that was made more than once, the seconds in each."""
+    readings: int = 0
+    """How often the app read its clock."""
     values: dict[str, float] = field(init=False, repr=False)
     """What a law may name, as arithmetic spells it."""
 

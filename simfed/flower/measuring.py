@@ -32,7 +32,7 @@ from pathlib import Path
 
 from simfed.flower.laws import GOOD, MessageRow, fit_kinds, needs_counts
 from simfed.flower.versions import flower_version
-from simfed.flower.workfile import Kernel, Visible, WorkFile
+from simfed.flower.workfile import Kernel, KindLaw, Visible, WorkFile
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.record.digest import folder_digest
@@ -76,6 +76,8 @@ class AppPlay:
     overrides: Mapping[str, Plain]
     changes: str
     """What is special about it."""
+    clock_speed: float = 1.0
+    """Of the nodes' clocks, beside this machine's processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +161,11 @@ def measure(
         allowed = "an app that runs with two sizes, to tell what grows"
         raise InputError(allowed, where=str(folder), problem="; ".join(left_out))
     laws = fit_kinds(rows)
-    grows = any(law.share >= GOOD and "nodes" in law.names for law in laws)
-    if grows and len(plays) < runs:
-        # two numbers of nodes do not tell work for each node from work for each pair of them
-        plays.append(AppPlay(4 * smallest, plays[0].overrides, f"{4 * smallest:,} nodes"))
-        number = len(plays) - 1
-        many, failed, _ = _play_twice([(number, plays[number])], folder, config, tell)
-        rows, left_out = [*rows, *many], [*left_out, *failed]
+    more = _further_plays(rows, laws, plays[0])[: runs - len(plays)]
+    if more:
+        numbered = list(enumerate(more, len(plays)))
+        further, failed, _ = _play_twice(numbered, folder, config, tell)
+        plays, rows, left_out = [*plays, *more], [*rows, *further], [*left_out, *failed]
         laws, done = fit_kinds(rows), {row.play for row in rows}
     if countable and needs_counts(laws):
         again = [(number, plays[number]) for number in sorted(done)]
@@ -190,6 +190,21 @@ def measure(
         kinds=laws,
     )
     return MeasuredApp(work, rows)
+
+
+def _further_plays(
+    rows: Sequence[MessageRow], laws: Sequence[KindLaw], smallest: AppPlay
+) -> list[AppPlay]:
+    """Plays that are asked for by what others have shown."""
+    plays = []
+    if any(law.share >= GOOD and "nodes" in law.names for law in laws):
+        # two numbers of nodes do not tell work for each node from work for each pair of them
+        nodes = 4 * smallest.nodes
+        plays.append(replace(smallest, nodes=nodes, changes=f"{nodes:,} nodes"))
+    if any(row.readings > 1 for row in rows):
+        # one that works until its seconds are spent does more by a slower clock
+        plays.append(replace(smallest, changes="clocks a third as fast", clock_speed=1 / 3))
+    return plays
 
 
 # ---- plays, each in a process of its own ---------------------------------------------------------
@@ -239,6 +254,7 @@ def play_all(
             "overrides": play.overrides,
             "nodes": play.nodes,
             "counts": way == COUNTING,
+            "clock_speed": play.clock_speed,
         }
         code = "from simfed.flower.measuring import play_and_print; play_and_print()"
         with tempfile.NamedTemporaryFile("r", suffix=".json") as answer:
@@ -285,6 +301,7 @@ def play_and_print() -> None:
                 "uplink_bytes": visible.uplink_bytes,
                 "work_s": spent.work_s,
                 "waited_s": spent.waited_s,
+                "readings": answer.readings,
                 "round": 0 if mail.flight is None else mail.flight.task.round,
             }
         )
@@ -296,7 +313,7 @@ def play_and_print() -> None:
             "computing": {"kind": "declared", "seconds": "1 s"},
         }
     )
-    watch = Watch(tell, counts=job["counts"])
+    watch = Watch(tell, counts=job["counts"], clock_speed=job["clock_speed"])
     options = {"run_config": job["overrides"], "progress": False, "watch": watch}
     try:
         run_folder(job["folder"], fleet, **options)
@@ -317,7 +334,7 @@ def _read_rows(
     for message in messages:
         visible = Visible(**{name: message[name] for name in _VISIBLE})
         kind = visible.message_type, json.dumps(visible.texts, sort_keys=True)
-        times = {name: message[name] for name in ("work_s", "waited_s", "round")}
+        times = {name: message[name] for name in ("work_s", "waited_s", "readings", "round")}
         yield MessageRow(play, visible, config, nodes, first=kind not in begun, **times)
         begun.add(kind)
 
@@ -330,8 +347,7 @@ def take_lesser(rows: Sequence[MessageRow], again: Sequence[MessageRow]) -> list
         return list(rows)
     return [
         replace(
-            row,
-            work_s=min(row.work_s, twin.work_s),
+            min(row, twin, key=lambda one: one.work_s),  # with what it says of its work
             waited_s=min(row.waited_s, twin.waited_s),
             repeats=(row.work_s, twin.work_s),
         )

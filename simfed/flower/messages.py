@@ -164,7 +164,8 @@ def metrics_of(message: Message) -> Mapping[str, float]:
     if not message.has_content():
         return {}
     content = message.content
-    items = [item for record in content.metric_records.values() for item in record.items()]
+    records = content.metric_records.values()
+    items: list[tuple[str, object]] = [item for record in records for item in record.items()]
     # legacy replies keep the number of examples and the metrics in records of plain values
     plain = [item for record in content.config_records.values() for item in record.items()]
     items += [(name, value) for name, value in plain if not isinstance(value, bool)]

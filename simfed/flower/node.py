@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -69,12 +70,18 @@ class NodeAtWork:
         tell = partial(self._tell, work, begun_s)
         answer = self._compute(tell)
         self._price = self._charges.price_answer(self.mail, answer, self._device)
+        before = (math.nan, math.nan)
         for _ in range(_PACES):
-            if answer.readings < 2 or answer.error is not None:
+            if not self._charges.paces or answer.readings < 2 or answer.error is not None:
                 return self._price.work_s
             worked_s = self._worked_s(work, self._price.work_s, begun_s)
             if abs(answer.paced_s - worked_s) <= _PACE_ERROR * worked_s:
                 return self._price.work_s
+            now = answer.paced_s, worked_s
+            pairs = zip(now, before, strict=True)
+            if all(abs(new - old) <= _PACE_ERROR * old for new, old in pairs):
+                break  # a budget that is spent, and a price, whatever the clock shows
+            before = now
             pace_s = worked_s / (answer.readings - 1)
             answer = self._compute(tell, pace_s)
             self._price = self._charges.price_answer(self.mail, answer, self._device, again=True)

@@ -370,11 +370,13 @@ class Play:
             return
         self._polls += 1
         if self._polls >= _POLLS:
-            count = len(self.ids)
+            exited = len(self._exited)
+            count = len(self.ids) - exited
+            why = f"; on {exited:,} more the app has ended its process" if exited else ""
             raise RunFailed(
                 f"at {self.env.now:g} s the server app has looked {_POLLS:,} times in a row for "
                 f"what never comes: {count:,} nodes are all there are, no message is under way; a "
-                f"strategy that waits for more than {count:,} nodes waits for ever"
+                f"strategy that waits for more than {count:,} nodes waits for ever{why}"
             )
 
     def _finish(self) -> Story:
@@ -490,7 +492,16 @@ class Play:
         seed = self._parts.streams.integer("flower-call", client, turn)
         own = self._node_config(client)
         return Call(
-            mail.message, client, nodes, state, config, seed, reply_id, self.charges.counts, own
+            mail.message,
+            client,
+            nodes,
+            state,
+            config,
+            seed,
+            reply_id,
+            self.charges.counts,
+            own,
+            self.charges.paces,
         )
 
 

@@ -29,7 +29,7 @@ from simfed.record.manifest import versions
 from simfed.record.read import open_run
 from simfed.record.recorder import Recorder
 from simfed.record.summary import summarise
-from simfed.scenario.fleet_file import APP, FleetFile, dump_fleet, fleet_of, load_fleet
+from simfed.scenario.fleet_file import APP, App, FleetFile, dump_fleet, fleet_of, load_fleet
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -138,7 +138,7 @@ def run(
             if directory is not None:
                 directory.finish(recorder, manifest=manifest, summary=summary)
                 return open_run(directory.path)
-            return run_in_memory(recorder, manifest, summary, dump_fleet(fleet))
+            return run_in_memory(recorder, manifest, summary, dump_fleet(_without_app(fleet)))
         except BaseException as error:
             begun = not isinstance(error, InputError)
             raise explained(error, parts.name, directory, begun=begun, resumable=False) from None
@@ -164,6 +164,7 @@ def run_folder(
     fleet, source = _load_fleet(fleet, source)
     fleet = _choose_computing(fleet, Path(app))
     overrides = {**(fleet.app.run_config if fleet.app else {}), **(run_config or {})}
+    fleet = fleet.model_copy(update={"app": App.model_construct(folder=str(app))})
     origin = {"folder": Path(app).resolve().name, "digest": folder_digest(Path(app))}
     with load(app, overrides) as (server_app, client_app, config):
         notes = _compare_sizes(Path(app), stated_nodes(Path(app)), fleet.client_count)
@@ -197,11 +198,14 @@ def _compare_code(folder: Path, work_file: str) -> list[str]:
 def check_some_worked(result: RunResult) -> None:
     """Raises: `RunFailed` where no message of a run came to anything."""
     outcomes = result.participations["outcome"]
-    if len(outcomes) and (outcomes == "failed").all():
-        raised = result.manifest.get("raised")
-        why = f": {raised}" if raised else ""
-        where = "" if result.path is None else f"; {result.path} has what happened"
-        raise RunFailed(f"all {len(outcomes):,} messages failed{why}{where}")
+    if outcomes.isin(["aggregated", "late"]).any():
+        return
+    raised = result.manifest.get("raised")
+    why = f": {raised}" if raised else ""
+    where = "" if result.path is None else f"; {result.path} has what happened"
+    how = "failed" if (outcomes == "failed").all() else "failed or came to nothing"
+    what = f"all {len(outcomes):,} messages {how}" if len(outcomes) else "no message reached a node"
+    raise RunFailed(f"{what}{why}{where}")
 
 
 def _choose_computing(fleet: FleetFile, folder: Path) -> FleetFile:
@@ -234,7 +238,7 @@ def run_studied(job: StudiedJob, out: Path, tell: Progress) -> None:
             "one", where=f"{job.source}: app", problem="the fleet of a study has no app"
         )
     shutil.rmtree(out, ignore_errors=True)  # begun and killed: an app cannot be saved
-    run_folder(fleet.app.folder, fleet, out, source=job.source, progress=tell)
+    check_some_worked(run_folder(fleet.app.folder, fleet, out, source=job.source, progress=tell))
 
 
 def read_config(texts: Sequence[str]) -> dict[str, Plain]:
@@ -459,8 +463,12 @@ def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict
     return facts if raised is None else {**facts, "raised": raised}
 
 
+def _without_app(fleet: FleetFile) -> FleetFile:
+    return fleet.model_copy(update={"app": None})  # which the manifest names
+
+
 def _beside(fleet: FleetFile, parts: Parts) -> tuple[dict[str, bytes], str]:
-    bare = fleet.model_copy(update={"app": None})  # which the manifest names
+    bare = _without_app(fleet)
     work: dict[str, bytes] = {}
     names: dict[str, str] = {}
     if bare.charged.file is not None:

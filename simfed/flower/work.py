@@ -30,7 +30,7 @@ from simfed.ground.errors import RunFailed, SimfedError
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["KNOWN_AT_END", "PACED", "Answer", "Call", "NodeClock", "Tell", "work_on"]
+__all__ = ["PACED", "Answer", "Call", "NodeClock", "Tell", "work_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,8 @@ class Call:
     """PyTorch's operators are to be counted, whatever the computing."""
     node_config: Mapping[str, Plain] = field(default_factory=dict)
     """What the fleet says of the node, beside its partition and their number."""
+    paced: bool = False
+    """Only the reply tells what the work takes, and so what its clock should have shown."""
     pace_s: float | None = None
     """Seconds of work between two readings of the clock, where only the reply tells what the work
     takes; None: not known yet."""
@@ -70,7 +72,7 @@ class Answer:
     error: str | None = None
     """What the app raised, in one line."""
     readings: int = 0
-    """How often it read its clock, where that went at a pace."""
+    """How often it read its clock."""
     paced_s: float = 0.0
     """Seconds of work that its clock showed from the first of them to the last."""
     exited: bool = False
@@ -115,13 +117,13 @@ class NodeClock(Foreign):
         return self._worked_s()
 
     def _step(self) -> None:
-        """The clock is read, which goes at a pace."""
+        """The clock is read, which may go at a pace."""
+        self.readings += 1
         if not self._paced:
             return
-        if self.readings:
+        if self.readings > 1:
             guess_s = max(1e-3, 0.01 * self.paced_s)
             self.paced_s += guess_s if self._pace_s is None else self._pace_s
-        self.readings += 1
         if self.readings > self.READS:
             self.refused = RunFailed(
                 f"the client app has read its clock more than {self.READS:,} times on one message; "
@@ -180,9 +182,6 @@ PACED = (
     "does by its clock they cannot always tell; `computing: measured` can, `metered` for PyTorch"
 )
 
-KNOWN_AT_END = ("declared", "work")
-"""Kinds of computing whose seconds depend on the reply."""
-
 
 def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) -> Answer:
     """Let the app work on a message, in this thread, whose time is `clock`."""
@@ -195,7 +194,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
     config = config_of(message)
     charge, error, exited = Charge(computing, counts=call.counts), None, False
-    clock.begin(charge, paced=computing.kind in KNOWN_AT_END, pace_s=call.pace_s)
+    clock.begin(charge, paced=call.paced, pace_s=call.pace_s)
     with foreign_randomness(call.seed):
         try:
             with charge.watched():

@@ -49,6 +49,13 @@ def main(grid, context):
         content = RecordDict({"config": ConfigRecord({"a": 1})})
         list(grid.send_and_receive([Message(content, n, "train") for n in grid.get_node_ids()]))
 """
+WAITING = """
+
+def _wait_for_one(grid):
+    while not (nodes := list(grid.get_node_ids())):
+        pass
+    return nodes
+"""
 FLEET = """
 name: tiny
 clients: [{count: 2, device: x86-2core-vm, link: {}}]
@@ -236,6 +243,10 @@ def test_a_run_of_a_study_that_fails_is_told_and_tried_again(app, capsys):
     said = capsys.readouterr().err
     assert "4 of 8 runs failed" in said
     assert "the server app raised OSError: no more" in said
+    silent = right.replace("    assert context", "    raise OSError('no data')\n    assert context")
+    code.write_text(silent)
+    assert main(arguments) == 1
+    assert "messages failed: the app on a node raised OSError: no data" in capsys.readouterr().err
     code.write_text(right)
     assert main(arguments) == 0
 
@@ -250,6 +261,29 @@ def test_a_run_whose_messages_all_failed_ends_with_status_1(app, capsys):
     said = capsys.readouterr().err
     assert "all 4 messages failed: the app on a node raised ModuleNotFoundError: No module" in said
     assert open_run(app.parent / "run").participations["outcome"].eq("failed").all()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sentence"),
+    [
+        (
+            "grid.get_node_ids()",
+            "all 2 messages failed or came to nothing: the app on a node ended its process",
+        ),
+        (
+            "_wait_for_one(grid)",
+            "waits for more than 0 nodes waits for ever; on 2 more the app has ended its process",
+        ),
+    ],
+)
+def test_a_run_whose_nodes_have_all_ended_ends_with_status_1(app, capsys, nodes, sentence):
+    code = next(app.rglob("apps.py"))
+    ends = code.read_text().replace(
+        "    assert context", "    raise SystemExit(3)\n    assert context"
+    )
+    code.write_text(ends.replace("grid.get_node_ids()", nodes) + WAITING)
+    assert command(app) == 1
+    assert sentence in capsys.readouterr().err
 
 
 def test_an_app_that_needs_what_is_not_installed_is_said_with_its_cure(app, capsys):

@@ -157,7 +157,10 @@ def test_a_budget_of_declared_seconds_ends_where_the_device_would(tmp_path):
 
 
 def test_a_budget_that_declared_seconds_contradict_is_refused(tmp_path):
+    played = []
+
     def train(message, context):
+        played.append(1)
         began = time.monotonic()
         try:
             while time.monotonic() - began < 30:
@@ -168,6 +171,7 @@ def test_a_budget_that_declared_seconds_contradict_is_refused(tmp_path):
 
     with pytest.raises(RunFailed, match=r"its clock .*; declared seconds and those"):
         play(ask_all, fleet({}), tmp_path, client(train))
+    assert len(played) == 2  # each further one would take twice as many steps for nothing
 
 
 def test_an_event_loop_waits_in_simulated_time_on_a_node(tmp_path):

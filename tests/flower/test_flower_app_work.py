@@ -9,7 +9,10 @@ import pytest
 from flower_worlds import client, fleet, payload, play, to
 
 from simfed.cli import main
+from simfed.flower.clocks import read_processor_s
 from simfed.flower.workfile import Kernel, KindLaw, LawError, WorkFile, load_work, write_work
+from simfed.ground.errors import InputError
+from simfed.record.read import open_run
 
 PROJECT = """
 [project]
@@ -106,8 +109,10 @@ def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
 def test_the_default_is_the_apps_own_work_file_and_else_names_the_command(app, capsys):
     assert command(app) == 1
     said = capsys.readouterr().err
-    assert "`simfed flower measure APP_DIR --nodes 2` measures it once" in said
+    assert f"`simfed flower measure {app} --nodes 2` measures it once" in said
     assert said.count("\n") == 1
+    assert command(app, "--overwrite", "--set", "clients[0].count=300") == 1
+    assert f"`simfed flower measure {app} --nodes 20`" in capsys.readouterr().err
     write_work(work_file(law("1.5")), app / "app.work.yaml")
     assert command(app, "--overwrite") == 0
     assert read(app, "summary.json")["simulated_s"] == pytest.approx(4 * 3)
@@ -124,7 +129,7 @@ def test_an_app_of_questions_alone_is_not_played_for_nothing(app, capsys):
     assert command(app) == 1
     said = capsys.readouterr().err
     assert "a message of type query cannot be charged 0 s" in said
-    assert "`simfed flower measure APP_DIR --nodes 2` measures it once" in said
+    assert f"`simfed flower measure {app} --nodes 2` measures it once" in said
     assert command(app, "--overwrite", "--set", "computing=metered") == 0
     assert any("query was charged 0 s" in w for w in read(app, "manifest.json")["warnings"])
 
@@ -200,6 +205,46 @@ def test_a_message_that_is_played_again_for_its_clock_is_told_once(tmp_path):
     assert len(told) == 1
 
 
+def test_a_stage_without_a_price_is_named(tmp_path):
+    from flwr.app import ConfigRecord, RecordDict
+
+    def main(grid, context):
+        content = RecordDict({"config": ConfigRecord({"stage": "unmask"})})
+        list(grid.send_and_receive([to(node, content) for node in grid.get_node_ids()]))
+
+    world = fleet(computing={"kind": "declared", "seconds": {"setup": "1 s"}})
+    with pytest.raises(InputError, match=r"expected seconds of 'train' or 'unmask', which the app"):
+        play(main, world, tmp_path)
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.25])
+def test_a_clock_of_this_machine_ends_a_budget_by_what_is_worked_here(tmp_path, speed):
+    """Its price is the declared one all the same, and the message is not played again."""
+    from simfed.flower.charging import Watch
+
+    budget_s, worked_s = 0.04, []
+
+    def work(message, context):
+        began, here_s = time.monotonic(), read_processor_s()
+        while time.monotonic() - began < budget_s:
+            sum(range(1000))
+        worked_s.append(read_processor_s() - here_s)
+        return message.content
+
+    def main(grid, context):
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    told = []
+    watch = Watch(lambda mail, answer, visible: told.append(answer), clock_speed=speed)
+    run = play(main, fleet({"count": 1}), tmp_path, client(work), watch=watch)
+    assert run.participations["training_s"].tolist() == [1.0]
+    (answer,), (here_s,) = told, worked_s
+    assert answer.readings > 2
+    # what it waited for counts as well, if it waited; simfed's own work on readings does not
+    assert (answer.spent.work_s + answer.spent.waited_s) * speed >= 0.9 * budget_s
+    assert here_s >= answer.spent.work_s
+
+
 def _with_action():
     """An echo that also knows an action."""
     from flwr.app import Message
@@ -227,6 +272,26 @@ def test_a_measured_app_is_charged_what_it_takes(app, capsys):
     assert charged_s / read(app, "summary.json")["simulated_s"] == pytest.approx(3, rel=0.3)
     assert main(["flower", "measure", str(app)]) == 2
     assert "there is a work file already" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_the_law_of_an_app_with_a_budget_of_seconds_is_one_of_its_steps(app):
+    """It works as long on every device; what a step takes is seen by a slower clock."""
+    code = next(app.rglob("apps.py"))
+    text = code.read_text().replace("import numpy as np", "import time\n\nimport numpy as np")
+    begun, (_, end) = text.split("    samples = "), text.split("    metrics = ")
+    loop = """    steps, began = 0, time.monotonic()
+    while time.monotonic() - began < 0.1:
+        np.sort(np.arange(3000) * 7919 % 3001)
+        steps += 1
+    metrics = """
+    code.write_text(begun[0] + loop + end.replace('"num-examples": samples', '"steps": steps'))
+    assert main(["flower", "measure", str(app), "--nodes", "2", "--quiet"]) == 0
+    (train,) = load_work(app / "app.work.yaml").kinds
+    assert train.names == {"steps"}
+    assert command(app, "--run-config", "num-server-rounds=2") == 0
+    training_s = open_run(app.parent / "run").participations["training_s"]
+    assert training_s.tolist() == pytest.approx([0.1] * len(training_s), rel=0.5)
 
 
 def test_an_app_that_does_not_run_is_said_once(app, capsys):

@@ -1,17 +1,18 @@
-"""What came out of methods tuned alike: the tables of METHODS.md, from the kept rows.
-
-python analysis/pages.py methods_page
-"""
+"""What came out of methods tuned alike: the tables and the figure of METHODS.md, which this script
+makes from the kept rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from methods_tuned import (
     BUDGETS,
+    CLIP_SEEDS,
+    CLIPPED,
     DATA,
     DIVERGED,
     FEWEST_SEEDS,
@@ -20,17 +21,26 @@ from methods_tuned import (
     REPORTED,
     ROWS,
     Family,
+    at_budgets,
     choices,
     family_table,
     judge,
+    measure_of,
+    p_value,
     reported,
     settings_of,
 )
-from pages import markdown
+from pages import markdown, write_page
 
-from simfed.report.statistics import mean_interval
+from simfed.report.pictures import picture_style, save_picture
+from simfed.report.statistics import Estimate, holm, mean_interval
+from simfed.report.style import SERIES_COLOURS
 
-PAGE = Path(__file__).resolve().parent / "METHODS.md"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HERE = Path(__file__).resolve().parent
+PAGE, FIGURE = HERE / "METHODS.md", HERE / "figures" / "methods-tuned.png"
 _NAMED = 8
 """Whoever is ahead of more is ahead of all but the others."""
 _SHORT = {
@@ -67,25 +77,35 @@ def diverged(rows: pd.DataFrame) -> str:
     return ", ".join(f"{n} of {method} ({data})" for (data, method), n in counts.items()) or "none"
 
 
+Estimates = dict[tuple[str, str, str], Estimate]
+"""Method, measure and budget → accuracy in percent, with its interval over seeds."""
+
+
+def estimates(rows: pd.DataFrame, data: str) -> tuple[Estimates, dict[str, float]]:
+    """What every method came to on a data set, and the MB that it moved in the equal seconds."""
+    ends = reported(rows)
+    by = ends[ends["data"] == data].groupby(["method", "budget"])
+    found = {
+        (method, measure, budget): mean_interval((100 * of[measure]).tolist())
+        for (method, budget), of in by
+        for measure in MEASURES
+    }
+    moved = {method: of["moved_bytes"].mean() / 1e6 for (method, b), of in by if b == BUDGETS[0]}
+    return found, moved
+
+
 def accuracy_table(rows: pd.DataFrame, data: str) -> str:
     """Of every method: both accuracies at both budgets, with intervals over seeds, and MB moved."""
-    ends = reported(rows)
-    ends = ends[ends["data"] == data]
+    found, moved = estimates(rows, data)
     heads = [f"{words}, equal {budget}" for words in MEASURES.values() for budget in BUDGETS]
     lines = [["method", *heads, "MB moved in the seconds"]]
     for method in OWN:
-        of = {
-            budget: ends[(ends["method"] == method) & (ends["budget"] == budget)]
-            for budget in BUDGETS
-        }
-        cells = [_percent(of[budget][measure]) for measure in MEASURES for budget in BUDGETS]
-        moved = of["seconds"]["moved_bytes"].mean() / 1e6
-        lines.append([method, *cells, f"{moved:.3g}"])
+        cells = [_percent(found[method, m, budget]) for m in MEASURES for budget in BUDGETS]
+        lines.append([method, *cells, f"{moved[method]:.3g}"])
     return markdown(lines)
 
 
-def _percent(shares: pd.Series) -> str:
-    of = mean_interval((100 * shares).tolist())
+def _percent(of: Estimate) -> str:
     within = f" [{of.low:.1f}, {of.high:.1f}]" if np.isfinite(of.low) else ""
     return f"{of.least:.1f}{within}"
 
@@ -112,6 +132,44 @@ def _names(behind: Sequence[str], method: str) -> str:
     return f"all but {', '.join(rest)}" if len(behind) > _NAMED else ", ".join(behind) or "–"
 
 
+def clip_table(rows: pd.DataFrame, clipped: pd.DataFrame) -> str:
+    """By how many points the same clip changes each method's accuracy, as its paper measures it; in
+    bold what stays clear beside all others (Holm)."""
+    gaps = clip_gaps(rows, clipped)
+    told = dict(zip(gaps, holm([p_value(gap) for gap in gaps.values()]), strict=True))
+    columns = list(dict.fromkeys((data, budget) for _, data, budget in gaps))
+    lines = [["method", *(f"{data}, equal {budget}" for data, budget in columns)]]
+    for method in OWN:
+        cells = []
+        for key in ((method, *column) for column in columns):
+            if key not in gaps:
+                cells.append("not played")
+                continue
+            of = mean_interval((100 * gaps[key]).tolist())
+            text = f"{of.least:+.1f} [{of.low:+.1f}, {of.high:+.1f}]"
+            cells.append(f"**{text}**" if told[key] else text)
+        lines.append([method, *cells])
+    return markdown(lines)
+
+
+def clip_gaps(rows: pd.DataFrame, clipped: pd.DataFrame) -> dict[tuple[str, str, str], pd.Series]:
+    """Method, data set and budget → accuracy with the clip less that without, by seed; of those
+    that were played under all seeds."""
+    keys = ["method", "data", "budget", "seed"]
+    with_clip, without = (
+        ends.set_index(keys).sort_index() for ends in (at_budgets(clipped), reported(rows))
+    )
+    both = (with_clip - without).dropna()
+    gaps = {
+        (method, data, budget): both[measure_of(method)].loc[method, data, budget]
+        for data in DATA
+        for budget in BUDGETS
+        for method in OWN
+        if (method, data, budget) in both.index
+    }
+    return {key: of for key, of in gaps.items() if len(of) == len(CLIP_SEEDS)}
+
+
 def setting_table(rows: pd.DataFrame) -> str:
     """What was chosen for every method, of eight settings each."""
     best = choices(rows)
@@ -127,6 +185,35 @@ def _setting(method: str, chosen: int) -> str:
     return ", ".join(f"{names[key]} {value}" for key, value in setting.items())
 
 
+@picture_style()
+def methods_figure(rows: pd.DataFrame) -> Figure:
+    """Accuracy of every method at equal seconds and at equal bytes, by data set and measure."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.2, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = [(data, measure) for data in DATA for measure in MEASURES]
+    all_axes = figure.subplots(1, len(panels), sharey=True)
+    for letter, axes, (data, measure) in zip("abcd", all_axes, panels, strict=True):
+        found, _ = estimates(rows, data)
+        for budget, colour, mark, lower in zip(
+            BUDGETS, SERIES_COLOURS, "os", (-0.17, 0.17), strict=False
+        ):
+            for y, method in enumerate(OWN):
+                of = found[method, measure, budget]
+                label = f"equal {budget}" if not y else None
+                axes.plot([of.low, of.high], [y + lower] * 2, color=colour, lw=1.6, alpha=0.5)
+                axes.plot(of.least, y + lower, mark, color=colour, ms=3, label=label)
+        axes.set_title(f"{letter}  {data}: {MEASURES[measure]}", loc="left", fontsize=7)
+        axes.set_xlabel("percent right")
+        axes.grid(axis="y", color="black", alpha=0.1, lw=0.4)
+    all_axes[0].set_yticks(range(len(OWN)), list(OWN), fontsize=6.5)
+    all_axes[0].set_ylim(len(OWN) - 0.4, -0.6)
+    all_axes[0].legend(frameon=False, fontsize=6, loc="lower left")
+    return figure
+
+
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
     rows = read_rows()
@@ -136,4 +223,10 @@ def page_parts() -> dict[str, str]:
         parts[f"accuracies on {data}"] = accuracy_table(rows, data)
         for measure, words in MEASURES.items():
             parts[f"apart on {data}, {words}"] = apart_table(families, data, measure)
+    parts["the same clip"] = clip_table(rows, pd.read_parquet(CLIPPED))
     return {**parts, "settings": setting_table(rows)}
+
+
+if __name__ == "__main__":
+    write_page("methods_page")
+    save_picture(methods_figure(read_rows()), FIGURE, dpi=180)

@@ -246,8 +246,11 @@ def run(path: Path, seeds: Sequence[int] = REPORTED) -> None:
 
 
 def run_clipped(path: Path, seeds: Sequence[int] = CLIP_SEEDS) -> None:
-    """Play the settings that the kept rows choose once more, with everybody's gradients clipped."""
-    _with(path, _of_chosen(pd.read_parquet(ROWS), seeds), CLIP_NORM)
+    """Play the settings that the kept rows choose once more, with everybody's gradients clipped:
+    method by method, all seeds of each."""
+    keys = list(_of_chosen(pd.read_parquet(ROWS), seeds))
+    order = [(data, method) for data in DATA for method in OWN]
+    _with(path, sorted(keys, key=lambda key: order.index(key[:2])), CLIP_NORM)
 
 
 def _of_chosen(rows: pd.DataFrame, seeds: Iterable[int]) -> Iterator[tuple[str, str, int, int]]:
@@ -371,7 +374,7 @@ def judge(rows: pd.DataFrame) -> list[Family]:
         for measure in MEASURES:
             table = of_budget.pivot(index="seed", columns="method", values=measure)
             both = list(itertools.combinations(OWN, 2))
-            p_values = [_p_value(table[one], table[other]) for one, other in both]
+            p_values = [p_value(table[one] - table[other]) for one, other in both]
             enough = len(table) >= FEWEST_SEEDS
             pairs = tuple(
                 Pair(one, other, paired_difference(table[one], table[other]), told and enough)
@@ -395,9 +398,11 @@ def reported(rows: pd.DataFrame) -> pd.DataFrame:
     return ends[ends["seed"].isin(list(whole))]
 
 
-def _p_value(one: pd.Series, other: pd.Series) -> float:
-    gaps = (one - other).to_numpy()
-    return float(stats.ttest_1samp(gaps, 0.0).pvalue) if np.ptp(gaps) else float(not gaps.any())
+def p_value(gaps: pd.Series) -> float:
+    """Of differences seed by seed, by Student's t."""
+    if not np.ptp(gaps.to_numpy()):
+        return float(not gaps.any())
+    return float(stats.ttest_1samp(gaps, 0.0).pvalue)
 
 
 def family_table(families: Sequence[Family]) -> str:

@@ -1,5 +1,8 @@
 """Every method is tuned alike, and judged by the registered rules."""
 
+import doctest
+
+import methods_page
 import methods_tuned
 import numpy as np
 import pandas as pd
@@ -40,6 +43,40 @@ def test_who_is_clearly_ahead_is_told_apart_with_enough_seeds(seeds, lead, ahead
     assert len(families) == 8
     assert {len(family.behind("fedavg")) for family in families} == {ahead}
     assert not any("fedavg" in family.behind("fedprox") for family in families)
+
+
+def test_tables_name_whom_a_method_is_ahead_of():
+    rows = made_up(5, 0.2)
+    families = methods_tuned.judge(rows)
+    table = methods_page.apart_table(families, "mnist-mini", "accuracy").splitlines()
+    assert table[2] == "| fedavg | all | all |"
+    assert all(line.endswith("| – | – |") for line in table[3:])
+    line = methods_page.seeds_line(rows, families)
+    assert "Over 5 of 10 seeds 120 of 960 comparisons are told apart" in line
+    assert line.endswith("guesses: none.")
+    lost = (rows["method"] == "scaffold") & (rows["seed"] == 2) & (rows["data"] == "mnist-mini")
+    for column, value in methods_tuned.DIVERGED.items():
+        rows.loc[lost, column] = value
+    assert methods_page.diverged(rows) == "1 of scaffold (mnist-mini)"
+    row = methods_page.accuracy_table(rows, "synthetic(1, 1)").splitlines()[2]
+    assert row.startswith("| fedavg | 55.1 [")  # three quarters of the way from a guess to 70 %
+    assert not doctest.testmod(methods_page).failed
+
+
+def test_what_the_same_clip_changes_is_bold_where_it_is_clear():
+    rows = made_up(5, 0.0)
+    clipped = rows[rows["seed"].isin(methods_tuned.CLIP_SEEDS)]
+    gained = clipped["accuracy"] + 0.1 * (clipped["method"] == "scaffold")
+    table = methods_page.clip_table(rows, clipped.assign(accuracy=gained))
+    (bold,) = (line for line in table.splitlines() if "**" in line)
+    assert bold.startswith("| scaffold | **+3.7 [")  # 15 of 40 seconds
+    less = clipped[(clipped["data"] == "mnist-mini") | (clipped["seed"] > 0)]
+    less = less[(less["method"] != "fedmd") | (less["seed"] != 3)]
+    table = methods_page.clip_table(rows, less)
+    assert "synthetic" not in table
+    assert [line for line in table.splitlines() if "not played" in line] == [
+        "| fedmd | not played | not played |"
+    ]
 
 
 def test_equal_bytes_are_earlier_where_much_is_sent():

@@ -119,6 +119,17 @@ def apart_table(families: Sequence[Family], data: str, measure: str) -> str:
     return markdown(lines)
 
 
+def tally_table(families: Sequence[Family]) -> str:
+    """Of every method, in how many comparisons it is clearly ahead, clearly behind, and neither."""
+    lines = [["method", "ahead", "behind", "not told apart"]]
+    for method in OWN:
+        mine = [p for family in families for p in family.pairs if method in (p.one, p.other)]
+        ahead = sum(len(family.behind(method)) for family in families)
+        told = sum(pair.told for pair in mine)
+        lines.append([method, str(ahead), str(told - ahead), str(len(mine) - told)])
+    return markdown(lines)
+
+
 def _names(behind: Sequence[str], method: str) -> str:
     """
     >>> _names(["fedopt", "fedmd"], "fedavg"), _names([], "fedavg")
@@ -139,15 +150,15 @@ def clip_table(rows: pd.DataFrame, clipped: pd.DataFrame) -> str:
     told = dict(zip(gaps, holm([p_value(gap) for gap in gaps.values()]), strict=True))
     columns = list(dict.fromkeys((data, budget) for _, data, budget in gaps))
     lines = [["method", *(f"{data}, equal {budget}" for data, budget in columns)]]
-    for method in OWN:
+    for method in dict.fromkeys(method for method, *_ in gaps):
         cells = []
         for key in ((method, *column) for column in columns):
-            if key not in gaps:
+            if key in gaps:
+                of = mean_interval((100 * gaps[key]).tolist())
+                text = f"{of.least:+.1f} [{of.low:+.1f}, {of.high:+.1f}]"
+                cells.append(f"**{text}**" if told[key] else text)
+            else:
                 cells.append("not played")
-                continue
-            of = mean_interval((100 * gaps[key]).tolist())
-            text = f"{of.least:+.1f} [{of.low:+.1f}, {of.high:+.1f}]"
-            cells.append(f"**{text}**" if told[key] else text)
         lines.append([method, *cells])
     return markdown(lines)
 
@@ -210,7 +221,7 @@ def methods_figure(rows: pd.DataFrame) -> Figure:
         axes.grid(axis="y", color="black", alpha=0.1, lw=0.4)
     all_axes[0].set_yticks(range(len(OWN)), list(OWN), fontsize=6.5)
     all_axes[0].set_ylim(len(OWN) - 0.4, -0.6)
-    all_axes[0].legend(frameon=False, fontsize=6, loc="lower left")
+    all_axes[2].legend(frameon=False, fontsize=6, loc="lower right")
     return figure
 
 
@@ -219,11 +230,13 @@ def page_parts() -> dict[str, str]:
     rows = read_rows()
     families = judge(rows)
     parts = {"seeds": seeds_line(rows, families), "families": family_table(families)}
+    parts["tally"] = tally_table(families)
     for data in DATA:
         parts[f"accuracies on {data}"] = accuracy_table(rows, data)
         for measure, words in MEASURES.items():
             parts[f"apart on {data}, {words}"] = apart_table(families, data, measure)
-    parts["the same clip"] = clip_table(rows, pd.read_parquet(CLIPPED))
+    clipped = pd.read_parquet(CLIPPED) if CLIPPED.exists() else None
+    parts["the same clip"] = "Not played yet." if clipped is None else clip_table(rows, clipped)
     return {**parts, "settings": setting_table(rows)}
 
 

@@ -28,6 +28,7 @@ STUDIES = (
     "cell_figure",
     "network_errors",
     "edges_figure",
+    "methods_page",
     "flower_deployed",
     "flower_laws",
     "flower_originals",

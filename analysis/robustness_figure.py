@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from methods_figure import over_seeds
 from pages import markdown, write_page
 
 import simfed
 from simfed.ground.errors import InputErrors
 from simfed.report.pictures import picture_style, save_picture
+from simfed.report.statistics import half_width, mean_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 BASE = ROOT / "simfed" / "templates" / "robust" / "robust.yaml"
 ROWS = Path(__file__).with_name("robustness_rows.csv")
+_FEWEST = 3
+"""Seeds of an interval: two span 13 standard errors."""
 PAGE = ROOT / "docs" / "robustness.md"
 PICTURES = ROOT / "docs" / "images"
 MODELS = ("logistic-regression", "lenet5-half")
@@ -152,9 +154,10 @@ def means(rows: pd.DataFrame, share: float, column: str) -> tuple[pd.DataFrame, 
     middle = pd.DataFrame(index=RULES, columns=list(ATTACKS), dtype=float)
     half = middle.copy()
     for (rule, attack), of in rows[rows["share"] == share].groupby(["rule", "attack"]):
-        estimate = over_seeds(of[column].dropna().tolist())
-        middle.loc[rule, attack] = estimate.exact
-        half.loc[rule, attack] = (estimate.high - estimate.low) / 2
+        values = of[column].dropna().tolist()
+        middle.loc[rule, attack] = mean_interval(values).exact
+        if len(values) >= _FEWEST:
+            half.loc[rule, attack] = half_width(values)
     return middle, half
 
 

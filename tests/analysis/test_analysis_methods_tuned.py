@@ -51,6 +51,8 @@ def test_tables_name_whom_a_method_is_ahead_of():
     table = methods_page.apart_table(families, "mnist-mini", "accuracy").splitlines()
     assert table[2] == "| fedavg | all | all |"
     assert all(line.endswith("| – | – |") for line in table[3:])
+    tally = methods_page.tally_table(families).splitlines()
+    assert tally[2:4] == ["| fedavg | 120 | 0 | 0 |", "| fedprox | 0 | 8 | 112 |"]
     line = methods_page.seeds_line(rows, families)
     assert "Over 5 of 10 seeds 120 of 960 comparisons are told apart" in line
     assert line.endswith("guesses: none.")
@@ -74,9 +76,10 @@ def test_what_the_same_clip_changes_is_bold_where_it_is_clear():
     less = less[(less["method"] != "fedmd") | (less["seed"] != 3)]
     table = methods_page.clip_table(rows, less)
     assert "synthetic" not in table
-    assert [line for line in table.splitlines() if "not played" in line] == [
-        "| fedmd | not played | not played |"
-    ]
+    assert "fedmd" not in table
+    assert "not played" not in table
+    lost = (clipped["method"] == "fedmd") & (clipped["data"] == "mnist-mini")
+    assert "| fedmd | not played | not played | " in methods_page.clip_table(rows, clipped[~lost])
 
 
 def test_equal_bytes_are_earlier_where_much_is_sent():
@@ -86,11 +89,13 @@ def test_equal_bytes_are_earlier_where_much_is_sent():
     assert ends.loc["bytes", "accuracy"] == pytest.approx(0.1 + 0.4 * 6 / 40, abs=1e-3)
 
 
-def test_the_kept_rows_are_of_the_runs_that_choose():
+def test_the_kept_rows_are_of_the_runs_that_choose_and_report():
     rows = pd.read_parquet(methods_tuned.ROWS)
     assert set(rows["data"]) == set(methods_tuned.DATA)
     assert set(rows["method"]) == set(methods_tuned.OWN)
     assert set(rows["seed"]) <= {*methods_tuned.CHOOSING, *methods_tuned.REPORTED}
+    assert methods_tuned.reported(rows)["seed"].nunique() >= methods_tuned.FEWEST_SEEDS
+    assert methods_tuned.join([rows]).equals(rows)
 
 
 def test_rows_of_two_processes_are_put_together_in_the_order_of_one():
@@ -125,3 +130,40 @@ def test_clipped_runs_are_those_that_are_chosen_with_a_clip(tmp_path, monkeypatc
     assert played == [(*of, best[of], 3, methods_tuned.CLIP_NORM) for of in best]
     methods_tuned.run_clipped(tmp_path / "clipped.parquet", [3])
     assert len(played) == len(best) == 32
+
+
+def test_the_pages_sentences_follow_from_the_rows():
+    page = " ".join(methods_page.PAGE.read_text(encoding="utf-8").split())
+    rows = methods_page.read_rows()
+    families = methods_tuned.judge(rows)
+    tally = {
+        cells[1]: [int(cell) for cell in cells[2:5]]
+        for cells in (
+            [cell.strip() for cell in line.split("|")]
+            for line in methods_page.tally_table(families).splitlines()[2:]
+        )
+    }
+    assert [method for method, (_, behind, _) in tally.items() if not behind] == ["fedkd", "feddf"]
+    assert f"clearly ahead in {tally['fedkd'][0]} and {tally['feddf'][0]} of their 120" in page
+    ahead, behind, _ = tally["scaffold"]
+    assert f"clearly behind in {behind}, ahead in {ahead}, and one of its five runs" in page
+    assert methods_page.diverged(rows) == "1 of scaffold (mnist-mini)"
+    for family in families:
+        if family.measure == "own_accuracy":
+            assert not any("local-only" in family.behind(method) for method in methods_tuned.OWN)
+        assert "fedprox" not in family.behind("fedavg")
+        assert "fedavg" not in family.behind("fedprox")
+    of = {(f.data, f.measure, f.budget): f for f in families}
+    images = of["mnist-mini", "accuracy", "seconds"].means
+    assert (
+        f"fedbuff ({100 * images['fedbuff']:.1f} %) and fedasync ({100 * images['fedasync']:.1f}"
+        in page
+    )
+    told = [p for p in of["synthetic(1, 1)", "own_accuracy", "seconds"].pairs if p.told]
+    assert len(told) == 9
+    assert all("fedasync" in (p.one, p.other) for p in told)
+    assert sum(p.told for p in of["synthetic(1, 1)", "own_accuracy", "bytes"].pairs) == 44
+    few = of["mnist-mini", "accuracy", "bytes"].means
+    averaging = ["fedavg", "fedprox", "fedopt", "scaffold", "fedbuff", "fedasync", "fedgen"]
+    assert few["local-only"] > few[averaging].max()
+    assert f"({100 * few[averaging].min():.1f} to {100 * few[averaging].max():.1f} %)" in page

@@ -57,14 +57,9 @@ def message_down(size_bytes: float) -> Send:
 
 
 def nodes_of(plan: Plan) -> set[Node]:
-    """The nodes of its steps beside the client and the server."""
-    nodes: set[Node] = set()
-    for step in plan.steps:
-        if isinstance(step, Send):
-            nodes |= {step.source, step.target}
-        elif isinstance(step, Do):
-            nodes.add(step.node)
-    return nodes - {CLIENT, SERVER}
+    """The nodes that its messages come from or go to, beside the client and the server."""
+    sent = [step for step in plan.steps if isinstance(step, Send)]
+    return {end for step in sent for end in (step.source, step.target)} - {CLIENT, SERVER}
 
 
 def bytes_beside(plan: Plan, phase: str) -> float:

@@ -9,6 +9,7 @@ from simfed.record.schema import (
     OPTIONAL_TABLES,
     TABLES,
     ClientResult,
+    LinkUse,
     Merge,
     PolicyValue,
     Span,
@@ -103,3 +104,15 @@ def test_an_empty_optional_table_and_no_table_are_the_same():
     running = Fingerprint()
     running.add("clients", Recorder().table("clients"))
     assert running.hexdigest() == Fingerprint().hexdigest()
+
+
+def test_airtime_counts_where_a_link_is_a_cells():
+    def recorded(airtimes):
+        recorder = Recorder()
+        for airtime_s in airtimes:
+            recorder.links.append(LinkUse("edge", 0.0, 1.0, 5.0, 9.0, 1, airtime_s))
+        return recorder.batches
+
+    found = [fingerprint(recorded(seen)) for seen in ([None, None], [None, 0.5], [0.5, 0.5])]
+    assert found[0] == "ac44cb80be01c06d999dc2243a9e588f"  # as of versions that knew no cells
+    assert len(set(found)) == 3

@@ -43,6 +43,7 @@ def lines(studied, slow, fast):
         yield from looks.of_figure(f"{name}: narrow", target_figure(study, width_in=2.5))
         yield from looks.of_figure(f"{name}: curves", study_figure(study))
         yield from looks.of_page(f"{name}: page", study_page(study))
+    yield from looks.of_figure("some seeds", target_figure(studied, targets=[0.84]))
     yield from looks.of_figure("energy", target_figure(slow, quantity="energy"))
     yield from looks.of_page("one seed", study_page(fast))
     yield from looks.of_page("two studies", versus_page(slow, fast))

@@ -74,12 +74,12 @@ class _Layout:
     """Heights in inches of what stands below one another."""
 
     row: float
+    gap: float
+    left: float
+    bottom: float
     band: float = 0.85
     link: float = 0.42
-    gap: float = 0.08
-    left: float = 0.62
     right: float = 0.12
-    bottom: float = 0.38
 
 
 def gantt_figure(

@@ -136,6 +136,18 @@ def test_intervals_hold_new_medians_as_often_as_they_say(sessions, session_sd):
     assert np.mean(factors) > 0.8
 
 
+def test_what_one_size_cannot_tell_apart_leaves_a_finite_interval():
+    """Points of one size fix the sum of two costs, and neither of them."""
+    data = sample("affine-k", 0.04, np.random.default_rng(3), repeats=6, one_model=True)
+    fitted = choose_law(["affine-k"], data)
+    size = data.size["k"][0]
+    spread = spread_of(fitted, data.where(data.size["k"] == size), None)
+    sizes = {"k": np.array([size, 20_000.0])}
+    here, elsewhere = interval_factor(LAWS["affine-k"], fitted.parameters, spread, sizes, 0.9)
+    assert 1 < here < 1.2
+    assert here < elsewhere < 10
+
+
 def test_lognormal_noise_is_recovered_and_no_straggler_invented():
     factors = np.exp(0.08 * np.random.default_rng(1).standard_normal(800))
     law = fit_noise(factors)

@@ -1,6 +1,7 @@
 """Scenario files: what loads, what is refused and with which sentence."""
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simfed
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.registry import registry
 from simfed.scenario import Scenario, dump_scenario, load_scenario, parse_assignment
@@ -573,3 +575,12 @@ def test_the_other_kind_of_file_is_one_sentence(tmp_path):
     with pytest.raises(InputError) as error:
         load_study_file(path)
     assert str(error.value) == f"{path}: this is a scenario, expected a study (simfed run)"
+
+
+def test_nothing_is_allowed_that_was_not_asked_for():
+    """Who may run a file's code, or read beyond its folder, does so on request alone."""
+    sources = Path(simfed.__file__).parent.glob("*/*.py")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    found = re.findall(r"(allow_\w+): bool ?= ?(\w+)", text)
+    assert len(found) > 10
+    assert {default for _, default in found} == {"False"}

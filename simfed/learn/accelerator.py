@@ -54,20 +54,25 @@ class AcceleratorKit(Kit):
         self._plain: dict[str, nn.Module] = {}
 
     def logits_each(self, models: Sequence[Changed], round: int) -> list[Tensor]:
-        found: dict[int, Tensor] = {}
         alike: dict[str, list[int]] = {}
         for place, changed in enumerate(models):
             alike.setdefault(changed.prototype, []).append(place)
+        passes: list[list[int]] = []
         for name, places in alike.items():
             most = _TOGETHER if name in self.small and not self._bf16 else 1
-            for first in range(0, len(places), most):
-                some = places[first : first + most]
-                mine = [models[place] for place in some]
-                if len(mine) > 1:
-                    found |= zip(some, self._logits_together(mine, round), strict=True)
-                else:
-                    found[some[0]] = self.public_logits(mine[0], round)
+            passes += [places[first : first + most] for first in range(0, len(places), most)]
+        calls = [([models[place] for place in some], round) for some in passes]
+        costs = [sum(self._of_public(of.prototype) for of in some) for some, _ in calls]
+        found: dict[int, Tensor] = {}
+        for some, logits in zip(passes, self.each("logits_of_some", calls, costs), strict=True):
+            found |= zip(some, logits, strict=True)
         return [found[place] for place in range(len(models))]
+
+    def logits_of_some(self, models: Sequence[Changed], round: int) -> list[Tensor]:
+        """Those of `logits_each` that are made in one pass."""
+        if len(models) == 1:
+            return [self.public_logits(models[0], round)]
+        return self._logits_together(models, round)
 
     def own_losses(
         self, prototype: str, model: Values, participations: Sequence[tuple[int, int | str]]

@@ -89,6 +89,16 @@ def test_rounds_are_those_of_the_processes(name, request):
     assert_same(played(scenario), expected)
 
 
+@pytest.mark.parametrize("bf16", [False, True], ids=["together", "one by one"])
+def test_what_time_goes_into_is_told_apart(on_cpu, bf16):
+    precision = {"public": "bf16" if bf16 else "fp32"}
+    work = HostedWorkload(tiny.scenario(precision=precision), Streams(0))
+    work.merge(1, [work.execute(work.task(1, c), Choice("top-k", 500)) for c in range(4)])
+    spent = work.timings()
+    assert min(spent[name] for name in ("training", "logits", "distillation")) > 0
+    work.close()
+
+
 def test_deep_models_with_statistics_run_one_after_another(on_cpu):
     scenario = tiny.scenario(**DEEP)
     data = tiny.federation(scenario, side=12, channels=3, train=120, test=12)

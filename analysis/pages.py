@@ -25,6 +25,7 @@ STUDIES = (
     "rivals_figure",
     "tail_figure",
     "codecs_table",
+    "gpu_table",
     "cell_figure",
     "network_errors",
     "edges_figure",

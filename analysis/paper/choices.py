@@ -102,9 +102,11 @@ def losses_around(run: Result, before: int = 10, after: int = 10) -> list[Attemp
         at = number - 1
         if at < 1 or number == rounds or number - 1 in undone:
             continue
-        worst = losses[int(np.argmax(losses[:, at] / losses[:, at - 1]))].astype(float)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a loss may be 0, and stay 0
+            rise = losses[:, at] / losses[:, at - 1]
+        worst = losses[int(np.argmax(np.nan_to_num(rise, posinf=np.inf)))].astype(float)
         padded = np.pad(worst, (before, after), constant_values=np.nan)
         around = padded[at : at + before + after + 1]
-        usual = float(np.nanmedian(around))
+        usual = float(np.nanmedian(around)) or 1.0
         found.append(Attempt(number, around / usual, before, THRESHOLD * worst[at - 1] / usual))
     return found

@@ -135,10 +135,13 @@ def judge(results: Results) -> list[Judged]:
 
 
 def verdict_of(checks: Sequence[Check]) -> str:
-    """A claim holds where all of its comparisons do, and fails where one fails."""
+    """A claim holds where all of its comparisons do, and fails where one fails; of one that is
+    short of seeds nothing can be told."""
     states = {check.state for check in checks}
-    if MISSING in states or not states:
+    if not any(check.seeds for check in checks):
         return NOT_RUN
+    if MISSING in states:
+        return UNDECIDED
     if not (states := states - {GIVEN}):
         return BY_SET_UP
     if FAILS in states:
@@ -149,13 +152,13 @@ def verdict_of(checks: Sequence[Check]) -> str:
 def headline(judged: Judged) -> Check | None:
     """The comparison that speaks least for the claim: of the worst state, the lowest.
 
-    Of a claim that is not run: of those with the most seeds.
+    Of a claim that is short of seeds: of those with the most.
     """
     order = (FAILS, UNDECIDED, HOLDS, GIVEN, MISSING)
     known = [check for check in judged.checks if check.seeds]
     if not known:
         return None
-    if judged.verdict == NOT_RUN:
+    if any(check.state == MISSING for check in judged.checks):
         most = max(check.seeds for check in known)
         known = [check for check in known if check.seeds == most]
     state = min((check.state for check in known), key=order.index)
@@ -580,7 +583,8 @@ CLAIMS: tuple[Claim, ...] = (
           "Top-K best at K 1e5; Random-K within 1 point at 2e6; larger K higher, after equal rounds and at equal "
           "simulated time; ASCEND at least as good as each fixed strategy; WResNet40-2 choosing Top-K and ResNet18 "
           "evenly at 1e5, both Random-K at 2e6 (3 seeds)",
-          note=lambda r: why.narrow_settings(r, AT_LEAST_POINTS, _CIFAR10.settings)),
+          note=lambda r: why.at_chance(r, _CIFAR10.settings)
+          or why.narrow_settings(r, AT_LEAST_POINTS, _CIFAR10.settings)),
     Claim("cifar10-small", "The same trend on CIFAR-10 with LeNets", _CIFAR10_SMALL.checks,
           "the same at the same shares of all entries (K 1,000 and 16,000), in place of the source's models, which "
           "need a GPU (3 seeds)",

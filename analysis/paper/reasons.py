@@ -13,6 +13,7 @@ import numpy as np
 from results import (
     FIXED,
     NAMES,
+    POLICIES,
     Result,
     Results,
     Runs,
@@ -22,7 +23,11 @@ from results import (
     shares,
 )
 
+from simfed.ground.units import counted
 from simfed.report.statistics import Estimate
+
+CHANCE, NEAR_CHANCE = 0.1, 0.01
+"""What guessing one of ten classes gets right, and how near to it a run has learned nothing."""
 
 
 def compression_shares(results: Results) -> dict[str, float]:
@@ -165,6 +170,19 @@ def narrow_settings(
         f"the margin of {100 * margin:g} point{'s' * (margin != 0.01)} is wider than all that fixed strategies "
         f"end apart, and says little there ({'; '.join(narrow)})"
     )
+
+
+def at_chance(results: Results, settings: Iterable[tuple[str, dict[str, Any]]]) -> str:
+    """Settings in which no run ends a point or more from chance."""
+    found = []
+    for name, setting in settings:
+        runs = [run for arm in POLICIES for run in results.runs(arm, **setting).values()]
+        if runs and all(abs(run.final() - CHANCE) < NEAR_CHANCE for run in runs):
+            best = max(max(run.accuracies()) for run in runs)
+            found.append(f"{name}, {counted(len(runs), 'run')}, after {100 * best:.1f} % at best")
+    if not found:
+        return ""
+    return f"all runs end at chance, which tells nothing apart ({'; '.join(found)})"
 
 
 def grid_spread(good: Runs, others: Sequence[Runs], margin: float) -> str:

@@ -209,12 +209,12 @@ _COUNTED = "comparisons: hold / cannot be told / fail"
 
 
 def _verdict_text(judged: Judged) -> str:
-    """The verdict; of what is not run, how much is there."""
+    """The verdict; of what was played in part, how much is not there."""
     text = f"**{judged.verdict}**" if judged.verdict in VERDICTS else judged.verdict
-    whole = sum(check.seeds >= check.needed for check in judged.checks)
-    if judged.verdict != NOT_RUN or not whole:
+    short = sum(check.state == MISSING for check in judged.checks)
+    if judged.verdict == NOT_RUN or not short:
         return text
-    return f"{text}: {whole} of {len(judged.checks)} comparisons are there"
+    return f"{text}: {short} of {len(judged.checks)} comparisons are short of seeds"
 
 
 def _seeds_text(checks: Sequence[Check]) -> str:

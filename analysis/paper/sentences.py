@@ -14,7 +14,7 @@ from claims import (
     AT_LEAST_POINTS,
     FAILS,
     HOLDS,
-    NOT_RUN,
+    MISSING,
     SETTINGS,
     Check,
     Judged,
@@ -354,7 +354,7 @@ _MAKERS: tuple[Make, ...] = (
 def _checks(judged: Sequence[Judged], name: str) -> tuple[Check, ...]:
     """Those of a claim, if it is judged at all."""
     one = next(j for j in judged if j.claim.name == name)
-    return () if one.verdict == NOT_RUN else one.checks
+    return () if any(check.state == MISSING for check in one.checks) else one.checks
 
 
 def _mean(run: Any) -> float:

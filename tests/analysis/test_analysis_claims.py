@@ -78,7 +78,7 @@ def test_the_reverse_is_not_reproduced(keep):
 
 
 @pytest.mark.parametrize("missing", range(5))
-def test_one_missing_seed_is_not_run_and_shows_what_there_is(keep, missing):
+def test_one_missing_seed_leaves_it_open_and_shows_what_there_is(keep, missing):
     finals = {"top-k": 0.95, "random-k": 0.9, "periodic-k": 0.91}
     runs = [
         f
@@ -86,13 +86,13 @@ def test_one_missing_seed_is_not_run_and_shows_what_there_is(keep, missing):
         if not (f["seed"] == missing and f["setting"]["policy"] == "top-k")
     ]
     one = judged(keep(*runs), "top-k-at-small-k")
-    assert one.verdict == "not run"
+    assert one.verdict == "cannot be told"
     assert {c.seeds for c in one.checks} == {4}
     more = [
         facts(arm, s, final=f, k=1000) for arm, f in finals.items() for s in SEEDS if s == missing
     ]
     some = judged(keep(*more), "top-k-at-small-k")  # K 1,000 is whole now
-    assert (some.verdict, headline(some).seeds) == ("not run", 5)
+    assert (some.verdict, headline(some).seeds) == ("cannot be told", 5)
     assert headline(some).what.startswith("K 1,000")
     assert one.checks[0].estimate.least == pytest.approx(0.05, abs=0.003)
 
@@ -274,7 +274,7 @@ def test_settings_are_told_apart(keep):
         (["holds", "cannot be told", "fails"], "fails"),
         (["cannot be told", "fails"], "fails"),
         (["cannot be told"] * 2, "cannot be told"),
-        (["holds", "short of seeds"], "not run"),
+        (["holds", "short of seeds"], "cannot be told"),
         ([], "not run"),
     ],
 )
@@ -334,7 +334,7 @@ def test_a_grid_of_settings_that_do_not_differ_is_rarely_called_different(keep):
     assert hits / tries == pytest.approx(0.95, abs=6 * math.sqrt(0.95 * 0.05 / (4 * tries)))
 
 
-def test_a_grid_short_of_seeds_is_not_run(keep):
+def test_a_grid_short_of_seeds_is_not_judged(keep):
     runs = grid([[0.9, 0.9, 0.9]] * 4)
     assert judged(keep(*runs), "exploration").verdict == "not run"
     finals = [[0.9, 0.91, 0.905]] * 4 + [[0.9, 0.909, 0.905]]
@@ -375,6 +375,18 @@ def test_cifar10_asks_who_chose_what_by_prototype(keep, claim, small, large, hal
         f"K {large}, {whole}",
     ]
     assert {c.needed for c in checks} == {3}
+
+
+@pytest.mark.parametrize(("highest", "at_chance"), [(0.105, True), (0.12, False)])
+def test_runs_that_have_learned_nothing_are_said_to(keep, highest, at_chance):
+    models = ("resnet18", "wresnet40-2")
+    cifar10 = {"dataset": "cifar10", "rounds": 300, "k": 100_000, "models": models}
+    ends = {"top-k": highest, "random-k": 0.1, "periodic-k": 0.1}
+    runs = [facts(arm, 0, final=end, reached_at_s=None, **cifar10) for arm, end in ends.items()]
+    one = judged(folder := keep(*runs), "cifar10")
+    assert (one.verdict, headline(one).seeds) == ("cannot be told", 1)
+    said = "all runs end at chance, which tells nothing apart (K 100,000, 3 runs, after 50.0 % at "
+    assert one.claim.note(Results(folder)) == (f"{said}best)" if at_chance else "")
 
 
 # --- reasons -----------------------------------------------------------------------------------

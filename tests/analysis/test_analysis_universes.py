@@ -194,6 +194,14 @@ def test_second_attempts_are_held_against_the_last_accepted_round():
     assert losses_around(Result(facts("ascend", 0))) == []
 
 
+def test_a_loss_of_nothing_is_no_rise():
+    """Of a prototype that has collapsed the loss is 0 and stays there; the other one exceeded."""
+    plays = [[code("top-k", "exploit")] * 8] * 2
+    losses = [[0] * 8, [1, 1, 1, 3, 4, 1, 1, 1]]
+    (one,) = losses_around(Result(with_rounds(facts("ascend", 0), plays, [4], losses)), 3, 3)
+    assert (one.undone, one.second, one.bound) == (3.0, 4.0, 2.0)
+
+
 # ---- sentences and pictures ---------------------------------------------------------------------
 
 

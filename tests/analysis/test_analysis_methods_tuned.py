@@ -166,4 +166,11 @@ def test_the_pages_sentences_follow_from_the_rows():
     few = of["mnist-mini", "accuracy", "bytes"].means
     averaging = ["fedavg", "fedprox", "fedopt", "scaffold", "fedbuff", "fedasync", "fedgen"]
     assert few["local-only"] > few[averaging].max()
+    by_seconds, by_bytes = (
+        of["mnist-mini", "accuracy", budget] for budget in methods_tuned.BUDGETS
+    )
+    personal = set(methods_tuned.PERSONAL)
+    assert sum(len(personal & {*by_seconds.behind(method)}) for method in averaging) == 38
+    assert not any({*averaging} & {*by_seconds.behind(method)} for method in personal)
+    assert not any(p.told for p in by_bytes.pairs if {p.one, p.other} == {"fedavg", "feddf"})
     assert f"({100 * few[averaging].min():.1f} to {100 * few[averaging].max():.1f} %)" in page

@@ -9,8 +9,8 @@ import pytest
 from test_deploy_loopback import CHANGES, assert_same_learning
 
 import simfed
-from simfed.deploy.serving import Listening
-from simfed.ground.errors import Interrupted
+from simfed.deploy.serving import Listening, serve
+from simfed.ground.errors import Interrupted, RunFailed
 from simfed.learn import apart
 from simfed.verify.run import verify
 
@@ -172,3 +172,9 @@ def test_clients_killed_at_twenty_moments_leave_a_whole_run(tmp_path):
     real = simfed.load_run(tmp_path / "real")
     assert len(real.rounds) == 400
     assert verify(tmp_path / "real") == []
+
+
+def test_a_server_to_which_nobody_comes_says_how_many_came(tmp_path):
+    listening = Listening(patience=worlds.QUICK, join_s=0.1)
+    with pytest.raises(RunFailed, match=r"0 of 3 clients joined within 0\.1 s"):
+        serve(worlds.scenario(), tmp_path / "run", listening=listening, progress=False)

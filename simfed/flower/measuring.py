@@ -43,6 +43,7 @@ __all__ = [
     "NODES",
     "AppPlay",
     "MeasuredApp",
+    "further_plays",
     "join_counts",
     "measure",
     "play_all",
@@ -161,7 +162,7 @@ def measure(
         allowed = "an app that runs with two sizes, to tell what grows"
         raise InputError(allowed, where=str(folder), problem="; ".join(left_out))
     laws = fit_kinds(rows)
-    more = _further_plays(rows, laws, plays[0])[: runs - len(plays)]
+    more = further_plays(rows, laws, plays[0])[: runs - len(plays)]
     if more:
         numbered = list(enumerate(more, len(plays)))
         further, failed, _ = _play_twice(numbered, folder, config, tell)
@@ -192,18 +193,24 @@ def measure(
     return MeasuredApp(work, rows)
 
 
-def _further_plays(
+def further_plays(
     rows: Sequence[MessageRow], laws: Sequence[KindLaw], smallest: AppPlay
 ) -> list[AppPlay]:
     """Plays that are asked for by what others have shown."""
-    plays = []
-    if any(law.share >= GOOD and "nodes" in law.names for law in laws):
+    plays, large = [], [law for law in laws if law.share >= GOOD]
+    if any("nodes" in law.names for law in large):
         # two numbers of nodes do not tell work for each node from work for each pair of them
         nodes = 4 * smallest.nodes
         plays.append(replace(smallest, nodes=nodes, changes=f"{nodes:,} nodes"))
-    if any(row.readings > 1 for row in rows):
-        # one that works until its seconds are spent does more by a slower clock
-        plays.append(replace(smallest, changes="clocks a third as fast", clock_speed=1 / 3))
+    of_kinds = [
+        [row for row in rows if law.covers(row.visible.message_type, row.visible.texts)]
+        for law in large
+    ]
+    if any(len({row.readings for row in kind}) > 1 for kind in of_kinds):
+        # one that works until its seconds are spent reads its clock now more, now less often, and
+        # does more by a slower one; twice the nodes, so that their messages outweigh chance
+        nodes, overrides = 2 * smallest.nodes, smallest.overrides
+        plays.append(AppPlay(nodes, overrides, "clocks a third as fast", clock_speed=1 / 3))
     return plays
 
 

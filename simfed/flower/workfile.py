@@ -171,6 +171,11 @@ class KindLaw(Section):
         """How messages scatter around the law."""
         return Measured.read(self.scatter, "scatter") if self.scatter else None
 
+    def covers(self, message_type: str, texts: Mapping[str, str]) -> bool:
+        """Whether a message is of this kind."""
+        same = all(texts.get(name) == text for name, text in self.texts.items())
+        return self.message == message_type and same
+
     @property
     def title(self) -> str:
         """How sentences call the kind."""
@@ -204,8 +209,7 @@ class WorkFile(Section):
     def find(self, message_type: str, texts: Mapping[str, str]) -> KindLaw:
         """The law of a message. Raises: `InputError` for a kind that was not measured."""
         for law in self.kinds:
-            same = all(texts.get(name) == text for name, text in law.texts.items())
-            if law.message == message_type and same:
+            if law.covers(message_type, texts):
                 return law
         asked = {name for law in self.kinds if law.message == message_type for name in law.texts}
         named = {name: text for name, text in texts.items() if name in asked}

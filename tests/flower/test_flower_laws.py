@@ -10,7 +10,7 @@ import pytest
 from simfed.device import build_processor, load_profile
 from simfed.flower.computing import stage_names
 from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
-from simfed.flower.measuring import take_lesser
+from simfed.flower.measuring import AppPlay, further_plays, take_lesser
 from simfed.flower.workfile import Kernel, Visible, WorkFile, WorkPrices, load_work, write_work
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, InputErrors
@@ -82,6 +82,28 @@ def test_a_play_that_chance_made_slow_is_no_law():
     assert law.names == frozenset()
     assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.1)
     assert [row.work_s for row in take_lesser(first, second[1:])] == [row.work_s for row in first]
+
+
+def test_slower_clocks_are_played_where_loops_read_them():
+    """A timer around all of the work reads always as often; a loop until a budget is spent not."""
+    smallest, rows = AppPlay(4, {"a": 1}, "4 nodes"), played()
+    timed = [replace(row, readings=2) for row in rows]
+    looped = [replace(row, readings=2 + place % 5) for place, row in enumerate(rows)]
+    assert further_plays(timed, fit_kinds(timed), smallest) == []
+    (further,) = further_plays(looped, fit_kinds(looped), smallest)
+    assert (further.nodes, further.overrides) == (2 * smallest.nodes, smallest.overrides)
+    assert further.clock_speed == pytest.approx(1 / 3)
+
+
+def test_the_lesser_time_of_two_plays_comes_with_what_its_reply_says():
+    """One that works until its seconds are spent does another number of steps in each play."""
+    one, twin = (
+        MessageRow(0, Visible("train", {}, {"steps": steps}), CONFIG, 4, work_s)
+        for steps, work_s in ((90, 0.21), (60, 0.20))
+    )
+    (lesser,) = take_lesser([one], [twin])
+    assert (lesser.work_s, lesser.values["steps"]) == (0.20, 60)
+    assert lesser.repeats == (0.21, 0.20)
 
 
 @pytest.mark.parametrize(("waited_s", "waits"), [(0.3, 0.3), (0.009, 0.0)])

@@ -137,6 +137,9 @@ class Kit:
         self._one_step = training_is_one_step(self.training)
         self._arena = arena or Arena(shared=False, device=data.device)
         self._gradients: dict[str, Tensor] = {}
+        self._awaited = 0
+        """Results that `logits_each` waits for, and rows for those to come."""
+        self._rows: list[Tensor] = []
         if self._arena.shared and setting.public:
             for name in self.prototypes:
                 self._gradients_of(name)
@@ -422,14 +425,20 @@ class Kit:
         """(public samples of the round, classes) of each model, in evaluation mode, in the number
         format of the scenario's `precision.public`; over all processes."""
         calls = [(changed, round) for changed in models]
-        return self.each("public_logits", calls, [self._of_public(of.prototype) for of in models])
+        costs = [self._of_public(of.prototype) for of in models]
+        self._awaited = len(models)
+        try:
+            return self.each("public_logits", calls, costs)
+        finally:
+            self._awaited = 0
+            self._rows.clear()
 
     def public_logits(self, changed: Changed, round: int) -> Tensor:
         """One of `logits_each`."""
         seat = self._seats[changed.prototype]
         flat, change = seat.load(changed.model), changed.change
         if change is None:
-            return seat.passes.logits(self.public(round), bf16=self._bf16)
+            return self._kept(seat.passes.logits(self.public(round), bf16=self._bf16))
         if isinstance(change, Sparse):
             before = flat.weights.index_select(0, change.indices)
             after = before + changed.factor * change.values
@@ -442,7 +451,17 @@ class Kit:
             flat.weights.index_copy_(0, change.indices, before)
         else:
             flat.weights.copy_(before)
-        return logits
+        return self._kept(logits)
+
+    def _kept(self, logits: Tensor) -> Tensor:
+        """The same, in `logits_each` of this process beside the heap: there, what stays from one
+        pass to the next would keep apart the holes that the passes leave."""
+        if not self._awaited:
+            return logits
+        if not self._rows:
+            rows = Arena(shared=False).zeros(self._awaited, *logits.shape)
+            self._rows += reversed(rows.unbind())
+        return self._rows.pop().copy_(logits)
 
     def distil_each(
         self,

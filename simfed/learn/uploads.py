@@ -40,8 +40,8 @@ __all__ = [
     "terms_of",
 ]
 
-_LARGE = 1 << 20
-"""Entries from which a residual has pages of its own, of the large kind."""
+_BLOCK = 1 << 19
+"""Entries of a block of residuals. It lies beside the heap, whose holes it would keep apart."""
 
 
 class Sparse(NamedTuple):
@@ -133,6 +133,8 @@ class Residuals:
         self._arena = arena
         self._alone = clients is None
         self._rows: dict[tuple[int, str], Tensor] = {}
+        self._free: dict[int, list[Tensor]] = {}
+        """Rows of this length that nobody has yet."""
         self.used: set[tuple[int, str]] = set()
         """(client, field) of those that were written."""
         self._shared: dict[tuple[str, str], Tensor] = {}
@@ -164,11 +166,12 @@ class Residuals:
             return self._shared[who.prototype, name][self._place[who.client]]
         key = who.client, name
         if key not in self._rows:
-            device = self._arena.device
-            large = entries >= _LARGE and device.type == "cpu"
-            self._rows[key] = (
-                self._arena.zeros(entries) if large else torch.zeros(entries, device=device)
-            )
+            free = self._free.setdefault(entries, [])
+            if not free:
+                on_host = self._arena.device.type == "cpu"
+                rows = max(1, _BLOCK // max(1, entries)) if on_host else 1
+                free += reversed(self._arena.zeros(rows, entries).unbind())
+            self._rows[key] = free.pop()
         return self._rows[key]
 
     def known(self, who: Who, name: str) -> Tensor:
@@ -184,6 +187,7 @@ class Residuals:
             if (prototype, name) in self._shared:
                 self._shared[prototype, name][self._place[client]].zero_()
         self._rows.clear()
+        self._free.clear()
         self.used.clear()
 
 

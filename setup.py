@@ -10,10 +10,16 @@ setup(
     ext_modules=[
         Extension(
             "simfed.native._layers",
-            [f"simfed/native/{part}.cpp" for part in ("layers", "convpool", "linear")],
+            [f"simfed/native/{part}.cpp" for part in ("layers", "convpool", "linear", "relupool")],
             depends=[
                 f"simfed/native/{part}.h"
-                for part in ("both_widths", "convpool_loops", "linear_loops", "vectors")
+                for part in (
+                    "both_widths",
+                    "convpool_loops",
+                    "linear_loops",
+                    "relupool_loops",
+                    "vectors",
+                )
             ],
             extra_compile_args=["-O3", "-ffp-contract=fast", "-fno-exceptions", "-fno-rtti"],
             optional=True,

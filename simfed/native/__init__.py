@@ -22,8 +22,8 @@ earlier clone built is not used."""
 
 @cache
 def layers() -> tuple[ctypes.CDLL, int] | None:
-    """The library of convolutions and linear layers (layers.cpp, convpool.cpp, linear.cpp), and how
-    many numbers this processor's vectors hold.
+    """The library of convolutions, linear layers and pooling (layers.cpp, convpool.cpp, linear.cpp,
+    relupool.cpp), and how many numbers this processor's vectors hold.
 
     None where it was not built, was built for another machine or from earlier sources, or is of no
     use to the processor (x86 without AVX2 and FMA).

@@ -1,4 +1,5 @@
-// What is asked of the compiled layers as a whole; convpool.cpp and linear.cpp are their parts.
+// What is asked of the compiled layers as a whole; convpool.cpp, linear.cpp and relupool.cpp are
+// their parts.
 
 #include "vectors.h"
 

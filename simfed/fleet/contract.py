@@ -50,7 +50,8 @@ class Task(NamedTuple):
     @property
     def key(self) -> int | str:
         """What keys this participation's draws beside the client."""
-        return key_of(self.round, self.who.turn)
+        turn = self.who.turn
+        return key_of(self.round, turn) if turn else self.round
 
     @property
     def name(self) -> tuple[int, int, int, int]:

@@ -30,6 +30,7 @@ from simfed.ground.method import (
     Who,
     Work,
 )
+from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import DOWNLOAD, UPLOAD
 from simfed.policy import Policy, Pull, policy_maker
@@ -155,7 +156,8 @@ class Tasks:
         who = self.who(client, turn)
         plan = self.method.plan(self.setting, who, round)
         if self._changes is None:
-            return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
+            size = self.downlink_bytes(plan)
+            return make(Task, (round, client, who, plan, model_version, size, None, ()))
         return self.as_sent(Task(round, client, who, plan, model_version, 0.0, held))
 
     def _task_of_edge(self, round: int, client: int, model_version: int, turn: int) -> Task:

@@ -28,7 +28,7 @@ from simfed.scenario.fleet_file import APP, AppMetrics
 from simfed.sim import rows
 from simfed.sim.blame import Blame, blame, blame_last
 from simfed.sim.flight import Flight
-from simfed.sim.rows import End, Played, Verdict
+from simfed.sim.rows import UNTOLD, End, Played
 
 _QUANTITY = {"evaluate": "inference"}
 """Type of message → the profile's word for the work on it, by which noise and watts are told."""
@@ -273,7 +273,7 @@ class Exchanges:
             powered_s = partial(rows.powered_s, flight, end.rest_s)
             energy_j = self._energy_j(flight.client, powered_s)
             recorder.participations.append(
-                rows.participation_row(flight, end, played, Verdict(), energy_j)
+                rows.participation_row(flight, end, played, UNTOLD, energy_j)
             )
             recorder.spans.extend(rows.client_spans(flight, end))
             self._next_s.pop(flight, None)

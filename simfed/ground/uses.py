@@ -92,8 +92,9 @@ class LinkUses:
         numbers = self._numbers.tolist()
         ends = [*(first for first, _ in self._epochs[1:]), len(numbers)]
         for (first, epoch_s), end in zip(self._epochs, ends, strict=False):  # of none, one end
-            for at in range(first, end, _EACH):
-                yield int(numbers[at]), epoch_s + numbers[at + 1], epoch_s + numbers[at + 2]
+            links, from_s, to_s = (numbers[first + k : end : _EACH] for k in range(3))
+            since_s, until_s = ([epoch_s + s for s in instants] for instants in (from_s, to_s))
+            yield from zip(map(int, links), since_s, until_s, strict=True)
 
     def columns(self) -> list[list[object]]:
         """One list for each field of `LinkUse`, in its order."""

@@ -15,7 +15,7 @@ _Library = TypeVar("_Library", bound=ctypes.CDLL)
 
 __all__ = ["layers", "sharing", "who_computes_layers"]
 
-_INTERFACES = {"_layers": 3, "_sharing": 3}
+_INTERFACES = {"_layers": 3, "_sharing": 4}
 """Of each library, counted up where its functions take or do something else, so that one that an
 earlier clone built is not used."""
 

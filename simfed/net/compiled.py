@@ -66,18 +66,24 @@ class CompiledEngine(AnyEngine):
         self._handles: dict[Flow, int] = {}
         self._raised: BaseException | None = None
         self._callbacks: tuple[object, ...] | None = None
-        core = self._calls.net_new(self._capacities.ctypes.data, meter is not None, _SOLVE)
+        self._said = array("d", bytes(8 * _ROOM))
+        core = self._calls.net_new(
+            self._capacities.ctypes.data, meter is not None, _SOLVE,
+            self._said.buffer_info()[0], _ROOM,
+        )  # fmt: skip
         if not core:
             raise MemoryError
         self._core: int = core
+        # read where they lie, several times per transfer: a call takes twenty times as long
+        self._now: c_double = self._calls.net_now(core).contents
+        self._next: c_double = self._calls.net_next(core).contents
         weakref.finalize(self, self._calls.net_free, core)
         if self._traces:
             self._register_callbacks()
 
     @property
     def now_s(self) -> float:
-        now_s: float = self._calls.net_now(self._core)
-        return now_s
+        return self._now.value
 
     def restart_clock(self, epoch_s: float) -> None:
         self._calls.net_restart(self._core)
@@ -94,8 +100,7 @@ class CompiledEngine(AnyEngine):
             self.start(flow, at_s)
 
     def next_at_s(self) -> float:
-        at_s: float = self._calls.net_next(self._core)
-        return at_s
+        return self._next.value
 
     def advance(self, until_s: float) -> list[Flow]:
         count = self._calls.net_advance(self._core, until_s)
@@ -144,15 +149,18 @@ class CompiledEngine(AnyEngine):
 
     def _enter(self, flow: Flow, at_s: float) -> None:
         """Tell the library of a flow, and when it joins (nan: that is known from elsewhere)."""
-        links = array("q", flow.links)
-        if flow.program is not None and self._callbacks is None:
+        programmed = flow.program is not None
+        if programmed and self._callbacks is None:
             self._register_callbacks()
-        path = flow.id, len(links), links.buffer_info()[0]
-        terms = flow.size_bytes, flow.weight, flow.cap_bytes_per_s
-        progress = flow.remaining_bytes, flow.unsent_bytes, flow.spent_s
-        handle: int = self._calls.net_enter(
-            self._core, *path, *terms, *progress, flow.program is not None, at_s
-        )
+        facts = array(
+            "d",
+            (
+                flow.id, flow.size_bytes, flow.weight, flow.cap_bytes_per_s, flow.remaining_bytes,
+                flow.unsent_bytes, flow.spent_s, programmed, at_s, *flow.links,
+            ),
+        )  # fmt: skip
+        place, count = facts.buffer_info()
+        handle: int = self._calls.net_enter(self._core, count, place)
         if handle < 0:
             raise MemoryError
         if flow.costs is not None:
@@ -168,7 +176,9 @@ class CompiledEngine(AnyEngine):
         links carried stands behind them and goes to the meter."""
         if count < 0:
             self._fail(count)
-        out: list[float] = self._calls.net_out(self._core)[:count]
+        out: Sequence[float] = self._said
+        if count > _ROOM:
+            out = self._calls.net_out(self._core)[:count]
         ended, place = [], 1
         for _ in range(int(out[0])):
             flow = self._flows.pop(int(out[place]))
@@ -176,7 +186,7 @@ class CompiledEngine(AnyEngine):
             place = _update_flow(flow, out, place)
             ended.append(flow)
         if self._meter is not None and self._meter.on_uses is not None:
-            self._meter.on_uses(out[place:])
+            self._meter.on_uses(out[place:count])
         elif self._meter is not None:
             on_use = self._meter.on_use
             for at in range(place, count, 7):
@@ -318,6 +328,9 @@ def _update_flow(flow: Flow, out: Sequence[float], place: int) -> int:
 
 # ---- the library -------------------------------------------------------------------------------
 
+_ROOM = 1024
+"""Numbers that calls hand out in an array; more are read where they lie, which is slower."""
+
 _NO_MEMORY, _RAISED = -1, -2
 _TROUBLES = {
     -3: "link {id}: {a} bytes/s above its capacity of {b}",
@@ -367,15 +380,15 @@ def _library() -> ctypes.PyDLL:
         raise RuntimeError("the compiled network was not built")
     core, whole, number = c_void_p, c_int64, c_double
     for name, gives, takes in (
-        ("new", c_void_p, (c_void_p, c_int, _Solve)),
+        ("new", c_void_p, (c_void_p, c_int, _Solve, c_void_p, whole)),
         ("free", None, (core,)),
         ("ask", None, (core, _BURST, *(_CALLBACK,) * 3)),
         ("patience", None, (core, whole, whole)),
-        ("now", number, (core,)),
+        ("now", _FLOATS, (core,)),
+        ("next", _FLOATS, (core,)),
         ("restart", None, (core,)),
-        ("next", number, (core,)),
         ("capacity", number, (core, whole)),
-        ("enter", whole, (core, whole, whole, c_void_p, *(number,) * 6, c_int, number)),
+        ("enter", whole, (core, whole, c_void_p)),
         ("cost", whole, (core, whole, whole, number, whole)),
         ("play", whole, (core, whole, *(c_void_p,) * 8)),
         ("advance", whole, (core, number)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf, isfinite
 from typing import NamedTuple, NoReturn
 
@@ -53,10 +53,22 @@ class Transfer:
     size_bytes: float
     flow: Flow
     started_at_s: float
-    done: Event
-    """Its value is the exact duration in seconds."""
     key: tuple[int, ...] = ()
     """Whose it is, in the sender's words; a checkpoint keeps it."""
+    tell: Callable[[float], None] | None = None
+    """Called when it has arrived, with its duration: what waits for `done` costs an event more."""
+    spent_s: float | None = None
+    """Its exact duration, once it has arrived."""
+    _done: Event | None = None
+
+    @property
+    def done(self) -> Event:
+        """The event of its arrival; its value is the exact duration in seconds."""
+        if self._done is None:
+            self._done = self.network.env.event()
+            if self.spent_s is not None:
+                self._done.succeed(self.spent_s)
+        return self._done
 
     @property
     def name(self) -> str:
@@ -87,7 +99,8 @@ class Transfer:
     @property
     def limited_s(self) -> dict[str | None, float]:
         """Seconds for which each link (None: its own cap) was the one that limited it."""
-        self.network._engine.look(self.flow)
+        if self.spent_s is None:
+            self.network._engine.look(self.flow)
         name = self.network.topology.link_name
         return {None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt_s.items()}
 
@@ -231,9 +244,8 @@ class Network:
             if isinstance(flow.program, SlowStart):
                 flow.program.began_s = flow.latency_s
         engine.start(flow, now_s)
-        start = self.env.now, self.env.event()
         transfer = self._transfers[flow] = Transfer(
-            self, client, direction, size_bytes, flow, *start, key
+            self, client, direction, size_bytes, flow, self.env.now, key
         )
         self._wake_in_time(now_s)
         return transfer
@@ -269,8 +281,9 @@ class Network:
         self._epoch_at_s, self._sent = roots["epoch_at_s"], roots["sent"]
         self._engine.restore(roots)
         for flow, client, direction, size_bytes, started_at_s, key in roots["transfers"]:
-            start = started_at_s, self.env.event()
-            self._transfers[flow] = Transfer(self, client, direction, size_bytes, flow, *start, key)
+            self._transfers[flow] = Transfer(
+                self, client, direction, size_bytes, flow, started_at_s, key
+            )
         if roots["timer"] is not None:
             self._set_timer(*roots["timer"])
 
@@ -290,7 +303,8 @@ class Network:
         self._set_timer(at_s, float(self.env.now) + max(at_s - now_s, 0.0))
 
     def _set_timer(self, at_s: float, due_s: float) -> None:
-        cancel(self.env, self._timer)
+        if self._timer is not None:
+            cancel(self.env, self._timer)
         timer = at(self.env, due_s, AFTER_EVERYTHING_ELSE)
         timer.callbacks = [self._wake]
         self._timer, self._timer_at_s, self._timer_due_s = timer, at_s, due_s
@@ -298,17 +312,33 @@ class Network:
     def _wake(self, _: Event) -> None:
         at_s = max(self._timer_at_s, self._local_s())
         self._timer, self._timer_at_s = None, inf
-        self._play_until(at_s)
+        for transfer in self._play_until(at_s):
+            _tell(transfer)
 
-    def _play_until(self, at_s: float) -> None:
-        """Have the engine play up to `at_s`, which is not before now, and tell who has arrived."""
+    def _play_until(self, at_s: float) -> list[Transfer]:
+        """Have the engine play up to `at_s`, which is not before now; what has arrived, of which
+        somebody is to be told."""
         try:
             ended = self._engine.advance(at_s)
         except DeadLink as dead:
             self._give_up(dead)
+        arrived = []
         for flow in ended:
-            self._transfers.pop(flow).done.succeed(flow.spent_s)
+            transfer = self._transfers.pop(flow)
+            transfer.spent_s = flow.spent_s
+            if transfer._done is not None:
+                transfer._done.succeed(flow.spent_s)
+            if transfer.tell is not None:
+                arrived.append(transfer)
         self._wake_in_time(at_s)
+        return arrived
+
+    def _catch_up(self) -> None:
+        """Have the engine play up to now, in the middle of what somebody does: who is to be told of
+        arrivals is told right after it."""
+        for transfer in self._play_until(self._local_s()):
+            telling = self.env.event().succeed()
+            telling.callbacks.append(partial(_tell, transfer))
 
     def _give_up(self, dead: DeadLink) -> NoReturn:
         waiting = [self._transfers[flow] for flow in dead.flows]
@@ -324,7 +354,7 @@ class Network:
 
     def _moved_bytes(self, transfer: Transfer) -> float:
         if transfer.in_flight:
-            self._play_until(self._local_s())
+            self._catch_up()
         flow = transfer.flow
         self._engine.look(flow)
         left = self._engine.left(flow)
@@ -334,7 +364,7 @@ class Network:
 
     def _cancel(self, transfer: Transfer) -> float:
         if transfer.in_flight:
-            self._play_until(self._local_s())
+            self._catch_up()
         if transfer.in_flight:
             del self._transfers[transfer.flow]
             self._engine.cancel(transfer.flow)
@@ -351,3 +381,9 @@ class Network:
     def _add_uses(self, numbers: Sequence[float]) -> None:
         assert isinstance(self._on_use, LinkUses)
         self._on_use.add(numbers, self._epoch_at_s)
+
+
+def _tell(transfer: Transfer, _: Event | None = None) -> None:
+    if transfer.tell is not None:  # nobody has let go of it since
+        assert transfer.spent_s is not None
+        transfer.tell(transfer.spent_s)

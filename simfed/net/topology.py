@@ -177,6 +177,8 @@ class Routes:
         return lines
 
 
+MOST_PATHS_IN_MEMORY = 16_384
+"""Clients' paths that a topology holds, about 8 MB; beyond them it begins anew."""
 MOST_STEPS_IN_MEMORY = 1_000_000
 """Steps of worked-out ways that a topology holds, about 40 MB; beyond them it begins anew."""
 
@@ -240,6 +242,7 @@ class Topology:
             [line.latency_s for line in self.lines],
         )
         self._lossy = any(line.loss for line in self.lines)
+        self._paths: dict[tuple[int, Direction], Path] = {}
         self._ways: dict[int, tuple[Way, Way]] = {}
         self._steps_in_memory = 0
         self._below: dict[int, int] = {}
@@ -259,6 +262,7 @@ class Topology:
         """Have these links vary, in place of `traces`; none exceeds the capacity it has now."""
         self.traces = traces
         self._of_lines = (self._lines_that_can_bind(), *self._of_lines[1:])
+        self._paths.clear()
         self._ways.clear()
         if self.between_nodes:
             self.open_between()
@@ -269,6 +273,7 @@ class Topology:
         before any transfer."""
         self.between_nodes = True
         self._of_lines = (list(self._of_lines[1]), *self._of_lines[1:])
+        self._paths.clear()
         self._ways.clear()
 
     def end_at(self, tier: Sequence[str]) -> tuple[list[str], Ints]:
@@ -282,6 +287,8 @@ class Topology:
             self.open_between()
         self._below.clear()
         self._first_routes.clear()
+        self._paths.clear()
+        self._ways.clear()
         names, routes, node_of_route = set(tier), self.routes, {}
         for route in np.unique(self._nodes).tolist():
             way = routes.lines_from(routes.up[route])
@@ -431,7 +438,16 @@ class Topology:
         return int(self._nodes[client])
 
     def path(self, client: int, direction: Direction) -> Path:
-        """The path of a client's transfers in one direction."""
+        """The path of a client's transfers in one direction: one object for each that is asked."""
+        path = self._paths.get((client, direction))
+        if path is None:
+            path = self._find_path(client, direction)
+            if len(self._paths) >= MOST_PATHS_IN_MEMORY:
+                self._paths.clear()
+            self._paths[client, direction] = path
+        return path
+
+    def _find_path(self, client: int, direction: Direction) -> Path:
         if not 0 <= client < self.clients:
             return self._path_above(client - self.clients, direction)
         route = self._of_clients[0][client]

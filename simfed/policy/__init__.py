@@ -19,6 +19,7 @@ from simfed.policy.base import (
     Spent,
     check_option,
     paces_of,
+    serves_all,
     watches,
 )
 from simfed.policy.bcrs import Bcrs
@@ -59,5 +60,6 @@ __all__ = [
     "paces_of",
     "policy_maker",
     "reward",
+    "serves_all",
     "watches",
 ]

@@ -114,6 +114,9 @@ class Policy(Protocol):
     """Whether rewards change its choices (if not, a time-only run needs no rewards)."""
     watches_time: ClassVar[bool] = False
     """Whether `watch` is to be called."""
+    one_for_all: ClassVar[bool] = False
+    """Whether one object may serve every client, as nothing in it ever changes; a class says it of
+    itself, not of those that extend it."""
     compares_clients: ClassVar[bool] = False
     """Whether it lives on `Spent.pace`, which says nothing where each merge has one upload."""
 
@@ -194,6 +197,11 @@ def watches(policy: Policy) -> bool:
     """Whether a policy is told what its participations took; one without the key `watches_time`
     is not."""
     return bool(getattr(policy, "watches_time", False))
+
+
+def serves_all(policy: Policy) -> bool:
+    """Whether one object serves all clients of a group: its own class says `one_for_all`."""
+    return bool(vars(type(policy)).get("one_for_all", False))
 
 
 def paces_of(uploads: Iterable[tuple[float, float]]) -> list[float]:

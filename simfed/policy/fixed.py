@@ -29,6 +29,7 @@ class Uniform(Unpaid):
     """
 
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    one_for_all: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class EnergyShare(Uniform):
     """
 
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    one_for_all: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from simfed.ground.records import make
 from simfed.net import FlowStart, Network
 from simfed.net.following import DeadLink
 from simfed.net.playing import durations
@@ -162,12 +163,12 @@ def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
         if leg.phase == "upload" and working:
             worked_s = sum([past.duration_s for past in flight.legs if past.quantity])
             at_s, working = at_s + worked_s, False
-        if leg.pause:
+        moved_bytes = leg.moved_bytes
+        if not moved_bytes:  # a pause
             at_s, paused_s = at_s + leg.duration_s, paused_s + leg.duration_s
             continue
-        sends.append(
-            FlowStart(at_s, flight.client, leg.moved_bytes, leg.direction, after, float(leg.copies))
-        )
+        whose = flight.client, moved_bytes, leg.direction
+        sends.append(make(FlowStart, (at_s, *whose, after, float(leg.copies))))
         at_s, after = 0.0, len(sends) - 1
     return paused_s
 

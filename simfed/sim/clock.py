@@ -28,11 +28,12 @@ from simfed.fleet.faults import Faults
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
+from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import CLIENT, SERVER, Do, Node, Send, Step, Wait
 from simfed.net import LinkUses, Network, Transfer
 from simfed.net.driver import Behind
-from simfed.net.instants import at, cancel, end_of_instant
+from simfed.net.instants import Environment, at, cancel, end_of_instant
 from simfed.net.topology import Direction
 from simfed.record.schema import BARRIER
 from simfed.sim.flight import ENDED, Flight, LaidSteps, Leg, Running
@@ -95,7 +96,7 @@ class Clock:
         self._make_device = make_device
         self._devices: dict[int, Device] = {}
         self._server_device = server_device
-        self._device_of = device_of or (lambda flight: self.device(flight.client))
+        self._device_of = device_of
         self._streams = streams
         self._faults = faults
         self._at_wait: Callable[[Flight], None] | None = None
@@ -125,7 +126,7 @@ class Clock:
 
     def set_out(self, now_s: float) -> None:
         """See `World`."""
-        self.env = simpy.Environment(initial_time=now_s)
+        self.env = Environment(initial_time=now_s)
         self.network = self.make_network(self.env, self.uses)
         self._returns = InstantEvents(self.env)
 
@@ -155,9 +156,14 @@ class Clock:
 
     def device(self, client: int) -> Device:
         """This client's processor."""
-        if client not in self._devices:
-            self._devices[client] = self._make_device(client)
-        return self._devices[client]
+        device = self._devices.get(client)
+        if device is None:
+            device = self._devices[client] = self._make_device(client)
+        return device
+
+    def _device_for(self, flight: Flight) -> Device:
+        """What works for it."""
+        return self.device(flight.client) if self._device_of is None else self._device_of(flight)
 
     def carry(self, flight: Flight) -> None:
         """See `World`. What arrives at the very instant at which its client leaves has arrived."""
@@ -242,7 +248,7 @@ class Clock:
 
     def _lay_out(self, flight: Flight) -> None:
         self._under_way += 1
-        device = self._device_of(flight)
+        device = self._device_for(flight)
         flight.lay_steps(device.charges("handling", flight.task.model), self._laid)
         if flight.task.plan.steps and self._at_wait is None:
             self._announce(flight)
@@ -260,7 +266,7 @@ class Clock:
 
     def _begin_next(self, flight: Flight) -> None:
         """The next step of a chain; after the last one it is over."""
-        if flight.done == len(flight.steps):
+        if flight.done == len(flight.course.steps):
             self._end(flight)
         else:
             self._begin_step(flight, flight.done)
@@ -362,7 +368,7 @@ class Clock:
         else:
             transfer = self._transfers.pop((flight.client, running.step))
             running.transfer = transfer
-            transfer.done.callbacks.append(partial(self._arrive, flight, running))
+            transfer.tell = partial(self._arrive, flight, running)
 
     def _set_timer(self, flight: Flight, running: Running, timer: simpy.Event) -> None:
         running.timer = timer
@@ -411,16 +417,14 @@ class Clock:
         if step.node != CLIENT:
             duration_s = self._seconds_elsewhere(flight, work, nth, now_s)
         else:
-            duration_s = seconds_of(work, self._device_of(flight), flight, now_s, nth)
+            duration_s = seconds_of(work, self._device_for(flight), flight, now_s, nth)
             strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
             if strikes is not None:
                 duration_s, within = strikes.stretch(now_s, duration_s)
                 frozen = tuple(within)
         name, quantity = work.name or step.phase, work.quantity
-        return Leg(
-            step.phase, name, duration_s, now_s, quantity, 0.0, 0, {}, frozen,
-            running.step, running.because, step.node,
-        )  # fmt: skip
+        start, place = (now_s, quantity), (running.step, running.because, step.node)
+        return make(Leg, (step.phase, name, duration_s, *start, 0.0, 0, {}, frozen, *place))
 
     def _seconds_elsewhere(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
         """Seconds of a unit of the server's work within a participation; none where its device is
@@ -572,7 +576,7 @@ class Clock:
 
     def _transmit(self, flight: Flight, running: Running) -> None:
         """Start a message on its way, once more or for the first time."""
-        step = flight.steps[running.step]
+        step = flight.course.steps[running.step]
         assert isinstance(step, Send)
         down = step.target == CLIENT
         if step.size_bytes is not None:
@@ -602,7 +606,7 @@ class Clock:
                 *ends, size_bytes, weight=weight, key=key, behind=behind
             )
         running.transfer = transfer
-        transfer.done.callbacks.append(partial(self._arrive, flight, running))
+        transfer.tell = partial(self._arrive, flight, running)
 
     def _place(self, flight: Flight, node: Node) -> str:
         """What a node of a plan is called in the network."""
@@ -611,7 +615,7 @@ class Clock:
             return f"client-{flight.client}"
         return self.network.nodes.node_of(flight.client, name)
 
-    def _arrive(self, flight: Flight, running: Running, done: simpy.Event) -> None:
+    def _arrive(self, flight: Flight, running: Running, spent_s: float) -> None:
         """The last byte of a transmission is there."""
         transfer, running.transfer = running.transfer, None
         assert transfer is not None
@@ -626,13 +630,9 @@ class Clock:
         if step.stream:
             carried_bytes = flight.streams.get(step.stream, 0.0)
             flight.streams[step.stream] = carried_bytes + moved_bytes
-        spent_s: Any = done.value
-        flight.legs.append(
-            Leg(
-                phase, name, spent_s, running.started_at_s, "", moved_bytes, copies, limited_s,
-                (), running.step, running.because,
-            )
-        )  # fmt: skip
+        moved, place = (moved_bytes, copies, limited_s), (running.step, running.because, CLIENT)
+        leg = make(Leg, (phase, name, spent_s, running.started_at_s, "", *moved, (), *place))
+        flight.legs.append(leg)
         if not lost:
             self._finish(flight, running)
             return
@@ -665,7 +665,7 @@ class Clock:
         step, spent_s = flight.steps[running.step], self.env.now - running.started_at_s
         transfer, phase = running.transfer, step.phase
         if transfer is not None:
-            transfer.done.callbacks.clear()
+            transfer.tell = None
             copies = round(transfer.flow.weight)
             name, moved_bytes = phase if copies == 1 else "doubled", transfer.cancel()
             leg = Leg(phase, name, spent_s, running.started_at_s, "", moved_bytes, copies)

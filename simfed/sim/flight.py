@@ -412,7 +412,9 @@ class Flight:
 
     def sent(self) -> list[Leg]:
         """Every transmission of its messages that moved something, and every pause, in order."""
-        return [leg for leg in self.legs if leg.moved_bytes > 0 or leg.pause]
+        return [
+            leg for leg in self.legs if leg.moved_bytes > 0 or (leg.name == "timeout" and leg.pause)
+        ]
 
     def exposed(self) -> Sequence[Leg]:
         """Its legs; where they overlap, what is exposed of them: each instant is of the client's

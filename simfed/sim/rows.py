@@ -10,6 +10,7 @@ from typing import NamedTuple
 from simfed.fleet.contract import Outcome
 from simfed.fleet.privacy import Account
 from simfed.ground.plain import Plain
+from simfed.ground.records import make
 from simfed.ground.steps import CLIENT
 from simfed.net import LinkUses
 from simfed.policy import Spent
@@ -59,14 +60,16 @@ class Settled(NamedTuple):
     played: Played
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What a merge meant for one participation; None: unknown, or nobody was told."""
 
     local_loss: float | None = None
     gain: float | None = None
     reward_raw: float | None = None
     reward: float | None = None
+
+
+UNTOLD = Verdict()
 
 
 def round_row(
@@ -101,8 +104,7 @@ def round_row(
     return (*row, account.settle(taken, arrived))
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """What comes after a client's part in a round."""
 
     free_at_s: float
@@ -117,8 +119,10 @@ def end_of(flight: Flight, played: Played) -> End:
         return End(flight.ended_at_s, 0.0)
     free_at_s = played.finished_at_s
     if played.waits_for_all:
-        return End(free_at_s, played.duration_s - played.delay_s - flight.elapsed_s)
-    return End(free_at_s, max(free_at_s - flight.started_at_s - flight.elapsed_s, 0.0))
+        rest_s = played.duration_s - played.delay_s - flight.elapsed_s
+    else:
+        rest_s = max(free_at_s - flight.started_at_s - flight.elapsed_s, 0.0)
+    return make(End, (free_at_s, rest_s))
 
 
 def participation_row(
@@ -131,35 +135,17 @@ def participation_row(
 ) -> Participation:
     """The row of `participations.parquet`: the rest of the round is waiting, or being away.
     `merge`: the server's that settled it, where an edge server's settled it before."""
-    task, rest_s = flight.task, end.rest_s
-    return Participation(
-        round=task.round,
-        client=task.client,
-        prototype=task.prototype,
-        model_version=task.model_version,
-        arm=flight.pull.arm.label,
-        k=flight.contribution.k,
-        choice=flight.pull.choice,
-        outcome=flight.outcome,
-        started_at_s=flight.started_at_s,
-        finished_at_s=end.free_at_s,
-        downlink_s=flight.downlink_s,
-        training_s=flight.training_s,
-        compression_s=flight.compression_s,
-        uplink_s=flight.uplink_s,
-        waiting_s=flight.barrier_s + (0.0 if flight.away else rest_s),
-        offline_s=rest_s if flight.away else 0.0,
-        uplink_bytes=flight.uplink_bytes,
-        downlink_bytes=flight.downlink_bytes,
-        energy_j=energy_j,
-        local_loss=verdict.local_loss,
-        gain=verdict.gain,
-        reward_raw=verdict.reward_raw,
-        reward=verdict.reward,
-        slack_s=slack_of(flight, played),
-        staleness=flight.staleness,
-        merge=played.round if merge is None else merge,
-    )
+    task, pull, rest_s = flight.task, flight.pull, end.rest_s
+    waiting_s = flight.barrier_s + (0.0 if flight.away else rest_s)
+    offline_s = rest_s if flight.away else 0.0
+    slack_s, merge = slack_of(flight, played), played.round if merge is None else merge
+    who = task.round, task.client, task.who.prototype, task.model_version
+    what = pull.arm.label, flight.contribution.k, pull.choice, flight.outcome
+    when = flight.started_at_s, end.free_at_s
+    phases_s = flight.downlink_s, flight.training_s, flight.compression_s, flight.uplink_s
+    moved = flight.uplink_bytes, flight.downlink_bytes
+    row = (*who, *what, *when, *phases_s, waiting_s, offline_s, *moved, energy_j, *verdict)
+    return make(Participation, (*row, slack_s, flight.staleness, merge))
 
 
 def slack_of(flight: Flight, played: Played) -> float | None:
@@ -188,14 +174,14 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
     for kind, name, seconds in flight.pieces():
         if seconds > 0:
             until_s = min(at_s + seconds, free_s)
-            spans.append(Span(track, kind, name, round, client, at_s, until_s))
+            spans.append(make(Span, (track, kind, name, round, client, at_s, until_s)))
             at_s = until_s
     for lane, leg in () if flight.left is None else flight.tracks():
         until_s = leg.started_at_s + leg.duration_s
         spans.append(Span(lane, leg.phase, leg.name, round, client, leg.started_at_s, until_s))
     if end.rest_s > 0:
         kind = "offline" if flight.away else "waiting"
-        spans.append(Span(track, kind, kind, round, client, at_s, free_s))
+        spans.append(make(Span, (track, kind, kind, round, client, at_s, free_s)))
     return spans
 
 
@@ -266,7 +252,7 @@ def link_spans(uses: LinkUses, round: int) -> list[Span]:
         busy[link] = from_s, to_s
     whole += busy.items()
     return [
-        Span(f"link {uses.name_of(link)}", "busy", "busy", round, None, *interval)
+        make(Span, (f"link {uses.name_of(link)}", "busy", "busy", round, None, *interval))
         for link, interval in whole
     ]
 

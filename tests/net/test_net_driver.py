@@ -162,6 +162,34 @@ def test_a_transfer_cancelled_at_the_instant_it_ends_has_ended():
     assert transfer.done.value == 2.0
 
 
+def test_who_asked_to_be_told_of_an_arrival_is_told_at_its_instant_with_its_duration():
+    env, network = world(Star(3, receive_bytes_per_s=6.0))
+    told = []
+    for client, size in ((0, 4.0), (1, 4.0), (2, 10.0)):
+        transfer = network.send(client, size)
+        transfer.tell = lambda spent_s, client=client: told.append((client, env.now, spent_s))
+    env.run()
+    assert told == [(0, 2.0, 2.0), (1, 2.0, 2.0), (2, 3.0, 3.0)]
+    assert transfer.done.value == 3.0  # asked for afterwards
+
+
+def test_arrivals_that_a_cancellation_comes_upon_are_told_after_it():
+    env, network = world(Star(3, receive_bytes_per_s=6.0))
+    told = []
+    for client in range(2):
+        transfer = network.send(client, 4.0)
+        transfer.tell = lambda spent_s, client=client: told.append((client, spent_s))
+    late = network.send(2, 10.0)
+
+    def cut(_):
+        told.append(late.cancel())
+        transfer.tell = None  # nobody cares for the second any longer
+
+    env.timeout(2.0).callbacks.append(cut)  # comes before the network's own wake-up
+    env.run()
+    assert told == [4.0, (0, 2.0)]
+
+
 def test_a_deadline_race_with_simpys_any_of():
     env, network = world(Star(1, up_bytes_per_s=4.0))
     transfer = network.send(0, 100.0)

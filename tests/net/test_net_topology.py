@@ -246,6 +246,7 @@ def test_a_chain_of_ten_thousand_links_has_a_step_per_link():
 
 def test_ways_worked_out_are_kept_within_a_bound(monkeypatch):
     monkeypatch.setattr("simfed.net.topology.MOST_STEPS_IN_MEMORY", 8)
+    monkeypatch.setattr("simfed.net.topology.MOST_PATHS_IN_MEMORY", 1)
     walk, walked = Routes.lines_from, []
 
     def lines_from(routes, step):
@@ -259,6 +260,20 @@ def test_ways_worked_out_are_kept_within_a_bound(monkeypatch):
         assert [len(topology.path(client, "up").links) for client in range(3)] == [1, 2, 3]
         topology.path(2, "down")  # its ways are still there
     assert len(walked) == 2 * 2 * 3  # those of the first round had to go, of both directions
+
+
+def test_a_clients_path_is_found_once_until_links_change_and_few_are_kept(monkeypatch):
+    monkeypatch.setattr("simfed.net.topology.MOST_PATHS_IN_MEMORY", 3)
+    topology = Star(4, up_bytes_per_s=1.0, receive_bytes_per_s=9.0)
+    found = topology.path(0, "up")
+    assert topology.path(0, "up") is found
+    assert topology.path(0, "down") != found
+    assert found.links == (0,)  # nothing behind it can fill the server's link
+    topology.open_between()
+    assert topology.path(0, "up").links == (0, 8)
+    for client in range(4):
+        topology.path(client, "up")
+    assert len(topology._paths) <= 3
 
 
 def test_explicit_routes_win_and_a_clients_own_beats_its_nodes():

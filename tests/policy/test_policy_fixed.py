@@ -5,7 +5,7 @@ import pytest
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
-from simfed.policy import Policy, Pull, Replay, Uniform
+from simfed.policy import EnergyShare, Policy, Pull, Replay, Uniform, serves_all
 
 ARMS = Choice("top-k"), Choice("random-k")
 RNG = np.random.default_rng(0)
@@ -57,3 +57,14 @@ def test_they_do_not_learn():
     assert not Uniform("ab", strategy="a").learns
     assert not Replay(tuple(map(Choice, "ab")), recorded=[Choice("a")]).learns
     assert isinstance(Uniform("ab", strategy="a"), Policy)
+
+
+def test_one_object_serves_all_where_its_own_class_says_so():
+    class Counts(Uniform):
+        """Has a state, and says nothing of it."""
+
+    arms = (Choice("top-k"),)
+    assert serves_all(Uniform(arms, strategy="top-k"))
+    assert serves_all(EnergyShare(arms, share=0.9))
+    assert not serves_all(Counts(arms, strategy="top-k"))
+    assert not serves_all(Replay(arms, recorded=arms))

@@ -203,7 +203,7 @@ def test_a_run_leaves_pythons_garbage_collector_as_it_was():
     )
     try:
         sim.build(plain).run(progress=lambda *_: seen.append(gc.get_threshold()[0]))
-        assert seen == [10_000]
+        assert seen == [25_000]
         assert gc.get_threshold() == before
     finally:
         gc.set_threshold(*others)

@@ -20,6 +20,7 @@ import pandas as pd
 from pages import markdown, study_parser, with_interval, write_page
 from scipy import stats
 
+from simfed.compress.choice import Choice
 from simfed.report.pictures import empty_figure, picture_style, save_picture
 from simfed.report.reach import first_amount
 from simfed.report.statistics import Paired, holm, mean_interval, paired_times
@@ -270,7 +271,8 @@ def _draw_front(axes: Axes, there: pd.DataFrame) -> None:
 def _label(arm: str) -> str:
     if arm == "balance":
         return "0.3"
-    return arm.partition("@" if "@" in arm else " ")[2]
+    level = Choice.of(arm).level
+    return arm.partition(" ")[2] if level is None else str(level)
 
 
 _OFFSETS = {"s": (3, -7), "o": (3, 4), "^": (-9, -9), "D": (-13, -1)}

@@ -312,8 +312,11 @@ class Network:
     def _wake(self, _: Event) -> None:
         at_s = max(self._timer_at_s, self._local_s())
         self._timer, self._timer_at_s = None, inf
-        for transfer in self._play_until(at_s):
-            _tell(transfer)
+        arrived = self._play_until(at_s)
+        if len(arrived) == 1:
+            _tell(arrived[0])
+        else:  # what the first one sets off at this instant may come before the second is told
+            self._tell_in_turn(arrived)
 
     def _play_until(self, at_s: float) -> list[Transfer]:
         """Have the engine play up to `at_s`, which is not before now; what has arrived, of which
@@ -336,7 +339,11 @@ class Network:
     def _catch_up(self) -> None:
         """Have the engine play up to now, in the middle of what somebody does: who is to be told of
         arrivals is told right after it."""
-        for transfer in self._play_until(self._local_s()):
+        self._tell_in_turn(self._play_until(self._local_s()))
+
+    def _tell_in_turn(self, arrived: Sequence[Transfer]) -> None:
+        """Have an event tell of each."""
+        for transfer in arrived:
             telling = self.env.event().succeed()
             telling.callbacks.append(partial(_tell, transfer))
 

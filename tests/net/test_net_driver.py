@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 
 import pytest
@@ -171,6 +172,26 @@ def test_who_asked_to_be_told_of_an_arrival_is_told_at_its_instant_with_its_dura
     env.run()
     assert told == [(0, 2.0, 2.0), (1, 2.0, 2.0), (2, 3.0, 3.0)]
     assert transfer.done.value == 3.0  # asked for afterwards
+
+
+def test_what_an_arrival_sets_off_comes_before_the_next_one_of_the_instant_is_told():
+    env, network = world(Star(2, receive_bytes_per_s=4.0))
+    log = []
+
+    def started():
+        log.append("a process")
+        yield env.timeout(0.0)
+
+    def tell(client, _):
+        log.append(client)
+        if client == 0:
+            env.process(started())  # SimPy begins it before other events of the instant
+
+    for client in range(2):
+        transfer = network.send(client, 4.0)
+        transfer.tell = partial(tell, client)
+    env.run()
+    assert log == [0, "a process", 1]
 
 
 def test_arrivals_that_a_cancellation_comes_upon_are_told_after_it():

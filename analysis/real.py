@@ -1,15 +1,19 @@
 """Simulations held against deployments on this machine: the numbers of analysis/REAL.md.
 
     sudo python analysis/real.py cases [--work runs/real] [--repeat 3] [--hold CMD --release CMD]
+    sudo python analysis/real.py quotas [--work runs/real] [--repeat 3] …
     sudo python analysis/real.py study [--work runs/real] [--repeat 2] …
     python analysis/real.py report
 
-`cases` deploys five kinds of fleets (dedicated links, a shared server link, slow processors, a
-mixed fleet, long transfers) with shaped links and processor quotas, several times each, measures
-this machine, and simulates each case twice: from `calibrate measure` alone, and from `calibrate fit
---from` the deployment of another case with the same devices. `study` deploys ten slow clients
-behind each strategy, EXP3 and ASCEND at three K, and simulates the same from profiles fitted to
-EXP3's deployments. Both go on where they stopped: a deployment that is whole is not made again.
+`cases` deploys three kinds of fleets (dedicated links, a shared server link, long transfers) with
+shaped links, several times each, measures this machine, and simulates each case twice: from
+`calibrate measure` alone, and from `calibrate fit --from` the deployment of another case with the
+same devices. `quotas` does the same with two fleets under quotas of processor time (slow
+processors, a mixed fleet), fitted to two deployments with other numbers of local steps; each is
+simulated in two more ways, which tell what the parts of the model are worth. `study` deploys ten
+slow clients behind each strategy, EXP3 and ASCEND at three K, and simulates the same from profiles
+fitted to EXP3's deployments. All go on where they stopped: a deployment that is whole is not made
+again.
 `--hold` and `--release` are shell commands around the rounds that count, to keep other work still.
 `report` writes analysis/REAL.md and its figures from analysis/results-real/*.json.
 
@@ -20,9 +24,11 @@ is being held still; both are left out everywhere.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -38,7 +44,7 @@ from scipy import stats
 import simfed
 from simfed.deploy.fidelity import Fidelity, fidelity
 from simfed.deploy.local import deploy
-from simfed.ground.cores import available_cores
+from simfed.ground.cores import available_cores, cpu_groups, home_group
 from simfed.ground.units import counted
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
@@ -64,9 +70,13 @@ NOMINAL = {"training": "6 ms", "compression": "0.5 ms"}
 """What the scenarios say before anything was measured; deployments do not look at it."""
 
 
-def _group(count: int, prototype: str, speed: float, up: float, down: float) -> dict[str, Any]:
+def _group(
+    count: int, prototype: str, share: float, up: float, down: float, period: str | None = None
+) -> dict[str, Any]:
+    """`share` of a processor, of every `period`; without one it is the device's speed."""
+    share_of = {"speed": share} if period is None else {"quota": {"share": share, "period": period}}
     return {
-        "count": count, "prototype": prototype, "device": {"assume": NOMINAL, "speed": speed},
+        "count": count, "prototype": prototype, "device": {"assume": NOMINAL, **share_of},
         "link": {"up": f"{up} Mbps", "down": f"{down} Mbps"},
     }  # fmt: skip
 
@@ -97,6 +107,7 @@ def _case(
 
 SLOW = 0.15, 0.1
 """Shares of a processor of the small models' and the large models' devices."""
+PERIOD = "10 ms"
 CASES = {
     of["name"]: of
     for of in (
@@ -104,29 +115,39 @@ CASES = {
               3000, 1),
         _case("shared", 21, [_group(5, "small", 1, 20, 20), _group(5, "large", 1, 20, 20)], 5000, 1,
               {"receive": "3 Mbps", "send": "16 Mbps"}),
-        _case("slow", 21, [_group(5, "small", SLOW[0], 4, 20), _group(5, "large", SLOW[1], 4, 20)],
-              2000, 10),
-        _case("mixed", 21, [_group(5, "small", SLOW[0], 0.5, 10),
-                            _group(5, "large", SLOW[1], 2, 10)], 4000, 3),
+        _case("slow", 21, [_group(5, "small", SLOW[0], 4, 20, PERIOD),
+                           _group(5, "large", SLOW[1], 4, 20, PERIOD)], 2000, 10),
+        _case("mixed", 21, [_group(5, "small", SLOW[0], 0.5, 10, PERIOD),
+                            _group(5, "large", SLOW[1], 2, 10, PERIOD)], 4000, 3),
+        _case("slow-1", 21, [_group(5, "small", SLOW[0], 2, 15, PERIOD),
+                             _group(5, "large", SLOW[1], 2, 15, PERIOD)], 3000, 1),
+        _case("slow-20", 21, [_group(5, "small", SLOW[0], 2, 15, PERIOD),
+                              _group(5, "large", SLOW[1], 2, 15, PERIOD)], 3000, 20),
+        _case("container", 21, [_group(5, "small", SLOW[0], 2, 10, "100 ms"),
+                                _group(5, "large", SLOW[1], 2, 10, "100 ms")], 3000, 4),
         _case("long", 9, [_group(2, "wide", 1, 0.5, 2), _group(2, "wide", 1, 0.7, 3)], 40_000, 1),
         _case("long-other", 6, [_group(2, "wide", 1, 0.9, 4), _group(2, "wide", 1, 0.8, 5)], 30_000,
               1),
     )
 }  # fmt: skip
 FITTED_TO = {
-    "dedicated": "shared",
-    "shared": "dedicated",
-    "slow": "mixed",
-    "mixed": "slow",
-    "long": "long-other",
+    "dedicated": ["shared"],
+    "shared": ["dedicated"],
+    "slow": ["mixed", "slow-20"],
+    "mixed": ["slow", "slow-1"],
+    "container": ["slow", "slow-1"],
+    "long": ["long-other"],
 }
-"""Case → the other one whose deployment its simulation may know: the same devices at other work."""
+"""Case → the others whose deployments its simulation may know: the same devices at other work."""
+QUOTAS = ("slow", "mixed", "container")
+PLAIN = tuple(name for name in FITTED_TO if name not in QUOTAS)
 GOALS = {
     "dedicated": (0.03, 0.03),
     "long": (0.03, 0.03),
     "shared": (0.05, 0.05),
     "slow": (0.10, 0.05),
     "mixed": (0.10, 0.05),
+    "container": (0.10, 0.05),
 }
 """How far off a simulation may be: from measuring alone, from another deployment."""
 
@@ -178,6 +199,26 @@ class Quiet:
             subprocess.run(self._release, shell=True, check=False)
 
 
+@contextlib.contextmanager
+def before_others() -> Iterator[None]:
+    """While the server has its turn before other work of this machine, which is what shaped
+    clients have. Nice values would not do that: Linux looks at them within a session."""
+    above = cpu_groups()
+    if above is None:
+        yield
+        return
+    group, home = above / "simfed-real", home_group(above)
+    group.mkdir(exist_ok=True)
+    weight = "cpu.shares" if (group / "cpu.shares").exists() else "cpu.weight"
+    (group / weight).write_text("262144" if weight == "cpu.shares" else "10000")
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+        yield
+    finally:
+        (home / "cgroup.procs").write_text(str(os.getpid()))
+        group.rmdir()
+
+
 def deployed(plain: Mapping[str, Any], out: Path, quiet: Quiet) -> Run:
     """The deployment of a scenario, made unless it is there."""
     if not (out / "summary.json").exists():
@@ -208,76 +249,84 @@ def command(*arguments: object) -> None:
 # ---- simulations ---------------------------------------------------------------------------------
 
 
-def measured(work: Path, quiet: Quiet) -> dict[str, Path]:
-    """Profiles of this machine by `calibrate measure` alone: of its clients and of its server."""
+def measured(work: Path, quiet: Quiet, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
+    """Profiles of this machine by `calibrate measure` alone: each case's of its clients and of its
+    server."""
     lenets: list[object] = ["--models", "lenet5-half,lenet5"]
     wide: list[object] = ["--models", "perceptron", "--k", "30000,40000"]
+    clients, server = "training,compression", "decompression,inference,distillation,evaluation"
+    own = "starting,handling"  # which is processor time, so that others beside do not matter
+    plain: list[object] = [*lenets, "--k", "3000,5000"]
     asked: dict[str, list[list[object]]] = {
-        "server": [[*lenets, "--k", "3000,5000"]],
-        "plain": [[*lenets, "--k", "3000,5000", "--beside", 9]],
-        **{name: _under_quotas(CASES[name]) for name in ("slow", "mixed")},
-        "long-server": [wide],
-        "long": [[*wide, "--beside", 1]],
+        "server": [[*plain, "--only", server]],
+        "plain": [[*plain, "--only", clients, "--beside", 9], [*plain, "--only", own]],
+        "long-server": [[*wide, "--only", server]],
+        "long": [[*wide, "--only", clients, "--beside", 1], [*wide, "--only", own]],
     }
+    for name in QUOTAS:  # as its clients work: so many steps in a row, rested
+        case = CASES[name]
+        steps, k = case["training"]["local_steps"], case["compression"]["k"]
+        as_there: list[object] = [*lenets, "--k", k, "--steps", steps, "--paced", 0.1]
+        asked[name] = [[*as_there, "--only", f"{clients},{own}"]]
     found = {}
-    for name, calls in asked.items():
-        profile = found[name] = work / "calibration" / f"measured-{name}.yaml"
-        if profile.exists():
-            continue
-        tables = [work / "calibration" / f"measured-{name}-{i}.csv" for i in range(len(calls))]
-        quiet.progress(1, 0.0, None)
-        try:
-            for table, options in zip(tables, calls, strict=True):
-                only = "training,compression,handling"
-                if name.endswith("server"):
-                    only = "decompression,inference,distillation,evaluation"
-                command("calibrate", "measure", "--out", table, *options, "--batch", 32,
-                        "--samples", "64,512", "--strategies", "top-k", "--only", only, "--repeat",
-                        10)  # fmt: skip
-        finally:
-            quiet.over()
-        command("calibrate", "fit", *tables, "--kind", "table", "--out", profile)
+    for name in names:
+        profiles = [name if name in QUOTAS else "long" if name == "long" else "plain"]
+        profiles.append("long-server" if name == "long" else "server")
+        clients_, server_ = (_measured_as(work, quiet, of, asked[of]) for of in profiles)
+        found[name] = clients_, server_
     return found
 
 
-def _under_quotas(case: Mapping[str, Any]) -> list[list[object]]:
-    """As the case's clients work: so many steps in a row, rested for a tenth of a second before."""
-    like: list[object] = [
-        "--beside",
-        9,
-        "--paced",
-        0.1,
-        "--steps",
-        case["training"]["local_steps"],
-        "--k",
-        case["compression"]["k"],
-    ]
-    return [
-        ["--models", model, "--quota", share, *like]
-        for model, share in zip(("lenet5-half", "lenet5"), SLOW, strict=True)
-    ]
+def _measured_as(work: Path, quiet: Quiet, name: str, calls: Sequence[list[object]]) -> Path:
+    """The profile of that name, measured unless it is there."""
+    profile = work / "calibration" / f"measured-{name}.yaml"
+    if profile.exists():
+        return profile
+    tables = [work / "calibration" / f"measured-{name}-{i}.csv" for i in range(len(calls))]
+    quiet.progress(1, 0.0, None)
+    try:
+        for table, options in zip(tables, calls, strict=True):
+            command("calibrate", "measure", "--out", table, *options, "--batch", 32, "--samples",
+                    "64,512", "--strategies", "top-k", "--repeat", 20)  # fmt: skip
+    finally:
+        quiet.over()
+    command("calibrate", "fit", *tables, "--kind", "table", "--out", profile)
+    return profile
 
 
 def from_measuring(plain: Mapping[str, Any], clients: Path, server: Path) -> dict[str, Any]:
     """The case's scenario with profiles that nobody has deployed."""
     found = copy.deepcopy(dict(plain))
     for group in found["clients"]:
-        group["device"] = {"profile": str(clients), "speed": group["device"]["speed"]}
+        device = {"profile": str(clients), **group["device"]}
+        del device["assume"]
+        if "quota" in device:
+            device["noise"] = {"kind": "measured"}
+        group["device"] = device
     found["server"] = {"device": {"profile": str(server)}}
     return found
 
 
-def from_deployment(plain: Mapping[str, Any], run: Path, work: Path) -> dict[str, Any]:
-    """The case's scenario with devices and server as another case's deployment had them; links are
+def from_deployment(plain: Mapping[str, Any], runs: Sequence[Path], work: Path) -> dict[str, Any]:
+    """The case's scenario with devices and server as other cases' deployments had them; links are
     its own."""
-    return _with_devices(plain, *_fitted(run, work))
+    return _with_devices(plain, *_fitted(runs, work))
 
 
-def _fitted(run: Path, work: Path) -> tuple[Path, dict[str, Any]]:
-    """The profile and the scenario that a deployment comes to."""
-    profile = work / "calibration" / f"{run.name}.yaml"
-    last = len(simfed.load_run(run).rounds)
-    command("calibrate", "fit", "--from", run, "--rounds", f"{FIRST}:{last}", "--kind", "table",
+def by_speed(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with processors that are slow all the time in place of quotas."""
+    found = copy.deepcopy(dict(plan))
+    for group in found["clients"]:
+        group["device"]["speed"] = group["device"].pop("quota")["share"]
+    return found
+
+
+def _fitted(runs: Sequence[Path], work: Path) -> tuple[Path, dict[str, Any]]:
+    """The profile and the scenario that deployments come to."""
+    profile = work / "calibration" / f"{'+'.join(run.name for run in runs)}.yaml"
+    last = min(len(simfed.load_run(run).rounds) for run in runs)
+    from_ = itertools.chain.from_iterable(("--from", run) for run in runs)
+    command("calibrate", "fit", *from_, "--rounds", f"{FIRST}:{last}", "--kind", "table",
             "--out", profile)  # fmt: skip
     return profile, yaml.safe_load(profile.with_suffix(".scenario.yaml").read_text())
 
@@ -287,7 +336,8 @@ def _with_devices(
 ) -> dict[str, Any]:
     found = copy.deepcopy(dict(plain))
     for group, of in zip(found["clients"], like["clients"], strict=True):
-        group["device"] = {**of["device"], "profile": str(profile)}
+        own = {key: group["device"][key] for key in ("quota",) if key in group["device"]}
+        group["device"] = {**of["device"], "profile": str(profile), **own}
     found["server"] = like["server"]
     return found
 
@@ -322,24 +372,29 @@ def verdict(found: Fidelity) -> dict[str, Any]:
     }
 
 
-def play_cases(work: Path, repeat: int, quiet: Quiet, more: Sequence[str]) -> None:
-    """All cases: deployed, measured, simulated, compared. `more`: repeated once more."""
+def play_cases(
+    work: Path, repeat: int, quiet: Quiet, more: Sequence[str], names: Sequence[str], out: str
+) -> None:
+    """These cases: deployed, measured, simulated, compared. `more`: repeated once more."""
+    once = [other for name in names for other in FITTED_TO[name] if other not in names]
     # repetitions in turn, so that a slow hour falls on all cases
-    for i, name in itertools.product(range(repeat + 1), CASES):
-        if i == 0 or (name in FITTED_TO and (i < repeat or name in more)):
+    for i, name in itertools.product(range(repeat + 1), [*names, *once]):
+        if i == 0 or (name in names and (i < repeat or name in more)):
             deployed(CASES[name], work / "cases" / f"{name}-{i}", quiet)
-    profiles = measured(work, quiet)
+    profiles = measured(work, quiet, names)
     found: dict[str, Any] = {}
-    for name, other in FITTED_TO.items():
+    for name in names:
         folders = [work / "cases" / f"{name}-{i}" for i in range(repeat + (name in more))]
         runs = [simfed.load_run(folder) for folder in folders]
         reals = [counting(run) for run in runs]
-        kind = name if name in ("slow", "mixed", "long") else "plain"
-        server = profiles["long-server" if name == "long" else "server"]
+        others = [work / "cases" / f"{other}-0" for other in FITTED_TO[name]]
         plans = {
-            "measured": from_measuring(CASES[name], profiles[kind], server),
-            "fitted": from_deployment(CASES[name], work / "cases" / f"{other}-0", work),
+            "measured": from_measuring(CASES[name], *profiles[name]),
+            "fitted": from_deployment(CASES[name], others, work),
         }
+        if name in QUOTAS:
+            plans["by-speed"] = by_speed(plans["fitted"])
+            plans["one-run"] = from_deployment(CASES[name], others[:1], work)
         sims = {
             by: counting(simulated(plan, work / "simulated" / f"{name}-{by}"))
             for by, plan in plans.items()
@@ -355,7 +410,8 @@ def play_cases(work: Path, repeat: int, quiet: Quiet, more: Sequence[str]) -> No
             "most_common": [float(of.iloc[0] / of.sum()) for of in stragglers],
             **{by: [verdict(fidelity(sim, run)) for run in reals] for by, sim in sims.items()},
         }
-    _write("cases", {"machine": machine(), "fitted_to": FITTED_TO, "cases": found})
+    fitted_to = {name: ", ".join(FITTED_TO[name]) for name in names}
+    _write(out, {"machine": machine(), "fitted_to": fitted_to, "cases": found})
 
 
 def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
@@ -363,7 +419,7 @@ def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
     order = ("exp3", *(name for name in POLICIES if name != "exp3"))
     for i, policy, k in itertools.product(range(repeat), order, STUDY_K):
         deployed(study_scenario(policy, k, i), work / "study" / f"{policy}-{k}-{i}", quiet)
-    fitted = {k: _fitted(work / "study" / f"exp3-{k}-0", work) for k in STUDY_K}
+    fitted = {k: _fitted([work / "study" / f"exp3-{k}-0"], work) for k in STUDY_K}
     found = []
     for i, policy, k in itertools.product(range(repeat), POLICIES, STUDY_K):
         name = f"{policy}-{k}-{i}"
@@ -438,10 +494,11 @@ def _off(errors: Sequence[float]) -> str:
 def _interval(values: Sequence[float]) -> str:
     """Mean ± the half-width of its 95 % interval (Student's t)."""
     mean = float(np.mean(values))
-    if len(values) < 2:
-        return f"{mean:.3g}"
-    half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
-    return f"{mean:.3g} ± {half:.2g}"
+    return f"{mean:.3g} ± {_half_width(values):.2g}" if len(values) > 1 else f"{mean:.3g}"
+
+
+def _half_width(values: Sequence[float]) -> float:
+    return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -450,14 +507,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
-    rows, phases = [], []
+    rows = []
     for name, of in found["cases"].items():
-        goals = GOALS[name]
         again = [abs(v["round"]) for v in of["again"]]
-        met = []
-        for by, goal in zip(("measured", "fitted"), goals, strict=True):
-            within = sum(abs(v["round"]) <= goal for v in of[by])
-            met.append(f"{within} of {len(of[by])} within {100 * goal:.0f} %")
+        met = [_met(name, of, by) for by in ("measured", "fitted")]
         named = [
             float(np.mean([v["named_right"] for v in of[by]]))
             for by in ("measured", "fitted", "again")
@@ -476,15 +529,6 @@ def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
                 " / ".join(f"{100 * x:.0f} %" for x in named),
             ]
         )
-        for by in ("measured", "fitted"):
-            means = {
-                phase: np.mean([v["phases"][phase] for v in of[by]], axis=0)
-                for phase in of[by][0]["phases"]
-            }
-            means["server"] = np.mean([v["server"] for v in of[by]], axis=0)
-            phases.append(
-                [name, by, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in means.values())]
-            )
     made = sorted({len(of["real_round_s"]) for of in found["cases"].values()})
     pairs = ", ".join(f"{a} ← {b}" for a, b in found["fitted_to"].items())
     rounds = ", ".join(str(of["rounds"]) for of in found["cases"].values())
@@ -504,11 +548,76 @@ def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
          "goal", "`fitted`, makespan", "straggler named: measured / fitted / by reality itself"],
         rows,
     )  # fmt: skip
+    yield from _phases_part(found)
+    yield "![Median rounds, simulated and real](figures/real-cases.png)"
+
+
+def _met(name: str, of: Mapping[str, Any], by: str) -> str:
+    """In how many repetitions a case's goal is met."""
+    goal = GOALS[name][("measured", "fitted").index(by)]
+    within = sum(abs(v["round"]) <= goal for v in of[by])
+    return f"{within} of {len(of[by])} within {100 * goal:.0f} %"
+
+
+def _phases_part(found: Mapping[str, Any]) -> Iterator[str]:
+    phases = []
+    for name, of in found["cases"].items():
+        for by in ("measured", "fitted"):
+            means = {
+                phase: np.mean([v["phases"][phase] for v in of[by]], axis=0)
+                for phase in of[by][0]["phases"]
+            }
+            means["server"] = np.mean([v["server"] for v in of[by]], axis=0)
+            phases.append(
+                [name, by, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in means.values())]
+            )
     yield "Means per participation, and of the server per round, in milliseconds, simulated / real:"
     yield _table(
         ["case", "by", "download", "training", "compression", "upload", "host", "server"], phases
     )
-    yield "![Median rounds, simulated and real](figures/real-cases.png)"
+
+
+def _quotas_part(found: Mapping[str, Any]) -> Iterator[str]:
+    rows = []
+    for name, of in found["cases"].items():
+        real_s = of["real_round_s"]
+        row = [
+            name,
+            f"{_interval(real_s)} s",
+            f"{100 * max(abs(v['round']) for v in of['again']):.1f} %",
+        ]
+        for by in ("measured", "fitted"):
+            pairs = zip(real_s, of[by], strict=True)
+            simulated_s = float(np.mean([s * (1 + v["round"]) for s, v in pairs]))
+            inside = abs(simulated_s - np.mean(real_s)) <= _half_width(real_s)
+            row += [_off([v["round"] for v in of[by]])]
+            row += [f"{_met(name, of, by)}; {'inside' if inside else 'outside'} reality's interval"]
+        row += [_off([v["makespan"] for v in of["fitted"]])]
+        row += [_off([v["round"] for v in of[by]]) for by in ("one-run", "by-speed")]
+        rows.append(row)
+    fitted_to = "; ".join(f"{a} ← {b}" for a, b in found["fitted_to"].items())
+    repetitions = counted(len(next(iter(found["cases"].values()))["real_round_s"]), "deployment")
+    yield "## Slow processors, with quotas as the kernel keeps them"
+    yield (
+        f"`slow` and `mixed` again ({found['machine']}; {repetitions} of each, in turn), as "
+        f"scenarios say them now: `quota: {{share: {SLOW[0]:g}, period: {PERIOD}}}` (small models) "
+        f"and {SLOW[1]:g} (large ones); and `container`, the same shares of the period of "
+        "containers, 100 ms, at four local steps and other links. `measured`: `calibrate measure` "
+        "on this machine, without a quota and without others beside, in processor seconds. "
+        "`fitted`: `calibrate fit --from` two deployments of other cases, one of each "
+        f"({fitted_to}), in the processor seconds that their clients told; links, quota and "
+        "steps are the scenario's. `slow-1` and `slow-20` are the devices of `slow` at 1 and 20 "
+        "local steps, other links and another K. `one deployment`: fitted to the first of the two "
+        "alone, which cannot tell steps from their beginning. `by speed`: as `fitted`, the share "
+        "taken for a processor that is slow all the time. Errors as above; reality's interval is "
+        "that of its mean over the repetitions (95 %). What the server takes to send tasks is host "
+        "time in reality and the server's in simulations."
+    )
+    yield _table(["case", "real round", "repetitions differ by up to", "`measured`", "goal",
+                  "`fitted`", "goal", "`fitted`, makespan", "one deployment", "by speed"],
+                 rows)  # fmt: skip
+    yield from _phases_part(found)
+    yield "![Median rounds, simulated and real](figures/real-quotas.png)"
 
 
 def _span(errors: Sequence[float]) -> str:
@@ -574,7 +683,7 @@ def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
     yield "![Rounds of the platform experiment](figures/real-study.png)"
 
 
-_PARTS = {"cases": _cases_part, "study": _study_part}
+_PARTS = {"cases": _cases_part, "quotas": _quotas_part, "study": _study_part}
 
 
 def page_text() -> str:
@@ -597,7 +706,7 @@ def write_report() -> None:
     """The page and its figures, from what was kept."""
     for name, found in _results().items():
         with picture_style():
-            figure = _cases_figure(found) if name == "cases" else _study_figure(found)
+            figure = _study_figure(found) if name == "study" else _cases_figure(found)
             save_picture(figure, FIGURES / f"real-{name}.png", dpi=150)
     PAGE.write_text(page_text())
     print(PAGE)
@@ -680,7 +789,7 @@ def _study_figure(found: Mapping[str, Any]) -> Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("cases", "study", "report"))
+    parser.add_argument("what", choices=("cases", "quotas", "study", "report"))
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "real")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--more", default="", help="cases to repeat once more: slow,mixed")
@@ -690,7 +799,10 @@ def main() -> None:
     quiet = Quiet(arguments.hold, arguments.release)
     work = arguments.work.resolve()
     if arguments.what == "cases":
-        play_cases(work, arguments.repeat, quiet, arguments.more.split(","))
+        play_cases(work, arguments.repeat, quiet, arguments.more.split(","), PLAIN, "cases")
+    elif arguments.what == "quotas":
+        with before_others():
+            play_cases(work, arguments.repeat, quiet, arguments.more.split(","), QUOTAS, "quotas")
     elif arguments.what == "study":
         play_study(work, arguments.repeat, quiet)
     else:

@@ -14,7 +14,7 @@ from scipy import stats
 from simfed.calibrate.spread import interval_factor
 from simfed.device.curve import Fitted, Points
 from simfed.device.profile import QUANTITIES, Key, Profile
-from simfed.device.table import MeasuredRows
+from simfed.device.table import MeasuredRows, Row
 from simfed.ground.errors import InputError
 
 LEVEL = 0.9
@@ -92,7 +92,7 @@ def compare(profile: Profile, table: MeasuredRows) -> ProfileCheck:
     """
     times: dict[tuple[Key, float], list[float]] = defaultdict(list)
     for row in table.rows:
-        times[row.key, row.size].append(row.seconds)
+        times[row.key, row.size].append(row.seconds - _starting_s(profile, row) / row.steps)
     points = []
     for (key, x), seconds in times.items():
         quantity, model, strategy = key
@@ -104,6 +104,14 @@ def compare(profile: Profile, table: MeasuredRows) -> ProfileCheck:
         measured_s, factor = statistics.median(seconds), interval_around(profile, key, x)
         points.append(HeldOutPoint(key, x, measured_s, predicted_s, factor))
     return ProfileCheck(tuple(points))
+
+
+def _starting_s(profile: Profile, row: Row) -> float:
+    """What a row's seconds hold of the beginning of training, as far as the profile knows it."""
+    quantity, model, _ = row.key
+    if quantity not in ("training", "private") or not profile.has("starting", model=model):
+        return 0.0
+    return profile.seconds("starting", model=model, samples=1)
 
 
 def interval_around(profile: Profile, key: Key, x: float) -> float | None:

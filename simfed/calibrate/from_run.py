@@ -3,8 +3,10 @@
 Every participation that arrived is one measurement of training, one of compression and one of
 handling its messages (what its hosts took beside the phases), on its client's device as it was:
 cold, once a round, beside whatever else the machine did. Seconds are put on the profile's scale by
-the speed that its group came to. What the server took becomes times that the scenario says: of a
-merge as a whole, of an evaluation, and of waiting for the losses that clients measure.
+the speed that its group came to. Of a device with a quota they are those that its processors
+worked, as clients told (`processor.parquet`): what the quota makes of them is the simulation's.
+What the server took becomes times that the scenario says: of a merge as a whole, of an evaluation,
+and of waiting for the losses that clients measure.
 
 What is ignored: how a method's local work divides into units (all of it counts as training steps),
 and a merge into its parts; rates of links that change within the run: one rate per group and
@@ -17,12 +19,13 @@ from __future__ import annotations
 import copy
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
+from simfed.calibrate.starts import with_starts
 from simfed.compress.choice import Choice
 from simfed.device.noise import Measured
 from simfed.device.table import SIZE_COLUMNS, WORK_COLUMNS, MeasuredRows
@@ -34,8 +37,10 @@ from simfed.record.schema import PHASES
 from simfed.scenario import dump_scenario
 from simfed.scenario.distribution import Distribution
 
-_COLUMNS = (*WORK_COLUMNS, *SIZE_COLUMNS, "seconds")
-_OF_CLIENTS = ("training", "compression", "handling")
+_COLUMNS = (*WORK_COLUMNS, *SIZE_COLUMNS, "steps", "seconds")
+_OF_CLIENTS = ("training", "compression", "starting", "handling")
+_SERVERS_OWN = ("serialising", "waking up")
+"""Host spans of a participation in which its client does nothing."""
 _MERGING = ("decompression", "inference", "distillation", "auxiliary")
 
 
@@ -75,26 +80,26 @@ def measurements(
     writer.writeheader()
     rows = 0
     session, dataset = str(run.manifest.get("id", "run")), parts.scenario.dataset.label
+    worked = _worked(run, parts)
     for row in _arrivals(run, rounds):
         who = parts.tasks.who(row["client"])
-        speed = _speed(parts, row["client"]) * faster[int(parts.fleet.group[row["client"]])]
+        speed = faster[int(parts.fleet.group[row["client"]])]
+        training_s, compression_s, beside_s = (speed * seconds for seconds in worked(row))
         common = {"session": session, "model": who.model, "dataset": dataset}
-        step_s, size = _step_s(row, parts), parts.tasks.setting.batch_size
-        if step_s > 0:
-            timed = {"quantity": "training", "batch_size": size, "seconds": repr(step_s * speed)}
-            writer.writerow({**common, **timed})
+        steps, size = parts.tasks.setting.steps(who), parts.tasks.setting.batch_size
+        if training_s > 0:
+            step = {"batch_size": size, "steps": steps, "seconds": repr(training_s / steps)}
+            writer.writerow({**common, "quantity": "training", **step})
             rows += 1
-        phases_s = sum(row[name] for name in PHASES)
-        beside_s = row["finished_at_s"] - row["started_at_s"] - phases_s
         if host and beside_s > 0:
-            timed = {"quantity": "handling", "samples": 1, "seconds": repr(beside_s * speed)}
+            timed = {"quantity": "handling", "samples": 1, "seconds": repr(beside_s)}
             writer.writerow({**common, **timed})
-        if row["compression_s"] > 0 and row["k"]:
+        if compression_s > 0 and row["k"]:
             timed = {
                 "quantity": "compression",
                 "strategy": Choice.of(row["arm"]).strategy,
                 "k": row["k"],
-                "seconds": repr(row["compression_s"] * speed),
+                "seconds": repr(compression_s),
             }
             writer.writerow({**common, **timed})
     if not rows:
@@ -104,38 +109,51 @@ def measurements(
 
 
 def centre_rows(document: Mapping[str, Plain], table: MeasuredRows) -> dict[str, Plain]:
-    """A fitted profile whose rows, with its scatter, have the means that were measured.
+    """A profile fitted to this table whose rows, with its scatter, have the means that were
+    measured.
 
     Scatter is one law for all rows of a kind of work, around medians. Where rows scatter unlike one
     another (work under a quota passes at once or waits, so that a median is the one or the other),
     medians with that law have other means. Laws stay as they are.
     """
-    means: dict[tuple[str, str, str, float], list[float]] = {}
-    for row in table.rows:
-        means.setdefault((*row.key, row.size), []).append(row.seconds)
     profile: dict[str, Plain] = copy.deepcopy(dict(document))
     scatter = profile.get("noise", {}).items()
-    noise = {name: Measured.read(node, name).mean for name, node in scatter}
+    noise = {name: Measured.read(node, name) for name, node in scatter}
+    means: dict[tuple[str, str, str, float], list[float]] = {}
+    for row in with_starts(table).rows:
+        if row.key[0] in noise:
+            whole_s = row.whole_s / noise[row.key[0]].mean(row.steps)
+            step_s = (whole_s - row.starting_s) / row.steps
+            means.setdefault((*row.key, row.size), []).append(step_s)
     for (quantity, model, strategy, size), seconds in means.items():
         node = profile[quantity][model]
         rows = node[strategy] if strategy else node
-        if quantity in noise and "law" not in rows:
-            middle_s = float(np.mean(seconds)) / noise[quantity]
+        if "law" not in rows:
+            middle_s = float(np.mean(seconds))
             rows[int(size) if size.is_integer() else size] = f"{middle_s:.6g} s"
     return profile
 
 
 def server_times(run: Run, *, rounds: tuple[int, int] | None = None) -> ServerTimes:
-    """What the server took for its merges; `rounds` as of `measurements`."""
-    spans = run.spans
-    within = (spans["track"] == "server") & spans["round"].between(*(rounds or (1, np.inf)))
-    spans = spans[within].assign(seconds=spans["finished_at_s"] - spans["started_at_s"])
+    """What the server took for its merges; `rounds` as of `measurements`.
+
+    Where devices have quotas, what it took to send tasks and to turn to uploads is part of a merge;
+    else it is in what clients' hosts took.
+    """
+    spans = run.spans[run.spans["round"].between(*(rounds or (1, np.inf)))]
+    spans = spans.assign(seconds=spans["finished_at_s"] - spans["started_at_s"])
+    sending_s = 0.0
+    if any(group["device"].get("quota") for group in run.scenario["clients"]):
+        own = spans[spans["client"].notna() & spans["name"].isin(_SERVERS_OWN)]
+        sending_s = float(own.groupby(["round", "client"])["seconds"].sum().median())
+    spans = spans[spans["track"] == "server"]
     tests, losses = spans["name"] == "evaluation", spans["name"] == "losses"
     masks = (~tests & ~losses, tests, losses)
     sums = [spans[mask].groupby("round")["seconds"].sum() for mask in masks]
     merge_s, tests_s, losses_s = (None if x.empty else float(x.median()) for x in sums)
     prototypes = len(run.scenario["prototypes"])
-    return ServerTimes(merge_s or 0.0, None if tests_s is None else tests_s / prototypes, losses_s)
+    test_s = None if tests_s is None else tests_s / prototypes
+    return ServerTimes((merge_s or 0.0) + sending_s, test_s, losses_s)
 
 
 def group_speeds(
@@ -144,10 +162,13 @@ def group_speeds(
     """Per group, what its transfers and its devices came to; `rounds` as of `measurements`."""
     rates: dict[int, tuple[list[float], list[float]]] = {}
     steps: dict[int, list[float]] = {}
+    worked = _worked(run, parts)
     for row in _arrivals(run, rounds):
         client = row["client"]
         group = int(parts.fleet.group[client])
-        steps.setdefault(group, []).append(_step_s(row, parts) * _speed(parts, client))
+        training_s, _, _ = worked(row)
+        step_s = training_s / parts.tasks.setting.steps(parts.tasks.who(client))
+        steps.setdefault(group, []).append(step_s)
         ways = zip(rates.setdefault(group, ([], [])), ("up", "down"), strict=True)
         for way_rates, way in ways:
             latency_s = parts.topology.path(client, way).latency_s  # type: ignore[arg-type]
@@ -208,10 +229,24 @@ def _arrivals(run: Run, rounds: tuple[int, int] | None) -> Iterator[dict[str, An
             yield row
 
 
-def _step_s(row: dict[str, Any], parts: Parts) -> float:
-    """Seconds of one step of local work."""
-    step_s: float = row["training_s"] / parts.tasks.setting.steps(parts.tasks.who(row["client"]))
-    return step_s
+def _worked(run: Run, parts: Parts) -> Callable[[dict[str, Any]], tuple[float, float, float]]:
+    """What gives the seconds of training, compression and all else of a participation's hosts, as
+    its device would take them without its quota and at speed 1."""
+    limited = [group.device.quota is not None for group in parts.scenario.clients]
+    told = run.table("processor").to_pylist() if any(limited) else []
+    of_participation = {(row["merge"], row["client"], row["started_at_s"]): row for row in told}
+
+    def seconds(row: dict[str, Any]) -> tuple[float, float, float]:
+        client, speed = row["client"], _speed(parts, row["client"])
+        if limited[int(parts.fleet.group[client])]:
+            busy = of_participation[row["merge"], client, row["started_at_s"]]
+            beside_s = busy["other_s"]
+        else:
+            busy = row
+            beside_s = row["finished_at_s"] - row["started_at_s"] - sum(row[n] for n in PHASES)
+        return speed * busy["training_s"], speed * busy["compression_s"], speed * beside_s
+
+    return seconds
 
 
 def _model(parts: Parts, group: int) -> str:

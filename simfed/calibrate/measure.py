@@ -19,8 +19,14 @@ short, followed by another. Under a quota of processor time, or beside other pro
 plan's, the wall clock counts all that: seconds are then those of a whole processor (wall time times
 the quota), so that a scenario's `speed` of that share gives back what was measured.
 
-What is not measured: reading of data, sockets, and what a run does around these calls (drawing
-seeds, recording). On CUDA every call is timed between two synchronisations.
+What a participation takes beside these calls only a real client shows: `TakePart` deploys one alone
+on this machine, whose process tells what it had the processor for. `handling` is all that is
+neither training nor compression, messages through sockets included, and `starting` what its
+training takes beyond its steps as they are timed here: one row for all participations of a table,
+as single ones scatter by more than that.
+
+What is not measured: reading of data, and what a server does around these calls. On CUDA every call
+is timed between two synchronisations.
 """
 
 from __future__ import annotations
@@ -30,15 +36,16 @@ import csv
 import multiprocessing
 import os
 import platform
+import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from multiprocessing.synchronize import Semaphore
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
 import numpy as np
 import torch
@@ -60,12 +67,11 @@ from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.objective import Classification
-from simfed.learn.parcel import pack, unpack
 from simfed.learn.passes import PARTS, passes_of, stretch
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.rehearsal import Rehearsal, rehearsals
 
-_CALL_COLUMNS = ("k", "samples", "seconds", "clock", "preempted")
+_CALL_COLUMNS = ("k", "samples", "steps", "seconds", "clock", "preempted")
 COLUMNS = (*WORK_COLUMNS, *_CALL_COLUMNS, *MACHINE_COLUMNS)
 
 _LINEAR_ALGEBRA = ("powersgd", "svd")
@@ -83,6 +89,14 @@ _SLICE_S = 0.01
 _OTHER_THINGS = 48 * 2**20
 """Bytes that caches hold when a round begins: more than most have."""
 
+_OF_CLIENTS = ("starting", "handling")
+"""What only a real client shows."""
+_STEPS_TIMED = 9
+"""Measurements of training whose median a participation's is held against."""
+
+_LEAST_START = 0.05
+"""Of a step: tables have no zeros, and two measurements are not to differ a hundredfold."""
+
 _FILLER = 2
 """Batch of the training that only makes something to compress."""
 
@@ -96,6 +110,25 @@ class MeasuredCase:
     size: int
     work: str = ""
     """The name of a method's auxiliary work; the table has it in place of the model."""
+
+
+class TakePart(Protocol):
+    """Deploys a client alone on this machine: `simfed.deploy.alone.participations`."""
+
+    def __call__(
+        self,
+        model: str,
+        dataset: str,
+        *,
+        rounds: int,
+        batch: int,
+        steps: int,
+        k: int,
+        between: Callable[[], object],
+    ) -> Sequence[tuple[float, float, float]]:
+        """Processor seconds of so many participations: training, compression, all else. `between`
+        is called before each."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +155,8 @@ class MeasurementPlan:
     """Share of one processor that this process, and each beside it, may use."""
     beside: int = 0
     """Other processes that train meanwhile."""
+    take_part: TakePart | None = None
+    """None: `starting` and `handling` are left out, as wherever the wall clock counts."""
 
     @property
     def manner(self) -> str:
@@ -146,7 +181,7 @@ class MeasurementPlan:
             "private": () if buffers else self.batches,  # refused with batch norm
             "inference": self.samples,
             "distillation": self.samples,
-            "handling": (1,),
+            **dict.fromkeys(_OF_CLIENTS, (1,) if self.has_clients else ()),
             "evaluation": (min(self.samples), max(self.samples)),
         }  # of losses, a wait for others, only a deployment knows
         cases = []
@@ -155,6 +190,11 @@ class MeasurementPlan:
             pairs = per_strategy if QUANTITIES[quantity].per_strategy else plain
             cases += [MeasuredCase(quantity, strategy, size) for strategy, size in pairs]
         return cases + (self._auxiliary(model, dataset) if "auxiliary" in self.quantities else [])
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether real clients show what they take."""
+        return self.take_part is not None and _alone_on_a_cpu(self)
 
     def _auxiliary(self, model: str, dataset: str) -> list[MeasuredCase]:
         """The work of methods beside this model; some of it has no samples, and the size 1."""
@@ -215,8 +255,9 @@ def measure(
             wanted.setdefault(_key(model, case), (model, dataset, case))  # work may be alike
     todo: dict[tuple[str, str], dict[MeasuredCase, int]] = {pair: {} for pair in plan.models}
     for key, (model, dataset, case) in wanted.items():
-        if done[key] < plan.repeat:
-            todo[model, dataset][case] = plan.repeat - done[key]
+        wished = 1 if case.quantity == "starting" else plan.repeat
+        if done[key] < wished:
+            todo[model, dataset][case] = wished - done[key]
     total = sum(sum(times.values()) for times in todo.values())
     new = 0
     common = {"session": _now(), "clock": "cpu" if _alone_on_a_cpu(plan) else "wall", **machine}
@@ -237,6 +278,7 @@ def measure(
                         "dataset": dataset,
                         "strategy": case.strategy,
                         "k" if QUANTITIES[quantity].per_strategy else "samples": case.size,
+                        "steps": plan.steps if quantity in ("training", "private") else "",
                         "seconds": f"{seconds:.9g}",
                         "preempted": preempted,
                         "measured_at": _now(),
@@ -446,10 +488,12 @@ def _time_cases(
     if not times:
         return
     bench = Bench(model, facts(model, dataset), plan, rehearsals(model, dataset))
-    for case in times:
+    real = {case: repeats for case, repeats in times.items() if case.quantity in _OF_CLIENTS}
+    calls = {case: repeats for case, repeats in times.items() if case not in real}
+    for case in calls:
         bench.time(case)
-    for repeat in range(max(times.values())):
-        left = [case for case, repeats in times.items() if repeats > repeat]
+    for repeat in range(max(calls.values(), default=0)):
+        left = [case for case, repeats in calls.items() if repeats > repeat]
         for i in Streams(repeat)("measure-order", model).permutation(len(left)):
             for attempt in range(1, _TRIES + 1):
                 seconds, preempted = bench.time(left[i])
@@ -457,6 +501,32 @@ def _time_cases(
                 yield left[i], seconds, preempted, last
                 if last:
                     break
+    if real:
+        yield from _time_clients(plan, model, dataset, real, bench)
+
+
+def _time_clients(
+    plan: MeasurementPlan, model: str, dataset: str, times: dict[MeasuredCase, int], bench: Bench
+) -> Iterator[tuple[MeasuredCase, float, int, bool]]:
+    """The same of what only a real client shows."""
+    assert plan.take_part is not None
+    step = MeasuredCase("training", "", plan.batches[0])
+    step_s = statistics.median(bench.time(step)[0] for _ in range(_STEPS_TIMED))
+    taken = plan.take_part(
+        model,
+        dataset,
+        rounds=plan.repeat,
+        batch=step.size,
+        steps=plan.steps,
+        k=min(*plan.ks, facts(model, dataset).parameters),
+        between=bench.rest,
+    )
+    training_s = statistics.median(of[0] for of in taken)
+    starting_s = max(training_s - plan.steps * step_s, _LEAST_START * step_s)
+    took_s = {"starting": [starting_s], "handling": [other_s for *_, other_s in taken]}
+    for case, repeats in times.items():
+        for seconds in took_s[case.quantity][:repeats]:
+            yield case, seconds, 0, True
 
 
 class Bench:
@@ -498,9 +568,7 @@ class Bench:
         with exact_float32(), same_algorithms():  # as in a run
             call = self.prepare(case)
             self._wait()
-            if self._plan.pace_s:
-                self.other_things += 1
-                time.sleep(self._plan.pace_s)
+            self.rest()
             before, begin = _preemptions(), self.clock()
             call()
             self._wait()
@@ -509,6 +577,12 @@ class Bench:
         if case.quantity in ("training", "private"):
             seconds /= self._plan.steps
         return seconds * (self._plan.quota or 1.0), preempted
+
+    def rest(self) -> None:
+        """For as long as the plan says; caches hold other things then."""
+        if self._plan.pace_s:
+            self.other_things += 1
+            time.sleep(self._plan.pace_s)
 
     def prepare(self, case: MeasuredCase) -> Callable[[], object]:
         """The call of a case, with all that it needs at hand."""
@@ -589,20 +663,6 @@ class Bench:
                 for part in self._server_passes.chunks(where.start, where.stop):
                     self._distil(part)
             self.server.weights.sub_(self._gradient, alpha=0.0)
-
-        return call
-
-    def _handling(self, case: MeasuredCase) -> Callable[[], object]:
-        """A model comes as bytes and is taken up, and a gradient goes as bytes."""
-        down = {"weights": self.server.weights, "buffers": self.server.statistics}
-        message = pack({}, {name: np.asarray(x.cpu()) for name, x in down.items()})
-
-        def call() -> None:
-            _, parts = unpack(message)
-            tensors = {name: torch.tensor(part) for name, part in parts.items()}
-            self.client.weights.copy_(tensors["weights"])
-            self.client.statistics.copy_(tensors["buffers"])
-            pack({}, {"update": np.asarray(self.residual.cpu())})
 
         return call
 

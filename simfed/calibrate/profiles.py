@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ import yaml
 from simfed.calibrate.check import LEVEL
 from simfed.calibrate.fit import Candidate, FitSample, choose_law
 from simfed.calibrate.spread import coverage, spread_of, typical_of
+from simfed.calibrate.starts import with_starts
 from simfed.device.laws import ACROSS_MODELS, PER_MODEL
 from simfed.device.noise import fit_noise
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
@@ -88,13 +90,15 @@ def fit_profile(
     """The profile that a table of measurements supports.
 
     Args:
-        table: rows of one machine, see `read_table`.
+        table: rows of one machine, see `read_table`. Training that was measured with several
+            numbers of steps in a row tells what its beginning takes, and what of its scatter is
+            each step's own.
         kind: `law` fits a law to every curve of at least two sizes and keeps the rows of the
             others; `table` keeps the medians of all rows. Both come with noise and uncertainty,
             where rows were repeated, and with laws for other models, where `models` are known.
         models: sizes of the measured models, for laws that count d or FLOPs.
     """
-    models = models or {}
+    table, models = with_starts(table), models or {}
     samples = {key: _sample(table, [key], models) for key in table.keys}
     document: dict[str, Plain] = {"kind": kind, "name": name, "provenance": _provenance(table)}
     curves: list[CurveReport] = []
@@ -113,9 +117,9 @@ def fit_profile(
     if between:
         document["uncertainty"] = {q: _round(sd) for q, sd in between.items()}
     factors = _noise_factors(table)
-    enough = {q: np.array(values) for q, values in factors.items() if len(values) >= NOISE_ROWS}
+    enough = {q: np.array(of).T for q, of in factors.items() if len(of) >= NOISE_ROWS}
     if enough:
-        document["noise"] = {q: fit_noise(values).written() for q, values in enough.items()}
+        document["noise"] = {q: fit_noise(*of).written() for q, of in enough.items()}
     notes = [*_notes_on_laws(curves), *_notes_on_rows(table), *_notes_on_noise(factors)]
     return Calibration(document, tuple(curves), tuple(notes))
 
@@ -150,8 +154,8 @@ def _name_curves(curves: Sequence[CurveReport]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _notes_on_noise(factors: Mapping[str, Sequence[float]]) -> list[str]:
-    few = {quantity: len(x) for quantity, x in factors.items() if len(x) < NOISE_ROWS}
+def _notes_on_noise(factors: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
+    few = {quantity: len(of) for quantity, of in factors.items() if len(of) < NOISE_ROWS}
     if not few:
         return []
     have = ", ".join(f"{quantity} has {count}" for quantity, count in few.items())
@@ -296,9 +300,11 @@ def _between_sessions(table: MeasuredRows) -> dict[str, float]:
     for quantity in QUANTITIES:
         squares = freedom = sessions = 0.0
         for key in (key for key in table.keys if key[0] == quantity):
-            logs: dict[float, list[float]] = defaultdict(list)
-            for x, _, middle, _ in medians(table.rows_of(key)):
-                logs[x].append(math.log(middle))
+            logs: dict[tuple[float, float], list[float]] = defaultdict(list)
+            for steps in {row.steps for row in table.rows_of(key)}:
+                alike = [row for row in table.rows_of(key) if row.steps == steps]
+                for x, _, middle, _ in medians(alike):
+                    logs[x, steps].append(math.log(middle))
             for values in logs.values():
                 squares += float(np.var(values)) * len(values)
                 freedom += len(values) - 1
@@ -308,18 +314,19 @@ def _between_sessions(table: MeasuredRows) -> dict[str, float]:
     return deviations
 
 
-def _noise_factors(table: MeasuredRows) -> dict[str, list[float]]:
-    """Each kind of work in the table → its rows' seconds over their medians, of sizes that were
-    repeated often enough in one session."""
-    factors: dict[str, list[float]] = {}
-    for key in table.keys:
-        rows = table.rows_of(key)
-        middle = {(x, session): (m, n) for x, session, m, n in medians(rows)}
+def _noise_factors(table: MeasuredRows) -> dict[str, list[tuple[float, float]]]:
+    """Each kind of work in the table → (its rows' seconds over their medians, steps), of sizes that
+    were repeated often enough in one session."""
+    factors: dict[str, list[tuple[float, float]]] = {}
+    for key in (key for key in table.keys if key[0] != "starting"):  # training's holds that
+        alike: dict[tuple[float, str, float], list[float]] = defaultdict(list)
+        for row in table.rows_of(key):
+            alike[row.size, row.session, row.steps].append(row.whole_s)
         values = factors.setdefault(key[0], [])
-        for row in rows:
-            m, n = middle[row.size, row.session]
-            if n >= NOISE_REPEATS:
-                values.append(row.seconds / m)
+        for (*_, steps), whole_s in alike.items():
+            if len(whole_s) >= NOISE_REPEATS:
+                middle_s = statistics.median(whole_s)
+                values += [(seconds / middle_s, steps) for seconds in whole_s]
     return factors
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,6 +84,7 @@ def measure(
     """
     from simfed.calibrate.measure import MeasurementPlan
     from simfed.calibrate.measure import measure as run
+    from simfed.deploy.alone import participations
     from simfed.device.profile import QUANTITIES
 
     plan = MeasurementPlan(
@@ -100,6 +101,7 @@ def measure(
         steps=steps,
         quota=quota,
         beside=beside,
+        take_part=participations,
     )
     for note in plan.threads_beside():
         print(f"note: {note}", file=sys.stderr)
@@ -118,9 +120,12 @@ def fit(
         typer.Argument(metavar="[TABLE...]", help="Measurements in CSV, unless --from says a run."),
     ] = None,
     from_: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            "--from", metavar="RUN", help="A deployed run: its own seconds are the measurements."
+            "--from",
+            metavar="RUN",
+            help="A deployed run: its own seconds are the measurements. Several, of the same "
+            "devices with other numbers of local steps, tell what the beginning of training takes.",
         ),
     ] = None,
     rounds: Annotated[
@@ -141,25 +146,25 @@ def fit(
     """Fit a profile to measurements, report its errors, and say whether a table is the better
     choice.
 
-    Of a run, the measurements go to a table beside the profile, and so does the run's scenario with
-    the profile, the rates and speeds that its groups came to, and what its server took: OUT.csv and
-    OUT.scenario.yaml.
+    Of runs, the measurements go to a table beside the profile, and so does the first one's scenario
+    with the profile, the rates and speeds that its groups came to, and what its server took:
+    OUT.csv and OUT.scenario.yaml.
     """
     from simfed.calibrate.profiles import fit_profile, profile_text
     from simfed.device.table import read_table
 
     if kind not in ("law", "table"):
         raise InputError("law or table", where="--kind", got=kind)
-    if (from_ is None) == (not tables):
+    if (not from_) == (not tables):
         raise InputError("tables, or --from RUN", where="fit", problem="there is nothing to fit")
-    if from_ is None and rounds is not None:
+    if not from_ and rounds is not None:
         raise InputError(where="--rounds", problem="without --from RUN this says nothing")
-    measured = None if from_ is None else _Measured(from_, rounds)
-    beside = [] if measured is None else [measured.table(out, host)]
+    measured = [_Measured(run, rounds) for run in from_ or ()]
+    beside = [_write(out.with_suffix(".csv"), _rows_of(measured, host))] if measured else []
     table = read_table(tables or beside)
     calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_find_works(table))
     document = dict(calibration.document)
-    if measured is not None:
+    if measured:
         from simfed.calibrate.from_run import centre_rows
 
         document = centre_rows(document, table)
@@ -169,10 +174,11 @@ def fit(
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8")
-    if measured is not None:
+    if measured:
         noisy = set(document.get("noise", {}))
         noise = {"training", "compression", *(["handling"] if host else [])} <= noisy
-        beside.append(measured.scenario(out, name or out.stem, noise))
+        text = measured[0].scenario(name or out.stem, noise)
+        beside.append(_write(out.with_suffix(".scenario.yaml"), text))
     _print(_fit_table(calibration))
     for note in calibration.notes:
         print(f"note: {note}")
@@ -257,7 +263,7 @@ def show(
 
 
 class _Measured:
-    """The measurements of a deployed run, and the files made of them."""
+    """The measurements of a deployed run, and what is made of them."""
 
     def __init__(self, run: Path, rounds: str | None) -> None:
         from simfed.experiment.assembly import parts_of_run
@@ -268,27 +274,31 @@ class _Measured:
         self._parts = parts_of_run(self._run, run)
         self._rounds = None if rounds is None else parse_rounds(rounds, len(self._run.rounds))
 
-    def table(self, out: Path, host: bool) -> Path:
-        """The file beside `out` with its participations as rows."""
+    def table(self, host: bool) -> str:
+        """Its participations as rows."""
         from simfed.calibrate.from_run import measurements
 
-        text = measurements(self._run, self._parts, rounds=self._rounds, host=host)
-        return self._write(out.with_suffix(".csv"), text)
+        return measurements(self._run, self._parts, rounds=self._rounds, host=host)
 
-    def scenario(self, out: Path, profile: str, noise: bool) -> Path:
-        """The file beside `out` with its scenario as it came to be."""
+    def scenario(self, profile: str, noise: bool) -> str:
+        """Its scenario as it came to be."""
         from simfed.calibrate.from_run import calibrate_scenario, group_speeds, server_times
 
         groups = group_speeds(self._run, self._parts, rounds=self._rounds)
         server = server_times(self._run, rounds=self._rounds)
-        text = calibrate_scenario(self._parts, profile, groups, server, noise=noise)
-        return self._write(out.with_suffix(".scenario.yaml"), text)
+        return calibrate_scenario(self._parts, profile, groups, server, noise=noise)
 
-    @staticmethod
-    def _write(path: Path, text: str) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return path
+
+def _rows_of(runs: Sequence[_Measured], host: bool) -> str:
+    """All their participations as one table."""
+    first, *others = [run.table(host) for run in runs]
+    return first + "".join(text.partition("\n")[2] for text in others)
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def _split_names(text: str, where: str) -> list[str]:

@@ -282,6 +282,7 @@ class _Talk:
 
     async def _do_task(self, frame: Frame, begun_s: float) -> None:
         owner, label = self._owner, _text(frame.facts, "label")
+        idle_s = time.process_time()
         try:
             work = await owner.do(owner.half.work, Parcel(frame.facts, frame.body))
         except SimfedError as error:
@@ -298,6 +299,9 @@ class _Talk:
                 "training_s": work.training_s,
                 "compression_s": work.compression_s,
                 "packing_s": work.packing_s,
+                "training_busy_s": work.training_busy_s,
+                "compression_busy_s": work.compression_busy_s,
+                "busy_s": time.process_time() - idle_s,
                 "sending_s": time.monotonic(),
             }
             return Frame("upload", {**work.parcel.facts, "times": times}, work.parcel.body)

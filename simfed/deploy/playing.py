@@ -16,7 +16,7 @@ import simpy
 from numpy.typing import NDArray
 
 from simfed.deploy.frames import Frame, Refused, sentence_of
-from simfed.deploy.measured import Instants, lay_out
+from simfed.deploy.measured import Instants, busy_in, lay_out
 from simfed.deploy.peers import ArrivedUpload, Peers
 from simfed.deploy.world import RealTime
 from simfed.fleet.contract import Outcome
@@ -200,8 +200,10 @@ class Remote:
 
     def _take_upload(self, flight: Flight, arrival: ArrivedUpload, frame: Frame) -> None:
         facts = dict(frame.facts)
+        times = facts.pop("times", None)
+        busy = busy_in(times)
         instants = Instants.of(
-            facts.pop("times", None),
+            times,
             lambda there_s: self.env.instant_s(arrival.line.here_s(there_s)),
             started_s=flight.started_at_s,
             sent_s=self.env.instant_s(arrival.sent_s),
@@ -214,7 +216,7 @@ class Remote:
             return
         self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
         flight.legs = lay_out(instants, flight.pull.arm.label, *sizes)
-        flight.done = len(flight.legs)
+        flight.done, flight.busy = len(flight.legs), busy
 
     def _fails(self, flight: Flight) -> bool:
         """Whether the scenario lets one of its phases fail, by the draws of the simulation; it is

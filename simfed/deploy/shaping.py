@@ -5,14 +5,16 @@
                             server/receive                        client-N/up
 
 Each end of a pair of virtual interfaces sends through a token bucket (`tbf`) of the capacity of
-that direction, client's pairs also through `netem` with the latency. What waits for tokens stands
-in a queue of `QUEUE_S` at the link's rate (`LEAST_QUEUE_BYTES` at least); what finds no room in it
-is dropped, as at a router. A processor slower than the profile's becomes a quota of processor time
-(cgroup `cpu`).
+that direction, client's pairs also through `netem` with the latency; where the kernel has none, a
+process in front of the server holds bytes back (`simfed.deploy.delay`). What waits for tokens
+stands in a queue of `QUEUE_S` at the link's rate (`LEAST_QUEUE_BYTES` at least); what finds no room
+in it is dropped, as at a router. A quota of processor time is one (cgroup `cpu`), and a processor
+slower than the profile's becomes one, of short periods.
 
-What is not like the scenario: TCP shares the server's link as TCP does, not max-min; a quota stops
-a process and lets it go, where a slow processor is slow all the time; all processes share caches
-and memory. Rates that vary, loss, and topologies other than stars are refused.
+What is not like the scenario: TCP shares the server's link as TCP does, not max-min; a quota in
+place of `speed` stops a process and lets it go, where a slow processor is slow all the time; all
+processes share caches and memory. Rates that vary, loss, and topologies other than stars are
+refused.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ class Shaped:
     server: str = "127.0.0.1"
     """The address at which clients reach it."""
     prefixes: dict[int, list[str]] = field(default_factory=dict)
+    delays: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Client's address → (up, down) seconds by which its bytes are still to be held back."""
 
     def within(self, client: int) -> list[str]:
         """What a client's command is preceded by."""
@@ -66,8 +70,8 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
     """Put up network and groups; `warden` takes them down. queue_s: for how long what waits for a
     link may wait. Raises: `InputError` with all that is missing."""
     topology = _star(parts)
-    speeds = [_speed(parts, client) for client in range(topology.clients)]
-    lacks = missing(topology, speeds)
+    shares = [_share(parts, client) for client in range(topology.clients)]
+    lacks = missing([share for share, _ in shares])
     if lacks:
         cure = "without --shaped clients share the loopback and the processor as they are"
         got = f"no {listed(lacks)}"
@@ -76,19 +80,20 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
     for namespace in _namespaces(tag, topology.clients):
         warden.will(run=["ip", "netns", "del", namespace])
     warden.will(run=["ip", "link", "del", f"sf{tag}"])
-    for command in commands(topology, tag, _cubic(), queue_s):
+    held = {} if _queues_work(_NETEM) else _delays(topology, tag)
+    for command in commands(topology, tag, _cubic(), queue_s, latency=not held):
         _run(command)
     prefixes = {
         client: [
-            *_limit_speed(tag, client, speed, warden),
+            *_limit_speed(tag, client, *share, warden),
             *("ip", "netns", "exec", f"simfed-{tag}-{client}"),
         ]
-        for client, speed in enumerate(speeds)
+        for client, share in enumerate(shares)
     }
-    return Shaped(str(_address(tag, 0, 1)), prefixes)
+    return Shaped(str(_address(tag, 0, 1)), prefixes, held)
 
 
-def missing(topology: Topology, speeds: Sequence[float]) -> list[str]:
+def missing(shares: Sequence[float]) -> list[str]:
     """What this machine lacks for shaped links, in words."""
     if sys.platform != "linux":
         return ["Linux"]
@@ -96,36 +101,54 @@ def missing(topology: Topology, speeds: Sequence[float]) -> list[str]:
     lacks += [f"`{name}` (iproute2)" for name in ("ip", "tc") if shutil.which(name) is None]
     if lacks:
         return lacks
-    delayed = any(
-        topology.path(client, way).latency_s > 0
-        for client in range(topology.clients)
-        for way in _WAYS
-    )
-    queues = ["tbf rate 1mbit burst 1600 latency 1s", *(["netem"] if delayed else [])]
-    probe = f"simfed-probe-{secrets.token_hex(3)}"
-    if not _works(f"ip netns add {probe}".split()):
+    works = _queues_work(_BUCKET)
+    if works is None:
         return ["network namespaces"]
-    try:
-        for queue in queues:
-            if not _works(f"tc -n {probe} qdisc replace dev lo root {queue}".split()):
-                kind = queue.split()[0]
-                lacks.append(f"`{kind}` queues in this kernel (module sch_{kind})")
-    finally:
-        _works(f"ip netns del {probe}".split())
-    if min(speeds, default=1.0) < 1.0 and cpu_groups() is None:
+    if not works:
+        lacks.append("`tbf` queues in this kernel (module sch_tbf)")
+    if min(shares, default=1.0) < 1.0 and cpu_groups() is None:
         lacks.append("cgroup with the `cpu` controller that can be written")
     return lacks
 
 
 _WAYS: tuple[Direction, Direction] = ("up", "down")
+_BUCKET, _NETEM = "tbf rate 1mbit burst 1600 latency 1s", "netem"
+
+
+def _queues_work(queue: str) -> bool | None:
+    """Whether this kernel has such queues; None: it has no namespaces to try one in."""
+    probe = f"simfed-probe-{secrets.token_hex(3)}"
+    if not _works(f"ip netns add {probe}".split()):
+        return None
+    try:
+        return _works(f"tc -n {probe} qdisc replace dev lo root {queue}".split())
+    finally:
+        _works(f"ip netns del {probe}".split())
+
+
+def _delays(topology: Topology, tag: str) -> dict[str, tuple[float, float]]:
+    """The latencies of clients that have some."""
+    ways = {
+        str(_address(tag, client + 1, 2)): (
+            topology.path(client, "up").latency_s,
+            topology.path(client, "down").latency_s,
+        )
+        for client in range(topology.clients)
+    }
+    return {address: latency_s for address, latency_s in ways.items() if any(latency_s)}
 
 
 def commands(
-    topology: Topology, tag: str, route: Sequence[str] = (), queue_s: float = QUEUE_S
+    topology: Topology,
+    tag: str,
+    route: Sequence[str] = (),
+    queue_s: float = QUEUE_S,
+    *,
+    latency: bool = True,
 ) -> Iterator[list[str]]:
     """All that puts up the network, in order; everything is inside namespaces of this tag, but for
     the server's end of one pair of interfaces and the route through it. `route`: options of the
-    routes between server and clients, both ways."""
+    routes between server and clients, both ways. latency: by queues that hold packets back."""
     router, outside = f"simfed-{tag}", f"sf{tag}"
     options = " ".join(route)
     send, receive = _server_rates(topology)
@@ -157,8 +180,9 @@ def commands(
             ip -n {inside} link set eth0 up
             ip -n {inside} route add default via {near} {options}
         """)
-        yield from _queue(f"tc -n {inside}", "eth0", rates[0], up.latency_s, queue_s)
-        yield from _queue(f"tc -n {router}", pair, rates[1], down.latency_s, queue_s)
+        up_s, down_s = (path.latency_s if latency else 0.0 for path in (up, down))
+        yield from _queue(f"tc -n {inside}", "eth0", rates[0], up_s, queue_s)
+        yield from _queue(f"tc -n {router}", pair, rates[1], down_s, queue_s)
 
 
 def _split(lines: str) -> Iterator[list[str]]:
@@ -212,9 +236,14 @@ def _server_rates(topology: Topology) -> tuple[float, float]:
     return rates["server/send"], rates["server/receive"]
 
 
-def _speed(parts: Parts, client: int) -> float:
-    speed = parts.group(client).device.speed
-    return parts.fleet.speed(client) if isinstance(speed, Distribution) else float(speed)
+def _share(parts: Parts, client: int) -> tuple[float, float | None]:
+    """(share of a processor, of so many seconds) of its quota; where it has none, its speed, of
+    periods as short as can be."""
+    device = parts.group(client).device
+    if device.quota is not None:
+        return device.quota.share, device.quota.period
+    speed = device.speed
+    return (parts.fleet.speed(client) if isinstance(speed, Distribution) else float(speed)), None
 
 
 def _namespaces(tag: str, clients: int) -> Iterator[str]:
@@ -236,15 +265,17 @@ def _cubic() -> list[str]:
     return ["congctl", "cubic"] if has_cubic else []
 
 
-def _limit_speed(tag: str, client: int, speed: float, warden: Warden) -> list[str]:
+def _limit_speed(
+    tag: str, client: int, share: float, period_s: float | None, warden: Warden
+) -> list[str]:
     """A command before a client's that puts it into a group with its share."""
-    if speed >= 1.0:
+    if share >= 1.0:
         return []
     above = cpu_groups()
     assert above is not None
     group = above / f"simfed-{tag}-{client}"
     warden.will(remove=str(group))
-    make_group(group, speed, "--shaped")
+    make_group(group, share, "--shaped", period_s)
     return ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
 
 

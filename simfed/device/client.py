@@ -14,6 +14,7 @@ from typing import Literal
 
 from simfed.device.noise import LognormalNoise, Measured
 from simfed.device.profile import QUANTITIES, Profile, find_quantity, is_free, work_size
+from simfed.device.quota import Quota
 from simfed.device.speed import ClockSteps, Cores, Load, ProcessorState, Regimes, Thermal
 from simfed.ground.errors import InputError, listed
 from simfed.ground.method import Work
@@ -21,8 +22,12 @@ from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
 _PER_QUANTITY = ("assume", "scale")
-_KEYS = ("speed", "cores", "background", "dvfs", "thermal", "noise", *_PER_QUANTITY, "uncertainty")
+_REGIMES = ("speed", "cores", "background", "dvfs", "thermal", "quota")
+_KEYS = (*_REGIMES, "noise", *_PER_QUANTITY, "uncertainty")
 """What `build_processor` reads."""
+
+_STEPS = ("training", "private")
+"""Work that is steps of one after another."""
 
 _LIKE_TRAINING = (
     "private",
@@ -77,6 +82,22 @@ class Processor:
         seconds = self.profile.seconds(quantity, model=model, strategy=strategy, **size)
         return seconds * self.scale[quantity] if quantity in self.scale else seconds
 
+    def stretch_s(self, work: Work) -> float:
+        """`nominal_s` of all of a unit's times in a row; of training with what its beginning takes
+        beside the steps, where that is known."""
+        return work.times * self.work_s(work) + self._starting_s(work)
+
+    def _starting_s(self, work: Work) -> float:
+        if work.quantity not in _STEPS:
+            return 0.0
+        key = "starting", work.model
+        seconds = self._memo_s.get(key)
+        if seconds is None:
+            known = self.charges("starting", work.model)
+            seconds = self.nominal_s("starting", model=work.model, samples=1) if known else 0.0
+            self._memo_s[key] = seconds
+        return seconds
+
     def charges(self, quantity: str, model: str) -> bool:
         """Whether this work takes time: all does but what a host does beside the method, where
         neither the profile nor the scenario knows of it."""
@@ -114,7 +135,7 @@ class Device:
     0.009
     """
 
-    __slots__ = ("_load_offset_s", "_memory", "_streams", "client", "processor", "speed")
+    __slots__ = ("_memory", "_offset_s", "_streams", "client", "processor", "speed")
 
     def __init__(
         self, processor: Processor, streams: Streams, client: int, speed: float = 1.0
@@ -124,10 +145,12 @@ class Device:
         self.speed = speed
         self._streams = streams
         self._memory = _FRESH
-        self._load_offset_s = 0.0
-        load = processor.regimes.load
+        self._offset_s = 0.0
+        load, quota = processor.regimes.load, processor.regimes.quota
         if load is not None and load.random_offset:
-            self._load_offset_s = load.period_s * streams("load-offset", client).random()
+            self._offset_s = load.period_s * streams("load-offset", client).random()
+        if quota is not None:
+            self._offset_s = quota.period_s * streams("quota-offset", client).random()
 
     def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
         """Seconds of one call on the measured device; see `Processor.nominal_s`."""
@@ -137,28 +160,40 @@ class Device:
         """Seconds of one of a unit's `times` on the measured device."""
         return self.processor.work_s(work)
 
+    def stretch_s(self, work: Work) -> float:
+        """Seconds of all of a unit's times in a row; see `Processor.stretch_s`."""
+        return self.processor.stretch_s(work)
+
     def charges(self, quantity: str, model: str) -> bool:
         """Whether this work takes time; see `Processor.charges`."""
         return self.processor.charges(quantity, model)
 
     def duration_s(
-        self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
+        self,
+        nominal_s: float,
+        start_at_s: float,
+        *,
+        round: int | str,
+        phase: str,
+        nth: int = 0,
+        steps: float = 1.0,
     ) -> float:
         """Simulated seconds that `nominal_s` of work takes when it starts at `start_at_s`.
 
         `phase` (training, compression, …) names the noise draw together with client and round, and
-        `nth` the second and further work of one phase in a round.
+        `nth` the second and further work of one phase in a round; `steps`: of how many it is made,
+        which scatter for themselves.
         Calls of one client come in the order of their starts.
         """
         work_s = nominal_s / self.speed
         noise = self.processor.noise_of(phase)
         if noise is not None and nominal_s > 0:
             key = (self.client, round, phase, *([nth] if nth else []))
-            work_s *= noise.factor(self._streams("device-noise", *key))
+            work_s *= noise.factor(self._streams("device-noise", *key), steps)
         regimes = self.processor.regimes
         if regimes.load is None and not regimes.remembers:
             return work_s / regimes.speed
-        duration_s, memory = regimes.run(work_s, start_at_s, self._memory, self._load_offset_s)
+        duration_s, memory = regimes.run(work_s, start_at_s, self._memory, self._offset_s)
         if regimes.remembers:
             self._memory = memory
         return duration_s
@@ -211,9 +246,9 @@ def build_processor(
     """The processor of a group of clients from plain values.
 
     `spec` has the keys of a scenario's `device`, in base units, as `simfed.scenario.device.Device`
-    gives them by `plain()`: `speed`, `cores`, `background`, `dvfs`, `thermal`, `noise`, `assume`,
-    `scale`, `uncertainty`. Keys that are missing or None are at their defaults. `streams` are the
-    run's: the uncertainty is drawn from them.
+    gives them by `plain()`: `speed`, `cores`, `background`, `dvfs`, `thermal`, `quota`, `noise`,
+    `assume`, `scale`, `uncertainty`. Keys that are missing or None are at their defaults. `streams`
+    are the run's: the uncertainty is drawn from them.
     Raises: `InputError` for values that do not hang together.
     """
     options = {key: value for key, value in spec.items() if value is not None and key != "profile"}
@@ -228,6 +263,7 @@ def build_processor(
         load=_load(options.get("background")),
         clock=_clock(options.get("dvfs")),
         thermal=_thermal(options.get("thermal")),
+        quota=_quota(options.get("quota")),
     )
     if options.get("uncertainty"):
         if streams is None:
@@ -288,3 +324,9 @@ def _thermal(spec: Mapping[str, Plain] | None) -> Thermal | None:
     throttle_at = spec["throttle_at"]
     resume_at = spec.get("resume_at", throttle_at)
     return Thermal(spec["heating"], spec["cooling"], throttle_at, spec["factor"], resume_at)
+
+
+def _quota(spec: Mapping[str, Plain] | None) -> Quota | None:
+    if spec is None:
+        return None
+    return Quota(spec["share"], spec.get("period", 0.1))

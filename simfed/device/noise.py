@@ -7,17 +7,18 @@ takes longer by an exponentially distributed share; their mean is above 1 and th
 Where no such law has the mean that was measured (work under a quota of processor time either passes
 at once or waits for the next period), the factors' own quantiles stand in its place.
 
-What is ignored: that slow calls come in bursts, as draws are independent, and so that a quota makes
-the next call pay for what this one overran; that many steps scatter less, relative to their length,
-than the few that were measured, as one factor is drawn for a whole call; and that caches are colder
-after a wait.
+Many steps scatter less, relative to their length, than few: a measured law may have a part that is
+each step's own (`per_step`), and is divided by the root of their number, beside the one that they
+share.
+
+What is ignored: that slow calls come in bursts, as draws are independent.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,15 +39,15 @@ class LognormalNoise:
 
     cv: float
 
-    def factor(self, rng: np.random.Generator) -> float:
+    def factor(self, rng: np.random.Generator, steps: float = 1.0) -> float:
         variance = math.log1p(self.cv**2)
         return math.exp(math.sqrt(variance) * rng.standard_normal() - variance / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """exp(`log_sd`·z), times 1 + `excess`·e with probability `probability`; z normal, e
-    exponential."""
+    """exp(σ·z), times 1 + `excess`·e with probability `probability`; z normal, e exponential; σ² of
+    n steps is `log_sd`² + `per_step`²/n."""
 
     log_sd: float
     probability: float = 0.0
@@ -55,54 +56,70 @@ class Measured:
     quantiles: tuple[float, ...] = ()
     """In place of all that: factors at evenly spaced probabilities from 0 to 1, straight between
     them."""
+    per_step: float = 0.0
 
-    def factor(self, rng: np.random.Generator) -> float:
+    def sd_of(self, steps: float = 1.0) -> float:
+        """Standard deviation of the logarithm of so many steps' time, without stragglers.
+
+        >>> Measured(0.03, per_step=0.12).sd_of(9)
+        0.05
+        """
+        if not self.per_step:
+            return self.log_sd
+        return math.sqrt(self.log_sd**2 + self.per_step**2 / max(steps, 1.0))
+
+    def factor(self, rng: np.random.Generator, steps: float = 1.0) -> float:
         if self.quantiles:
             last = len(self.quantiles) - 1
             return float(np.interp(rng.random() * last, np.arange(last + 1), self.quantiles))
         normal, uniform, extra = rng.standard_normal(), rng.random(), rng.standard_exponential()
         straggles = uniform < self.probability
-        return math.exp(self.log_sd * normal) * (1 + (self.excess * extra if straggles else 0.0))
+        return math.exp(self.sd_of(steps) * normal) * (
+            1 + (self.excess * extra if straggles else 0.0)
+        )
 
-    @property
-    def mean(self) -> float:
+    def mean(self, steps: float = 1.0) -> float:
         """The mean factor.
 
-        >>> round(Measured(0.1, probability=0.01, excess=2.0).mean, 4)
+        >>> round(Measured(0.1, probability=0.01, excess=2.0).mean(), 4)
         1.0251
-        >>> Measured(0.0, quantiles=(1.0, 1.0, 3.0)).mean
+        >>> Measured(0.0, quantiles=(1.0, 1.0, 3.0)).mean()
         1.5
         """
         if self.quantiles:
             ends = (self.quantiles[0] + self.quantiles[-1]) / 2
             return (sum(self.quantiles) - ends) / (len(self.quantiles) - 1)
-        return math.exp(self.log_sd**2 / 2) * (1 + self.probability * self.excess)
+        return math.exp(self.sd_of(steps) ** 2 / 2) * (1 + self.probability * self.excess)
 
     @classmethod
     def read(cls, node: Plain, where: str) -> Measured:
-        """From a profile's `{log_sd: …, straggler: {probability: …, excess: …}}`, or
+        """From a profile's `{log_sd: …, per_step: …, straggler: {probability: …, excess: …}}`, or
         `{quantiles: […]}`."""
         if isinstance(node, Mapping) and "quantiles" in node:
             return cls(0.0, quantiles=_quantiles(node, where))
         straggler = node.get("straggler", {}) if isinstance(node, Mapping) else None
-        if not isinstance(straggler, Mapping) or set(node) - {"log_sd", "straggler"}:
-            raise InputError("log_sd and, if there are any, straggler", where=where, got=node)
+        if not isinstance(straggler, Mapping) or set(node) - {"log_sd", "per_step", "straggler"}:
+            allowed = "log_sd and, if there are any, per_step and straggler"
+            raise InputError(allowed, where=where, got=node)
         values = []
         for name, value, high in (
             ("log_sd", node.get("log_sd"), 5.0),
+            ("per_step", node.get("per_step", 0.0), 5.0),
             ("straggler.probability", straggler.get("probability", 0.0), 0.5),
             ("straggler.excess", straggler.get("excess", 0.0), 1e6),
         ):
             if not 0 <= plain_number(value) <= high:
                 raise InputError(f"a number from 0 to {high:g}", where=f"{where}.{name}", got=value)
             values.append(float(value))
-        return cls(values[0], values[1], values[2])
+        return cls(values[0], values[2], values[3], per_step=values[1])
 
     def written(self) -> dict[str, Plain]:
         """Inverse of `read`."""
         if self.quantiles:
             return {"quantiles": [float(f"{factor:.4g}") for factor in self.quantiles]}
         node: dict[str, Plain] = {"log_sd": float(f"{self.log_sd:.4g}")}
+        if self.per_step:
+            node["per_step"] = float(f"{self.per_step:.4g}")
         if self.probability:
             straggler = {"probability": self.probability, "excess": self.excess}
             node["straggler"] = {name: float(f"{x:.3g}") for name, x in straggler.items()}
@@ -122,13 +139,31 @@ def _quantiles(node: Mapping[str, Plain], where: str) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def fit_noise(factors: Array) -> Measured:
+def fit_noise(factors: Array, steps: Array | None = None) -> Measured:
     """The law of `factors` (time over the median of its size, at least 20 of them); their own
-    quantiles where its mean is further than 10 % from theirs. Needs scipy."""
+    quantiles where its mean is further than 10 % from theirs. steps: how many each was of; where
+    that differs, it tells what is each step's own. Needs scipy."""
     law = _fit_law(factors)
-    if abs(math.log(law.mean / float(np.mean(factors)))) <= _MEAN_OFF:
-        return law
+    if abs(math.log(law.mean() / float(np.mean(factors)))) <= _MEAN_OFF:
+        if steps is None or np.ptp(steps) == 0:
+            return law
+        shared, own = _split_scatter(np.log(factors), steps)
+        return replace(law, log_sd=shared, per_step=own)
     return Measured(0.0, quantiles=tuple(np.quantile(factors, np.linspace(0, 1, _QUANTILES))))
+
+
+def _split_scatter(log: Array, steps: Array) -> tuple[float, float]:
+    """The deviations shared by all steps and each step's own: least squares on variances by number
+    of steps, from medians of absolute deviations, which no straggler moves."""
+    from scipy import optimize
+
+    counts = np.unique(steps)
+    spread = np.array([1.4826 * np.median(np.abs(log[steps == count])) for count in counts])
+    weight = np.sqrt([np.sum(steps == count) for count in counts])
+    design = np.column_stack([np.ones(len(counts)), 1 / counts])
+    variances, _ = optimize.nnls(design * weight[:, None], spread**2 * weight)
+    shared, own = np.sqrt(variances)
+    return max(float(shared), 1e-6), float(own)
 
 
 def _fit_law(factors: Array) -> Measured:

@@ -3,9 +3,10 @@
 Kinds of work ("quantities"): one local training step on a batch, one that shortens the gradient of
 each sample for privacy, compression and decompression of
 one gradient to K entries by a strategy, inference and one distillation step on a set of samples,
-one step of a method's auxiliary work (a generator, a discriminator) by the name of that work, the
+one step of a method's auxiliary work (a generator, a discriminator) by the name of that work, what
+the beginning of a participation's training takes beside its steps, the
 handling of a participation's messages, the evaluation of a model on the test set, and a server's
-wait for the losses that clients measure where policies learn. The last three are what real hosts do
+wait for the losses that clients measure where policies learn. The last four are what real hosts do
 beside the method: they take time only where they are known. A
 `table` profile is exact at its measured rows; a `law` profile holds fitted laws; a `published` one
 is made of what others measured and says how far to trust it. Where none knows a quantity, that is
@@ -75,6 +76,7 @@ QUANTITIES: dict[str, WorkQuantity] = {
         WorkQuantity("inference", "samples"),
         WorkQuantity("distillation", "samples"),
         WorkQuantity("auxiliary", "samples"),
+        WorkQuantity("starting", "samples", beside=True),
         WorkQuantity("handling", "samples", beside=True),
         WorkQuantity("evaluation", "samples", beside=True),
         WorkQuantity("losses", "samples", beside=True),

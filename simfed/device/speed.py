@@ -11,6 +11,7 @@ time and its end is found exactly: regime by regime, whole periods of a repeatin
 - *Background load*: the share of the processor that others take, constant or a trace.
 - *Clock steps* (DVFS): a factor that depends on how long the processor has been busy: a governor
   that ramps up, a turbo that ends. A rest of `reset_after_s` starts them over.
+- *Quota*: `simfed.device.quota`; it stands without load, clock steps and heat.
 - *Heat* (first order, relative: 0 cold, 1 where it would settle when busy for ever):
   h' = (1 − h)/τ_heating when busy, h' = −h/τ_cooling when idle. At `throttle_at` the speed falls by
   `factor` until it has cooled to `resume_at`. In degrees: h = (T − T_idle)/(T_busy − T_idle).
@@ -27,7 +28,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simfed.ground.errors import InputError
+from simfed.device.quota import Quota
+from simfed.ground.errors import InputError, listed
 
 _SAME_INSTANT_S = 1e-9
 """A phase starts when the last one ended, up to rounding of late instants."""
@@ -135,6 +137,8 @@ class ProcessorState:
     """How long it has been busy without a rest."""
     idle_from_s: float = 0.0
     """When it last stopped working."""
+    used_s: float = 0.0
+    """What it has used of its quota's allowance by then: processor seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +149,24 @@ class Regimes:
     load: Load | None = None
     clock: ClockSteps | None = None
     thermal: Thermal | None = None
+    quota: Quota | None = None
+
+    def __post_init__(self) -> None:
+        others = {"background": self.load, "dvfs": self.clock, "thermal": self.thermal}
+        beside = [name for name, regime in others.items() if regime is not None]
+        if self.quota is not None and beside:
+            raise InputError(f"no {listed(beside)} beside it", where="quota")
 
     @property
     def remembers(self) -> bool:
         """Whether one piece of work changes the speed of the next."""
-        return self.clock is not None or self.thermal is not None
+        return self.clock is not None or self.thermal is not None or self.quota is not None
 
     def run(
-        self, work_s: float, start_at_s: float, memory: ProcessorState, load_offset_s: float = 0.0
+        self, work_s: float, start_at_s: float, memory: ProcessorState, offset_s: float = 0.0
     ) -> tuple[float, ProcessorState]:
         """How long `work_s` (seconds at speed 1) takes from `start_at_s`, and the memory at its
-        end.
+        end. offset_s: how far the load's trace, or the quota's period, is when time begins.
 
         Exact up to rounding: the integral of the speed over the duration is `work_s`. Durations are
         added up as durations, so a late start costs no digits.
@@ -165,8 +176,10 @@ class Regimes:
         >>> halved.run(8.0, 5.0, ProcessorState())[0]
         11.0
         """
+        if self.quota is not None:
+            return self._run_under(self.quota, work_s, start_at_s, memory, offset_s)
         memory = self.rested(memory, start_at_s)
-        load = _LoadPosition(self.load, start_at_s + load_offset_s)
+        load = _LoadPosition(self.load, start_at_s + offset_s)
         duration_s, left_s = 0.0, work_s
         for factor, lasts_s in self._clock_factors(memory):
             used_s, done_s = load.work(self.speed * factor, left_s, lasts_s)
@@ -174,6 +187,16 @@ class Regimes:
             if left_s <= 0:
                 break
         return duration_s, self._remember_work(memory, duration_s, start_at_s)
+
+    def _run_under(
+        self, quota: Quota, work_s: float, at_s: float, memory: ProcessorState, offset_s: float
+    ) -> tuple[float, ProcessorState]:
+        rested = quota.filled(memory.idle_from_s + offset_s, at_s + offset_s)
+        left_s = quota.most_s - (0.0 if rested else memory.used_s)
+        fill_in_s = quota.fill_in_s(at_s + offset_s)
+        duration_s, left_s = quota.run(work_s / self.speed, left_s, fill_in_s)
+        ended = ProcessorState(idle_from_s=at_s + duration_s, used_s=quota.most_s - left_s)
+        return duration_s, ended
 
     def rested(self, memory: ProcessorState, at_s: float) -> ProcessorState:
         """The processor's memory at `at_s`, idle since it last worked."""

@@ -1,11 +1,12 @@
 """Raw measurements in CSV: what a row means, and refusing rows that cannot be.
 
 A table has one row per timed call. Columns: `quantity` (training, compression, decompression,
-inference, distillation, auxiliary, handling, evaluation or losses), `model`, `strategy`
+inference, distillation, auxiliary, starting, handling, evaluation or losses), `model`, `strategy`
 (compression and decompression), the size under `k`, `batch_size` or `samples` (1 where nothing has
 a size), and `seconds`. `dataset`, `session` (one process that measured; of
 two files, sessions are never the same), `preempted` (how often the operating system took the
-processor away meanwhile) and what describes the machine are optional. Preempted calls are left out
+processor away meanwhile), `steps` (how many training steps were made in a row, of which a row's
+seconds are the mean) and what describes the machine are optional. Preempted calls are left out
 wherever a size has other ones: they tell of the load, not of the device. Without `quantity`, a
 table with strategy and k is one of compression times and a table with batch_size is one of
 training times.
@@ -59,6 +60,15 @@ class Row:
     dataset: str
     line: int
     preempted: bool = False
+    steps: float = 1.0
+    """Training steps in a row, of which `seconds` is the mean."""
+    starting_s: float = 0.0
+    """What their beginning took besides, and is not in `seconds`."""
+
+    @property
+    def whole_s(self) -> float:
+        """Seconds of all its steps, the beginning included."""
+        return self.steps * self.seconds + self.starting_s
 
 
 @dataclass(frozen=True)
@@ -207,6 +217,9 @@ def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row
         dataset=text.get("dataset", ""),
         line=line,
         preempted=text.get("preempted", "0") not in ("", "0"),
+        steps=_positive(
+            text.get("steps") or "1", f"{where}: steps", "a number of steps of at least 1", 1.0
+        ),
     )
 
 

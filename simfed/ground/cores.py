@@ -31,13 +31,16 @@ def most_processes() -> int:
     return _PROCESSES_PER_CORE * available_cores()
 
 
-def quota(share: float) -> tuple[int, int]:
+def quota(share: float, period_s: float | None = None) -> tuple[int, int]:
     """(µs of processor time, in so many µs) of a share; no quota is below 1 ms, the kernel's least.
+    Without a period: 10 ms, or 100 where that is too short.
 
-    >>> quota(0.25), quota(0.02)
-    ((2500, 10000), (2000, 100000))
+    >>> quota(0.25), quota(0.02), quota(0.25, 0.1)
+    ((2500, 10000), (2000, 100000), (25000, 100000))
     """
-    period = 10_000 if share >= 0.1 else 100_000
+    if period_s is None:
+        period_s = 0.01 if share >= 0.1 else 0.1
+    period = round(1e6 * period_s)
     return max(round(share * period), 1000), period
 
 
@@ -62,21 +65,24 @@ def home_group(above: Path) -> Path:
     return above
 
 
-def make_group(group: Path, share: float, where: str) -> None:
-    """Make a control group whose processes have this share of one processor.
+def make_group(group: Path, share: float, where: str, period_s: float | None = None) -> None:
+    """Make a control group whose processes have this share of one processor, of every period, and
+    ten times the weight of others while they have it.
 
     Raises: `InputError`, at `where`, where the system refuses.
     """
-    above, (most, period) = group.parent, quota(share)
+    above, (most, period) = group.parent, quota(share, period_s)
     try:
         if (above / "cgroup.controllers").exists():
             (above / "cgroup.subtree_control").write_text("+cpu")
         group.mkdir()
         if (group / "cpu.max").exists():
             (group / "cpu.max").write_text(f"{most} {period}")
+            (group / "cpu.weight").write_text("1000")
         else:
             (group / "cpu.cfs_period_us").write_text(str(period))
             (group / "cpu.cfs_quota_us").write_text(str(most))
+            (group / "cpu.shares").write_text("10240")
     except OSError as error:
         raise InputError(
             "a cgroup with a quota", where=where, got=f"{group}: {error.strerror or error}"

@@ -49,6 +49,9 @@ class Made(NamedTuple):
     compression_s: float
     packing_s: float
     """Until what is sent was bytes."""
+    training_busy_s: float
+    """Of training: on processors."""
+    compression_busy_s: float
 
 
 class ServerHalf(Workload, Protocol):
@@ -210,7 +213,7 @@ def loss_of(answer: Parcel | None) -> float | None:
 def nothing_made(label: str) -> Made:
     """Of a client who was sent changes of a model that it does not have, as it took the place of
     another one that very moment: its participation fails, and it is sent a whole model next."""
-    return Made(pack({"label": label}, {}), 0.0, 0.0, 0.0)
+    return Made(pack({"label": label}, {}), 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def most_bytes(scenario: Scenario, contribution: Contribution) -> int:

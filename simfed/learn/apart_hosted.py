@@ -210,15 +210,18 @@ class HostedClient(HostedWorkload):
         upload = HostedUpload(self, task, Choice.of(facts["choice"]), down, self._own.get(client))
         self._open.add(upload)
         self._payloads.clear()
-        before = self.timings()
+        before = self._spent()
         super().work_off()
-        after = self.timings()
-        training_s, compression_s = (
-            after[activity] - before[activity] for activity in ("training", "compression")
-        )
+        spent_s = [after - begun for begun, after in zip(before, self._spent(), strict=True)]
         made_s = time.perf_counter()
         parcel = self._sent(upload)
-        return Made(parcel, training_s, compression_s, time.perf_counter() - made_s)
+        training_s, compression_s, *busy_s = spent_s
+        return Made(parcel, training_s, compression_s, time.perf_counter() - made_s, *busy_s)
+
+    def _spent(self) -> list[float]:
+        """Host seconds so far of training and of compression, and those on processors."""
+        spent = self._processes.wall_s, self._processes.busy_s
+        return [of[activity] for of in spent for activity in ("training", "compression")]
 
     def _sent(self, upload: HostedUpload) -> Parcel:
         assert upload.values is not None

@@ -103,6 +103,8 @@ class Worker:
         """In the first process, the units that are shared now: its own need no message."""
         self._batch = 0
         self._compressing_s = 0.0
+        self.busy_s = dict.fromkeys([*self.activities, "compression"], 0.0)
+        """Activity → seconds on processors so far, of this process."""
         self._steps_locally = type(method).train is Method.train
 
     def begin_process(self, number: int) -> None:
@@ -136,10 +138,13 @@ class Worker:
     def answer(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, dict[str, float]]:
         """The result of a unit, and host seconds by activity."""
         begun, self._compressing_s = time.perf_counter(), 0.0
+        busy_s = time.process_time() - self.busy_s["compression"]
         call = self.train if name == "train" else getattr(self._kit, name)
         result = call(*arguments)
         wall_s = time.perf_counter() - begun
-        seconds = {_ACTIVITIES.get(name, "server"): wall_s - self._compressing_s}
+        activity = _ACTIVITIES.get(name, "server")
+        self.busy_s[activity] += time.process_time() - self.busy_s["compression"] - busy_s
+        seconds = {activity: wall_s - self._compressing_s}
         return result, {**seconds, "compression": self._compressing_s}
 
     def train(self, participations: Sequence[Assignment]) -> list[Trained]:
@@ -194,7 +199,7 @@ class Worker:
         return self._encoded(self._started(participation), trained)
 
     def _encoded(self, start: _Started, trained: Trained) -> Trained:
-        begun = time.perf_counter()
+        begun, busy_s = time.perf_counter(), time.process_time()
         participation, who, round, choice, up = start
         values: dict[str, Wire] = {}
         memories, if_lost, sizes, k = {}, {}, {}, None
@@ -218,6 +223,7 @@ class Worker:
             received = Received({name: as_received(value) for name, value in values.items()})
             own = self._method.sent(own, received)
         self._compressing_s += time.perf_counter() - begun
+        self.busy_s["compression"] += time.process_time() - busy_s
         return Trained(values, own, trained.loss, True, memories, if_lost, sizes, k)
 
 

@@ -16,13 +16,15 @@ Units = tuple[list[Unit], list[float]]
 class Processes:
     """Units of work, in this process or shared with others; `close` ends these.
 
-    Attributes: `wall_s`, activity → host seconds of this process so far.
+    Attributes: `wall_s`, activity → host seconds of this process so far; `busy_s`, those of them
+    on processors.
     """
 
     def __init__(self, worker: Worker, workers: int) -> None:
         self._worker = worker
         self._crew = Crew(worker, workers)
         self._batches = 0
+        self.busy_s = worker.busy_s
         self.wall_s = dict.fromkeys([*worker.activities, "compression", "server"], 0.0)
 
     @property

@@ -200,6 +200,19 @@ class Merge(NamedTuple):
     downlink_bytes: Annotated[float, "sent to them, where the downlink is charged"]
 
 
+class ProcessorUse(NamedTuple):
+    """What a participation took of a real client's processors (`processor.parquet`), of deployed
+    runs. A row for each that arrived."""
+
+    merge: Annotated[int, "the round at whose end it was merged"]
+    round: Annotated[int, "the round it was started for"]
+    client: Annotated[int, "0, 1, …"]
+    started_at_s: Annotated[float, "as in `participations.parquet`"]
+    training_s: Annotated[float, "processor seconds of local work"]
+    compression_s: Annotated[float, "of selection and encoding"]
+    other_s: Annotated[float, "of all else from the task's arrival until its upload was sent"]
+
+
 class PolicyValue(NamedTuple):
     """What a client's policy thought of one arm before its pull (`policies.parquet`)."""
 
@@ -290,6 +303,7 @@ for _name, _table in {
         ClientResult, order=("round", "client"), once=("round", "client"), learned=None
     ),
     "merges": Table(Merge, title="Edge servers"),
+    "processor": Table(ProcessorUse, order=("merge", "client"), learned=None),
 }.items():
     declare(_name, _table)
 

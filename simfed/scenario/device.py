@@ -112,6 +112,21 @@ class ThermalSpec(Section):
     )
 
 
+class QuotaSpec(Section):
+    """A limit on processor time, as containers have: so much of every period, then a halt. A
+    number alone is the share."""
+
+    share: BelowOne = Field(description="of the processor: 0.15 is 15 ms of every 100 ms")
+    period: PositiveDuration = Field(default=0.1, description="between fillings of the allowance")
+
+    @field_validator("share")
+    @classmethod
+    def _check_share(cls, share: float) -> float:
+        if share == 0:
+            raise BadValue("a number above 0 and below 1", got=share)
+        return share
+
+
 class Assumed(Section):
     """Seconds per call to assume for a kind of work, in place of what the profile knows or
     lacks."""
@@ -126,6 +141,9 @@ class Assumed(Section):
     distillation: Duration | None = Field(default=None, description="of a step on the public set")
     auxiliary: Duration | None = Field(
         default=None, description="of a step of a method's own networks, whichever"
+    )
+    starting: Duration | None = Field(
+        default=None, description="of a participation's training, beside its steps"
     )
     handling: Duration | None = Field(
         default=None, description="of a participation's messages; of a merge, where it is a server"
@@ -150,6 +168,7 @@ class Scale(Section):
     inference: Positive | None = Field(default=None, description="of the public set")
     distillation: Positive | None = Field(default=None, description="of steps on the public set")
     auxiliary: Positive | None = Field(default=None, description="of a method's own networks")
+    starting: Positive | None = Field(default=None, description="of beginnings of training")
     handling: Positive | None = Field(default=None, description="of messages")
     evaluation: Positive | None = Field(default=None, description="of models on the test set")
     losses: Positive | None = Field(default=None, description="until losses are measured")
@@ -179,6 +198,9 @@ class DeviceSpec(Section):
     )
     dvfs: Dvfs | None = Field(default=None, description="clock by how long it has been busy")
     thermal: ThermalSpec | None = Field(default=None, description="throttling by heat")
+    quota: QuotaSpec | None = Field(
+        default=None, description="limit on processor time, without background, dvfs, thermal"
+    )
     noise: NoiseSpec | None = Field(default=None, description="scatter of every duration")
     assume: Assumed | None = Field(
         default=None, description="times of what the profile lacks, such as inference: 0 s"
@@ -197,6 +219,7 @@ class DeviceSpec(Section):
     inference: Duration | None = Field(default=None, description=_SHORT)
     distillation: Duration | None = Field(default=None, description=_SHORT)
     auxiliary: Duration | None = Field(default=None, description=_SHORT)
+    starting: Duration | None = Field(default=None, description=_SHORT)
     handling: Duration | None = Field(default=None, description=_SHORT)
     evaluation: Duration | None = Field(default=None, description=_SHORT)
     losses: Duration | None = Field(default=None, description=_SHORT)
@@ -238,6 +261,11 @@ class DeviceSpec(Section):
             allowed = "false without a profile: stated times have none"
             raise BadValue(allowed, where="uncertainty")
         return self
+
+    @field_validator("quota", mode="before")
+    @classmethod
+    def _read_share(cls, value: Any) -> Any:
+        return {"share": value} if isinstance(value, (int, float)) else value
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:

@@ -417,7 +417,8 @@ class Clock:
         if step.node != CLIENT:
             duration_s = self._seconds_elsewhere(flight, work, nth, now_s)
         else:
-            duration_s = seconds_of(work, self._device_for(flight), flight, now_s, nth)
+            device = self._device_for(flight)
+            duration_s = seconds_of(work, device, flight, now_s, nth, more=step.more)
             strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
             if strikes is not None:
                 duration_s, within = strikes.stretch(now_s, duration_s)
@@ -692,17 +693,24 @@ def _stream_of(step: Step) -> str:
     return step.stream if isinstance(step, Send) else ""
 
 
-def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float, nth: int) -> float:
+def seconds_of(
+    work: Work, device: Device, flight: Flight, start_at_s: float, nth: int, *, more: bool = False
+) -> float:
     """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
-    and by how many of that quantity stand before it (`nth`)."""
+    and by how many of that quantity stand before it (`nth`). more: it goes on with that before."""
     try:
-        nominal_s = work.times * device.work_s(work)
+        nominal_s = work.times * device.work_s(work) if more else device.stretch_s(work)
     except InputError:
         if work not in flight.task.unpacking:
             raise
         return 0.0  # a warning of the run says so
     duration_s = device.duration_s(
-        nominal_s, start_at_s, round=flight.task.key, phase=work.quantity, nth=nth
+        nominal_s,
+        start_at_s,
+        round=flight.task.key,
+        phase=work.quantity,
+        nth=nth,
+        steps=work.times,
     )
     # SimPy accepts a NaN delay without a word and never gets past it
     if not 0 <= duration_s < math.inf:

@@ -39,6 +39,14 @@ ENDED = -1
 """In place of how many steps one waits for: it is over."""
 
 
+class Busy(NamedTuple):
+    """Seconds that a real client's process had processors for, from the task to its upload."""
+
+    training_s: float
+    compression_s: float
+    other_s: float
+
+
 class Leg(NamedTuple):
     """A unit of work, a transmission of a message, or the pause after one that was lost, as far as
     it came."""
@@ -239,6 +247,8 @@ class Flight:
     over: bool = False
     """It has arrived or is lost."""
     ended_at_s: float = 0.0
+    busy: Busy | None = None
+    """Of a real client: what its processors did of it."""
     legs: list[Leg] = field(default_factory=list)
     """What it went through, in order. What follows is summed up from them when it is over."""
     downlink_s: float = 0.0

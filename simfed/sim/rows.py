@@ -14,7 +14,14 @@ from simfed.ground.records import make
 from simfed.ground.steps import CLIENT
 from simfed.net import LinkUses
 from simfed.policy import Spent
-from simfed.record.schema import ClientResult, Participation, PrototypeResult, Round, Span
+from simfed.record.schema import (
+    ClientResult,
+    Participation,
+    ProcessorUse,
+    PrototypeResult,
+    Round,
+    Span,
+)
 from simfed.sim.aggregator import Closing
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
@@ -123,6 +130,12 @@ def end_of(flight: Flight, played: Played) -> End:
     else:
         rest_s = max(free_at_s - flight.started_at_s - flight.elapsed_s, 0.0)
     return make(End, (free_at_s, rest_s))
+
+
+def processor_row(flight: Flight, merge: int) -> ProcessorUse:
+    """The row of `processor.parquet` of a real client's participation."""
+    assert flight.busy is not None
+    return ProcessorUse(merge, flight.task.round, flight.client, flight.started_at_s, *flight.busy)
 
 
 def participation_row(

@@ -440,6 +440,8 @@ class Simulation:
                 into.participations.append(
                     rows.participation_row(flight, end, of, verdict, energy_j, played.round)
                 )
+                if flight.busy is not None:
+                    into.processor.append(rows.processor_row(flight, played.round))
                 into.spans.extend(rows.client_spans(flight, end))
             into.spans.extend(rows.server_spans(closing.work, played))
             uses = self._world.uses

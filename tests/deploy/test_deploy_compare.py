@@ -295,6 +295,69 @@ def test_what_a_scenario_said_of_its_devices_gives_way_to_what_was_measured(tmp_
     assert again.participations["training_s"].max() < 5
 
 
+def limited(**changes):
+    """Three clients under a quota, as far as the scenario knows."""
+    device = {**worlds.TIMES, "quota": {"share": 0.2, "period": "10 ms"}}
+    clients = [{"count": 3, "prototype": "small", "device": device}]
+    plan = {"method": "fedavg", "rounds": 8, "checkpoint": {"every": 0}, "clients": clients}
+    return worlds.scenario(**{**plan, **changes})
+
+
+def test_under_a_quota_the_seconds_of_processors_are_the_measurements(tmp_path):
+    """What clients told; what the server took is the server's, so that no quota stretches it."""
+    worlds.deployed(limited(), tmp_path / "real")
+    there = simfed.load_run(tmp_path / "real")
+    told = there.table("processor").to_pandas()
+    assert list(zip(told["round"], told["client"], strict=True)) == [
+        (round, client) for round in range(1, 9) for client in range(3)
+    ]
+    assert (told[["training_s", "compression_s"]] > 0).all(axis=None)
+    out = tmp_path / "here.yaml"
+    assert main(["calibrate", "fit", "--from", str(tmp_path / "real"), "--out", str(out)]) == 0
+    rows = pd.read_csv(out.with_suffix(".csv"))
+    for quantity in ("training", "compression"):
+        seconds = rows[rows["quantity"] == quantity]["seconds"]
+        assert seconds.tolist() == pytest.approx(told[f"{quantity}_s"].tolist())
+    handling_s = rows[rows["quantity"] == "handling"]["seconds"]
+    assert handling_s.tolist() == pytest.approx(told["other_s"].tolist())
+    said = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())
+    spans = there.spans.assign(s=there.spans["finished_at_s"] - there.spans["started_at_s"])
+    sending = spans[spans["name"].isin(["serialising", "waking up"])]
+    sending_s = sending.groupby(["round", "client"])["s"].sum().median()
+    merging = spans[(spans["track"] == "server") & (spans["name"] != "evaluation")]
+    merge_s = merging.groupby("round")["s"].sum().median()
+    handling = float(said["server"]["device"]["assume"]["handling"].removesuffix(" ms"))
+    assert handling == pytest.approx(1e3 * (sending_s + merge_s), rel=1e-3)
+    assert said["clients"][0]["device"]["quota"] == {"share": 0.2, "period": "0.01 s"}
+
+
+def test_runs_with_other_numbers_of_steps_tell_what_the_beginning_takes(tmp_path):
+    from_ = []
+    for steps in (1, 40):
+        training = {"local_steps": steps}
+        folder = tmp_path / f"{steps}"
+        worlds.deployed(limited(training=training, name=f"steps-{steps}"), folder)
+        from_ += ["--from", str(folder)]
+    out = tmp_path / "here.yaml"
+    assert main(["calibrate", "fit", *from_, "--kind", "table", "--out", str(out)]) == 0
+    rows = pd.read_csv(out.with_suffix(".csv"))
+    steps = rows[rows["quantity"] == "training"].groupby("steps")["seconds"].median()
+    assert list(steps.index) == [1, 40]
+    whole_s = {n: n * seconds for n, seconds in steps.items()}
+    slope_s = (whole_s[40] - whole_s[1]) / 39
+    profile = load_profile(out)
+    starting_s = 0.0
+    if whole_s[1] > slope_s:  # else nothing of it shows on a busy machine
+        starting_s = profile.seconds("starting", model="lenet5-half", samples=1)
+        assert starting_s == pytest.approx(whole_s[1] - slope_s, rel=1e-3, abs=1e-6)
+    noise = profile.noise["training"]
+    step_s = profile.seconds("training", model="lenet5-half", batch=32)
+    means = rows[rows["quantity"] == "training"].groupby("steps")["seconds"].mean()
+    predicted_s = [(starting_s + n * step_s) * noise.mean(n) for n in (1, 40)]
+    measured_s = [n * means[n] for n in (1, 40)]
+    assert np.mean(np.array(predicted_s) / measured_s) == pytest.approx(1.0, rel=0.5)
+
+
 def test_rows_with_the_profiles_scatter_have_the_means_that_were_measured(tmp_path):
     """One model's work is mostly short and sometimes long, the other's the other way round."""
     rng = np.random.default_rng(5)
@@ -312,4 +375,4 @@ def test_rows_with_the_profiles_scatter_have_the_means_that_were_measured(tmp_pa
     for model in ("lenet5-half", "lenet5"):
         nominal_s = profile.seconds("compression", model=model, strategy="top-k", k=1000)
         measured = [row.seconds for row in table.rows_of(("compression", model, "top-k"))]
-        assert nominal_s * noise.mean == pytest.approx(np.mean(measured), rel=1e-4)
+        assert nominal_s * noise.mean() == pytest.approx(np.mean(measured), rel=1e-4)

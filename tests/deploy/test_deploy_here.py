@@ -14,6 +14,7 @@ from test_deploy_loopback import assert_same_learning
 
 import simfed
 from simfed.deploy import shaping
+from simfed.deploy.alone import participations
 from simfed.deploy.local import deploy
 from simfed.deploy.warden import Warden
 from simfed.ground.errors import InputError
@@ -38,7 +39,7 @@ def shaped_plan(**changes):
 
 def needs_shaping():
     """Why this machine cannot shape, in a sentence; it is then said and nothing is tested."""
-    lacks = shaping.missing(Star(1, up_bytes_per_s=1e6), [0.5])
+    lacks = shaping.missing([0.5])
     if lacks:
         pytest.skip(f"shaped links need {' and '.join(lacks)}")
 
@@ -188,6 +189,57 @@ def test_shaped_links_take_as_long_as_simulated_ones(tmp_path):
         # the quickest one: the others waited for a processor that other tests have as well
         ours, theirs = (run.participations[phase].min() for run in (simulated, real))
         assert ours == pytest.approx(theirs, rel=0.1)
+    assert_nothing_is_left()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("model", "dataset"), [("lenet5-half", "cifar10"), ("char-lstm", "text-mini")]
+)
+def test_a_client_alone_tells_what_its_participations_take(model, dataset):
+    """Of any data set's shape, whether it is here or not."""
+    rests = []
+    how = {"rounds": 3, "batch": 2, "steps": 2, "k": 50}
+    taken = participations(model, dataset, **how, between=lambda: rests.append(1))
+    assert len(taken) == 3
+    assert len(rests) >= 3
+    assert all(min(busy) > 0 for busy in taken)
+
+
+@pytest.mark.long
+def test_a_quota_is_the_scenarios_own(tmp_path, monkeypatch):
+    """Its share and its period, not those by which a slow processor is imitated."""
+    needs_shaping()
+    groups, make = [], shaping.make_group
+
+    def made(group, *how):
+        make(group, *how)
+        file = next(
+            group / name for name in ("cpu.max", "cpu.cfs_quota_us") if (group / name).exists()
+        )
+        groups.append(file.read_text().split()[0])
+
+    monkeypatch.setattr(shaping, "make_group", made)
+    device = {**worlds.TIMES, "quota": {"share": 0.6, "period": "50 ms"}}
+    clients = [{"count": 2, "prototype": "small", "device": device, "link": NARROW}]
+    deploy(worlds.scenario(clients=clients), tmp_path / "real", shaped=True, progress=False)
+    assert groups == ["30000", "30000"]
+    assert_nothing_is_left()
+
+
+@pytest.mark.long
+def test_latency_is_there_whether_the_kernel_has_netem_or_not(tmp_path, monkeypatch):
+    needs_shaping()
+    monkeypatch.setattr(shaping, "_NETEM", "no-such-queue")
+    link = {**NARROW, "latency": "300 ms"}
+    clients = [{"count": 2, "prototype": "small", "device": worlds.TIMES, "link": link}]
+    plan = worlds.scenario(clients=clients)
+    real = deploy(plan, tmp_path / "real", shaped=True, progress=False)
+    simulated = simfed.run(plan, progress=False)
+    for phase in ("downlink_s", "uplink_s"):
+        ours, theirs = (run.participations[phase].min() for run in (simulated, real))
+        assert theirs > 0.3
+        assert ours == pytest.approx(theirs, rel=0.2)
     assert_nothing_is_left()
 
 

@@ -179,7 +179,7 @@ def test_measured_noise_is_the_profiles_and_missing_for_what_was_not_measured(la
     device = build_device({"noise": {"kind": "measured"}}, law, Streams(0), 0)
     draws = [device.duration_s(1.0, 0.0, round=r, phase="training") for r in range(4000)]
     assert np.median(draws) == pytest.approx(1.0, abs=0.02)
-    assert np.mean(draws) == pytest.approx(law.noise["training"].mean, rel=0.05)
+    assert np.mean(draws) == pytest.approx(law.noise["training"].mean(), rel=0.05)
     with pytest.raises(InputError, match="noise"):
         device.duration_s(1.0, 0.0, round=1, phase="compression")
 

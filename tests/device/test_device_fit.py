@@ -1,5 +1,6 @@
 """Fitting: known laws are recovered, outliers tolerated, intervals calibrated, noise told apart."""
 
+import itertools
 import math
 
 import numpy as np
@@ -10,11 +11,13 @@ from simfed.calibrate.check import compare
 from simfed.calibrate.fit import FitSample, choose_law, fit_law
 from simfed.calibrate.profiles import fit_profile, profile_text
 from simfed.calibrate.spread import coverage, interval_factor, spread_of, typical_of
-from simfed.device import ModelWork, load_profile
+from simfed.calibrate.starts import with_starts
+from simfed.device import ModelWork, build_processor, load_profile
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
 from simfed.device.table import MeasuredRows, Row, read_table
 from simfed.ground.errors import InputError
+from simfed.ground.method import Work
 
 K = np.array([100.0, 300, 1000, 3000, 10_000, 30_000])
 SIZES = {
@@ -166,7 +169,64 @@ def test_stragglers_are_recovered():
 def test_measured_noise_has_the_mean_it_states():
     rng, noise = np.random.default_rng(3), Measured(0.3, probability=0.1, excess=1.0)
     draws = np.array([noise.factor(rng) for _ in range(20_000)])
-    assert draws.mean() == pytest.approx(noise.mean, abs=4 * draws.std() / math.sqrt(20_000))
+    assert draws.mean() == pytest.approx(noise.mean(), abs=4 * draws.std() / math.sqrt(20_000))
+
+
+def stretches(rng, steps, *, starting_s=2e-3, step_s=1e-3, shared=0.03, own=0.15, rows=200):
+    """Rows of so many steps in a row, with scatter that they share and scatter of each."""
+    lines = []
+    for _ in range(rows):
+        each = step_s * np.exp(own * rng.standard_normal(steps))
+        whole_s = (starting_s + each.sum()) * np.exp(shared * rng.standard_normal())
+        lines.append(f"training,lenet5,32,{steps},{float(whole_s / steps)!r}")
+    return lines
+
+
+def read_stretches(tmp_path, *parts):
+    path = tmp_path / "stretches.csv"
+    lines = ["quantity,model,batch_size,steps,seconds", *itertools.chain(*parts)]
+    path.write_text("\n".join(lines) + "\n")
+    return read_table([path])
+
+
+def test_stretches_of_several_lengths_tell_steps_from_their_beginning_and_whose_scatter_it_is(
+    tmp_path,
+):
+    """Two lengths are fitted; the time and the scatter of a third are told."""
+    rng = np.random.default_rng(5)
+    table = read_stretches(tmp_path, stretches(rng, 3), stretches(rng, 20))
+    document = fit_profile(table, kind="table", name="stretches").document
+    path = tmp_path / "stretches.yaml"
+    path.write_text(profile_text(document))
+    profile = load_profile(path)
+    assert profile.seconds("starting", model="lenet5", samples=1) == pytest.approx(2e-3, rel=0.1)
+    assert profile.seconds("training", model="lenet5", batch=32) == pytest.approx(1e-3, rel=0.03)
+    noise = profile.noise["training"]
+    # each step's own is diluted by the beginning, which has none, most where steps are few
+    assert noise.log_sd == pytest.approx(0.03, abs=0.015)
+    assert 0.06 < noise.per_step < 0.15
+    third = np.array([float(row.rpartition(",")[2]) for row in stretches(rng, 10)]) * 10
+    processor = build_processor({"noise": {"kind": "measured"}}, profile)
+    whole_s = processor.stretch_s(Work("training", "lenet5", 32, times=10.0))
+    assert whole_s == pytest.approx(np.median(third), rel=0.03)
+    assert noise.sd_of(10) == pytest.approx(np.std(np.log(third)), rel=0.3)
+    check = compare(profile, table)
+    assert max(abs(point.error) for point in check.points) < 0.05
+    assert compare(profile, read_stretches(tmp_path, stretches(rng, 10))).median_error < 0.03
+
+
+def test_one_length_cannot_tell_and_nothing_is_changed(tmp_path):
+    table = read_stretches(tmp_path, stretches(np.random.default_rng(5), 3))
+    assert with_starts(table) is table
+    document = fit_profile(table, kind="table", name="stretches").document
+    assert "starting" not in document
+    assert "per_step" not in document["noise"]["training"]
+
+
+def test_stretches_without_a_beginning_have_none(tmp_path):
+    rng = np.random.default_rng(6)
+    parts = [stretches(rng, n, starting_s=-2e-4, shared=0.0, own=0.0) for n in (3, 20)]
+    assert "starting" not in fit_profile(read_stretches(tmp_path, *parts), name="x").document
 
 
 @pytest.fixture(scope="module")
@@ -307,9 +367,9 @@ def test_noise_that_no_law_describes_is_kept_as_quantiles(tmp_path):
     factors = np.where(rng.random(400) < 0.45, 0.1, rng.uniform(0.7, 2.5, 400))
     law = fit_noise(factors / np.median(factors))
     assert law.quantiles
-    assert law.mean == pytest.approx(np.mean(factors / np.median(factors)), rel=0.05)
+    assert law.mean() == pytest.approx(np.mean(factors / np.median(factors)), rel=0.05)
     draws = [law.factor(np.random.default_rng(i)) for i in range(2000)]
-    assert np.mean(draws) == pytest.approx(law.mean, rel=0.05)
+    assert np.mean(draws) == pytest.approx(law.mean(), rel=0.05)
     assert max(draws) <= law.quantiles[-1]
     again = Measured.read(law.written(), "noise")
     assert again.quantiles == pytest.approx(law.quantiles, rel=1e-3)

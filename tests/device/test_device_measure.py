@@ -338,20 +338,48 @@ def test_training_is_the_mean_of_as_many_steps_as_are_asked_for(monkeypatch):
     assert steps == [2, 2, 2]
 
 
-def test_handling_takes_up_the_model_that_came_and_evaluation_goes_through_all_samples():
-    plan = MeasurementPlan(**{**SMALL, "quantities": ("handling", "evaluation")}, pace_s=0.0)
-    model_facts = facts("lenet5-half", "mnist-mini")
+def test_evaluation_goes_through_the_fewest_and_the_most_samples():
+    plan = MeasurementPlan(**{**SMALL, "quantities": ("evaluation",)}, pace_s=0.0)
     cases = plan.cases("lenet5-half", "mnist-mini")
-    assert [(case.quantity, case.size) for case in cases] == [
-        ("handling", 1),
-        ("evaluation", 8),
-        ("evaluation", 16),
-    ]
-    bench = measuring.Bench("lenet5-half", model_facts, plan)
-    bench.client.weights.zero_()
-    for case in cases:
-        assert bench.time(case)[0] > 0
-    assert torch.equal(bench.client.weights, bench.server.weights)
+    assert [(case.quantity, case.size) for case in cases] == [("evaluation", 8), ("evaluation", 16)]
+    bench = measuring.Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
+    assert all(bench.time(case)[0] > 0 for case in cases)
+
+
+def test_what_a_participation_takes_beside_is_asked_of_a_client(tmp_path, monkeypatch):
+    """All of its training beyond its steps as they are timed here, and all that is neither."""
+    asked, rested = [], []
+
+    def take_part(model, dataset, *, between, **how):
+        asked.append((model, dataset, how))
+        between()
+        return [(3.5, 0.25, 0.125), (4.0, 0.25, 0.5)]
+
+    kinds = ("starting", "handling")
+    few = {**FEW, "quantities": kinds, "repeat": 2}
+    plan = MeasurementPlan(**few, pace_s=0.0, steps=3, take_part=take_part)
+    monkeypatch.setattr(measuring.Bench, "time", lambda self, case: (1.0, 0))
+    monkeypatch.setattr(measuring.Bench, "rest", lambda self: rested.append(1))
+    out = tmp_path / "table.csv"
+    assert measure(plan, out) == 3
+    assert rested == [1]
+    [(model, dataset, how)] = asked
+    assert (model, dataset) == ("lenet5-half", "mnist-mini")
+    assert (how["rounds"], how["batch"], how["steps"]) == (2, plan.batches[0], 3)
+    found = {
+        kind: [float(row["seconds"]) for row in rows_of(out) if row["quantity"] == kind]
+        for kind in kinds
+    }
+    assert found == {"starting": [0.75], "handling": [0.125, 0.5]}
+    assert measure(plan, out) == 0
+
+
+def test_without_a_client_or_where_waiting_counts_nobody_is_asked():
+    kinds = {**FEW, "quantities": ("starting", "handling")}
+    asked = {"take_part": lambda *_, **__: []}
+    for plan in (MeasurementPlan(**kinds), MeasurementPlan(**kinds, **asked, beside=1)):
+        assert plan.cases("lenet5-half", "mnist-mini") == []
+    assert len(MeasurementPlan(**kinds, **asked).cases("lenet5-half", "mnist-mini")) == 2
 
 
 def test_under_a_quota_seconds_are_wall_time_times_the_share_and_the_group_is_gone_after(tmp_path):

@@ -12,6 +12,7 @@ from simfed.record.schema import (
     LinkUse,
     Merge,
     PolicyValue,
+    ProcessorUse,
     Span,
     columns,
 )
@@ -96,6 +97,8 @@ def test_it_covers_every_column_of_every_table():
     running.add("clients", recorder.table("clients"))
     recorder.merges.append(Merge("edge-0", 1, 1, 0.0, 1.0, 2, 8.0, 8.0))
     running.add("merges", recorder.table("merges"))
+    recorder.processor.append(ProcessorUse(1, 1, 0, 0.0, 1.0, 0.5, 0.25))
+    running.add("processor", recorder.table("processor"))
     covered = set(running._columns)
     assert covered == {(table, column.name) for table in TABLES for column in columns(table)}
 

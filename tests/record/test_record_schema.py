@@ -18,6 +18,7 @@ CONTRACT = {
     "clients": "round, client, accuracy, loss, own_accuracy, own_loss",
     "merges": "node, merge, round, started_at_s, finished_at_s, participants, uplink_bytes, "
     "downlink_bytes",
+    "processor": "merge, round, client, started_at_s, training_s, compression_s, other_s",
 }
 
 
@@ -48,5 +49,5 @@ def test_rows_are_frozen_and_become_a_frame_as_they_are():
     assert pandas.DataFrame(rows).value.tolist() == [0.5, 0.25]
 
 
-def test_a_run_leaves_out_no_table_but_those_of_clients_and_merges():
-    assert sorted(schema.OPTIONAL_TABLES) == ["clients", "merges"]
+def test_a_run_leaves_out_no_table_but_those_of_clients_merges_and_processors():
+    assert sorted(schema.OPTIONAL_TABLES) == ["clients", "merges", "processor"]

@@ -45,10 +45,13 @@ class Fixed:
     def work_s(self, work):
         return self.seconds[work.quantity]
 
+    def stretch_s(self, work):
+        return work.times * self.work_s(work)
+
     def charges(self, quantity, model):
         return quantity in self.seconds or quantity not in ("handling", "evaluation", "losses")
 
-    def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0):
+    def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0, steps=1.0):
         return nominal_s
 
     def energy_j(self, phases_s):

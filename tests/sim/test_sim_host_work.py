@@ -1,6 +1,7 @@
 """What real hosts do beside the method takes time in a simulation where it is known, and only
 there."""
 
+import numpy as np
 import pytest
 
 import simfed
@@ -11,7 +12,7 @@ TIMES = {"training": "10 ms", "compression": "1 ms"}
 LATE = {"noise": {"kind": "lognormal", "cv": 0.5}}
 
 
-def scenario(times=TIMES, server=None, **changes):
+def scenario(times=TIMES, server=None, group=None, **changes):
     """Two clients behind links of 8 Mbps."""
     device = {"assume": times, **changes.pop("device", {})}
     return simfed.Scenario.model_validate(
@@ -21,7 +22,13 @@ def scenario(times=TIMES, server=None, **changes):
             "dataset": {"name": "mnist-mini", "public": 8},
             "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
             "clients": [
-                {"count": 1, "prototype": of, "device": device, "link": {"up": "8 Mbps"}}
+                {
+                    "count": 1,
+                    "prototype": of,
+                    "device": device,
+                    "link": {"up": "8 Mbps"},
+                    **(group or {}),
+                }
                 for of in ("small", "large")
             ],
             "client_order": "round-robin",
@@ -58,6 +65,36 @@ def test_handling_messages_is_local_work_between_download_and_training(tmp_path)
         "upload",
     ]
     assert verify(tmp_path / "run") == []
+
+
+def test_the_beginning_of_training_is_in_its_span_once_however_many_its_steps():
+    times = {**TIMES, "starting": "40 ms"}
+    run = played(scenario(times, training={"local_steps": 3}))
+    assert seconds(run, "training") == pytest.approx([0.07] * 10)
+    assert seconds(played(scenario(times)), "training") == pytest.approx([0.05] * 10)
+
+
+def test_training_that_is_cut_in_pieces_has_one_beginning():
+    """Where compression overlaps with it, layer by layer."""
+    layers = {"overlap": "layers"}
+    without = played(scenario(TIMES, group=layers))
+    run = played(scenario({**TIMES, "starting": "40 ms"}, group=layers))
+    assert len(seconds(run, "training")) > 10
+    assert sum(seconds(run, "training")) - sum(seconds(without, "training")) == pytest.approx(0.4)
+
+
+def test_compression_waits_for_what_training_has_used_of_a_quota():
+    """0.15 of 100 ms: 30 ms of training, 1 of compression."""
+    times = {"training": "30 ms", "compression": "1 ms"}
+    plan = scenario(times, device={"quota": 0.15}, rounds=40)
+    run = played(plan)
+    training_s, compression_s = (np.array(seconds(run, x)) for x in ("training", "compression"))
+    # two allowances, of which the first may be filled again while it is used
+    assert training_s.min() > 0.03
+    assert training_s.max() < 0.2
+    # there is some left, or it waits for the next filling
+    assert compression_s.min() == pytest.approx(0.001)
+    assert compression_s.max() > 0.05
 
 
 def test_a_slow_processor_handles_slowly_and_a_scaled_one_as_scaled():

@@ -1,0 +1,65 @@
+"""What the beginning of a participation's training takes beside its steps, told from rows of
+different numbers of steps in a row.
+
+n steps take starting + n·step: cold caches, the loop's own setting out. Rows of one number of steps
+cannot tell the two apart: those of few would make many steps too slow, and the other way round.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from scipy import optimize
+
+from simfed.device.table import MeasuredRows, Row
+
+_STEPS = ("training", "private")
+_LEAST = 0.05
+"""Of a row's seconds, which no beginning takes away."""
+
+
+def with_starts(table: MeasuredRows) -> MeasuredRows:
+    """The table with a row of `starting` for each model whose training was measured with several
+    numbers of steps, and with what that takes left out of its rows of training."""
+    of_curve: dict[tuple[str, str, float], dict[float, list[float]]] = {}
+    for row in table.rows:
+        quantity, model, _ = row.key
+        if quantity in _STEPS:
+            by_steps = of_curve.setdefault((model, quantity, row.size), defaultdict(list))
+            by_steps[row.steps].append(row.steps * row.seconds)
+    found: dict[str, list[float]] = defaultdict(list)
+    for (model, *_), by_steps in of_curve.items():
+        if len(by_steps) > 1:
+            found[model].append(_starting_s(by_steps))
+    starts = {model: statistics.median(seconds) for model, seconds in found.items()}
+    starts = {model: seconds for model, seconds in starts.items() if seconds > 0}
+    if not starts:
+        return table
+    rows = [_less(row, starts.get(row.key[1], 0.0)) for row in table.rows]
+    for model, seconds in starts.items():
+        like = next(row for row in table.rows if row.key[1] == model)
+        row = replace(like, key=("starting", model, ""), size=1.0, steps=1.0, seconds=seconds)
+        rows.append(row)
+    return replace(table, rows=tuple(rows))
+
+
+def _starting_s(by_steps: Mapping[float, list[float]]) -> float:
+    """The a ≥ 0 of a + n·b ≥ 0 through the medians of whole stretches of n steps, by relative
+    errors."""
+    counts = np.array(sorted(by_steps))
+    middle_s = np.array([statistics.median(by_steps[count]) for count in counts])
+    design = np.column_stack([np.ones(len(counts)), counts]) / middle_s[:, None]
+    values, _ = optimize.nnls(design, np.ones(len(counts)))
+    return float(values[0])
+
+
+def _less(row: Row, starting_s: float) -> Row:
+    """Its steps alone."""
+    if row.key[0] not in _STEPS or not starting_s:
+        return row
+    step_s = max(row.seconds - starting_s / row.steps, _LEAST * row.seconds)
+    return replace(row, seconds=step_s, starting_s=row.steps * (row.seconds - step_s))

@@ -1,0 +1,142 @@
+"""A quota of processor time: closed forms, against a kernel played filling by filling."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simfed.device import build_device, build_processor, load_profile
+from simfed.device.quota import Quota
+from simfed.device.speed import ProcessorState, Regimes
+from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.seeding import Streams
+from simfed.scenario.load import validated
+
+CONTAINER = Quota(0.15, 0.1)
+
+
+@pytest.fixture
+def profile():
+    return load_profile("rtx3090-ryzen4800h")
+
+
+def played(quota, work_s, left_s, fill_in_s):
+    """The same filling by filling, from the definition."""
+    taken_s = 0.0
+    while True:
+        step_s = min(work_s, left_s, fill_in_s)
+        taken_s, work_s, left_s = taken_s + step_s, work_s - step_s, left_s - step_s
+        if work_s <= 1e-11 * quota.period_s:
+            return taken_s, left_s
+        taken_s += fill_in_s - step_s
+        left_s, fill_in_s = quota.most_s, quota.period_s
+
+
+@given(
+    share=st.floats(0.02, 0.98),
+    period_s=st.sampled_from([0.01, 0.1, 1.0]),
+    work=st.floats(1e-3, 40),
+    left=st.floats(0, 1),
+    fill=st.floats(1e-3, 1),
+)
+def test_work_ends_when_a_kernel_lets_it(share, period_s, work, left, fill):
+    quota = Quota(share, period_s)
+    asked = work * period_s, left * quota.most_s, fill * period_s
+    taken_s, left_s = quota.run(*asked)
+    wanted_s, _ = played(quota, *asked)
+    assert taken_s == pytest.approx(wanted_s, abs=1e-7 * period_s)
+    assert 0 <= left_s <= quota.most_s
+
+
+def test_work_within_the_allowance_takes_no_longer_and_long_work_takes_one_over_the_share():
+    assert CONTAINER.run(0.014, 0.015, 0.1) == (0.014, pytest.approx(0.001))
+    # 1 s of work: 15 ms now, then 65 periods of 15 ms, and 10 ms of the next one
+    assert CONTAINER.run(1.0, 0.015, 0.1)[0] == pytest.approx(0.1 + 65 * 0.1 + 0.010)
+    # in one step, where 10¹¹ periods could not be gone through
+    assert CONTAINER.run(1.5e9, 0.015, 0.1)[0] == pytest.approx(1e10, rel=1e-9)
+
+
+def test_what_follows_begins_with_what_was_left(profile):
+    """Two pieces of work in a row take what both take as one."""
+    regimes = Regimes(quota=CONTAINER)
+    whole_s, _ = regimes.run(0.05, 3.02, ProcessorState())
+    first_s, memory = regimes.run(0.031, 3.02, ProcessorState())
+    second_s, _ = regimes.run(0.019, 3.02 + first_s, memory)
+    assert first_s + second_s == pytest.approx(whole_s)
+    # compression of a millisecond waits for the filling that training has left nothing of
+    trained_s, memory = regimes.run(0.015, 3.02, ProcessorState())
+    assert trained_s == 0.015
+    assert regimes.run(0.001, 3.035, memory)[0] == pytest.approx(0.065 + 0.001)
+
+
+def test_a_filling_while_it_rests_gives_it_all_of_its_allowance_back():
+    regimes = Regimes(quota=CONTAINER)
+    _, memory = regimes.run(0.015, 3.02, ProcessorState())
+    assert regimes.run(0.015, 3.09, memory)[0] == pytest.approx(0.01 + 0.015)  # still empty
+    assert regimes.run(0.015, 3.11, memory)[0] == 0.015
+
+
+def test_the_speed_is_that_of_the_processor_and_the_quota_counts_its_seconds():
+    regimes = Regimes(speed=0.5, quota=CONTAINER)
+    assert regimes.run(0.007, 3.02, ProcessorState())[0] == 0.014
+
+
+def test_periods_of_clients_are_apart_and_hang_on_the_seed_alone(profile):
+    processor = build_processor({"quota": {"share": 0.15}}, profile)
+
+    def seconds(client, seed=0):
+        device = processor.client(Streams(seed), client)
+        return [device.duration_s(0.02, 10.0 + i, round=i, phase="training") for i in range(3)]
+
+    assert seconds(1) == seconds(1)
+    assert len({tuple(seconds(client)) for client in range(8)}) > 5
+    assert seconds(1) != seconds(1, seed=5)
+    assert all(0.02 <= s < 0.11 for client in range(8) for s in seconds(client))
+
+
+def test_a_resumed_run_knows_what_was_used(profile):
+    spec = {"quota": {"share": 0.1, "period": 1.0}}
+    device, other = (build_device(spec, profile, Streams(0), 3) for _ in range(2))
+    device.duration_s(0.07, 5.0, round=1, phase="training")
+    other.restore(device.state())
+    asked = {"round": 1, "phase": "compression"}
+    assert other.duration_s(0.05, 5.08, **asked) == device.duration_s(0.05, 5.08, **asked)
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence"),
+    [
+        ({"quota": 0}, r"quota.share: got 0.*, expected a number above 0 and below 1"),
+        ({"quota": 1}, r"quota.share: got 1.*, expected a number from 0 to below 1"),
+        ({"quota": {"share": 0.5, "period": "0 s"}}, "a duration above 0"),
+        ({"quota": 0.5, "background": 0.2}, "quota: expected no background beside it"),
+    ],
+)
+def test_quotas_that_make_no_sense_are_refused_in_a_sentence(device, sentence):
+    times = {"training": "5 ms", "compression": "1 ms"}
+    plain = {
+        "name": "limited",
+        "rounds": 1,
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"a": {"model": "lenet5"}},
+        "clients": [{"count": 2, "prototype": "a", "device": {**times, **device},
+                     "link": {"up": "1 Mbps", "down": "1 Mbps"}}],
+    }  # fmt: skip
+
+    def build():
+        scenario = validated(plain, source="limited.yaml", folder=None)
+        spec = scenario.clients[0].device.plain()
+        build_processor(spec, load_profile("rtx3090-ryzen4800h"))
+
+    with pytest.raises((InputError, InputErrors), match=sentence):
+        build()
+
+
+def test_a_number_alone_is_the_share():
+    times = {"training": "5 ms", "compression": "1 ms"}
+    from simfed.scenario.device import DeviceSpec
+
+    spec = DeviceSpec.model_validate({**times, "quota": 0.15})
+    assert (spec.quota.share, spec.quota.period) == (0.15, 0.1)
+    assert math.isclose(spec.plain()["quota"]["period"], 0.1)

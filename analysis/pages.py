@@ -35,6 +35,7 @@ STUDIES = (
     "flower_originals",
     "overlap_figure",
     "privacy_figure",
+    "benchmarks.instructions",
     "benchmarks.private",
     "benchmarks.long",
     "published_accuracies",

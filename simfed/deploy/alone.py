@@ -32,19 +32,21 @@ def participations(
 ) -> list[Busy]:
     """Processor seconds of so many participations of a client of this model.
 
-    It is a process of its own, deployed over the loopback with the default method; samples are
-    random, of the data set's shape. between: called before each participation, on the server's
-    side, while the client waits. Raises: `InputError`, `RunFailed`.
+    It is a process of its own, deployed over the loopback with the default method, or with
+    `fedavg` for models of text; samples of other models are random, of the data set's shape.
+    between: called before each participation, on the server's side, while the client waits.
+    Raises: `InputError`, `RunFailed`.
     """
     with tempfile.TemporaryDirectory("-simfed") as folder:
-        data: Plain = (
-            {"name": dataset} if of_text(model) else _samples(Path(folder), model, dataset)
-        )
+        if of_text(model):  # which the default method does not learn
+            learnt: Plain = {"dataset": {"name": dataset}, "method": "fedavg"}
+        else:
+            learnt = {"dataset": {**_samples(Path(folder), model, dataset), "public": 64}}
         scenario: Plain = {
             "name": "alone",
             "seed": 0,
             "rounds": _FIRST + rounds,
-            "dataset": {**data, "public": 64},
+            **learnt,
             "prototypes": {"alone": {"model": model}},
             "clients": [
                 {

@@ -64,6 +64,10 @@ class NodeAtWork:
         """What a message takes to be handled is part of the app's work."""
         return False
 
+    def stretch_s(self, work: Work) -> float:
+        """Seconds of all of a unit's times in a row: an app's work is one."""
+        return work.times * self.work_s(work)
+
     def work_s(self, work: Work) -> float:
         """Seconds of the app's work, which is done now."""
         begun_s = self.over.env.now
@@ -121,10 +125,18 @@ class NodeAtWork:
         return begun_s + self._worked_s(work, nominal_s, begun_s)
 
     def duration_s(
-        self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
+        self,
+        nominal_s: float,
+        start_at_s: float,
+        *,
+        round: int | str,
+        phase: str,
+        nth: int = 0,
+        steps: float = 1.0,
     ) -> float:
         """With the device's speed, load and noise, or the scatter that was measured of the app
-        where it has no noise; what the app slept and waited is no work."""
+        where it has no noise; what the app slept and waited is no work, and how many steps it made
+        is not known."""
         assert self.answer is not None
         work_s = self._scattered_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
         return work_s + self.answer.spent.slept_s + self._price.waits_s

@@ -43,7 +43,7 @@ class Uneven(sim.Fixed):
 
     done = 0
 
-    def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0):
+    def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0, steps=1.0):
         self.done += 1
         return nominal_s * (1 + 0.07 * (self.done % 5))
 

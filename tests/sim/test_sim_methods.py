@@ -180,7 +180,7 @@ def test_draws_count_units_by_quantity_whatever_is_between_them():
     calls = []
 
     class Counting(sim.Fixed):
-        def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0):
+        def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0, steps=1.0):
             calls.append((phase, nth))
             return nominal_s
 

@@ -130,7 +130,7 @@ class Warming(sim.Fixed):
 
     heat = 0.0
 
-    def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0):
+    def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0, steps=1.0):
         self.heat += nominal_s
         return nominal_s * (1 + self.heat)
 

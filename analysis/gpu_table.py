@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "learning.md"
 def page_parts() -> dict[str, str]:
     """The table of rounds, and what the runs of CIFAR-10 took."""
     rows = pd.read_csv(ROWS)
-    table = [("", "ms per round, best", "median", "device busy")]
+    table: list[tuple[str, ...]] = [("", "ms per round, best", "median", "device busy")]
     for player, mine in rows.groupby("player", sort=False):
         spans = [_span(mine[name]) for name in ("best_ms", "median_ms")]
         busy = _span(100 * mine["busy"])

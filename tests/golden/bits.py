@@ -20,6 +20,7 @@ import argparse
 import csv
 import hashlib
 import math
+import re
 import sys
 import tempfile
 from contextlib import suppress
@@ -204,7 +205,15 @@ def place():
     from simfed.native import layers
 
     compiled = "compiled" if layers() else "plain"
-    return f"PyTorch {torch.__version__}; {torch.backends.cpu.get_cpu_capability()}; {compiled}"
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return f"PyTorch {torch.__version__}; {_processor()}; {vectors}; {compiled}"
+
+
+def _processor():
+    """Its model: products of matrices are made in another order on another one."""
+    told = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    about = dict(re.split(r"\s*:\s*", line, maxsplit=1) for line in told if ":" in line)
+    return " ".join(about.get(key, "") for key in ("vendor_id", "cpu family", "model"))
 
 
 def read(table):
@@ -230,6 +239,8 @@ def differences(table, *, exact):
         name = " · ".join(key)
         if key not in kept or key not in now:
             told.append(f"{name}: {'gone' if key in kept else 'new'}")
+        elif not exact and key[1] != "rounds":
+            continue  # on another processor learning goes another way within a few rounds
         elif kept[key][0] != now[key][0] and (exact or not _near(kept[key][1], now[key][1])):
             nearly = " (last bits)" if _near(kept[key][1], now[key][1], _LAST_BITS) else ""
             told.append(f"{name}: {kept[key][1]} → {now[key][1]}{nearly}")

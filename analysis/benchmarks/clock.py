@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 import simpy
+from drawn_fleet import drawn_fleet
 
 import simfed
 from simfed.device import build_processor, load_profile
@@ -131,31 +132,6 @@ def idle_clients(idle: int, rounds: int) -> None:
         f"time-only, 100 of {idle:,} clients a round: {each:.0f} bytes per idle client, "
         f"{took_s / rounds:.2f} s a round"
     )
-
-
-def drawn_fleet(clients: int, rounds: int, **others: Any) -> dict[str, Any]:
-    """A scenario whose clients are drawn from distributions, behind one link of the server."""
-    down = {"lognormal": {"median": "50 Mbps", "cv": 0.8, "low": "5 Mbps"}}
-    up = {"lognormal": {"median": "10 Mbps", "cv": 0.8, "low": "1 Mbps"}}
-    speed = {"lognormal": {"median": 0.3, "cv": 0.5}}
-    group = {
-        "count": clients,
-        "prototype": "small",
-        "device": {"profile": "x86-2core-vm", "speed": speed},
-        "link": {"up": up, "down": down, "latency": "20 ms"},
-    }
-    return {
-        "name": "fleet",
-        "rounds": rounds,
-        "method": "fedavg",
-        "dataset": {"name": "mnist-mini", "public": 0},
-        "prototypes": {"small": {"model": "lenet5-half"}},
-        "clients": [group],
-        "compression": {"strategies": ["dense"]},
-        "policy": {"kind": "uniform", "strategy": "dense"},
-        "network": {"server": {"receive": "1 Gbps", "send": "1 Gbps"}},
-        **others,
-    }
 
 
 def cohorts_of(size: int) -> dict[str, Any]:

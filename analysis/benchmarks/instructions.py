@@ -31,7 +31,9 @@ from typing import Any
 import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from drawn_fleet import drawn_fleet
 from pages import markdown, write_page
 
 ROWS = Path(__file__).with_name("instructions_rows.csv")
@@ -74,7 +76,7 @@ def play(what: str, steps: int, clients: int, counter: str) -> None:
     from simfed.scenario import Scenario
 
     pyarrow.array([0.0])  # imports pandas, once: else the first rounds' columns would
-    plain = fleet(clients, last, min(clients, 1_000))
+    plain = drawn_fleet(clients, last, participation={"clients_per_round": min(clients, 1_000)})
     if what != "chain":
         plain["method"] = method_of(steps, forked=what == "forked")
     simfed.run(Scenario.model_validate(plain), time_only=True, progress=border)
@@ -98,31 +100,6 @@ def play_bare(clients: int, count: Any) -> None:
 
 
 BARE_EVENTS = sum(420 // (1 + client % 7) for client in range(1_000))
-
-
-def fleet(clients: int, rounds: int, per_round: int) -> dict[str, Any]:
-    """Clients drawn from distributions behind one link of the server."""
-    down = {"lognormal": {"median": "50 Mbps", "cv": 0.8, "low": "5 Mbps"}}
-    up = {"lognormal": {"median": "10 Mbps", "cv": 0.8, "low": "1 Mbps"}}
-    speed = {"lognormal": {"median": 0.3, "cv": 0.5}}
-    group = {
-        "count": clients,
-        "prototype": "small",
-        "device": {"profile": "x86-2core-vm", "speed": speed},
-        "link": {"up": up, "down": down, "latency": "20 ms"},
-    }
-    return {
-        "name": "fleet",
-        "rounds": rounds,
-        "method": "fedavg",
-        "dataset": {"name": "mnist-mini", "public": 0},
-        "prototypes": {"small": {"model": "lenet5-half"}},
-        "clients": [group],
-        "compression": {"strategies": ["dense"]},
-        "policy": {"kind": "uniform", "strategy": "dense"},
-        "network": {"server": {"receive": "1 Gbps", "send": "1 Gbps"}},
-        "participation": {"clients_per_round": per_round},
-    }
 
 
 def method_of(steps: int, *, forked: bool) -> str:

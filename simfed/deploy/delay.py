@@ -44,6 +44,15 @@ def start_delays(
 
 
 async def _serve(host: str, to: tuple[str, int], delays: Mapping[str, tuple[float, float]]) -> None:
+    # A loop knows its tasks, and a connection its reader, by weak references alone: tasks that wait
+    # for bytes would be collected, and their connections cut, whenever the collector runs.
+    meetings: set[asyncio.Task[None]] = set()
+
+    def start_meeting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        meeting = asyncio.ensure_future(meet(reader, writer))
+        meetings.add(meeting)
+        meeting.add_done_callback(meetings.discard)
+
     async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_s, down_s = delays.get(writer.get_extra_info("peername")[0], (0.0, 0.0))
         try:
@@ -56,7 +65,7 @@ async def _serve(host: str, to: tuple[str, int], delays: Mapping[str, tuple[floa
         for end in (writer, back):
             end.close()
 
-    server = await asyncio.start_server(meet, host, 0, backlog=1024)
+    server = await asyncio.start_server(start_meeting, host, 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, sys.stdin.read)

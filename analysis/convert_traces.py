@@ -156,15 +156,15 @@ def joined(spans: Iterable[Span]) -> list[Span]:
     >>> joined([(5, 9), (0, 2), (1, 3), (3, 4), (7, 7)])
     [(0, 4), (5, 9)]
     """
-    found: list[Span] = []
+    disjoint: list[Span] = []
     for start_s, end_s in sorted(spans):
         if end_s <= start_s:
             continue
-        if found and start_s <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end_s))
+        if disjoint and start_s <= disjoint[-1][1]:
+            disjoint[-1] = (disjoint[-1][0], max(disjoint[-1][1], end_s))
         else:
-            found.append((start_s, end_s))
-    return found
+            disjoint.append((start_s, end_s))
+    return disjoint
 
 
 def write(clients: list[list[Span]], path: Path) -> None:

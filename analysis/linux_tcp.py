@@ -278,16 +278,16 @@ def main() -> None:
     )
     # neither the network nor its users must wait for other programs of this machine
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
-    found = []
+    recorded = []
     for case in cases:
         # what disturbs a measurement (a busy machine) only ever makes it longer
         runs = [measure(case, arguments.congestion) for _ in range(arguments.repeat)]
-        found.append(min(runs, key=length_s))
-        last = length_s(found[-1])
-        print(f"{case['name']}: {last:.4f} s, {found[-1]['packets_lost']} lost", flush=True)
+        recorded.append(min(runs, key=length_s))
+        last = length_s(recorded[-1])
+        print(f"{case['name']}: {last:.4f} s, {recorded[-1]['packets_lost']} lost", flush=True)
         release = os.uname().release.partition("-")[0]
         source = f"Linux {release}, TCP {arguments.congestion}, emulated drop-tail links"
-        arguments.out.write_text(json.dumps({"source": source, "cases": found}) + "\n")
+        arguments.out.write_text(json.dumps({"source": source, "cases": recorded}) + "\n")
 
 
 if __name__ == "__main__":

@@ -85,22 +85,22 @@ def estimates(rows: pd.DataFrame, data: str) -> tuple[Estimates, dict[str, float
     """What every method came to on a data set, and the MB that it moved in the equal seconds."""
     ends = reported(rows)
     by = ends[ends["data"] == data].groupby(["method", "budget"])
-    found = {
+    accuracies = {
         (method, measure, budget): mean_interval((100 * of[measure]).tolist())
         for (method, budget), of in by
         for measure in MEASURES
     }
     moved = {method: of["moved_bytes"].mean() / 1e6 for (method, b), of in by if b == BUDGETS[0]}
-    return found, moved
+    return accuracies, moved
 
 
 def accuracy_table(rows: pd.DataFrame, data: str) -> str:
     """Of every method: both accuracies at both budgets, with intervals over seeds, and MB moved."""
-    found, moved = estimates(rows, data)
+    accuracies, moved = estimates(rows, data)
     heads = [f"{words}, equal {budget}" for words in MEASURES.values() for budget in BUDGETS]
     lines = [["method", *heads, "MB moved in the seconds"]]
     for method in OWN:
-        cells = [_percent(found[method, m, budget]) for m in MEASURES for budget in BUDGETS]
+        cells = [_percent(accuracies[method, m, budget]) for m in MEASURES for budget in BUDGETS]
         lines.append([method, *cells, f"{moved[method]:.3g}"])
     return markdown(lines)
 
@@ -207,12 +207,12 @@ def methods_figure(rows: pd.DataFrame) -> Figure:
     panels = [(data, measure) for data in DATA for measure in MEASURES]
     all_axes = figure.subplots(1, len(panels), sharey=True)
     for letter, axes, (data, measure) in zip("abcd", all_axes, panels, strict=True):
-        found, _ = estimates(rows, data)
+        accuracies, _ = estimates(rows, data)
         for budget, colour, mark, lower in zip(
             BUDGETS, SERIES_COLOURS, "os", (-0.17, 0.17), strict=False
         ):
             for y, method in enumerate(OWN):
-                of = found[method, measure, budget]
+                of = accuracies[method, measure, budget]
                 label = f"equal {budget}" if not y else None
                 axes.plot([of.low, of.high], [y + lower] * 2, color=colour, lw=1.6, alpha=0.5)
                 axes.plot(of.least, y + lower, mark, color=colour, ms=3, label=label)

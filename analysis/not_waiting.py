@@ -205,10 +205,10 @@ def _border_text(rows: pd.DataFrame, skew: str, way: str) -> str:
     return f"{texts[1]} ({texts[0]} to {texts[2]})"
 
 
-def times_table(found: Sequence[Cell]) -> str:
+def times_table(cells: Sequence[Cell]) -> str:
     """How many times sooner than waiting, and bytes moved of waiting's, by skew and spread."""
     lines = [["labels", "fastest ÷ slowest", *WAYS]]
-    for cell in found:
+    for cell in cells:
         texts = {
             way: f"{with_interval(ratio)}×<br>{as_share(cell.fewer_bytes[way])}"
             for way, ratio in cell.sooner.items()
@@ -225,11 +225,11 @@ def border_table(rows: pd.DataFrame) -> str:
     return markdown(lines)
 
 
-def served_table(found: Sequence[Cell]) -> str:
+def served_table(cells: Sequence[Cell]) -> str:
     """At the largest spread: accuracies of the fastest and the slowest class when waiting, and how
     many points further behind the slowest is with the others."""
     lines = [["labels", "waiting: fastest, slowest", *WAYS]]
-    for cell in found:
+    for cell in cells:
         if cell.spread == max(SPREADS.values()):
             fastest, slowest = (f"{100 * accuracy:.1f} %" for accuracy in cell.waiting)
             texts = {
@@ -244,21 +244,21 @@ def served_table(found: Sequence[Cell]) -> str:
 @picture_style()
 def map_figure(rows: pd.DataFrame) -> Figure:
     """One map per way: how many times sooner than waiting, by skew and spread, and the border."""
-    found = [cell for cell in cells(rows) if cell.skew in MAPPED]
+    mapped = [cell for cell in cells(rows) if cell.skew in MAPPED]
     figure = empty_figure(figsize=(9.6, 2.0), layout="constrained")
     panels = figure.subplots(1, len(WAYS), sharey=True)
     for letter, axes, way in zip("abcde", panels, WAYS, strict=True):
-        _draw_map(axes, found, way)
+        _draw_map(axes, mapped, way)
         for y, skew in enumerate(MAPPED):
             _draw_border(axes, y, border(rows, skew, way))
         axes.set_title(f"{letter}  {way}", loc="left", fontsize=8)
     return figure
 
 
-def _draw_map(axes: Axes, found: Sequence[Cell], way: str) -> None:
+def _draw_map(axes: Axes, cells: Sequence[Cell], way: str) -> None:
     spreads = list(SPREADS.values())
     grid = np.zeros((len(MAPPED), len(spreads)))
-    for cell in found:
+    for cell in cells:
         paired = cell.sooner[way]
         x, y = spreads.index(cell.spread), MAPPED.index(cell.skew)
         grid[y, x] = np.log2(paired.ratio.least or paired.ratio.most)

@@ -202,12 +202,12 @@ def round_(percent: float) -> float:
     return float(f"{percent:.2f}")
 
 
-def table(found: pd.DataFrame) -> str:
+def table(results: pd.DataFrame) -> str:
     """What came out of the last of the evaluated rounds, and, where own label mixes are what is
     reported, on the whole test set."""
     lines = [["setting", "method", "percent right", "on all digits", "seeds"]]
     for setting in SETTINGS:
-        mine = found[found["setting"] == setting.name]
+        mine = results[results["setting"] == setting.name]
         for label in setting.methods:
             rows = mine[mine["method"] == label]
             if not len(rows):
@@ -236,8 +236,8 @@ def main() -> None:
     parser.add_argument("--only", help="the name of one setting")
     parser.add_argument("--seeds", type=int, default=3, help="at most so many of each")
     arguments = parser.parse_args()
-    found = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(columns=list(_KEY))
-    done = found[list(_KEY)].to_numpy().tolist()
+    results = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(columns=list(_KEY))
+    done = results[list(_KEY)].to_numpy().tolist()
     for setting in SETTINGS:
         if arguments.only not in (None, setting.name):
             continue
@@ -246,8 +246,8 @@ def main() -> None:
                 if [setting.name, label, seed] in done:
                     continue
                 rows = pd.DataFrame(_rows(setting, label, seed))
-                found = pd.concat([found, rows]) if len(found) else rows
-                found.to_csv(RESULTS, index=False)
+                results = pd.concat([results, rows]) if len(results) else rows
+                results.to_csv(RESULTS, index=False)
     write_page("published_accuracies")
 
 

@@ -268,13 +268,13 @@ def measured(work: Path, quiet: Quiet, names: Sequence[str]) -> dict[str, tuple[
         steps, k = case["training"]["local_steps"], case["compression"]["k"]
         as_there: list[object] = [*lenets, "--k", k, "--steps", steps, "--paced", 0.1]
         asked[name] = [[*as_there, "--only", f"{clients},{own}"]]
-    found = {}
+    profiles = {}
     for name in names:
-        profiles = [name if name in QUOTAS else "long" if name == "long" else "plain"]
-        profiles.append("long-server" if name == "long" else "server")
-        clients_, server_ = (_measured_as(work, quiet, of, asked[of]) for of in profiles)
-        found[name] = clients_, server_
-    return found
+        pair = [name if name in QUOTAS else "long" if name == "long" else "plain"]
+        pair.append("long-server" if name == "long" else "server")
+        clients_, server_ = (_measured_as(work, quiet, of, asked[of]) for of in pair)
+        profiles[name] = clients_, server_
+    return profiles
 
 
 def _measured_as(work: Path, quiet: Quiet, name: str, calls: Sequence[list[object]]) -> Path:
@@ -296,15 +296,15 @@ def _measured_as(work: Path, quiet: Quiet, name: str, calls: Sequence[list[objec
 
 def from_measuring(plain: Mapping[str, Any], clients: Path, server: Path) -> dict[str, Any]:
     """The case's scenario with profiles that nobody has deployed."""
-    found = copy.deepcopy(dict(plain))
-    for group in found["clients"]:
+    scenario = copy.deepcopy(dict(plain))
+    for group in scenario["clients"]:
         device = {"profile": str(clients), **group["device"]}
         del device["assume"]
         if "quota" in device:
             device["noise"] = {"kind": "measured"}
         group["device"] = device
-    found["server"] = {"device": {"profile": str(server)}}
-    return found
+    scenario["server"] = {"device": {"profile": str(server)}}
+    return scenario
 
 
 def from_deployment(plain: Mapping[str, Any], runs: Sequence[Path], work: Path) -> dict[str, Any]:
@@ -315,10 +315,10 @@ def from_deployment(plain: Mapping[str, Any], runs: Sequence[Path], work: Path) 
 
 def by_speed(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The same with processors that are slow all the time in place of quotas."""
-    found = copy.deepcopy(dict(plan))
-    for group in found["clients"]:
+    scenario = copy.deepcopy(dict(plan))
+    for group in scenario["clients"]:
         group["device"]["speed"] = group["device"].pop("quota")["share"]
-    return found
+    return scenario
 
 
 def _fitted(runs: Sequence[Path], work: Path) -> tuple[Path, dict[str, Any]]:
@@ -334,12 +334,12 @@ def _fitted(runs: Sequence[Path], work: Path) -> tuple[Path, dict[str, Any]]:
 def _with_devices(
     plain: Mapping[str, Any], profile: Path, like: Mapping[str, Any]
 ) -> dict[str, Any]:
-    found = copy.deepcopy(dict(plain))
-    for group, of in zip(found["clients"], like["clients"], strict=True):
+    scenario = copy.deepcopy(dict(plain))
+    for group, of in zip(scenario["clients"], like["clients"], strict=True):
         own = {key: group["device"][key] for key in ("quota",) if key in group["device"]}
         group["device"] = {**of["device"], "profile": str(profile), **own}
-    found["server"] = like["server"]
-    return found
+    scenario["server"] = like["server"]
+    return scenario
 
 
 def simulated(plain: Mapping[str, Any], out: Path, *, time_only: bool = True) -> Run:
@@ -353,17 +353,17 @@ def simulated(plain: Mapping[str, Any], out: Path, *, time_only: bool = True) ->
 # ---- what is kept --------------------------------------------------------------------------------
 
 
-def verdict(found: Fidelity) -> dict[str, Any]:
+def verdict(fidelity: Fidelity) -> dict[str, Any]:
     """A comparison in a few numbers; the round's error is that of the medians."""
-    rounds = found.rounds
+    rounds = fidelity.rounds
     return {
         "round": float(rounds["simulated_s"].median() / rounds["real_s"].median() - 1),
-        "makespan": found.makespan_error,
-        "named_right": found.named_right,
-        "same_choices": found.same_choices,
+        "makespan": fidelity.makespan_error,
+        "named_right": fidelity.named_right,
+        "same_choices": fidelity.same_choices,
         "phases": {
             row.phase: [float(row.simulated_s), float(row.real_s)]
-            for row in found.phases.itertuples()
+            for row in fidelity.phases.itertuples()
         },
         "server": [
             float(rounds["simulated_server_s"].mean()),
@@ -382,7 +382,7 @@ def play_cases(
         if i == 0 or (name in names and (i < repeat or name in more)):
             deployed(CASES[name], work / "cases" / f"{name}-{i}", quiet)
     profiles = measured(work, quiet, names)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in names:
         folders = [work / "cases" / f"{name}-{i}" for i in range(repeat + (name in more))]
         runs = [simfed.load_run(folder) for folder in folders]
@@ -401,7 +401,7 @@ def play_cases(
         }
         again = [fidelity(a, b) for a, b in itertools.combinations(reals, 2)]
         stragglers = [run.rounds["critical_client"].value_counts() for run in reals]
-        found[name] = {
+        results[name] = {
             "rounds": len(reals[0].rounds),
             "real_round_s": [float(run.rounds["duration_s"].median()) for run in reals],
             "real_makespan_s": [float(run.rounds["duration_s"].sum()) for run in reals],
@@ -411,7 +411,7 @@ def play_cases(
             **{by: [verdict(fidelity(sim, run)) for run in reals] for by, sim in sims.items()},
         }
     fitted_to = {name: ", ".join(FITTED_TO[name]) for name in names}
-    _write(out, {"machine": machine(), "fitted_to": fitted_to, "cases": found})
+    _write(out, {"machine": machine(), "fitted_to": fitted_to, "cases": results})
 
 
 def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
@@ -420,14 +420,14 @@ def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
     for i, policy, k in itertools.product(range(repeat), order, STUDY_K):
         deployed(study_scenario(policy, k, i), work / "study" / f"{policy}-{k}-{i}", quiet)
     fitted = {k: _fitted([work / "study" / f"exp3-{k}-0"], work) for k in STUDY_K}
-    found = []
+    runs = []
     for i, policy, k in itertools.product(range(repeat), POLICIES, STUDY_K):
         name = f"{policy}-{k}-{i}"
         run = simfed.load_run(work / "study" / name)
         plan = _with_devices(study_scenario(policy, k, i), *fitted[k])
         sim = simulated(plan, work / "study-simulated" / name, time_only=False)
         comparison = fidelity(counting(sim), counting(run))
-        found.append(
+        runs.append(
             {
                 "policy": policy,
                 "k": k,
@@ -439,7 +439,7 @@ def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
             }
         )
     _write("study", {"machine": machine(), "speed": STUDY_SPEED, "rounds": STUDY_ROUNDS - FIRST + 1,
-                     "repetitions": repeat, "runs": found})  # fmt: skip
+                     "repetitions": repeat, "runs": runs})  # fmt: skip
 
 
 def _learned(run: Run) -> dict[str, Any]:
@@ -467,7 +467,7 @@ def machine() -> str:
     return ", ".join([of["machine"], of["cpu"], counted(available_cores(), "core"), torch])
 
 
-def _write(name: str, found: Mapping[str, Any]) -> None:
+def _write(name: str, results: Mapping[str, Any]) -> None:
     def rounded(value: Any) -> Any:
         if isinstance(value, float):
             return float(f"{value:.5g}")
@@ -476,7 +476,7 @@ def _write(name: str, found: Mapping[str, Any]) -> None:
         return [rounded(of) for of in value] if isinstance(value, list) else value
 
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(rounded(found), indent=1) + "\n")
+    (RESULTS / f"{name}.json").write_text(json.dumps(rounded(results), indent=1) + "\n")
     print(RESULTS / f"{name}.json")
 
 
@@ -506,9 +506,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
+def _cases_part(results: Mapping[str, Any]) -> Iterator[str]:
     rows = []
-    for name, of in found["cases"].items():
+    for name, of in results["cases"].items():
         again = [abs(v["round"]) for v in of["again"]]
         met = [_met(name, of, by) for by in ("measured", "fitted")]
         named = [
@@ -529,12 +529,12 @@ def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
                 " / ".join(f"{100 * x:.0f} %" for x in named),
             ]
         )
-    made = sorted({len(of["real_round_s"]) for of in found["cases"].values()})
-    pairs = ", ".join(f"{a} ← {b}" for a, b in found["fitted_to"].items())
-    rounds = ", ".join(str(of["rounds"]) for of in found["cases"].values())
+    made = sorted({len(of["real_round_s"]) for of in results["cases"].values()})
+    pairs = ", ".join(f"{a} ← {b}" for a, b in results["fitted_to"].items())
+    rounds = ", ".join(str(of["rounds"]) for of in results["cases"].values())
     yield "## Simulations against deployments"
     yield (
-        f"On one machine ({found['machine']}), {' or '.join(map(str, made))} deployments of each "
+        f"On one machine ({results['machine']}), {' or '.join(map(str, made))} deployments of each "
         f"case, of {rounds} rounds; ten clients (`long`: four) in network namespaces behind token "
         f"buckets, `slow` and `mixed` with quotas of {SLOW[0]:g} (small models) and {SLOW[1]:g} "
         "(large ones) of a processor. `measured`: profiles of `calibrate measure` alone (under the "
@@ -548,7 +548,7 @@ def _cases_part(found: Mapping[str, Any]) -> Iterator[str]:
          "goal", "`fitted`, makespan", "straggler named: measured / fitted / by reality itself"],
         rows,
     )  # fmt: skip
-    yield from _phases_part(found)
+    yield from _phases_part(results)
     yield "![Median rounds, simulated and real](figures/real-cases.png)"
 
 
@@ -559,9 +559,9 @@ def _met(name: str, of: Mapping[str, Any], by: str) -> str:
     return f"{within} of {len(of[by])} within {100 * goal:.0f} %"
 
 
-def _phases_part(found: Mapping[str, Any]) -> Iterator[str]:
+def _phases_part(results: Mapping[str, Any]) -> Iterator[str]:
     phases = []
-    for name, of in found["cases"].items():
+    for name, of in results["cases"].items():
         for by in ("measured", "fitted"):
             means = {
                 phase: np.mean([v["phases"][phase] for v in of[by]], axis=0)
@@ -577,9 +577,9 @@ def _phases_part(found: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _quotas_part(found: Mapping[str, Any]) -> Iterator[str]:
+def _quotas_part(results: Mapping[str, Any]) -> Iterator[str]:
     rows = []
-    for name, of in found["cases"].items():
+    for name, of in results["cases"].items():
         real_s = of["real_round_s"]
         row = [
             name,
@@ -595,11 +595,11 @@ def _quotas_part(found: Mapping[str, Any]) -> Iterator[str]:
         row += [_off([v["makespan"] for v in of["fitted"]])]
         row += [_off([v["round"] for v in of[by]]) for by in ("one-run", "by-speed")]
         rows.append(row)
-    fitted_to = "; ".join(f"{a} ← {b}" for a, b in found["fitted_to"].items())
-    repetitions = counted(len(next(iter(found["cases"].values()))["real_round_s"]), "deployment")
+    fitted_to = "; ".join(f"{a} ← {b}" for a, b in results["fitted_to"].items())
+    repetitions = counted(len(next(iter(results["cases"].values()))["real_round_s"]), "deployment")
     yield "## Slow processors, with quotas as the kernel keeps them"
     yield (
-        f"`slow` and `mixed` again ({found['machine']}; {repetitions} of each, in turn), as "
+        f"`slow` and `mixed` again ({results['machine']}; {repetitions} of each, in turn), as "
         f"scenarios say them now: `quota: {{share: {SLOW[0]:g}, period: {PERIOD}}}` (small models) "
         f"and {SLOW[1]:g} (large ones); and `container`, the same shares of the period of "
         "containers, 100 ms, at four local steps and other links. `measured`: `calibrate measure` "
@@ -616,7 +616,7 @@ def _quotas_part(found: Mapping[str, Any]) -> Iterator[str]:
     yield _table(["case", "real round", "repetitions differ by up to", "`measured`", "goal",
                   "`fitted`", "goal", "`fitted`, makespan", "one deployment", "by speed"],
                  rows)  # fmt: skip
-    yield from _phases_part(found)
+    yield from _phases_part(results)
     yield "![Median rounds, simulated and real](figures/real-quotas.png)"
 
 
@@ -626,10 +626,10 @@ def _span(errors: Sequence[float]) -> str:
     return f"{middle:+.1f} % ({least:+.1f} to {most:+.1f})"
 
 
-def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
+def _study_part(results: Mapping[str, Any]) -> Iterator[str]:
     rows = []
     for k, policy in itertools.product(STUDY_K, POLICIES):
-        of = [r for r in found["runs"] if r["k"] == k and r["policy"] == policy]
+        of = [r for r in results["runs"] if r["k"] == k and r["policy"] == policy]
         if not of:
             continue
 
@@ -658,24 +658,24 @@ def _study_part(found: Mapping[str, Any]) -> Iterator[str]:
     yield "## The platform experiment on one machine"
     yield (
         "Ten clients on MNIST (five LeNet5, five of its half, Dirichlet 0.5, one local step of 32 "
-        f"samples), each with {found['speed']:g} of a processor ({found['machine']}; a LeNet5 step "
-        "takes it some 10 ms, half as long as a Raspberry Pi 4) and a link of 50 Mbps both ways: "
-        "fixed strategies, EXP3 and ASCEND, which were paid by measured seconds; "
-        f"{found['rounds']} rounds that count, {counted(found['repetitions'], 'repetition')} "
+        f"samples), each with {results['speed']:g} of a processor ({results['machine']}; a LeNet5 "
+        "step takes it some 10 ms, half as long as a Raspberry Pi 4) and a link of 50 Mbps both "
+        "ways: fixed strategies, EXP3 and ASCEND, which were paid by measured seconds; "
+        f"{results['rounds']} rounds that count, {counted(results['repetitions'], 'repetition')} "
         "(five are wanted). Simulations are fitted to EXP3's deployment at this "
         "K; all other rows are held out. Simulated / real, with 95 % intervals over repetitions."
     )
     yield _table(["K", "policy", "round, ms", "error of the round", "of the makespan",
                   "accuracy at the end, %", "Top-K played, %"], rows)  # fmt: skip
-    ascend = [run["round"] for run in found["runs"] if run["policy"] == "ascend"]
-    fixed = [run["round"] for run in found["runs"] if run["policy"] not in ("ascend", "exp3")]
+    ascend = [run["round"] for run in results["runs"] if run["policy"] == "ascend"]
+    fixed = [run["round"] for run in results["runs"] if run["policy"] not in ("ascend", "exp3")]
     yield (
         f"Held out, the median round of ASCEND is {_span(ascend)} off, that of the fixed "
         f"strategies {_span(fixed)}: simulated from a policy's deployment whose clients measure "
         "their loss after every merge, with a time of its own for that (`losses`)."
     )
     sides: list[dict[str, list[float]]] = [{}, {}]
-    for run in found["runs"]:
+    for run in results["runs"]:
         for side, name in zip(sides, ("simulated", "real"), strict=True):
             side.setdefault(f"{run['policy']}, K = {run['k']:,}", []).append(run[name]["round_s"])
     orders = compare_orders(*sides)
@@ -694,8 +694,8 @@ def page_text() -> str:
         "stands at the top of that script. What deployments are, and what is unlike the scenario "
         "in shaped ones, is said in [docs/deploy.md](../docs/deploy.md).",
     ]
-    for name, found in _results().items():
-        parts += _PARTS[name](found)
+    for name, results in _results().items():
+        parts += _PARTS[name](results)
     notes = RESULTS / "notes.md"
     if notes.exists():
         parts.append(notes.read_text().strip())
@@ -704,9 +704,9 @@ def page_text() -> str:
 
 def write_report() -> None:
     """The page and its figures, from what was kept."""
-    for name, found in _results().items():
+    for name, results in _results().items():
         with picture_style():
-            figure = _study_figure(found) if name == "study" else _cases_figure(found)
+            figure = _study_figure(results) if name == "study" else _cases_figure(results)
             save_picture(figure, FIGURES / f"real-{name}.png", dpi=150)
     PAGE.write_text(page_text())
     print(PAGE)
@@ -717,14 +717,14 @@ def _results() -> dict[str, Any]:
     return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
 
 
-def _cases_figure(found: Mapping[str, Any]) -> Figure:
+def _cases_figure(results: Mapping[str, Any]) -> Figure:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.2, 3.0), layout="constrained")
-    names = list(found["cases"])
+    names = list(results["cases"])
     for j, by in enumerate(("measured", "fitted")):
         for i, name in enumerate(names):
-            errors = [100 * v["round"] for v in found["cases"][name][by]]
+            errors = [100 * v["round"] for v in results["cases"][name][by]]
             axes.plot(
                 [i + 0.16 * (2 * j - 1)] * len(errors),
                 errors,
@@ -734,7 +734,7 @@ def _cases_figure(found: Mapping[str, Any]) -> Figure:
                 label=by if i == 0 else None,
             )
     for i, name in enumerate(names):
-        again = [100 * v["round"] for v in found["cases"][name]["again"]]
+        again = [100 * v["round"] for v in results["cases"][name]["again"]]
         axes.plot(
             [i] * len(again),
             again,
@@ -760,7 +760,7 @@ def _cases_figure(found: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _study_figure(found: Mapping[str, Any]) -> Figure:
+def _study_figure(results: Mapping[str, Any]) -> Figure:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(
@@ -768,7 +768,7 @@ def _study_figure(found: Mapping[str, Any]) -> Figure:
     )
     for axes, k in zip(panels, STUDY_K, strict=True):
         for i, policy in enumerate(POLICIES):
-            of = [r for r in found["runs"] if r["k"] == k and r["policy"] == policy]
+            of = [r for r in results["runs"] if r["k"] == k and r["policy"] == policy]
             for j, side in enumerate(("real", "simulated")):
                 values = [1e3 * run[side]["round_s"] for run in of]
                 axes.plot(

@@ -122,9 +122,9 @@ def averages(
     )
 
 
-def slope_of(found: NDArray[np.float64], grid: Sequence[int]) -> Interval:
+def slope_of(gradients: NDArray[np.float64], grid: Sequence[int]) -> Interval:
     """Of log average over log steps."""
-    return slope(found, grid)
+    return slope(gradients, grid)
 
 
 def figure_of(seeds: int, rows: Rows) -> Figure:
@@ -132,15 +132,15 @@ def figure_of(seeds: int, rows: Rows) -> Figure:
     figure = empty_figure(figsize=(4.6, 2.8), layout="constrained")
     ax = figure.subplots()
     for at, label in enumerate(CODECS):
-        found = averages(label, GRID, seeds)
+        gradients = averages(label, GRID, seeds)
         colour = SERIES_COLOURS[at % len(SERIES_COLOURS)]
         style = "o-" if at < len(SERIES_COLOURS) else "s--"
-        ax.loglog(GRID, found.mean(axis=0), style, ms=2.5, lw=0.8, color=colour, label=label)
-        for at_steps, of_seeds in zip(GRID, found.T, strict=True):
+        ax.loglog(GRID, gradients.mean(axis=0), style, ms=2.5, lw=0.8, color=colour, label=label)
+        for at_steps, of_seeds in zip(GRID, gradients.T, strict=True):
             rows.put("squared gradient", label, at_steps, of_seeds)
-    found = averages("top-k", GRID, seeds, feedback=False)
-    ax.loglog(GRID, found.mean(axis=0), "kx-", ms=3, lw=0.9, label="top-k without feedback")
-    for at_steps, of_seeds in zip(GRID, found.T, strict=True):
+    gradients = averages("top-k", GRID, seeds, feedback=False)
+    ax.loglog(GRID, gradients.mean(axis=0), "kx-", ms=3, lw=0.9, label="top-k without feedback")
+    for at_steps, of_seeds in zip(GRID, gradients.T, strict=True):
         rows.put("squared gradient", STALLS, at_steps, of_seeds)
     ax.axhline(FLOOR, color="0.4", lw=0.8, ls=":")
     line = np.array(GRID[:: len(GRID) - 1])
@@ -157,17 +157,17 @@ def descent_table(rows: Rows) -> str:
     """Mean squared gradients with feedback, and how they fall."""
     lines = [["codec", f"mean squared gradient at {GRID[0]}", f"at {GRID[-1]:,}", "slope"]]
     for label in CODECS:
-        found = rows.over("squared gradient", label, GRID)
-        ends = (f"{found[:, at].mean():.3f}" for at in (0, -1))
-        lines.append([f"`{label}`", *ends, f"{slope_of(found, GRID)}"])
+        gradients = rows.over("squared gradient", label, GRID)
+        ends = (f"{gradients[:, at].mean():.3f}" for at in (0, -1))
+        lines.append([f"`{label}`", *ends, f"{slope_of(gradients, GRID)}"])
     return markdown(lines)
 
 
 def stalled_table(rows: Rows) -> str:
     """Mean squared gradients without feedback."""
-    found = rows.over("squared gradient", STALLS, GRID).mean(axis=0)
+    gradients = rows.over("squared gradient", STALLS, GRID).mean(axis=0)
     head = ["steps", *(f"{steps:,}" for steps in GRID), "in the limit"]
-    cells = [f"{value:.2f}" for value in found]
+    cells = [f"{value:.2f}" for value in gradients]
     return markdown([head, ["`top-k` without feedback", *cells, f"{FLOOR:g}"]])
 
 

@@ -89,10 +89,10 @@ class Rows:
         """Of every client, in their order."""
         rows = self.frame
         rows = rows[(rows["fact"] == fact) & (rows["who"] == who) & (rows["at"] == at)]
-        found: Floats = rows.sort_values("client")["value"].to_numpy(float)
-        return found
+        values: Floats = rows.sort_values("client")["value"].to_numpy(float)
+        return values
 
     def over(self, fact: str, who: str, places: Sequence[int]) -> Floats:
         """(clients, places)."""
-        found: Floats = np.array([self.values(fact, who, at) for at in places]).T
-        return found
+        table: Floats = np.array([self.values(fact, who, at) for at in places]).T
+        return table

@@ -149,10 +149,10 @@ def count(what: str, steps: int, clients: int, checkout: Path) -> int:
         )
         if played.returncode:
             raise SystemExit(played.stderr)
-        found = re.search(r"^totals: (\d+)", Path(f"{out}.1").read_text(), re.MULTILINE)
-    assert found is not None
+        totals = re.search(r"^totals: (\d+)", Path(f"{out}.1").read_text(), re.MULTILINE)
+    assert totals is not None
     times = BARE_EVENTS if what == "bare event" else 4 * min(clients, 1_000)
-    return round(int(found[1]) / times)
+    return round(int(totals[1]) / times)
 
 
 def table_of_chains(rows: pd.DataFrame) -> str:

@@ -199,7 +199,7 @@ def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds:
     A last bit decides now and then which entry is sent and where a kink's gradient goes, so the two
     go apart as two seeds do: their means are to be compared.
     """
-    found: dict[str, list[float]] = {"textbook loop": [], "engine": []}
+    accuracies: dict[str, list[float]] = {"textbook loop": [], "engine": []}
     for seed in range(seeds):
         made = scenario(
             "mnist",
@@ -215,16 +215,16 @@ def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds:
         for played in plain_rounds(made, work, streams):
             loop.round(played.round)
         work.close()
-        found["textbook loop"].append(statistics.mean(loop.accuracy().values()))
-        found["engine"].append(
+        accuracies["textbook loop"].append(statistics.mean(loop.accuracy().values()))
+        accuracies["engine"].append(
             statistics.mean(of.accuracy for of in played.outcome.evaluation.values())
         )
         print(
-            f"  seed {seed}: " + ", ".join(f"{who} {v[-1]:.4f}" for who, v in found.items()),
+            f"  seed {seed}: " + ", ".join(f"{who} {v[-1]:.4f}" for who, v in accuracies.items()),
             flush=True,
         )
-    means = {who: statistics.mean(values) for who, values in found.items()}
-    apart = [a - b for a, b in zip(found["engine"], found["textbook loop"], strict=True)]
+    means = {who: statistics.mean(values) for who, values in accuracies.items()}
+    apart = [a - b for a, b in zip(accuracies["engine"], accuracies["textbook loop"], strict=True)]
     error = statistics.stdev(apart) / len(apart) ** 0.5
     print(
         f"  mean: {means}; difference {statistics.mean(apart):+.4f} ± {error:.4f} (standard error)"
@@ -257,8 +257,8 @@ def options(rounds: int, cores: int, dataset: str) -> None:
             *_, last = plain_rounds(made, work, Streams(seed))
             spent.append((time.perf_counter() - begin) / rounds)
             work.close()
-            found = last.outcome.evaluation.values()
-            reached.append(statistics.mean(of.accuracy for of in found))
+            evaluations = last.outcome.evaluation.values()
+            reached.append(statistics.mean(of.accuracy for of in evaluations))
         print(
             f"  {name:22} accuracy {statistics.mean(reached):.4f} {[f'{x:.4f}' for x in reached]}, "
             f"{min(spent) * 1e3:.1f} ms per round",

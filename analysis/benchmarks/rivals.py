@@ -139,12 +139,12 @@ def measured(command: list[str], told: Path | None = None) -> dict[str, Any]:
         if process.returncode:
             raise SystemExit(f"{command} failed:\n{errors.read()[-3000:]}")
         if told is None:
-            found = json.loads([line for line in output if line.startswith("{")][-1])
+            facts = json.loads([line for line in output if line.startswith("{")][-1])
         else:
-            found = {"accuracy": json.loads(told.read_text())["accuracy"]["mean"]["final"]}
+            facts = {"accuracy": json.loads(told.read_text())["accuracy"]["mean"]["final"]}
     # the system's account has all that were waited for, the looks all that lived long enough
     cpu_s = max(cpu_s, used.ru_utime + used.ru_stime)
-    return {**found, "wall_s": wall_s, "cpu_s": cpu_s, "peak_bytes": peak_bytes}
+    return {**facts, "wall_s": wall_s, "cpu_s": cpu_s, "peak_bytes": peak_bytes}
 
 
 class Watch:
@@ -206,12 +206,12 @@ def run(job: int, sides: Sequence[str], repeats: int, dataset: str, envs: Path, 
         write_task(path, make_task(job, dataset))
         for turn in range(first, first + repeats):
             for side in sides if turn % 2 else reversed(sides):
-                found = {"side": side, "turn": turn, "load": os.getloadavg()[0]}
-                found.update(play(side, path, dataset, envs))
+                row = {"side": side, "turn": turn, "load": os.getloadavg()[0]}
+                row.update(play(side, path, dataset, envs))
                 known.update(machine=machine(), dataset=dataset)
-                known["runs"].append(found)
+                known["runs"].append(row)
                 out.write_text(json.dumps(known, indent=1) + "\n")
-                print(f"  {turn} {shown(found)}", flush=True)
+                print(f"  {turn} {shown(row)}", flush=True)
     print(table(known))
 
 
@@ -229,13 +229,13 @@ def machine() -> dict[str, Any]:
     }
 
 
-def shown(found: Mapping[str, Any]) -> str:
+def shown(row: Mapping[str, Any]) -> str:
     """A run in a line."""
-    pace = f"{found['round_cpu_s'] * 1e3:.1f} ms per round, " if "round_cpu_s" in found else ""
+    pace = f"{row['round_cpu_s'] * 1e3:.1f} ms per round, " if "round_cpu_s" in row else ""
     return (
-        f"{found['side']}: {pace}{found['cpu_s']:.1f} s of processor time and "
-        f"{found['wall_s']:.1f} s from start to end, {found['peak_bytes'] / 1e6:.0f} MB, "
-        f"accuracy {found['accuracy']:.4f}, load {found['load']:.1f}"
+        f"{row['side']}: {pace}{row['cpu_s']:.1f} s of processor time and "
+        f"{row['wall_s']:.1f} s from start to end, {row['peak_bytes'] / 1e6:.0f} MB, "
+        f"accuracy {row['accuracy']:.4f}, load {row['load']:.1f}"
     )
 
 
@@ -245,8 +245,8 @@ def table(known: Mapping[str, Any]) -> str:
     A ratio is the median over the turns of a side's time by that of `simfed` in the same turn.
     """
     runs: dict[str, list[Mapping[str, Any]]] = {}
-    for found in known["runs"]:
-        runs.setdefault(found["side"], []).append(found)
+    for row in known["runs"]:
+        runs.setdefault(row["side"], []).append(row)
     base = {of["turn"]: of for of in runs.get("simfed", [])}
     rows = [
         "| | processor time per round | × simfed | wall time per round | processor time, start to "
@@ -303,8 +303,8 @@ def _ratio(
 
 
 def _accuracies(runs: Sequence[Mapping[str, Any]]) -> str:
-    found = [100 * of["accuracy"] for of in runs]
-    low, high = min(found), max(found)
+    percentages = [100 * of["accuracy"] for of in runs]
+    low, high = min(percentages), max(percentages)
     return f"{low:.1f} %" if high - low < 0.05 else f"{low:.1f}–{high:.1f} %"
 
 

@@ -121,14 +121,14 @@ def run_hash(scenario: Scenario) -> str:
 
 def campaign(phases: Iterable[Phase] = PHASES) -> list[Planned]:
     """Every distinct run, in the order in which they are done."""
-    found: dict[str, Planned] = {}
+    planned: dict[str, Planned] = {}
     for phase in phases:
         base, runs = phase.runs()
         for run in runs:
             assert isinstance(run.scenario, Scenario)
             name = run_hash(run.scenario)
-            found.setdefault(name, Planned(phase, base, run, name))
-    return list(found.values())
+            planned.setdefault(name, Planned(phase, base, run, name))
+    return list(planned.values())
 
 
 def work_off(
@@ -189,10 +189,10 @@ class _Metered(LocalExecutor):
         self._kept = kept
 
     def ended(self, timeout_s: float) -> list[Result]:
-        found = super().ended(timeout_s)
-        if found:
+        results = super().ended(timeout_s)
+        if results:
             self._kept()
-        return found
+        return results
 
     def submit(self, job: Job) -> None:
         super().submit(replace(job, runner=f"{__name__}:metered"))
@@ -219,7 +219,7 @@ def collect(study: Path, results: Path = RESULTS) -> list[str]:
     store = StudyFolder(study)
     store.plan()  # a sentence where this is no study's folder
     results.mkdir(parents=True, exist_ok=True)
-    found = []
+    written = []
     for folder in sorted(store.runs.iterdir()):
         if not store.is_finished(folder.name):
             continue
@@ -232,8 +232,8 @@ def collect(study: Path, results: Path = RESULTS) -> list[str]:
         partial = path.with_name(f".{path.name}")
         partial.write_text(_text(kept), encoding="utf-8")
         os.replace(partial, path)
-        found.append(path.stem)
-    return found
+        written.append(path.stem)
+    return written
 
 
 def compact(run: Run, folder: Path) -> dict[str, Any]:
@@ -328,8 +328,8 @@ def _safeguard(section: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 def _profiles(folder: Path) -> dict[str, str]:
     """Device profiles that lie beside the run's scenario → a digest of their content."""
-    found = sorted((folder / "calibration").glob("*.yaml"))
-    return {path.stem: digest_of(path.read_text(encoding="utf-8"))[:16] for path in found}
+    paths = sorted((folder / "calibration").glob("*.yaml"))
+    return {path.stem: digest_of(path.read_text(encoding="utf-8"))[:16] for path in paths}
 
 
 def _curve(run: Run) -> dict[str, Any]:
@@ -347,10 +347,10 @@ def _curve(run: Run) -> dict[str, Any]:
 def _plays(run: Run) -> dict[str, dict[str, dict[str, int]]]:
     """Prototype → strategy → why it was chosen → how often."""
     counts = run.participations.groupby(["prototype", "arm", "choice"]).size()
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    plays: dict[str, dict[str, dict[str, int]]] = {}
     for (prototype, arm, choice), n in counts.items():
-        found.setdefault(prototype, {}).setdefault(arm, {})[choice] = int(n)
-    return found
+        plays.setdefault(prototype, {}).setdefault(arm, {})[choice] = int(n)
+    return plays
 
 
 CHOICES = ("warm-up", "explore", "exploit", "forced", "fixed")

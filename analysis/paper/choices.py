@@ -50,7 +50,7 @@ def shares_over_time(run: Result, prototype: str, stretches: int) -> dict[str, l
     if plays is None:
         return None
     free = np.isin(plays.choice, FREE)
-    found: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
     for name in FIXED:
         played = plays.arm == (plays.arms.index(name) if name in plays.arms else 255)
         parts = zip(
@@ -58,8 +58,8 @@ def shares_over_time(run: Result, prototype: str, stretches: int) -> dict[str, l
             np.array_split(free, stretches, axis=1),
             strict=True,
         )
-        found[name] = [float(a.sum() / b.sum()) if b.any() else np.nan for a, b in parts]
-    return found
+        shares[name] = [float(a.sum() / b.sum()) if b.any() else np.nan for a, b in parts]
+    return shares
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def losses_around(run: Result, before: int = 10, after: int = 10) -> list[Attemp
     rounds = run.facts["setting"]["rounds"]
     losses = np.array([unpacked(text, "float32", rounds) for text in kept["kd_loss"].values()])
     undone = set(kept["undone"])
-    found = []
+    attempts = []
     for number in kept["undone"]:
         at = number - 1
         if at < 1 or number == rounds or number - 1 in undone:
@@ -108,5 +108,5 @@ def losses_around(run: Result, before: int = 10, after: int = 10) -> list[Attemp
         padded = np.pad(worst, (before, after), constant_values=np.nan)
         around = padded[at : at + before + after + 1]
         usual = float(np.nanmedian(around)) or 1.0
-        found.append(Attempt(number, around / usual, before, THRESHOLD * worst[at - 1] / usual))
-    return found
+        attempts.append(Attempt(number, around / usual, before, THRESHOLD * worst[at - 1] / usual))
+    return attempts

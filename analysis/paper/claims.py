@@ -94,11 +94,11 @@ class Check:
 def survives_holm(checks: Sequence[Check], level: float = 0.05) -> list[bool | None]:
     """Which of a family's comparisons would still be decided if all of them were to be right
     together (Holm 1979); None where one has no p-value."""
-    found: list[bool | None] = [None] * len(checks)
+    survives: list[bool | None] = [None] * len(checks)
     known = [i for i, check in enumerate(checks) if not math.isnan(check.p_value)]
     for i, stays in zip(known, holm([checks[i].p_value for i in known], level), strict=True):
-        found[i] = stays
-    return found
+        survives[i] = stays
+    return survives
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,12 @@ class Judged:
 
 def judge(results: Results) -> list[Judged]:
     """Every claim with its checks and verdict."""
-    found = []
+    judged = []
     for claim in CLAIMS:
         checks = tuple(claim.checks(results))
         verdict = verdict_of(checks) if claim.comparable else NOT_COMPARABLE
-        found.append(Judged(claim, verdict, checks))
-    return found
+        judged.append(Judged(claim, verdict, checks))
+    return judged
 
 
 def verdict_of(checks: Sequence[Check]) -> str:

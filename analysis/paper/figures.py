@@ -91,13 +91,13 @@ class FigureSpec:
 
     def runs(self, results: Results) -> list[Result]:
         """Its distinct runs, as far as there are any."""
-        found = {
+        by_hash = {
             run.hash: run
             for panel in self.panels
             for runs in self.of(panel, results).values()
             for run in runs.values()
         }
-        return list(found.values())
+        return list(by_hash.values())
 
     @property
     def planned(self) -> int:

@@ -167,14 +167,14 @@ class Cell:
 def cells(folded: bool = False) -> tuple[Cell, ...]:
     """The combinations of `scenarios/paper/multiverse.yaml`; `folded`: and of
     `multiverse-folded.yaml`, which are those with every choice the other way."""
-    found: dict[str, Cell] = {}
+    distinct: dict[str, Cell] = {}
     for name in ("multiverse", "multiverse-folded")[: 1 + folded]:
         for run in plan_study(STUDIES / f"{name}.yaml").runs:
             assert isinstance(run.scenario, Scenario)
             universe = setting_of(run.scenario.model_dump(mode="json")).get("universe", {})
             words = {f.words: f.other if f.name in universe else f.taken for f in FACTORS}
-            found.setdefault(str(words), Cell(universe, words))
-    return tuple(found.values())
+            distinct.setdefault(str(words), Cell(universe, words))
+    return tuple(distinct.values())
 
 
 def is_folded(results: Results, k: int) -> bool:
@@ -244,7 +244,7 @@ def settings(results: Results, k: int) -> list[tuple[Question, list[Specificatio
     runs = [_runs_of(results, cell, k) for cell in of_design]
     seeds = sorted(set.intersection(*map(set, runs)))
     fixed = {slow: _fixed(results, k, slow) for slow in (False, True)}
-    found = []
+    estimated = []
     for question in QUESTIONS:
         values = [
             {
@@ -261,11 +261,11 @@ def settings(results: Results, k: int) -> list[tuple[Question, list[Specificatio
             for cell, of_seed in zip(of_design, values, strict=True)
             if of_seed
         ]
-        found.append((question, each, effects(table, of_design)))
-    stay = iter(holm([effect.p_value for *_, changed in found for effect in changed]))
+        estimated.append((question, each, effects(table, of_design)))
+    stay = iter(holm([effect.p_value for *_, changed in estimated for effect in changed]))
     return [
         (question, each, [replace(effect, stays=next(stay)) for effect in changed])
-        for question, each, changed in found
+        for question, each, changed in estimated
     ]
 
 
@@ -369,7 +369,7 @@ def effects(table: np.ndarray, of: Sequence[Cell]) -> list[Effect]:
     """
     if (spread := _pooled(table)) is None:
         return []
-    found = []
+    estimates = []
     for factor in FACTORS:
         other = np.array([cell.choices[factor.words] == factor.other for cell in of])
         change = float(table[other].mean() - table[~other].mean())
@@ -377,8 +377,8 @@ def effects(table: np.ndarray, of: Sequence[Cell]) -> list[Effect]:
         half = float(stats.t.ppf(0.975, spread.freedom)) * error
         p_value = 2 * float(stats.t.sf(abs(change) / error, spread.freedom)) if error else 1.0
         estimate = Estimate(change, change, change - half, change + half, 0.95)
-        found.append(Effect(factor, estimate, p_value))
-    return found
+        estimates.append(Effect(factor, estimate, p_value))
+    return estimates
 
 
 @cache
@@ -438,14 +438,14 @@ def preferences_by_credit(results: Results, k: int) -> dict[str, Preferences]:
     of_design = cells(is_folded(results, k))
     if len(half) < len(of_design) or any(one.state == MISSING for one in (*half, *whole)):
         return {}
-    found = {}
+    preferences = {}
     credit = FACTORS[0]
     for value in (credit.taken, credit.other):
         at = [i for i, cell in enumerate(of_design) if cell.choices[credit.words] == value]
         prefers, even = ([each[i].state == HOLDS for i in at] for each in (half, whole))
         both = sum(a and b for a, b in zip(prefers, even, strict=True))
-        found[value] = Preferences(len(at), sum(prefers), sum(even), both)
-    return found
+        preferences[value] = Preferences(len(at), sum(prefers), sum(even), both)
+    return preferences
 
 
 SAFEGUARDS: dict[str, dict[str, Any]] = {
@@ -479,12 +479,12 @@ def shares_by_choice(specifications: Sequence[Specification]) -> dict[str, dict[
     values it hangs most."""
     known = [one for one in specifications if one.state not in (MISSING, GIVEN)]
     names = list(dict.fromkeys(name for one in known for name in one.choices))
-    found = {}
+    shares = {}
     for name in names:
         of_value: dict[str, list[bool]] = {}
         for one in known:
             of_value.setdefault(one.choices[name], []).append(one.state == "holds")
-        found[name] = {value: float(np.mean(held)) for value, held in of_value.items()}
+        shares[name] = {value: float(np.mean(held)) for value, held in of_value.items()}
     return dict(
-        sorted(found.items(), key=lambda item: min(item[1].values()) - max(item[1].values()))
+        sorted(shares.items(), key=lambda item: min(item[1].values()) - max(item[1].values()))
     )

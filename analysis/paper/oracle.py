@@ -59,7 +59,7 @@ def samples(k: int, folder: Path, reward: str = "reward_raw") -> dict[int, pd.Da
     was played, and for each strategy whether it was chosen (`chosen top-k`; NaN where the client was
     not free) and whether it would have been best (`best top-k`: a share where the clip makes some
     equal)."""
-    found = {}
+    by_seed = {}
     for seed in SEEDS:
         file = _file(folder, k, seed)
         if not file.exists():
@@ -76,8 +76,8 @@ def samples(k: int, folder: Path, reward: str = "reward_raw") -> dict[int, pd.Da
         chosen = index.map(free)
         for arm in FIXED:
             shares[f"chosen {arm}"] = np.where(chosen.isna(), np.nan, chosen == arm)
-        found[seed] = wide.assign(played=index.map(played[reward])).join(shares)
-    return found
+        by_seed[seed] = wide.assign(played=index.map(played[reward])).join(shares)
+    return by_seed
 
 
 def shares_over_thirds(
@@ -110,7 +110,7 @@ def gain_over_time(
     """In each third of the run, the share of what can be gained over a random choice that ASCEND
     gains, and that the strategy gains which is best for each prototype over the run; and the share
     of pulls on which ASCEND played the best one."""
-    found = []
+    thirds = []
     tables = list(samples(k, folder, reward).values())
     for third in range(3):
         gains = []
@@ -130,8 +130,8 @@ def gain_over_time(
                     float((table.loc[of, "played"] >= best).mean()),
                 )
             )
-        found.append(tuple(np.mean(gains, axis=0)))
-    return found
+        thirds.append(tuple(np.mean(gains, axis=0)))
+    return thirds
 
 
 def _thirds(table: pd.DataFrame, of: pd.Series) -> list[pd.Series]:

@@ -91,14 +91,14 @@ def _sooner(results: Results, ax: Axes) -> None:
               frameon=False, handletextpad=0.1, columnspacing=0.9)  # fmt: skip
 
 
-def _bars_of_states(found: Sequence[Specification], ax: Axes) -> None:
+def _bars_of_states(readings: Sequence[Specification], ax: Axes) -> None:
     """Per claim and axis, the shares of its readings that hold, cannot be told, fail."""
     ticks, names = [], []
-    claims = list(dict.fromkeys(one.claim for one in found))
+    claims = list(dict.fromkeys(one.claim for one in readings))
     for row, claim in enumerate(claims):
         ax.text(0, 3 * row - 0.15, claim, fontsize=6.8, va="center")
         for line, axis in enumerate(("per round", "per second")):
-            states = [s.state for s in found if s.claim == claim and s.choices["axis"] == axis]
+            states = [s.state for s in readings if s.claim == claim and s.choices["axis"] == axis]
             y, left = 3 * row + 0.65 + line, 0.0
             ticks.append(y)
             names.append(axis)
@@ -163,12 +163,12 @@ def _specification_curves(results: Results, k: int) -> Figure | None:
 
 
 def _one_curve(
-    ax: Axes, name: str, unit: str, bound: float, found: Sequence[Specification]
+    ax: Axes, name: str, unit: str, bound: float, readings: Sequence[Specification]
 ) -> None:
     def shown(value: float) -> float:
         return math.exp(value) if unit == "×" else 100 * value
 
-    for x, one in enumerate(found):
+    for x, one in enumerate(readings):
         colour = STATES.get(one.state, "#C4C4C4")
         e = one.estimate
         ax.plot([x, x], [shown(e.low), shown(e.high)], color=colour, lw=1.2)
@@ -176,7 +176,7 @@ def _one_curve(
         ax.plot(x, shown(e.least), "D" if taken else "o", ms=4.2 if taken else 3.2, color=colour)
     ax.axhline(shown(bound), color="black", lw=0.6, ls=":")
     ax.set_title(name, fontsize=7, loc="left")
-    ax.set_xlim(-0.5, len(found) - 0.5)
+    ax.set_xlim(-0.5, len(readings) - 0.5)
     ax.set_xticks([])
     ax.set_ylabel(
         {"×": "× sooner", "points": "points", "share": "points of share"}[unit], fontsize=6
@@ -194,9 +194,9 @@ def _over_time(results: Results) -> Figure | None:
     panels = list(itertools.product((1000, 5000), (SMALL, LARGE)))
     known = {
         (k, prototype): [
-            found
+            shares
             for run in results.runs("ascend", k=k).values()
-            if (found := shares_over_time(run, prototype, _STRETCHES)) is not None
+            if (shares := shares_over_time(run, prototype, _STRETCHES)) is not None
         ]
         for k, prototype in panels
     }
@@ -207,7 +207,7 @@ def _over_time(results: Results) -> Figure | None:
     rounds = (np.arange(_STRETCHES) + 0.5) * 1000 / _STRETCHES
     for ax, (k, prototype) in zip(axes, drawn, strict=True):
         for arm in FIXED:
-            each = 100 * np.array([found[arm] for found in known[k, prototype]])
+            each = 100 * np.array([shares[arm] for shares in known[k, prototype]])
             ax.plot(rounds, each.T, color=COLOURS[arm], lw=0.4, alpha=0.45)
             ax.plot(rounds, each.mean(axis=0), color=COLOURS[arm], lw=1.4, label=NAMES[arm])
         ax.axhline(100 / 3, color="black", lw=0.5, ls=":")
@@ -229,17 +229,17 @@ def _over_time(results: Results) -> Figure | None:
 def _second_attempts(results: Results) -> Figure | None:
     """Left, the distillation loss around undone rounds; right, how often the second attempt exceeds
     the threshold again."""
-    found = {
+    attempts = {
         name: [a for run in runs.values() for a in losses_around(run, _BEFORE, _AFTER)]
         for name, universe in SAFEGUARDS.items()
         if (runs := results.runs("ascend", rounds=400, **universe))
     }
-    found = {name: each for name, each in found.items() if each}
-    if not found:
+    attempts = {name: each for name, each in attempts.items() if each}
+    if not attempts:
         return None
     figure, (left, right) = axes_in((2.3,), (1.25, 1.0))
     offsets = np.arange(-_BEFORE, _AFTER + 1)
-    for (name, each), colour in zip(found.items(), itertools.cycle(SERIES_COLOURS)):
+    for (name, each), colour in zip(attempts.items(), itertools.cycle(SERIES_COLOURS)):
         curves = np.array([a.losses for a in each])
         left.plot(offsets, np.nanmedian(curves, axis=0), "-", color=colour, lw=1.2, label=name)
     left.axvline(0, color="black", lw=0.5, ls=":")
@@ -249,12 +249,12 @@ def _second_attempts(results: Results) -> Figure | None:
     left.minorticks_off()
     left.set_xlabel("rounds after the undone one")
     left.set_ylabel("distillation loss (its median around = 1)")
-    for y, ((_, each), colour) in enumerate(zip(found.items(), itertools.cycle(SERIES_COLOURS))):
+    for y, ((_, each), colour) in enumerate(zip(attempts.items(), itertools.cycle(SERIES_COLOURS))):
         again = 100 * np.mean([a.exceeds_again for a in each])
         right.barh(y, again, 0.7, color=colour, lw=0)
         right.text(again + 1, y, f"{again:.0f} % of {len(each)}", va="center", fontsize=6.5)
-    right.set_yticks(range(len(found)), list(found), fontsize=6.5)
-    right.set_ylim(len(found) - 0.5, -0.5)
+    right.set_yticks(range(len(attempts)), list(attempts), fontsize=6.5)
+    right.set_ylim(len(attempts) - 0.5, -0.5)
     right.set_xlim(0, 130)
     right.set_xticks([0, 25, 50, 75, 100])
     right.set_xlabel("second attempts above the threshold (%)")

@@ -33,15 +33,15 @@ CHANCE, NEAR_CHANCE = 0.1, 0.01
 def compression_shares(results: Results) -> dict[str, float]:
     """How much of a client's time compression takes, in the run of a data set where it takes most,
     by the source's own times."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for result in results.all:
         if "universe" in result.facts["setting"]:
             continue
         phases = result.facts["phases_s"]
         work_s = phases["training_s"] + phases["compression_s"] + phases["uplink_s"]
         dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}[result.facts["setting"]["dataset"]]
-        found[dataset] = max(found.get(dataset, 0.0), phases["compression_s"] / work_s)
-    return found
+        shares[dataset] = max(shares.get(dataset, 0.0), phases["compression_s"] / work_s)
+    return shares
 
 
 def compression_share(results: Results) -> str:
@@ -57,13 +57,13 @@ def compression_share(results: Results) -> str:
 
 def clipped_share(results: Results) -> str:
     """How many rewards hit the clip at each K, with ASCEND."""
-    found = []
+    phrases = []
     for k in (500, 1000, 5000):
         rewards = [run.facts["rewards"] for run in results.runs("ascend", k=k).values()]
         if rewards:
             clipped = sum(r["clipped"] for r in rewards) / sum(r["count"] for r in rewards)
-            found.append(f"{100 * clipped:.0f} % at K = {k:,}")
-    return f"rewards that hit the clip with ASCEND: {', '.join(found)}" if found else ""
+            phrases.append(f"{100 * clipped:.0f} % at K = {k:,}")
+    return f"rewards that hit the clip with ASCEND: {', '.join(phrases)}" if phrases else ""
 
 
 def rejected_rounds(results: Results) -> str:
@@ -89,7 +89,7 @@ def what_adapting_costs(results: Results) -> str:
 
 def steady_preference(results: Results, prototypes: Sequence[str], **setting: Any) -> str:
     """Which strategy ASCEND prefers, where that is also the one that a prototype learns most by."""
-    found = []
+    phrases = []
     ascend = results.runs("ascend", **setting)
     for prototype in prototypes if ascend else ():
         each = {arm: [shares(run, prototype)[arm] for run in ascend.values()] for arm in FIXED}
@@ -97,11 +97,11 @@ def steady_preference(results: Results, prototypes: Sequence[str], **setting: An
         ground = _ends_higher(results, preferred, prototype, setting)
         if min(each[preferred]) > 0.5 and ground:
             share = _span([100 * value for value in each[preferred]])
-            found.append(
+            phrases.append(
                 f"{NAMES[prototype]} plays {NAMES[preferred]} in {share} % of its free choices, and with "
                 f"{NAMES[preferred]} alone it ends {ground}"
             )
-    return "; ".join(found)
+    return "; ".join(phrases)
 
 
 def _ends_higher(results: Results, arm: str, prototype: str, setting: dict[str, Any]) -> str:
@@ -174,15 +174,15 @@ def narrow_settings(
 
 def at_chance(results: Results, settings: Iterable[tuple[str, dict[str, Any]]]) -> str:
     """Settings in which no run ends a point or more from chance."""
-    found = []
+    phrases = []
     for name, setting in settings:
         runs = [run for arm in POLICIES for run in results.runs(arm, **setting).values()]
         if runs and all(abs(run.final() - CHANCE) < NEAR_CHANCE for run in runs):
             best = max(max(run.accuracies()) for run in runs)
-            found.append(f"{name}, {counted(len(runs), 'run')}, after {100 * best:.1f} % at best")
-    if not found:
+            phrases.append(f"{name}, {counted(len(runs), 'run')}, after {100 * best:.1f} % at best")
+    if not phrases:
         return ""
-    return f"all runs end at chance, which tells nothing apart ({'; '.join(found)})"
+    return f"all runs end at chance, which tells nothing apart ({'; '.join(phrases)})"
 
 
 def grid_spread(good: Runs, others: Sequence[Runs], margin: float) -> str:

@@ -244,7 +244,7 @@ def _measures_table(results: Results, judged: Sequence[Judged]) -> str:
     others = {name: judge(results.measured_by(name)) for name in MEASURES if name != "last"}
     rows = []
     for i, one in enumerate(judged):
-        verdicts = [one.verdict, *(found[i].verdict for found in others.values())]
+        verdicts = [one.verdict, *(verdicts_of[i].verdict for verdicts_of in others.values())]
         if len({*verdicts}) > 1:
             rows.append((one.claim.text, *verdicts))
     if not rows:
@@ -264,9 +264,9 @@ def _picture(name: str, drawn: Sequence[str]) -> str:
 
 
 def _hurried(results: Results, judged: Sequence[Judged], read: Sequence[Specification]) -> str:
-    found = sentences(results, judged, read)
-    lines = "\n".join(f"{i}. {sentence}" for i, sentence in enumerate(found, start=1))
-    return f"## In {len(found)} sentences\n\n{lines}" if found else ""
+    texts = sentences(results, judged, read)
+    lines = "\n".join(f"{i}. {sentence}" for i, sentence in enumerate(texts, start=1))
+    return f"## In {len(texts)} sentences\n\n{lines}" if texts else ""
 
 
 def _readings_table(read: Sequence[Specification]) -> str:
@@ -299,10 +299,10 @@ def _settings_table(results: Results, k: int) -> str:
     return f"K = {k:,}:\n\n{_table(header, rows)}" if rows else ""
 
 
-def _percentages(found: Sequence[Specification]) -> list[str]:
-    states = [one.state for one in found]
+def _percentages(readings: Sequence[Specification]) -> list[str]:
+    states = [one.state for one in readings]
     if MISSING in states:
-        least = min(one.seeds for one in found)
+        least = min(one.seeds for one in readings)
         return [f"short of seeds: {least} of 3", "", ""]
     return [f"{100 * states.count(s) / len(states):.0f} %" for s in (HOLDS, UNDECIDED, FAILS)]
 
@@ -410,8 +410,8 @@ def _oracle(folder: Path) -> str:
                 chosen.append((f"{k:,}", NAMES[prototype], seeds, *shares("chosen", prototype)))
             best.append((f"{k:,}", words, NAMES[prototype], seeds, *shares("best", prototype)))
         thirds = zip(("first", "middle", "last"), gain_over_time(k, folder, reward), strict=True)
-        for third, found in thirds:
-            gains.append((f"{k:,}", words, third, *(f"{100 * share:.0f} %" for share in found)))
+        for third, gained in thirds:
+            gains.append((f"{k:,}", words, third, *(f"{100 * share:.0f} %" for share in gained)))
     if not gains:
         return ""
 
@@ -439,13 +439,15 @@ def _safeguards_table(results: Results) -> str:
         runs = results.runs("ascend", rounds=400, **universe)
         if not runs:
             continue
-        found = [attempt for run in runs.values() for attempt in losses_around(run)]
-        again = sum(attempt.exceeds_again for attempt in found)
-        longer = float(np.median([a.second / a.undone for a in found])) if found else math.nan
+        attempts = [attempt for run in runs.values() for attempt in losses_around(run)]
+        again = sum(attempt.exceeds_again for attempt in attempts)
+        longer = float(np.median([a.second / a.undone for a in attempts])) if attempts else math.nan
         gap, _ = mean_accuracy_gap(runs, off)
-        seen[name] = again / max(1, len(found)), longer
+        seen[name] = again / max(1, len(attempts)), longer
         undone = sum(run.facts["rollbacks"] for run in runs.values()) / len(runs)
-        second = f"{again} of {len(found)}; {longer:.2f} × the undone round's" if found else ""
+        second = (
+            f"{again} of {len(attempts)}; {longer:.2f} × the undone round's" if attempts else ""
+        )
         beside = (
             ""
             if name == "off" or math.isnan(gap.least)

@@ -272,8 +272,8 @@ def grid_gaps(good: Runs, others: Sequence[Runs]) -> tuple[list[Estimate], int, 
     error = math.sqrt(2 * float((left**2).sum()) / freedom / len(seeds))
     half = float(stats.t.ppf(0.975, freedom)) * error
     gaps = [float(last[0].mean() - row.mean()) for row in last[1:]]
-    found = [Estimate(gap, gap, gap - half, gap + half, 0.95) for gap in gaps]
-    return found, len(seeds), freedom
+    estimates = [Estimate(gap, gap, gap - half, gap + half, 0.95) for gap in gaps]
+    return estimates, len(seeds), freedom
 
 
 def time_ratio(a: Runs, b: Runs, threshold: float, prototype: str | None = None) -> Paired:

@@ -55,8 +55,8 @@ def sentences(
     results: Results, judged: Sequence[Judged], read: Sequence[Specification]
 ) -> list[str]:
     """Of what there is, at most ten; `read`: the claims' readings."""
-    found = (make(results, judged, read) for make in _MAKERS)
-    return [sentence for sentence in found if sentence][:10]
+    texts = (make(results, judged, read) for make in _MAKERS)
+    return [sentence for sentence in texts if sentence][:10]
 
 
 def _side(estimate: Estimate, even: float = 0.0) -> int:
@@ -251,7 +251,7 @@ def _safeguard(results: Results, *_unused: Unused) -> str:
     """Of runs that all carry their losses by round: the safeguard's own phase."""
     runs = results.runs("ascend", rounds=400)
     off = results.runs("ascend", rounds=400, **SAFEGUARDS["off"])
-    attempts = [found for run in runs.values() if (found := losses_around(run))]
+    attempts = [losses for run in runs.values() if (losses := losses_around(run))]
     if len(runs) < 3 or len(attempts) < len(runs):
         return ""
     worse = mean_interval([float(np.mean([a.second > a.undone for a in of])) for of in attempts])

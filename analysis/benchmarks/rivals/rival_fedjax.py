@@ -100,8 +100,8 @@ def main() -> None:
     tests = np.split(
         task.test_images.reshape(-1, 28, 28, 1), range(500, len(task.test_labels), 500)
     )
-    found = np.concatenate([guesses(state.params, some) for some in tests])
-    rounds.report(float((found == task.test_labels).mean()), "fedjax", "jax")
+    predictions = np.concatenate([guesses(state.params, some) for some in tests])
+    rounds.report(float((predictions == task.test_labels).mean()), "fedjax", "jax")
 
 
 if __name__ == "__main__":

@@ -53,8 +53,8 @@ def play(task: Task, dataset: str) -> None:
     rounds = Rounds(task.rounds)
     for played in plain_rounds(made, work, streams):
         rounds.after(played.round)
-    [found] = played.outcome.evaluation.values()
-    rounds.report(found.accuracy, "torch")
+    [evaluation] = played.outcome.evaluation.values()
+    rounds.report(evaluation.accuracy, "torch")
     work.close()
 
 

@@ -91,13 +91,13 @@ class Rounds:
         """Print the line that the benchmark reads."""
         (wall, cpu), (wall_end, cpu_end) = self._seen
         rounds = self._last - self._first
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "round_wall_s": (wall_end - wall) / rounds,
             "round_cpu_s": (cpu_end - cpu) / rounds,
             "accuracy": accuracy,
             "versions": {name: version(name) for name in packages},
         }
-        print(json.dumps(found), flush=True)
+        print(json.dumps(facts), flush=True)
 
 
 def cpu_seconds(root: int, known: Set[int] = frozenset()) -> dict[int, float]:

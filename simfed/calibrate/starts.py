@@ -31,11 +31,11 @@ def with_starts(table: MeasuredRows) -> MeasuredRows:
         if quantity in _STEPS:
             by_steps = of_curve.setdefault((model, quantity, row.size), defaultdict(list))
             by_steps[row.steps].append(row.steps * row.seconds)
-    found: dict[str, list[float]] = defaultdict(list)
+    starting: dict[str, list[float]] = defaultdict(list)
     for (model, *_), by_steps in of_curve.items():
         if len(by_steps) > 1:
-            found[model].append(_starting_s(by_steps))
-    starts = {model: statistics.median(seconds) for model, seconds in found.items()}
+            starting[model].append(_starting_s(by_steps))
+    starts = {model: statistics.median(seconds) for model, seconds in starting.items()}
     starts = {model: seconds for model, seconds in starts.items() if seconds > 0}
     if not starts:
         return table

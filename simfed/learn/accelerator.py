@@ -63,10 +63,10 @@ class AcceleratorKit(Kit):
             passes += [places[first : first + most] for first in range(0, len(places), most)]
         calls = [([models[place] for place in some], round) for some in passes]
         costs = [sum(self._of_public(of.prototype) for of in some) for some, _ in calls]
-        found: dict[int, Tensor] = {}
+        logits_at: dict[int, Tensor] = {}
         for some, logits in zip(passes, self.each("logits_of_some", calls, costs), strict=True):
-            found |= zip(some, logits, strict=True)
-        return [found[place] for place in range(len(models))]
+            logits_at |= zip(some, logits, strict=True)
+        return [logits_at[place] for place in range(len(models))]
 
     def logits_of_some(self, models: Sequence[Changed], round: int) -> list[Tensor]:
         """Those of `logits_each` that are made in one pass."""

@@ -15,12 +15,12 @@ def planned_hashes():
     """Coordinates and seed → the hash of the campaign's run."""
     from campaign import campaign, setting_of
 
-    found = {}
+    hashes = {}
     for planned in campaign():
         scenario = planned.run.scenario
         setting, models = setting_of(scenario.model_dump(mode="json")), tuple(scenario.prototypes)
-        found[coordinates(setting, scenario.seed)] = (planned.hash, setting, scenario.seed, models)
-    return found
+        hashes[coordinates(setting, scenario.seed)] = (planned.hash, setting, scenario.seed, models)
+    return hashes
 
 
 def coordinates(setting, seed):

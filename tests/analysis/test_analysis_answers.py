@@ -112,11 +112,11 @@ def runs():
 
 
 def test_the_page_says_when_not_waiting_wins(runs):
-    found = not_waiting.cells(runs)
+    cells = not_waiting.cells(runs)
     for spread, text in ((4, "1.6 to 2.0"), (16, "2.8 to 4.2")):
         ratios = [
             cell.sooner[way].ratio.exact
-            for cell in found
+            for cell in cells
             for way in ("buffered 2", "buffered 4")
             if cell.spread == spread and cell.skew in not_waiting.MAPPED
         ]

@@ -471,11 +471,11 @@ def test_a_time_between_two_evaluations_is_taken_from_the_line_between_them(keep
 
 
 @pytest.mark.parametrize(
-    ("measure", "found"), [("last", 0.95), ("last ten", 1.95 / 3), ("whole run", 1.95 / 3)]
+    ("measure", "accuracy"), [("last", 0.95), ("last ten", 1.95 / 3), ("whole run", 1.95 / 3)]
 )
-def test_accuracy_is_what_the_measure_says(keep, measure, found):
+def test_accuracy_is_what_the_measure_says(keep, measure, accuracy):
     results = Results(keep(facts("top-k", 0, final=0.95))).measured_by(measure)
-    assert results.runs("top-k")[0].final() == pytest.approx(found)
+    assert results.runs("top-k")[0].final() == pytest.approx(accuracy)
 
 
 def test_holm_asks_more_of_the_first_than_of_the_last():

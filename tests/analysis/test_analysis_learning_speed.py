@@ -47,6 +47,6 @@ def test_loop_and_learning_learn_the_same():
         loop.round(played.round)
         if played.round == 3:
             break
-    found = torch.tensor(work.state()[1]["server/only/weights"])
-    torch.testing.assert_close(found, loop.weights(), rtol=1e-5, atol=1e-6)
+    weights = torch.tensor(work.state()[1]["server/only/weights"])
+    torch.testing.assert_close(weights, loop.weights(), rtol=1e-5, atol=1e-6)
     work.close()

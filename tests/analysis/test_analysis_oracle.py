@@ -51,10 +51,10 @@ def test_choices_are_those_that_were_free(kept):
     forced = table(changing, played="random-k").assign(choice="forced")
     late = table(changing, played="periodic-k").query("round > 200")
     keep(pd.concat([forced.query("round <= 200"), late]), 1000, 0, kept)
-    found = shares_over_thirds("chosen", 1000, "lenet5", kept)
-    assert found["random-k"][1] == 0.0
-    assert found["periodic-k"][1] == pytest.approx(0.5)  # of two seeds one chose it late
-    assert found["top-k"][1] == pytest.approx(0.5)
+    shares = shares_over_thirds("chosen", 1000, "lenet5", kept)
+    assert shares["random-k"][1] == 0.0
+    assert shares["periodic-k"][1] == pytest.approx(0.5)  # of two seeds one chose it late
+    assert shares["top-k"][1] == pytest.approx(0.5)
 
 
 def test_gains_are_shares_of_what_the_best_choice_gains(kept):

@@ -22,5 +22,5 @@ def test_the_table_takes_each_seeds_last_evaluation():
         for seed, last in ((0, 97.5), (1, 98.5))
         for round, accuracy in ((10, 50.0), (20, last))
     ]
-    found = pd.DataFrame(rows, columns=pd.read_csv(RESULTS).columns)
-    assert f"| {setting.name} | fedavg | 98.0 (97.5 to 98.5) |  | 2 |" in table(found)
+    results = pd.DataFrame(rows, columns=pd.read_csv(RESULTS).columns)
+    assert f"| {setting.name} | fedavg | 98.0 (97.5 to 98.5) |  | 2 |" in table(results)

@@ -37,13 +37,13 @@ def task(**changes):
 def test_every_side_reads_the_task_that_was_written(tmp_path):
     written, path = task(), tmp_path / "task.npz"
     rivals.write_task(path, written)
-    found = rivals.read_task(path)
-    assert (found.model, found.rounds, found.per_round) == ("logistic-regression", 20, 2)
-    assert (found.batch, found.rate, found.clients) == (10, 0.03, 2)
-    assert [own.tolist() for own in found.owned] == [[2, 0], [1]]
-    np.testing.assert_array_equal(found.images, written.images)
-    assert set(found.weights) == {"linear.weight", "linear.bias"}
-    np.testing.assert_array_equal(found.weights["linear.weight"], written.weights["linear.weight"])
+    read = rivals.read_task(path)
+    assert (read.model, read.rounds, read.per_round) == ("logistic-regression", 20, 2)
+    assert (read.batch, read.rate, read.clients) == (10, 0.03, 2)
+    assert [own.tolist() for own in read.owned] == [[2, 0], [1]]
+    np.testing.assert_array_equal(read.images, written.images)
+    assert set(read.weights) == {"linear.weight", "linear.bias"}
+    np.testing.assert_array_equal(read.weights["linear.weight"], written.weights["linear.weight"])
 
 
 def test_the_scenario_of_simfed_has_the_tasks_settings():
@@ -57,8 +57,8 @@ def test_the_scenario_of_simfed_has_the_tasks_settings():
 
 def of(side, turn, cpu_s, round_s=None, accuracy=0.91):
     pace = {} if round_s is None else {"round_cpu_s": round_s, "round_wall_s": 2 * round_s}
-    found = {"side": side, "turn": turn, "load": float(turn), "cpu_s": cpu_s, "wall_s": cpu_s}
-    return {**found, **pace, "peak_bytes": 5e8, "accuracy": accuracy, "versions": {side: "1.0"}}
+    facts = {"side": side, "turn": turn, "load": float(turn), "cpu_s": cpu_s, "wall_s": cpu_s}
+    return {**facts, **pace, "peak_bytes": 5e8, "accuracy": accuracy, "versions": {side: "1.0"}}
 
 
 def test_the_table_takes_ratios_within_a_turn_and_says_who_needs_least_first():
@@ -95,7 +95,7 @@ def test_a_side_that_fails_is_said_with_its_last_words():
 
 
 def test_a_side_is_measured_from_start_to_end():
-    found = rivals.measured([sys.executable, "-c", "print('{\"accuracy\": 0.5}')"])
-    assert found["accuracy"] == 0.5
-    assert found["cpu_s"] > 0
-    assert found["wall_s"] > 0
+    facts = rivals.measured([sys.executable, "-c", "print('{\"accuracy\": 0.5}')"])
+    assert facts["accuracy"] == 0.5
+    assert facts["cpu_s"] > 0
+    assert facts["wall_s"] > 0

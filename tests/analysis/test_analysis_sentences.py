@@ -18,8 +18,8 @@ OFF = {"universe": {"usual safeguard": False}}
 def said(folder, word):
     """The sentence with this word, or nothing."""
     results = Results(folder)
-    found = sentences(results, judge(results), list(readings(results)))
-    return next((one for one in found if word in one), "")
+    texts = sentences(results, judge(results), list(readings(results)))
+    return next((one for one in texts if word in one), "")
 
 
 def beside(lean, *, other, policy="ascend", times=False):

@@ -83,10 +83,10 @@ def test_what_a_factor_changes_is_found_among_the_others():
         )
         + wobble
     )
-    found = {one.factor.words: one for one in effects(table, cells())}
-    assert found["credit"].estimate.least == pytest.approx(-0.02, abs=3e-4)
-    assert found["rewards"].estimate.least == pytest.approx(0.01, abs=3e-4)
-    assert {name for name, one in found.items() if one.clear} == {"credit", "rewards"}
+    estimates = {one.factor.words: one for one in effects(table, cells())}
+    assert estimates["credit"].estimate.least == pytest.approx(-0.02, abs=3e-4)
+    assert estimates["rewards"].estimate.least == pytest.approx(0.01, abs=3e-4)
+    assert {name for name, one in estimates.items() if one.clear} == {"credit", "rewards"}
 
 
 def test_the_folded_design_tells_a_point_from_a_pair():
@@ -175,9 +175,9 @@ def test_shares_over_time_are_of_free_choices_alone():
     half = [code("top-k", "warm-up")] * 2 + [best] * 4
     half += [other] * 3 + [best] + [code("top-k", "forced")] * 2
     run = Result(with_rounds(facts("ascend", 0), [half, half]))
-    found = shares_over_time(run, "lenet5", 2)
-    assert found["top-k"] == [1.0, 0.25]
-    assert found["random-k"] == [0.0, 0.75]
+    shares = shares_over_time(run, "lenet5", 2)
+    assert shares["top-k"] == [1.0, 0.25]
+    assert shares["random-k"] == [0.0, 0.75]
     assert shares_over_time(Result(facts("ascend", 0)), "lenet5", 2) is None
 
 

@@ -259,8 +259,8 @@ def test_axe_finds_no_barrier(opened, scheme):
     options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page, options=options)
-    assert found.response["violations"] == []
+    results = Axe().run(page, options=options)
+    assert results.response["violations"] == []
 
 
 def test_the_keyboard_reaches_everything_that_can_be_used(opened):

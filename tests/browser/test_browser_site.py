@@ -84,8 +84,8 @@ class Targets(HTMLParser):
 @pytest.fixture(scope="session")
 def pages(site):
     """All but the one that only a web server shows, whose addresses begin at its root."""
-    found = (path for path in sorted(site.rglob("*.html")) if path.name != "404.html")
-    return {path: Targets(path.read_text()) for path in found}
+    paths = (path for path in sorted(site.rglob("*.html")) if path.name != "404.html")
+    return {path: Targets(path.read_text()) for path in paths}
 
 
 def is_outside(link: str) -> bool:
@@ -131,15 +131,15 @@ def test_every_public_name_is_in_the_reference(site):
     for module in (simfed, method, compress, policy, device, net, record, testing):
         wanted = {f"{module.__name__}.{name}" for name in module.__all__ if name not in NEVER_SHOWN}
         homes = getattr(module, "_HOMES", {}) if module is record else {}
-        found = {name for name in wanted if name in listed} | {
+        documented = {name for name in wanted if name in listed} | {
             f"simfed.record.{name}"
             for name, home in homes.items()
             if f"simfed.record.{home}.{name}" in listed
         }
         undocumented = {
-            name for name in wanted - found if not getattr(_at(name), "__doc__", None)
+            name for name in wanted - documented if not getattr(_at(name), "__doc__", None)
         }  # a constant
-        assert wanted - found - undocumented == set()
+        assert wanted - documented - undocumented == set()
 
 
 def _at(name: str) -> object:

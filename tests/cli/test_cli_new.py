@@ -171,7 +171,7 @@ def test_a_study_takes_values_from_the_command_line(empty, capsys):
     assert "a key that is on no axis; values of this one: clients[*].link.up" in said
     assert main([*words, "--set", "seed=3"]) == 2
     assert main([*words, "--set", "seeds=[7]", "--set", "rounds=1"]) == 0, capsys.readouterr().err
-    found = simfed.load_study("out")
-    assert set(found.summary["seed"]) == {7}
-    assert len(found.summary) == 3
+    study = simfed.load_study("out")
+    assert set(study.summary["seed"]) == {7}
+    assert len(study.summary) == 3
     assert yaml.safe_load(next(Path("out").rglob("scenario.yaml")).read_text())["rounds"] == 1

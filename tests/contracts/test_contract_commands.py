@@ -251,8 +251,8 @@ def check(command, options, folder, capsys, into):
         if file.suffix in (".html", ".csv", ".yaml"):
             texts.append(re.sub(r"(?s)<(script|style).*?</\1>", "", file.read_text("utf-8")))
     for text in texts:
-        found = NO_NUMBER.search(text)
-        assert found is None, text[max(0, found.start() - 80) : found.end() + 40]
+        match = NO_NUMBER.search(text)
+        assert match is None, text[max(0, match.start() - 80) : match.end() + 40]
     return code
 
 

@@ -111,8 +111,8 @@ class MergesInPlace(FedProx):
 
 class NeedsEverybody(FedMD):
     def merge(self, kit, server, arrivals, round):
-        found, losses = super().merge(kit, server, arrivals, round)
-        return found, {name: losses[name] for name in kit.prototypes}
+        merged, losses = super().merge(kit, server, arrivals, round)
+        return merged, {name: losses[name] for name in kit.prototypes}
 
 
 class MeasuresInSecret(FedProx):

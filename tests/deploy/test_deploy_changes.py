@@ -49,9 +49,9 @@ def test_many_small_changes_add_up_and_many_large_ones_are_a_model(tasks):
         said, parts = down.parts(0, version, model, ("buffers",))
         sent = sum(len(part) for name, part in parts.items() if name.startswith("weights/"))
         assert ("weights" in parts) == (sent == 0)
-        found = there.arrived(said, parts, to_keep=False)
-        assert found["weights"].equal(held)
-        assert found["buffers"].equal(model["buffers"])
+        arrival = there.arrived(said, parts, to_keep=False)
+        assert arrival["weights"].equal(held)
+        assert arrival["buffers"].equal(model["buffers"])
     assert "weights" in parts  # 59 changes are more than the whole
     assert len(down._written) < 59
     there.arrived(said, parts, to_keep=True)

@@ -65,20 +65,20 @@ def run(rows, server_s=0.0, mode="full"):
 def test_errors_stand_per_phase_client_and_round():
     simulated = run([(1, 0, 1.0, 1.0, 0.5, 2.0), (1, 1, 1.0, 1.0, 0.5, 1.0)])
     real = run([(1, 0, 1.0, 2.0, 0.5, 2.0), (1, 1, 1.0, 4.0, 0.5, 1.0)])
-    found = fidelity(simulated, real)
-    phases = found.phases.set_index("phase")["error"]
+    gaps = fidelity(simulated, real)
+    phases = gaps.phases.set_index("phase")["error"]
     assert phases["training"] == pytest.approx(1 / 3 - 1)
     assert phases["download"] == phases["upload"] == 0
-    assert found.clients["error"].tolist() == pytest.approx([4.5 / 5.5 - 1, 3.5 / 6.5 - 1])
-    assert found.makespan_s == (4.5, 6.5)
-    assert found.named_right == 0.0
-    assert found.explanations.iloc[0].tolist()[:1] == ["training"]
-    assert found.explanations.iloc[0]["explained"] == pytest.approx(1.0)
-    assert len(found.beyond(0.05)) == 2
-    assert found.beyond(0.5) == []
-    assert found.lengths.paired.seeds == 1
-    assert found.lengths.paired.ratio.exact == pytest.approx(6.5 / 4.5)
-    assert "no clear difference" in "; ".join(found.sentences())
+    assert gaps.clients["error"].tolist() == pytest.approx([4.5 / 5.5 - 1, 3.5 / 6.5 - 1])
+    assert gaps.makespan_s == (4.5, 6.5)
+    assert gaps.named_right == 0.0
+    assert gaps.explanations.iloc[0].tolist()[:1] == ["training"]
+    assert gaps.explanations.iloc[0]["explained"] == pytest.approx(1.0)
+    assert len(gaps.beyond(0.05)) == 2
+    assert gaps.beyond(0.5) == []
+    assert gaps.lengths.paired.seeds == 1
+    assert gaps.lengths.paired.ratio.exact == pytest.approx(6.5 / 4.5)
+    assert "no clear difference" in "; ".join(gaps.sentences())
 
 
 def test_rounds_are_compared_in_pairs_with_an_interval():
@@ -99,16 +99,16 @@ def test_host_time_and_server_work_are_assumptions_of_their_own():
     hosts = run([(r, 0, 1.0, 1.0, 0.0, 1.0, 0.7) for r in (1, 2)], mode="deployed")
     assert fidelity(simulated, hosts).explanations["phase"].iloc[0] == "host"
     servers = run([(r, 0, 1.0, 1.0, 0.0, 1.0) for r in (1, 2)], server_s=0.5, mode="deployed")
-    found = fidelity(simulated, servers)
-    assert found.explanations["phase"].iloc[0] == "server"
-    assert "server's work" in list(found.sentences())[-1]
+    gaps = fidelity(simulated, servers)
+    assert gaps.explanations["phase"].iloc[0] == "server"
+    assert "server's work" in list(gaps.sentences())[-1]
 
 
 def test_a_run_is_no_error_away_from_itself():
     same = run([(1, 0, 1.0, 1.0, 0.5, 2.0), (1, 1, 1.0, 1.0, 0.5, 1.0)])
-    found = fidelity(same, same)
-    assert (found.makespan_error, found.round_error, found.named_right) == (0.0, 0.0, 1.0)
-    assert found.beyond(0.001) == []
+    gaps = fidelity(same, same)
+    assert (gaps.makespan_error, gaps.round_error, gaps.named_right) == (0.0, 0.0, 1.0)
+    assert gaps.beyond(0.001) == []
 
 
 def test_rounds_that_name_no_straggler_are_not_counted():

@@ -140,9 +140,9 @@ def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, 
         return parts_of(self, held, version, model, still)
 
     def kept(self, said, parts, *, to_keep):
-        found = arrival(self, said, parts, to_keep=to_keep)
-        arrived.append((said, found["weights"].clone()))
-        return found
+        message = arrival(self, said, parts, to_keep=to_keep)
+        arrived.append((said, message["weights"].clone()))
+        return message
 
     monkeypatch.setattr(ChangesDown, "parts", parts)
     monkeypatch.setattr(ChangesHeld, "arrived", kept)

@@ -366,11 +366,11 @@ def test_what_a_participation_takes_beside_is_asked_of_a_client(tmp_path, monkey
     [(model, dataset, how)] = asked
     assert (model, dataset) == ("lenet5-half", "mnist-mini")
     assert (how["rounds"], how["batch"], how["steps"]) == (2, plan.batches[0], 3)
-    found = {
+    seconds = {
         kind: [float(row["seconds"]) for row in rows_of(out) if row["quantity"] == kind]
         for kind in kinds
     }
-    assert found == {"starting": [0.75], "handling": [0.125, 0.5]}
+    assert seconds == {"starting": [0.75], "handling": [0.125, 0.5]}
     assert measure(plan, out) == 0
 
 

@@ -357,8 +357,8 @@ def codecs(tmp_path):
     ],
 )
 def test_a_codec_takes_the_times_of_the_nearest_thing_measured(codecs, strategy, seconds):
-    found = codecs.seconds("compression", model="net", strategy=strategy, k=100)
-    assert found == pytest.approx(seconds, rel=1e-12)
+    compression_s = codecs.seconds("compression", model="net", strategy=strategy, k=100)
+    assert compression_s == pytest.approx(seconds, rel=1e-12)
 
 
 def test_a_value_codec_alone_goes_by_all_entries_of_the_model(codecs):

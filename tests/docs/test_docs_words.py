@@ -26,5 +26,5 @@ PHRASES = {
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_no_riddle_comes_back(page):
     text = re.sub(r"\s+", " ", page.read_text()).lower()
-    found = {phrase: plain for phrase, plain in PHRASES.items() if re.search(phrase, text)}
-    assert not found
+    riddles = {phrase: plain for phrase, plain in PHRASES.items() if re.search(phrase, text)}
+    assert not riddles

@@ -328,8 +328,8 @@ def sound(out):
 
 def left_over(out):
     """What should not be in a finished run's folder."""
-    found = [p.name for p in out.rglob("*") if p.name.startswith(".") or p.name == "segments"]
-    return {"left": found} if found else {}
+    names = [p.name for p in out.rglob("*") if p.name.startswith(".") or p.name == "segments"]
+    return {"left": names} if names else {}
 
 
 def copied(folder, to):

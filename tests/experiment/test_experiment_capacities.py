@@ -36,9 +36,9 @@ def played(folder, name, send):
 
 def test_the_steps_of_a_trace_are_those_that_the_run_saw(tmp_path, capsys):
     run = played(tmp_path, "traced", {"file": "bus.csv", "format": "csv", "end": "loop"})
-    found = capacities_of(run, run.path)
-    assert list(found) == ["server/send"]
-    at_s, rates = map(np.asarray, found["server/send"])
+    capacities = capacities_of(run, run.path)
+    assert list(capacities) == ["server/send"]
+    at_s, rates = map(np.asarray, capacities["server/send"])
     assert (np.diff(at_s) > 0).all()
     assert set(rates) == {40e6 / 8, 8e6 / 8, 20e6 / 8, 3e6 / 8, 30e6 / 8}
     use = run.links[run.links["link"] == "server/send"]

@@ -41,13 +41,13 @@ def played(made, out=None, **options):
 
 def received_by_hand(table):
     """Bytes of each participation whose download was whole, from versions and outcomes alone."""
-    held, found = {}, {}
+    held, received = {}, {}
     for row in table.sort_values("started_at_s", kind="stable").itertuples():
         missed = row.model_version - held.get(row.client, -99)
-        found[row.Index] = 4 * D if missed * CHANGE >= 4 * D else missed * CHANGE
+        received[row.Index] = 4 * D if missed * CHANGE >= 4 * D else missed * CHANGE
         if row.training_s > 0:
             held[row.client] = row.model_version
-    return found
+    return received
 
 
 def several(names, short):

@@ -144,16 +144,16 @@ def test_regret_by_hand():
         for at, (of, played) in rewards.items()
         for arm, reward in zip("abc", of, strict=True)
     ]
-    found = regret_of(pd.DataFrame(rows))
-    assert (found.pulls, found.rounds) == (3, 2)
-    assert found.best == pytest.approx(0.5)
-    assert found.played == pytest.approx(1.1 / 3)
-    assert found.regret == pytest.approx(0.4 / 3)
-    assert found.random == pytest.approx((0.2 + 0.2 + 0.4) / 3)
-    assert (found.fixed, found.fixed_arm) == (pytest.approx(0.5 - 1.1 / 3), "a")
-    assert found.hits == pytest.approx(2 / 3)
+    regret = regret_of(pd.DataFrame(rows))
+    assert (regret.pulls, regret.rounds) == (3, 2)
+    assert regret.best == pytest.approx(0.5)
+    assert regret.played == pytest.approx(1.1 / 3)
+    assert regret.regret == pytest.approx(0.4 / 3)
+    assert regret.random == pytest.approx((0.2 + 0.2 + 0.4) / 3)
+    assert (regret.fixed, regret.fixed_arm) == (pytest.approx(0.5 - 1.1 / 3), "a")
+    assert regret.hits == pytest.approx(2 / 3)
     # rounds of mean 0.2 and 0: 12.7062 standard errors of 0.1
-    assert found.high - found.regret == pytest.approx(1.27062, rel=1e-4)
+    assert regret.high - regret.regret == pytest.approx(1.27062, rel=1e-4)
     with pytest.raises(InputError):
         regret_of(pd.DataFrame(rows[:0]))
 
@@ -227,7 +227,7 @@ def test_arms_that_not_everybody_has():
         RegretSample(2, 0, "p", "b", False, "exploit", 0.4, 0.4),
         RegretSample(2, 1, "p", "c", True, "exploit", 0.3, 0.3),
     ]
-    found = regret_of(pd.DataFrame(rows))
-    assert (found.pulls, found.fixed_arm) == (2, "")
-    assert found.regret == pytest.approx(0.15)
-    assert found.fixed != found.fixed
+    regret = regret_of(pd.DataFrame(rows))
+    assert (regret.pulls, regret.fixed_arm) == (2, "")
+    assert regret.regret == pytest.approx(0.15)
+    assert regret.fixed != regret.fixed

@@ -426,14 +426,14 @@ def test_a_folder_in_which_a_run_is_going_is_nobody_elses(tiny, tmp_path, option
 
 def test_going_on_with_a_finished_run_gives_it_and_changes_nothing(tiny, keep):
     before = listing(keep)
-    found = play(tiny, keep, time_only_overrides(), time_only=True, resume=True)
-    assert found.fingerprint == simfed.load_run(keep).fingerprint
+    run = play(tiny, keep, time_only_overrides(), time_only=True, resume=True)
+    assert run.fingerprint == simfed.load_run(keep).fingerprint
     assert listing(keep) == before
 
 
 def test_going_on_where_nothing_has_begun_begins(tiny, tmp_path):
-    found = play(tiny, tmp_path / "run", time_only_overrides(), time_only=True, resume=True)
-    assert found.fingerprint == play(tiny, None, time_only_overrides(), time_only=True).fingerprint
+    run = play(tiny, tmp_path / "run", time_only_overrides(), time_only=True, resume=True)
+    assert run.fingerprint == play(tiny, None, time_only_overrides(), time_only=True).fingerprint
 
 
 def test_a_run_goes_into_the_folder_one_is_in_and_behind_a_link(tiny, tmp_path, monkeypatch):

@@ -109,14 +109,14 @@ def test_rows_of_any_table_that_are_not_as_they_were_are_found(run, tmp_path):
 @pytest.mark.parametrize("name", sorted(ONLY_LEARNED))
 def test_what_was_learned_is_learned_again(run, tmp_path, name):
     forgery = next(forgery for forgery in FORGERIES if forgery.name == name)
-    found = again.recompute(forgery.of(run.path, tmp_path / "copy"), 5, workers=1)
-    assert found
+    complaints = again.recompute(forgery.of(run.path, tmp_path / "copy"), 5, workers=1)
+    assert complaints
 
 
 def test_a_run_that_learned_stands_when_it_is_learned_again(run):
-    found = again.recompute(run.path, 2, workers=1)
-    assert found == []
-    assert found.said.startswith("rounds ")
+    complaints = again.recompute(run.path, 2, workers=1)
+    assert complaints == []
+    assert complaints.said.startswith("rounds ")
 
 
 MODES = {

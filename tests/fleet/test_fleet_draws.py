@@ -135,13 +135,13 @@ def test_every_field_may_be_drawn(fleet):
 def test_what_is_fixed_has_a_column_too_but_for_no_loss(fleet):
     links = [{"up": "8 Mbps", "loss": 0.25}, {"down": "16 Mbps", "loss": 0}]
     made = fleet(*(group(2, link=link) for link in links), network={"model": "tcp"})
-    found = {
+    columns = {
         (c.group, c.field): c.values.tolist() for c in made.columns({"p": 1000}) if not c.drawn
     }
-    assert [values for (_, field), values in found.items() if field == "link.loss"] == [[0.25]]
-    assert found[0, "link.loss"] == [0.25]
-    assert found[0, "link.up"] == [1e6]
-    assert found[1, "link.up"] == found[0, "link.down"] == [np.inf]
+    assert [values for (_, field), values in columns.items() if field == "link.loss"] == [[0.25]]
+    assert columns[0, "link.loss"] == [0.25]
+    assert columns[0, "link.up"] == [1e6]
+    assert columns[1, "link.up"] == columns[0, "link.down"] == [np.inf]
 
 
 def test_rows_of_a_table_of_devices_stay_together(fleet):
@@ -161,8 +161,8 @@ def test_rows_of_a_table_of_devices_stay_together(fleet):
         made.drawn(0, f) for f in ("device.speed", "link.up", "link.latency", "link.down")
     )
     rows = {(0.2, 2e6, 0.05), (0.5, 6e6, 0.02), (2.0, 40e6, 0.005)}  # c has no weight
-    found = set(zip(speed.tolist(), (up * 8).round(3).tolist(), latency.tolist(), strict=True))
-    assert found == rows
+    drawn = set(zip(speed.tolist(), (up * 8).round(3).tolist(), latency.tolist(), strict=True))
+    assert drawn == rows
     assert abs((speed == 0.2).mean() - 8 / 13) < 4.5 * np.sqrt(8 / 13 * 5 / 13 / 400)
     assert len(set(zip(up.tolist(), down.tolist(), strict=True))) > 4  # a table of its own: any row
 

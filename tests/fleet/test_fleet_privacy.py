@@ -69,8 +69,8 @@ def test_a_gaussian_mechanism_against_its_closed_form(noise, times):
     orders = np.linspace(1.02, 400, 200_000)
     bounds = times * orders / (2 * noise**2) + np.log1p(-1 / orders)
     best = (bounds - np.log(DELTA * orders) / (orders - 1)).min()
-    found = epsilon_of(1.0, noise, times, DELTA)
-    assert best - 1e-6 <= found <= best * 1.01
+    epsilon = epsilon_of(1.0, noise, times, DELTA)
+    assert best - 1e-6 <= epsilon <= best * 1.01
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_the_noise_on_a_count_is_part_of_the_whole():
 
 def test_a_target_that_no_noise_reaches():
     hopeless = {"level": "client", "clip": {"quantile": 0.5}, "target": {"epsilon": 0.1}}
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as error:
         _ = account(hopeless).noise
-    assert (found.value.where, found.value.got) == ("privacy.target.epsilon", 0.1)
-    assert "fewer rounds" in found.value.hint
-    assert "count_noise" in found.value.hint
-    least = float(str(found.value.allowed).rpartition(" ")[2])
+    assert (error.value.where, error.value.got) == ("privacy.target.epsilon", 0.1)
+    assert "fewer rounds" in error.value.hint
+    assert "count_noise" in error.value.hint
+    least = float(str(error.value.allowed).rpartition(" ")[2])
     reachable = {**hopeless, "target": {"epsilon": least}}
     assert account(reachable).noise.total < 0.8  # twice a twentieth of eight
 
@@ -249,16 +249,16 @@ def test_a_run_that_promises_more_than_it_keeps_is_found(tmp_path):
         def promise(draft, key=key, value=value):
             draft.manifest["privacy"][key] = value
 
-        (found,) = verify(Forgery(key, promise).of(run.path, tmp_path / key))
-        assert found.startswith("manifest.json: privacy is")
-    found = verify(smaller("rounds").of(run.path, tmp_path / "rounds"))
-    assert any(s.startswith("rounds.parquet: epsilon") for s in found)
+        (complaints,) = verify(Forgery(key, promise).of(run.path, tmp_path / key))
+        assert complaints.startswith("manifest.json: privacy is")
+    complaints = verify(smaller("rounds").of(run.path, tmp_path / "rounds"))
+    assert any(s.startswith("rounds.parquet: epsilon") for s in complaints)
 
 
 def test_a_deployment_does_not_claim_it(tmp_path):
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as error:
         serve(plain(CLIENT), tmp_path / "run")
-    assert found.value.where == "privacy"
+    assert error.value.where == "privacy"
 
 
 def test_a_private_run_is_answered_from_a_trajectory(tmp_path):

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx, FedXgbBagging
 FEATURES, CLASSES, SAMPLES = 20, 3, 40
 ROUNDS = 3
 
-found: list[Any] = []
+finals: list[Any] = []
 """What the server apps of this module came to, one after another."""
 
 
@@ -82,7 +82,7 @@ def strategy_app(make: Callable[[], Any]) -> ServerApp:
     @app.main()
     def main(grid: Any, context: Any) -> None:
         result = make().start(grid, ArrayRecord(model().state_dict()), num_rounds=ROUNDS)
-        found.append([array.numpy() for array in result.arrays.values()])
+        finals.append([array.numpy() for array in result.arrays.values()])
 
     return app
 
@@ -127,7 +127,7 @@ def mix(grid: Any, context: Any) -> None:
                 waiting |= set(grid.push_messages([Message(content, node, "train")]))
         time.sleep(0.1)
     sums = sum(np.concatenate([a.numpy().ravel() for a in w.values()]) for w in weights.values())
-    found.append([np.asarray(sums)])
+    finals.append([np.asarray(sums)])
 
 
 def _config() -> Any:
@@ -197,7 +197,7 @@ def _classic_server(context: Any) -> ServerAppComponents:
 
 def _kept(number: int, arrays: list[Any]) -> None:
     if number == ROUNDS:
-        found.append([np.array(values) for values in arrays])
+        finals.append([np.array(values) for values in arrays])
 
 
 classic = ServerApp(server_fn=_classic_server)
@@ -251,4 +251,4 @@ def bag(grid: Any, context: Any) -> None:
     strategy = SortedBagging(min_train_nodes=4, min_available_nodes=4, fraction_evaluate=0.0)
     nothing = ArrayRecord([np.frombuffer(b"", dtype=np.uint8)])
     result = strategy.start(grid, nothing, num_rounds=ROUNDS)
-    found.append([result.arrays["0"].numpy()])
+    finals.append([result.arrays["0"].numpy()])

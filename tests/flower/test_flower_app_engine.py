@@ -23,7 +23,7 @@ def under_the_clock(server_app, client_app):
     groups = [{"link": {"up": f"{u} Mbps"}} for u in (1, 5, 2, 9)]
     world = fleet(*groups)
     simfed.flower.run(server_app, client_app, world, progress=False)
-    return apps.found.pop()
+    return apps.finals.pop()
 
 
 @pytest.mark.long
@@ -34,7 +34,7 @@ def test_an_app_comes_to_what_flowers_own_engine_comes_to(name):
     ours = under_the_clock(*APPS[name])
     resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(*APPS[name], num_supernodes=4, backend_config=resources)
-    theirs = apps.found.pop()
+    theirs = apps.finals.pop()
     assert len(ours) == len(theirs)
     for here, there in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(here, there, rtol=1e-12, atol=1e-12)

@@ -199,13 +199,13 @@ def test_a_study_of_an_app_is_an_ordinary_one(app, capsys):
     study, out = str(app.parent / "study.yaml"), app.parent / "study"
     arguments = ["study", "run", study, "--out", str(out), "--jobs", "1", "--allow-plugins"]
     assert main(arguments) == 0
-    found = simfed.load_study(out)
-    assert list(found.summary["status"]) == ["finished"] * 8
-    assert found.rounds.groupby("address").size().tolist().count(3) == 4
-    assert "5 Mbps" in found.verdicts[0]
+    played = simfed.load_study(out)
+    assert list(played.summary["status"]) == ["finished"] * 8
+    assert played.rounds.groupby("address").size().tolist().count(3) == 4
+    assert "5 Mbps" in played.verdicts[0]
     entry, run = next(
         (entry, run)
-        for entry, run in found.finished
+        for entry, run in played.finished
         if entry["seed"] == 2
         and entry["values"]["app.run_config.times"] == 3
         and entry["values"]["clients[*].link.up"] == "5 Mbps"

@@ -356,8 +356,8 @@ def test_metrics_of_nodes_and_of_the_server_become_accuracy(tmp_path):
 
     def measure(message, context):
         first = context.node_config["partition-id"] == 0
-        found = {"num-examples": 3 if first else 1, "eval_acc": 1.0 if first else 0.0, "loss": 2.0}
-        return RecordDict({"metrics": MetricRecord(found)})
+        values = {"num-examples": 3 if first else 1, "eval_acc": float(first), "loss": 2.0}
+        return RecordDict({"metrics": MetricRecord(values)})
 
     run = play(main, fleet(), tmp_path, client(measure))
     (row,) = run.prototypes.itertuples()

@@ -71,7 +71,7 @@ def in_flowers_engine(name, monkeypatch):
 
     monkeypatch.setattr(raybackend, "RayBackend", InThisProcess)
     run_simulation(*apps.APPS[name], num_supernodes=apps.NODES)
-    return apps.found.pop()
+    return apps.finals.pop()
 
 
 def under_the_clock(name, out=None):
@@ -79,7 +79,7 @@ def under_the_clock(name, out=None):
     groups = [{"device": device, "link": {"up": "5 Mbps"}} for device in devices]
     world = fleet(*groups, computing=COMPUTING.get(name, "metered"))
     run = simfed.flower.run(*apps.APPS[name], world, out, progress=False)
-    return run, apps.found.pop()
+    return run, apps.finals.pop()
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 """Ten small apps of as many kinds, built as Flower's examples and baselines are, on data at hand.
 
-Each is a pair of apps; what its server comes to is appended to `found`. Nodes sum in 64 bits, as
+Each is a pair of apps; what its server comes to is appended to `finals`. Nodes sum in 64 bits, as
 Flower sums in the order of arrival.
 """
 
@@ -31,7 +31,7 @@ from flwr.serverapp.strategy import (
     FedAvg,
 )
 
-found = apps.found
+finals = apps.finals
 NODES, ROUNDS = 4, 2
 EVERYBODY = {"min_train_nodes": NODES, "min_available_nodes": NODES}
 
@@ -106,7 +106,7 @@ sklearn_server = ServerApp()
 def average_logistic(grid: Any, context: Any) -> None:
     strategy = FedAvg(**EVERYBODY, fraction_evaluate=0.0)
     start = ArrayRecord([np.zeros((3, 4)), np.zeros(3)])
-    found.append(strategy.start(grid, start, num_rounds=ROUNDS).arrays.to_numpy_ndarrays())
+    finals.append(strategy.start(grid, start, num_rounds=ROUNDS).arrays.to_numpy_ndarrays())
 
 
 # ---- NumPy: ridge regression, a server without a strategy ----------------------------------------
@@ -133,7 +133,7 @@ def descend_together(grid: Any, context: Any) -> None:
         content = RecordDict({"arrays": ArrayRecord([weights])})
         replies = ask(grid, "train", [content] * NODES)
         weights = weights - 0.5 * sum(arrays_of(reply)[0] for reply in replies)
-    found.append([weights])
+    finals.append([weights])
 
 
 # ---- tabular: moments are asked for first, then a net with an embedding is trained ---------------
@@ -208,7 +208,7 @@ def train_table(grid: Any, context: Any) -> None:
             for key in states[0]
         }
         arrays = ArrayRecord(mean)
-    found.append([array.numpy() for array in arrays.values()])
+    finals.append([array.numpy() for array in arrays.values()])
 
 
 # ---- vertical: every node has some columns of all rows, the server has the labels ----------------
@@ -266,7 +266,7 @@ def learn_vertically(grid: Any, context: Any) -> None:
         # a node is found by its partition only through its replies
         nodes = {r["metrics"]["node"]: g for r, g in zip(replies, gradients, strict=True)}
         ask(grid, "train.apply", _by_node(grid, nodes))
-    found.append([p.detach().numpy() for p in head.parameters()])
+    finals.append([p.detach().numpy() for p in head.parameters()])
 
 
 def _by_node(grid: Any, by_partition: dict[int, Any]) -> list[Any]:
@@ -319,7 +319,7 @@ def _start() -> Any:
 
 def _keep_last(number: int, arrays: list[Any], config: dict[str, Any]) -> None:
     if number == ROUNDS:
-        found.append([np.array(values) for values in arrays])
+        finals.append([np.array(values) for values in arrays])
 
 
 CLASSIC = {
@@ -414,7 +414,7 @@ def average_sparse(grid: Any, context: Any) -> None:
         grid, start, num_rounds=ROUNDS, train_config=ConfigRecord({"proximal-mu": 0.0})
     )
     asked = result.train_metrics_clientapp[ROUNDS]["asked"]
-    found.append([*(a.numpy() for a in result.arrays.values()), np.asarray(asked)])
+    finals.append([*(a.numpy() for a in result.arrays.values()), np.asarray(asked)])
 
 
 # ---- differential privacy: nodes clip, the server adds noise -------------------------------------
@@ -440,7 +440,7 @@ def average_privately(grid: Any, context: Any) -> None:
         num_rounds=ROUNDS,
         train_config=ConfigRecord({"proximal-mu": 0.0}),
     )
-    found.append([array.numpy() for array in result.arrays.values()])
+    finals.append([array.numpy() for array in result.arrays.values()])
 
 
 APPS = {

@@ -66,13 +66,13 @@ def read_all(good, into, kind, count):
     beside(good, into)
     before = signal.signal(signal.SIGPROF, too_slow)
     try:
-        found = {}
+        failures = {}
         for number in range(count):
             path = readers.made(kind, number, good, into)
             wrong = outcome(readers.KINDS[kind][1], path)
             if wrong is not None:
-                found[number] = wrong
-        return found
+                failures[number] = wrong
+        return failures
     finally:
         signal.signal(signal.SIGPROF, before)
 
@@ -92,9 +92,9 @@ def test_a_few_mutations_of_each_kind(good, tmp_path, kind):
 @pytest.mark.parametrize("kind", readers.KINDS)
 def test_mutations_are_read_or_refused_in_a_sentence(good, tmp_path, kind):
     before = most_bytes()  # of tests before this one in the process
-    found = read_all(good, tmp_path, kind, round(COUNT * readers.KINDS[kind][2]))
-    first = next(iter(found.items()), None)
-    assert first is None, f"{len(found)} inputs, first: {first[0]}\n{first[1]}"
+    failures = read_all(good, tmp_path, kind, round(COUNT * readers.KINDS[kind][2]))
+    first = next(iter(failures.items()), None)
+    assert first is None, f"{len(failures)} inputs, first: {first[0]}\n{first[1]}"
     assert most_bytes() <= max(before, LIMIT_BYTES)
 
 

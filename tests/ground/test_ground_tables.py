@@ -15,9 +15,9 @@ def test_csv_and_parquet_give_the_same_columns(tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_parquet(tmp_path / "t.parquet")
     for file in ("t.csv", "t.parquet"):
-        found = read_columns(tmp_path / file, ["cores", "up"])
-        assert found["cores"].tolist() == [2.0, 4.0]
-        assert found["up"].dtype == np.float64
+        columns = read_columns(tmp_path / file, ["cores", "up"])
+        assert columns["cores"].tolist() == [2.0, 4.0]
+        assert columns["up"].dtype == np.float64
 
 
 def test_comments_spaces_and_a_byte_order_mark_are_no_trouble(tmp_path):

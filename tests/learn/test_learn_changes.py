@@ -106,13 +106,13 @@ def test_what_was_sent_is_the_change_of_the_model_less_the_error(method, strateg
 
 
 def _noting(function):
-    found = []
+    results = []
 
     def noting(*arguments):
-        found.append(function(*arguments).clone())
-        return found[-1]
+        results.append(function(*arguments).clone())
+        return results[-1]
 
-    return noting, found
+    return noting, results
 
 
 @pytest.mark.parametrize("method", METHODS, ids=["fedavg", "fedprox"])

@@ -83,10 +83,10 @@ def test_values_and_gradients_are_those_of_autograd_in_double_precision(seed, sh
     given_ = layers(seed, shape, outputs, n)
     expected = by_autograd(*given_)
     for loops in widths():
-        for found, wanted in zip(play(loops, *given_), expected, strict=True):
+        for value, wanted in zip(play(loops, *given_), expected, strict=True):
             scale = wanted.abs().max().item()
             # one window in 10⁵ may have two results within rounding, and then takes the other
-            far = (found.double() - wanted).abs() > 1e-5 * scale
+            far = (value.double() - wanted).abs() > 1e-5 * scale
             assert far.float().mean() < 0.01
 
 
@@ -96,8 +96,8 @@ def test_every_width_of_vectors_gives_the_same_bits(n):
     given_ = layers(3, (3, 16, 12), (6, 16), n)
     first, *others = [play(loops, *given_) for loops in widths()]
     for other in others:
-        for found, wanted in zip(other, first, strict=True):
-            assert torch.equal(found, wanted)
+        for value, wanted in zip(other, first, strict=True):
+            assert torch.equal(value, wanted)
 
 
 def fused(a, b, c):
@@ -196,10 +196,10 @@ def test_the_bits_are_those_of_fused_multiply_adds_in_the_order_that_is_said(n):
     above2 = lanes_of(gradient.numpy().reshape(n, 2, *pooled2.shape[2:4]))
     above1 = input_gradient_in_order(above2, corner2, weight2)
     features = np.moveaxis(pooled2, -1, 1).reshape(-1, gradient.shape[1])[:n]
-    found = play(widths()[0], *given_)
-    assert np.array_equal(found[0].numpy(), features)
-    assert np.array_equal(found[3].numpy(), weight_gradient_in_order(pooled1, above2, corner2))
-    assert np.array_equal(found[1].numpy(), weight_gradient_in_order(x, above1, corner1))
+    results = play(widths()[0], *given_)
+    assert np.array_equal(results[0].numpy(), features)
+    assert np.array_equal(results[3].numpy(), weight_gradient_in_order(pooled1, above2, corner2))
+    assert np.array_equal(results[1].numpy(), weight_gradient_in_order(x, above1, corner1))
 
 
 @needs_loops
@@ -221,9 +221,9 @@ def test_what_is_no_number_comes_out_as_from_pytorch(value):
     samples[1, 0, 5, 5] = value
     expected = by_autograd(parameters, samples, gradient)[0]
     for loops in widths():
-        found = play(loops, parameters, samples, gradient)[0]
-        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4, equal_nan=True)
-        assert not found[1].isfinite().all()
+        maps = play(loops, parameters, samples, gradient)[0]
+        torch.testing.assert_close(maps.double(), expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+        assert not maps[1].isfinite().all()
 
 
 @needs_loops

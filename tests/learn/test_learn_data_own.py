@@ -666,9 +666,9 @@ def test_the_public_set_may_be_a_file(tmp_path):
     world = simfed.load_scenario(path)
     from simfed.learn.federation import load_federation
 
-    found = load_federation(world, Streams(0))
-    assert len(found.public) == 4
-    assert sum(map(len, found.owned)) == 16  # two of four owners, and nothing kept back
+    federation = load_federation(world, Streams(0))
+    assert len(federation.public) == 4
+    assert sum(map(len, federation.owned)) == 16  # two of four owners, and nothing kept back
     with pytest.raises(InputError, match=r"at most the 6 samples"):
         load_federation(simfed.load_scenario(path, {"dataset.public": 7}), Streams(0))
 

@@ -68,9 +68,9 @@ def assert_same(one, other, rel=1e-5):
         assert set(left.local_loss) == set(right.local_loss)
         for client, losses in left.local_loss.items():
             assert losses == pytest.approx(right.local_loss[client], rel=rel)
-        for name, found in left.evaluation.items():
-            assert found.loss == pytest.approx(right.evaluation[name].loss, rel=rel)
-            assert found.accuracy == pytest.approx(right.evaluation[name].accuracy, abs=0.02)
+        for name, evaluation in left.evaluation.items():
+            assert evaluation.loss == pytest.approx(right.evaluation[name].loss, rel=rel)
+            assert evaluation.accuracy == pytest.approx(right.evaluation[name].accuracy, abs=0.02)
     for name, weights in one[2].items():
         torch.testing.assert_close(weights, other[2][name], rtol=1e-3, atol=1e-5)
 

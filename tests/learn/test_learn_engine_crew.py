@@ -236,8 +236,8 @@ def test_no_process_outlives_its_parent(ending):
 )
 def test_any_number_of_workers_gives_the_same_bits(changes):
     scenario = tiny.scenario(rounds=4, **changes)
-    found = [tiny.where_no_gpu_is_seen(end_of, scenario, workers) for workers in (1, 2, 3)]
-    assert found[0] == found[1] == found[2]
+    ends = [tiny.where_no_gpu_is_seen(end_of, scenario, workers) for workers in (1, 2, 3)]
+    assert ends[0] == ends[1] == ends[2]
 
 
 def end_of(scenario, workers):
@@ -265,15 +265,15 @@ def check_keyed_dropout():
             prototypes={"only": {"model": "with-dropout"}},
             clients=[{"count": 4, "prototype": "only", "device": "any"}],
         )
-        found = []
+        outcomes = []
         for workers in (1, 2):
             torch.rand(workers)  # somebody else's draws
             before = torch.get_rng_state()
             work = HostedWorkload(scenario, Streams(0), workers=workers)
-            found.append([r.outcome for r in plain_rounds(scenario, work, Streams(0))])
+            outcomes.append([r.outcome for r in plain_rounds(scenario, work, Streams(0))])
             work.close()
             assert torch.equal(torch.get_rng_state(), before)
-        assert found[0] == found[1]
+        assert outcomes[0] == outcomes[1]
     finally:
         registry("model").remove("with-dropout")
 

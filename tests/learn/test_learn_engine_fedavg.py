@@ -159,10 +159,10 @@ def test_a_shared_model_is_also_evaluated_in_every_clients_own_label_mix(method)
     right = model(work.data.test_samples).argmax(1) == work.data.test_labels
     of_class = [right[work.data.test_labels == label].float().mean().item() for label in range(10)]
     assert sorted(outcome.clients) == list(range(6))  # whether or not they took part
-    for client, found in outcome.clients.items():
+    for client, evaluation in outcome.clients.items():
         owned = work.data.labels[torch.from_numpy(work.data.owned[client])]
         mix = np.bincount(owned, minlength=10) / len(owned)
-        assert found.own_accuracy == pytest.approx(float(mix @ of_class), abs=1e-6)
-        assert found.accuracy == pytest.approx(tested.accuracy)
-        assert found.loss == pytest.approx(tested.loss, rel=1e-6)
+        assert evaluation.own_accuracy == pytest.approx(float(mix @ of_class), abs=1e-6)
+        assert evaluation.accuracy == pytest.approx(tested.accuracy)
+        assert evaluation.loss == pytest.approx(tested.loss, rel=1e-6)
     work.close()

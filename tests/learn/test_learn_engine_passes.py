@@ -53,8 +53,8 @@ def test_logits_by_hand_are_those_of_the_ordinary_layers(name, shape):
     assert isinstance(passes_of(flat, shape), LeNetPasses)
     for passes in passes_by_hand(flat, shape):
         passes.chunk = 4
-        found = passes.logits(images(shape))
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+        logits = passes.logits(images(shape))
+        torch.testing.assert_close(logits, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "shape"), SHAPES)
@@ -65,12 +65,12 @@ def test_gradients_by_hand_are_those_of_autograd(name, shape):
     expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
     flat = FlatModel(model)
     for passes in (*passes_by_hand(flat, shape), Passes(flat)):
-        found = torch.zeros_like(flat.weights)
+        gradient = torch.zeros_like(flat.weights)
         value = passes.gradient(
-            images(shape), lambda z: cross_entropy(z, labels()), found, training=True
+            images(shape), lambda z: cross_entropy(z, labels()), gradient, training=True
         )
         torch.testing.assert_close(
-            found, expected, rtol=1e-5, atol=1e-6 * expected.abs().max().item()
+            gradient, expected, rtol=1e-5, atol=1e-6 * expected.abs().max().item()
         )
         assert value.item() == pytest.approx(
             F.cross_entropy(ordinary(images(shape)), labels()).item(), rel=1e-6
@@ -110,8 +110,8 @@ def check_together(passes, flat, x):
     values = [
         passes.gradient(*given, training=True) for given in zip(batches, own, alone, strict=True)
     ]
-    found = passes.gradients(x, list(zip(own, together, strict=True)), training=True)
-    assert torch.equal(torch.stack(found), torch.stack(values))
+    gradients = passes.gradients(x, list(zip(own, together, strict=True)), training=True)
+    assert torch.equal(torch.stack(gradients), torch.stack(values))
     assert torch.equal(together, alone)
     assert not torch.equal(together[0] - residuals[0], together[1] - residuals[1])
 
@@ -159,9 +159,9 @@ def test_ties_go_to_the_first_maximum():
     flat = FlatModel(model)
     expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
     for passes in passes_by_hand(flat, shape):
-        found = torch.zeros_like(flat.weights)
-        passes.gradient(tied, lambda z: cross_entropy(z, labels(6)), found, training=True)
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+        gradient = torch.zeros_like(flat.weights)
+        passes.gradient(tied, lambda z: cross_entropy(z, labels(6)), gradient, training=True)
+        torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_cross_entropy_is_pytorch_s_bit_for_bit():
@@ -216,5 +216,5 @@ loss = lambda logits: cross_entropy(logits, torch.tensor([0, 1]))
 Passes(flat).gradient(torch.ones(2, 3), loss, into, training=True)
 print(len([name for name in set(sys.modules) - before if name.startswith("torch")]))
 """
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert found.stdout == "0\n", found.stderr
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.stdout == "0\n", ended.stderr

@@ -41,8 +41,8 @@ def test_bf16_touches_what_comes_from_the_public_set_only():
     for name, loss in exact[0].shared_loss.items():
         assert coarse[0].shared_loss[name] != loss
         assert coarse[0].shared_loss[name] == pytest.approx(loss, rel=0.2)
-    for name, found in exact[-1].evaluation.items():
-        assert coarse[-1].evaluation[name].loss == pytest.approx(found.loss, rel=0.02)
+    for name, evaluation in exact[-1].evaluation.items():
+        assert coarse[-1].evaluation[name].loss == pytest.approx(evaluation.loss, rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "wresnet40-2", "lenet5"])

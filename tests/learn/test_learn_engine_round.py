@@ -103,7 +103,7 @@ def test_rounds_equal_those_of_the_textbook_loop(name):
     work = workload(scenario)
     for ours in plain_rounds(scenario, work, Streams(scenario.seed)):
         assert_same_round(reference.round(ours.round), ours)
-    accuracy = {name: found.accuracy for name, found in ours.outcome.evaluation.items()}
+    accuracy = {name: evaluation.accuracy for name, evaluation in ours.outcome.evaluation.items()}
     assert accuracy == pytest.approx(reference.accuracy(), abs=1e-3)
 
 
@@ -464,8 +464,8 @@ def test_who_trains_together_decides_no_bit(monkeypatch):
     assert trained_together(work, range(10)) == [(0, 6), (2, 8), (4,), (1, 7), (3, 9), (5,)]
     other, again = played(scenario)
     assert [r.outcome for r in again] == [r.outcome for r in rounds]
-    for name, found in weights(work).items():
-        assert torch.equal(weights(other)[name], found)
+    for name, vector in weights(work).items():
+        assert torch.equal(weights(other)[name], vector)
     for client in range(10):
         assert torch.equal(tiny.residual(other, client), tiny.residual(work, client))
 

@@ -88,12 +88,12 @@ WORLDS = [(1, 1, 1, 1), (2, 3, 15, 4), (3, 4, 16, 5), (2, 5, 17, 10), (1, 9, 39,
 def test_sums_are_those_that_the_source_says(shape, biased):
     world = World(*shape, biased)
     for loops in widths():
-        y, found = world.forward(loops).numpy(), world.parameters_after(loops)
+        y, parameters = world.forward(loops).numpy(), world.parameters_after(loops)
         moved, in_inputs = world.parameters_after(loops, 0.3), world.in_inputs(loops).numpy()
         for m in range(shape[0]):
             x, outer = world.x[m].numpy(), world.gradient[m].numpy()
             weight, bias = world.parameters(world.rows, m)
-            of_weight, of_bias = world.parameters(found, m)
+            of_weight, of_bias = world.parameters(parameters, m)
             weight_after, bias_after = world.parameters(moved, m)
             for o in range(shape[3]):
                 for s in range(shape[1]):
@@ -135,8 +135,8 @@ def test_widths_agree_models_are_alone_and_nothing_else_is_touched(shape, biased
     alone.rows, alone.x, alone.gradient = (
         of[last:].clone() for of in (world.rows, world.x, world.gradient)
     )
-    found = [alone.forward(loops), alone.parameters_after(loops, 0.1), alone.in_inputs(loops)]
-    for one, whole in zip(found, results[0], strict=True):
+    by_itself = [alone.forward(loops), alone.parameters_after(loops, 0.1), alone.in_inputs(loops)]
+    for one, whole in zip(by_itself, results[0], strict=True):
         assert torch.equal(one[0], whole[last])
     own = [world.parameters(world.rows, m) for m in range(shape[0])]
     weight = torch.from_numpy(np.stack([of for of, _ in own]))
@@ -168,11 +168,11 @@ def test_cross_entropies_are_within_rounding_of_exact_ones(classes, scale):
     values.sum().backward()
     results = [loops.cross_entropies(logits, labels) for loops in widths()]
     assert all(map(torch.equal, results[0], results[-1]))
-    found, gradient = results[0]
-    torch.testing.assert_close(found.double(), values, rtol=4e-7, atol=1e-7)
+    entropies, gradient = results[0]
+    torch.testing.assert_close(entropies.double(), values, rtol=4e-7, atol=1e-7)
     torch.testing.assert_close(gradient.double(), exact.grad, rtol=1e-6, atol=2e-8)
     [alone], [of_logits] = compiled().cross_entropies(logits[2:3], labels[2:3])
-    assert alone == found[2]
+    assert alone == entropies[2]
     assert torch.equal(of_logits, gradient[2])
 
 

@@ -88,7 +88,7 @@ def test_the_catalogue_needs_no_torch():
 
 @pytest.mark.parametrize("name", [row[0] for row in SIZES])
 def test_initialisation_is_pytorchs_own_from_the_key_alone(name):
-    found = torch.get_rng_state()
+    state = torch.get_rng_state()
     first = build_model(name, CIFAR10, 10, seed=11)
     torch.rand(3)
     again = build_model(name, CIFAR10, 10, seed=11)
@@ -107,7 +107,7 @@ def test_initialisation_is_pytorchs_own_from_the_key_alone(name):
     assert any(
         not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True)
     )
-    torch.set_rng_state(found)
+    torch.set_rng_state(state)
 
 
 def test_building_leaves_the_global_generator_alone(add_part):

@@ -445,9 +445,9 @@ def test_a_model_that_looks_at_the_whole_batch_is_refused(add_part):
     made = scenario(
         {"level": "sample", "clip": 1.0, "noise": 1.0}, prototypes={"only": {"model": "centred"}}
     )
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as error:
         HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
-    assert (found.value.where, found.value.got) == ("prototypes.only.model", "centred")
+    assert (error.value.where, error.value.got) == ("prototypes.only.model", "centred")
 
 
 @pytest.mark.privacy

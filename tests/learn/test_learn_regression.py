@@ -156,11 +156,11 @@ def test_compare_knows_that_the_lower_rmse_is_better(tmp_path):
         sides.append([simfed.run(one, workers=1, progress=False) for one in seeds])
     fast, slow = ([run.prototypes.test_measure.iloc[-1] for run in side] for side in sides)
     assert max(fast) < min(slow)
-    found = simfed.compare(*sides, names=["fast", "slow"], thresholds=[15])
-    assert (found.table.wins[0], found.table.losses[0]) == (2, 0)
-    assert "to RMSE 15" in found.sentences[0]
-    assert found.sentences[1].partition(" [")[0].endswith("below slow in RMSE")
-    assert found.table.measure_difference[0] == pytest.approx(np.mean(fast) - np.mean(slow))
+    comparison = simfed.compare(*sides, names=["fast", "slow"], thresholds=[15])
+    assert (comparison.table.wins[0], comparison.table.losses[0]) == (2, 0)
+    assert "to RMSE 15" in comparison.sentences[0]
+    assert comparison.sentences[1].partition(" [")[0].endswith("below slow in RMSE")
+    assert comparison.table.measure_difference[0] == pytest.approx(np.mean(fast) - np.mean(slow))
     chosen = simfed.compare(*sides, names=["fast", "slow"]).thresholds
     assert max(fast) <= chosen[0] < 2 * max(fast)  # the hardest that half of the runs reach
 

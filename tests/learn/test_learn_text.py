@@ -205,8 +205,8 @@ def test_every_method_without_classes_learns_text(tmp_path, method, model):
         "fedbuff": {"mode": "buffered", "buffer": 2, "concurrency": 3},
     }
     more = {"aggregation": modes[method]} if method in modes else {}
-    found = run(tmp_path, method=method, prototypes={"lm": {"model": model}}, **more)
-    assert np.isfinite(found.prototypes.test_loss.dropna()).all()
+    result = run(tmp_path, method=method, prototypes={"lm": {"model": model}}, **more)
+    assert np.isfinite(result.prototypes.test_loss.dropna()).all()
 
 
 MATRICES = ("powersgd", "bf16", "qsgd")
@@ -217,7 +217,7 @@ MATRICES = ("powersgd", "bf16", "qsgd")
 def test_every_codec_carries_models_of_text(tmp_path, codec):
     lstm, transformer = {"model": "tiny-lstm"}, {"model": "tiny-transformer"}
     group = world()[1]["clients"][0]
-    found = run(
+    result = run(
         tmp_path,
         rounds=1,
         prototypes={"lm": transformer if codec in MATRICES else lstm},
@@ -225,7 +225,7 @@ def test_every_codec_carries_models_of_text(tmp_path, codec):
         compression={"k": 20, "strategies": [codec]},
         policy={"kind": "uniform", "strategy": codec},
     )
-    assert np.isfinite(found.prototypes.test_loss.dropna()).all()
+    assert np.isfinite(result.prototypes.test_loss.dropna()).all()
 
 
 def test_methods_of_classes_and_models_of_numbers_refuse_text(tmp_path):

@@ -90,8 +90,8 @@ def test_everybody_gets_the_bits_that_it_gets_alone(model, options, pull):
     together = trainer(model, TRAININGS[options])
     assert together.stacks
     made = courses(model, UNEQUAL, drift=pull > 0)
-    found = list(together.train(made, 0.1, pull))
-    for course, after in zip(made, found, strict=True):
+    weights = list(together.train(made, 0.1, pull))
+    for course, after in zip(made, weights, strict=True):
         [alone] = trainer(model, TRAININGS[options]).train([course], 0.1, pull)
         assert torch.equal(after.weights, alone.weights)
         assert after.loss.item() == pytest.approx(alone.loss.item(), rel=1e-6)
@@ -102,10 +102,10 @@ def test_everybody_gets_the_bits_that_it_gets_alone(model, options, pull):
 @pytest.mark.parametrize("options", TRAININGS)
 def test_it_is_the_training_of_the_module_by_autograd(model, options):
     made = courses(model, UNEQUAL, drift=True)
-    found = list(trainer(model, TRAININGS[options]).train(made, 0.1, 0.1))
+    weights = list(trainer(model, TRAININGS[options]).train(made, 0.1, 0.1))
     one_by_one = trainer(model, TRAININGS[options], Passes)
     assert not one_by_one.stacks
-    for course, after in zip(made, found, strict=True):
+    for course, after in zip(made, weights, strict=True):
         [expected] = one_by_one.train([course], 0.1, 0.1)
         # Adam divides by roots of what may be rounding
         torch.testing.assert_close(after.weights, expected.weights, rtol=1e-5, atol=2e-6)
@@ -140,19 +140,19 @@ def test_gradients_by_hand_are_those_of_autograd(model):
     passes = passes_of(flat, SHAPE)
     assert type(passes) is LinearPasses
     begun = torch.ones_like(flat.weights)
-    found = begun.clone()
-    passes.gradient(samples, lambda logits: cross_entropy(logits, labels), found, training=True)
-    torch.testing.assert_close(found - 1, expected, rtol=1e-4, atol=1e-6)
+    by_hand = begun.clone()
+    passes.gradient(samples, lambda logits: cross_entropy(logits, labels), by_hand, training=True)
+    torch.testing.assert_close(by_hand - 1, expected, rtol=1e-4, atol=1e-6)
 
     def of_rows(logits):
         [value], [gradient] = passes._cross_entropies(logits[None], labels[None])
         return value, gradient
 
-    found = begun.clone()
-    passes.gradient(samples, of_rows, found, training=True)
+    by_hand = begun.clone()
+    passes.gradient(samples, of_rows, by_hand, training=True)
     whole = torch.empty(1, flat.parameters)
     passes.gradients_of_rows(flat.weights[None], samples[None], labels[None], whole)
-    assert torch.equal(found, begun + whole[0])
+    assert torch.equal(by_hand, begun + whole[0])
 
 
 def test_cross_entropies_are_those_of_each_model():
@@ -239,9 +239,9 @@ def weights_after(made, workers=1, rounds=2):
     for played in plain_rounds(made, work, Streams(0)):
         if played.round == rounds:
             break
-    found = tiny.state_of(work).server["only"]["weights"]
+    weights = tiny.state_of(work).server["only"]["weights"]
     work.close()
-    return found
+    return weights
 
 
 METHODS = ["fedavg", "fedprox", "scaffold", "fedopt"]

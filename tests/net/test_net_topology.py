@@ -265,10 +265,10 @@ def test_ways_worked_out_are_kept_within_a_bound(monkeypatch):
 def test_a_clients_path_is_found_once_until_links_change_and_few_are_kept(monkeypatch):
     monkeypatch.setattr("simfed.net.topology.MOST_PATHS_IN_MEMORY", 3)
     topology = Star(4, up_bytes_per_s=1.0, receive_bytes_per_s=9.0)
-    found = topology.path(0, "up")
-    assert topology.path(0, "up") is found
-    assert topology.path(0, "down") != found
-    assert found.links == (0,)  # nothing behind it can fill the server's link
+    path = topology.path(0, "up")
+    assert topology.path(0, "up") is path
+    assert topology.path(0, "down") != path
+    assert path.links == (0,)  # nothing behind it can fill the server's link
     topology.open_between()
     assert topology.path(0, "up").links == (0, 8)
     for client in range(4):

@@ -234,16 +234,16 @@ CELLS = st.one_of(
 def line_by_line(path, columns):
     """The numbers of a CSV file as Python's own `csv` and `float` read them, or where they stop."""
     reader = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig")))
-    found = []
+    rows = []
     for row in reader:
         if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#"):
             try:
-                found.append([float(row[k]) for k in columns])
+                rows.append([float(row[k]) for k in columns])
             except (ValueError, IndexError):
-                found.append([nan])
-            if not all(map(isfinite, found[-1])):
+                rows.append([nan])
+            if not all(map(isfinite, rows[-1])):
                 return f"line {reader.line_num}"
-    return found
+    return rows
 
 
 @settings(deadline=None, max_examples=200)

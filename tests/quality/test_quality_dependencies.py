@@ -55,13 +55,13 @@ def test_what_is_installed_fits_together():
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
-            found = distribution(requirement.name)
+            installed = distribution(requirement.name)
         except PackageNotFoundError:
             wrong.append(f"{requirement} is not installed")
             continue
-        if not requirement.specifier.contains(found.version, prereleases=True):
-            wrong.append(f"{requirement}, but {found.version} is installed")
+        if not requirement.specifier.contains(installed.version, prereleases=True):
+            wrong.append(f"{requirement}, but {installed.version} is installed")
         if requirement.name.lower() not in seen:
             seen.add(requirement.name.lower())
-            waiting += [Requirement(text) for text in found.requires or ()]
+            waiting += [Requirement(text) for text in installed.requires or ()]
     assert not wrong

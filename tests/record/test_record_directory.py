@@ -280,8 +280,8 @@ def test_a_run_is_resumed_only_as_what_it_was(tmp_path):
 
 def test_a_finished_run_is_known_by_its_scenario_and_one_that_never_began_is_none(tmp_path):
     finished(tmp_path / "done")
-    found = RunDirectory.resume(tmp_path / "done", scenario_yaml=SCENARIO, mode="full")
-    assert found.finished
+    directory = RunDirectory.resume(tmp_path / "done", scenario_yaml=SCENARIO, mode="full")
+    assert directory.finished
     with pytest.raises(InputError, match="the scenario that this run began with"):
         RunDirectory.resume(tmp_path / "done", scenario_yaml="rounds: 4", mode="full")
     assert RunDirectory.resume(tmp_path / "no", scenario_yaml=SCENARIO, mode="full") is None
@@ -322,8 +322,8 @@ def look(path):
 
 
 def segment(folder, name):
-    (found,) = (folder / "segments").glob(f"{name}-*.parquet")
-    return found
+    (path,) = (folder / "segments").glob(f"{name}-*.parquet")
+    return path
 
 
 def flip(path, at=-20):

@@ -116,6 +116,6 @@ def test_airtime_counts_where_a_link_is_a_cells():
             recorder.links.append(LinkUse("edge", 0.0, 1.0, 5.0, 9.0, 1, airtime_s))
         return recorder.batches
 
-    found = [fingerprint(recorded(seen)) for seen in ([None, None], [None, 0.5], [0.5, 0.5])]
-    assert found[0] == "ac44cb80be01c06d999dc2243a9e588f"  # as of versions that knew no cells
-    assert len(set(found)) == 3
+    hashes = [fingerprint(recorded(seen)) for seen in ([None, None], [None, 0.5], [0.5, 0.5])]
+    assert hashes[0] == "ac44cb80be01c06d999dc2243a9e588f"  # as of versions that knew no cells
+    assert len(set(hashes)) == 3

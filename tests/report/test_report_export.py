@@ -45,11 +45,11 @@ def test_energy_is_summed_up_where_every_device_knows_its_power(report_run):
 
 def test_scalars_of_a_name_go_forward_in_time_and_leave_out_what_was_not_measured(report_run):
     run = report_run()
-    found = pd.DataFrame(export.scalars(run), columns=["name", "round", "at_s", "value"])
-    assert found["value"].notna().all()
-    for _, group in found.groupby("name"):
+    scalars = pd.DataFrame(export.scalars(run), columns=["name", "round", "at_s", "value"])
+    assert scalars["value"].notna().all()
+    for _, group in scalars.groupby("name"):
         assert group["at_s"].is_monotonic_increasing
-    accuracy = found[found["name"] == "accuracy/small"]
+    accuracy = scalars[scalars["name"] == "accuracy/small"]
     measured = run.prototypes.query("prototype == 'small'")["test_accuracy"].dropna()
     assert list(accuracy["value"]) == list(measured)
     clock = {name for name, *_ in export.scalars(report_run(6, 4, learns=False))}
@@ -142,18 +142,18 @@ def test_mlflow_reads_what_was_written_against_simulated_time(report_run, tmp_pa
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     client = MlflowClient(tracking_uri=address)
     place = client.get_experiment_by_name("synthetic")
-    (found,) = client.search_runs([place.experiment_id])
-    assert found.info.run_name == "a run"
-    assert found.info.status == "FINISHED"
-    assert found.data.tags["simfed.fingerprint"] == run.fingerprint
-    assert found.data.params["clients/0.prototype"] == run.scenario["clients"][0]["prototype"]
-    read = client.get_metric_history(found.info.run_id, "accuracy/small")
+    (logged,) = client.search_runs([place.experiment_id])
+    assert logged.info.run_name == "a run"
+    assert logged.info.status == "FINISHED"
+    assert logged.data.tags["simfed.fingerprint"] == run.fingerprint
+    assert logged.data.params["clients/0.prototype"] == run.scenario["clients"][0]["prototype"]
+    read = client.get_metric_history(logged.info.run_id, "accuracy/small")
     wanted = expected(run, "accuracy/small")
     assert sorted((m.step, m.timestamp, m.value) for m in read) == [
         (round(1e3 * at_s), round(1e3 * at_s), value) for _, at_s, value in wanted
     ]
     end_s = run.rounds["finished_at_s"].max()
-    assert found.info.end_time - found.info.start_time == round(1e3 * end_s)
+    assert logged.info.end_time - logged.info.start_time == round(1e3 * end_s)
 
 
 @pytest.mark.exports

@@ -413,9 +413,9 @@ def test_a_threshold_table_says_when(reader, report_run):
     assert table[0][0] == "prototype"
     tidy = frames.curves(report_run())
     accuracy = reach.thresholds_for(tidy)[0]
-    found = reach.threshold_rows(tidy, [accuracy]).set_index("prototype")
+    reached = reach.threshold_rows(tidy, [accuracy]).set_index("prototype")
     line = next(row for row in table if row[:2] == ["small", f"{100 * accuracy:g} %"])
-    assert line[3] == f"{found.loc['small', 'round']:,.0f}"
+    assert line[3] == f"{reached.loc['small', 'round']:,.0f}"
 
 
 def test_a_time_only_run_has_a_page_without_learning(report_run):

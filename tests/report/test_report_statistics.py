@@ -13,65 +13,65 @@ YES3 = [True] * 3
 
 
 def test_students_interval_of_a_mean():
-    found = mean_interval([1.0, 2.0, 3.0, 4.0])
+    mean = mean_interval([1.0, 2.0, 3.0, 4.0])
     half = 3.182446305284263 * math.sqrt(5 / 3) / 2  # t(0.975, 3) · sd / √n
-    assert found.least == found.most == 2.5
-    assert found.low == pytest.approx(2.5 - half, rel=1e-12)
-    assert found.high == pytest.approx(2.5 + half, rel=1e-12)
+    assert mean.least == mean.most == 2.5
+    assert mean.low == pytest.approx(2.5 - half, rel=1e-12)
+    assert mean.high == pytest.approx(2.5 + half, rel=1e-12)
     assert mean_interval([5.0]).coverage == 0
     assert math.isnan(mean_interval([]).least)
 
 
 def test_a_median_without_censoring_is_the_median():
-    found = median_time([5.0, 1.0, 3.0, 2.0, 4.0], [True] * 5)
-    assert (found.least, found.most, found.low, found.high) == (3.0, 3.0, 1.0, 5.0)
-    assert found.coverage == pytest.approx(1 - 2 * 0.5**5)
+    median = median_time([5.0, 1.0, 3.0, 2.0, 4.0], [True] * 5)
+    assert (median.least, median.most, median.low, median.high) == (3.0, 3.0, 1.0, 5.0)
+    assert median.coverage == pytest.approx(1 - 2 * 0.5**5)
 
 
 def test_twenty_values_leave_five_out_on_each_side():
-    found = median_time([float(n) for n in range(1, 21)], [True] * 20)
-    assert (found.low, found.high) == (6.0, 15.0)
-    assert found.coverage == pytest.approx(0.9586, abs=1e-4)
+    median = median_time([float(n) for n in range(1, 21)], [True] * 20)
+    assert (median.low, median.high) == (6.0, 15.0)
+    assert median.coverage == pytest.approx(0.9586, abs=1e-4)
 
 
 def test_a_censored_time_is_longer_than_its_run_and_not_missing():
     # dropping the two that never got there would say 1.5
-    found = median_time([1.0, 2.0, 9.0, 9.0], [True, True, False, False])
-    assert (found.least, found.most) == (5.5, math.inf)
-    assert found.high == math.inf
+    median = median_time([1.0, 2.0, 9.0, 9.0], [True, True, False, False])
+    assert (median.least, median.most) == (5.5, math.inf)
+    assert median.high == math.inf
     # a minority of censored times leaves the median known
-    found = median_time([1.0, 2.0, 9.0], [True, True, False])
-    assert found.least == found.most == 2.0
+    median = median_time([1.0, 2.0, 9.0], [True, True, False])
+    assert median.least == median.most == 2.0
 
 
 def test_a_time_cut_early_leaves_the_median_open():
     # the run that ended at 1 s may have got there at any time later
-    found = median_time([1.0, 2.0, 3.0], [False, True, True])
-    assert (found.least, found.most) == (2.0, 3.0)
+    median = median_time([1.0, 2.0, 3.0], [False, True, True])
+    assert (median.least, median.most) == (2.0, 3.0)
 
 
 def test_ratios_of_paired_times_are_averaged_as_logarithms():
-    found = paired_times([10, 10, 10], YES3, [20, 20, 20], YES3)
-    assert (found.ratio.least, found.ratio.low, found.ratio.high) == pytest.approx((2, 2, 2))
-    found = paired_times([1.0, 1.0], [True] * 2, [2.0, 8.0], [True] * 2)
-    assert found.ratio.least == pytest.approx(4.0)  # √(2·8)
+    paired = paired_times([10, 10, 10], YES3, [20, 20, 20], YES3)
+    assert (paired.ratio.least, paired.ratio.low, paired.ratio.high) == pytest.approx((2, 2, 2))
+    paired = paired_times([1.0, 1.0], [True] * 2, [2.0, 8.0], [True] * 2)
+    assert paired.ratio.least == pytest.approx(4.0)  # √(2·8)
     t = 12.706204736432095
-    assert found.ratio.high == pytest.approx(4 * math.exp(t * math.log(2)))
-    assert (found.wins, found.losses, found.verdict) == (2, 0, 0)
+    assert paired.ratio.high == pytest.approx(4 * math.exp(t * math.log(2)))
+    assert (paired.wins, paired.losses, paired.verdict) == (2, 0, 0)
 
 
 def test_pairing_sees_what_pooling_hides():
     a = np.array([10.0, 100.0, 1000.0, 50.0, 400.0])  # seeds differ by far more than arms
-    found = paired_times(a, [True] * 5, 1.2 * a * [1, 1.01, 0.99, 1.0, 1.02], [True] * 5)
-    assert found.verdict == 1
-    assert found.ratio.least == pytest.approx(1.2, rel=0.02)
+    paired = paired_times(a, [True] * 5, 1.2 * a * [1, 1.01, 0.99, 1.0, 1.02], [True] * 5)
+    assert paired.verdict == 1
+    assert paired.ratio.least == pytest.approx(1.2, rel=0.02)
 
 
 def test_an_arm_that_never_gets_there_loses_where_the_other_did():
-    found = paired_times([10, 20, 30], YES3, [99, 99, 99], [False] * 3)
-    assert (found.wins, found.losses) == (3, 0)
-    assert (found.ratio.least, found.ratio.most) == (99 / 20, math.inf)
-    assert (found.ratio.low, found.ratio.high) == (99 / 30, math.inf)
+    paired = paired_times([10, 20, 30], YES3, [99, 99, 99], [False] * 3)
+    assert (paired.wins, paired.losses) == (3, 0)
+    assert (paired.ratio.least, paired.ratio.most) == (99 / 20, math.inf)
+    assert (paired.ratio.low, paired.ratio.high) == (99 / 30, math.inf)
 
 
 @pytest.mark.parametrize(
@@ -88,39 +88,39 @@ def test_an_arm_that_never_gets_there_loses_where_the_other_did():
 )
 def test_an_interval_that_covers_too_little_decides_nothing(seeds, confidence, verdict):
     """All seeds won by a censored margin: two seeds cover 50 %, five 94 %."""
-    found = paired_times([1] * seeds, [True] * seeds, [9] * seeds, [False] * seeds, confidence)
-    assert (found.wins, found.verdict) == (seeds, verdict)
+    paired = paired_times([1] * seeds, [True] * seeds, [9] * seeds, [False] * seeds, confidence)
+    assert (paired.wins, paired.verdict) == (seeds, verdict)
 
 
 def test_a_run_that_ended_before_the_other_got_there_decides_nothing():
-    found = paired_times([10.0], [True], [5.0], [False])
-    assert (found.wins, found.losses, found.verdict) == (0, 0, 0)
+    paired = paired_times([10.0], [True], [5.0], [False])
+    assert (paired.wins, paired.losses, paired.verdict) == (0, 0, 0)
     # cut at the very instant the other got there: later than that for certain
     assert paired_times([10.0], [True], [10.0], [False]).wins == 1
 
 
 def test_two_that_never_get_there_decide_nothing():
-    found = paired_times([10, 20, 30], [False] * 3, [99, 99, 99], [False] * 3)
-    assert (found.wins, found.losses, found.verdict) == (0, 0, 0)
-    assert (found.ratio.least, found.ratio.most) == (0.0, math.inf)
-    assert found.p_value == 1.0
+    paired = paired_times([10, 20, 30], [False] * 3, [99, 99, 99], [False] * 3)
+    assert (paired.wins, paired.losses, paired.verdict) == (0, 0, 0)
+    assert (paired.ratio.least, paired.ratio.most) == (0.0, math.inf)
+    assert paired.p_value == 1.0
 
 
 def test_one_seed_has_a_sign_and_no_interval_and_so_no_verdict():
-    found = paired_times([1.0], [True], [2.0], [True])
-    assert (found.wins, found.verdict, found.ratio.coverage) == (1, 0, 0.0)
-    assert math.isnan(found.ratio.low)
+    paired = paired_times([1.0], [True], [2.0], [True])
+    assert (paired.wins, paired.verdict, paired.ratio.coverage) == (1, 0, 0.0)
+    assert math.isnan(paired.ratio.low)
 
 
 def test_the_sign_test_is_exact():
-    found = paired_times([1] * 5, [True] * 5, [2] * 5, [True] * 5)
-    assert found.p_value == pytest.approx(2 * 0.5**5)
+    paired = paired_times([1] * 5, [True] * 5, [2] * 5, [True] * 5)
+    assert paired.p_value == pytest.approx(2 * 0.5**5)
 
 
 def test_differences_are_paired():
-    found = paired_difference([0.9, 0.8, 0.7], [0.89, 0.79, 0.69])
-    assert found.least == pytest.approx(0.01)
-    assert found.low == pytest.approx(0.01)
+    difference = paired_difference([0.9, 0.8, 0.7], [0.89, 0.79, 0.69])
+    assert difference.least == pytest.approx(0.01)
+    assert difference.low == pytest.approx(0.01)
 
 
 times = st.floats(0.1, 100.0)
@@ -160,10 +160,10 @@ def test_ending_a_run_sooner_never_turns_a_verdict_into_its_opposite(rows):
     shorter = median_time(np.minimum(a, cut), [x <= cut for x in a])
     assert shorter.least <= everything.least <= shorter.most
     a_cut, known = np.minimum(a, cut), [x <= cut for x in a]
-    found = paired_times(a_cut, known, b, [True] * len(b))
+    paired = paired_times(a_cut, known, b, [True] * len(b))
     truth = paired_times(a, [True] * len(a), b, [True] * len(b))
-    assert found.wins <= truth.wins
-    assert found.losses <= truth.losses
+    assert paired.wins <= truth.wins
+    assert paired.losses <= truth.losses
 
 
 def test_intervals_cover_what_they_say():

@@ -88,18 +88,18 @@ def test_a_threshold_is_reached_in_the_first_round_that_has_it():
             "accuracy": [0.5, None, 0.8, 0.7],
         }
     )
-    found = reach.threshold_rows(tidy, [0.5, 0.75, 0.9]).set_index("threshold")
-    assert found.loc[0.5, "round"] == 1
-    assert found.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [3, 3.0, 30.0]
-    assert pd.isna(found.loc[0.9, "at_s"])
+    reached = reach.threshold_rows(tidy, [0.5, 0.75, 0.9]).set_index("threshold")
+    assert reached.loc[0.5, "round"] == 1
+    assert reached.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [3, 3.0, 30.0]
+    assert pd.isna(reached.loc[0.9, "at_s"])
 
 
 def test_blame_counts_every_round_once(report_run):
     run = report_run()
-    found = frames.blame(run)
-    assert found["rounds"].sum() == 20
-    assert found["share"].sum() == pytest.approx(1)
-    assert found["rounds"].is_monotonic_decreasing
+    blame = frames.blame(run)
+    assert blame["rounds"].sum() == 20
+    assert blame["share"].sum() == pytest.approx(1)
+    assert blame["rounds"].is_monotonic_decreasing
 
 
 def test_what_nobody_knows_to_be_saved_is_no_second(report_run):
@@ -158,8 +158,8 @@ def test_many_arms_are_rows_in_the_order_of_the_scenario():
 def test_k_is_told_where_it_was_set_anew_for_each_play():
     rows = [(r, 0, "small", "top-k", 10 * r, "exploit") for r in range(1, 6)]
     rows += [(6, 0, "small", "top-k", 1000, "forced"), (6, 1, "large", "top-k", 7, "exploit")]
-    found = frames.varying_k(a_run_of(rows))
-    assert found["value"].tolist() == [10, 20, 30, 40, 50]
+    varying = frames.varying_k(a_run_of(rows))
+    assert varying["value"].tolist() == [10, 20, 30, 40, 50]
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(summary.strategies_table(a_run_of(rows)))
     assert "K of top-k, small: 10 to 50, median 30" in console.export_text()

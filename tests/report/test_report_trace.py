@@ -125,14 +125,14 @@ def test_slices_are_the_records_spans(trace, report_run, kind):
 
 def test_an_upload_says_its_bytes_arm_and_reward(trace, report_run):
     row = report_run().participations.query("round == 3 and client == 4").iloc[0]
-    found = next(
+    arguments = next(
         s["args"]
         for s in of(trace, "X")
         if s["name"] == "upload" and s["pid"] == 14 and s["args"]["round"] == 3
     )
-    assert found["uplink_bytes"] == row["uplink_bytes"]
-    assert found["arm"] == row["arm"]
-    assert found["reward"] == row["reward"]
+    assert arguments["uplink_bytes"] == row["uplink_bytes"]
+    assert arguments["arm"] == row["arm"]
+    assert arguments["reward"] == row["reward"]
 
 
 def test_an_arrow_leads_from_every_merged_upload_into_its_merge(trace, report_run):

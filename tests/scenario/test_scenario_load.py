@@ -581,6 +581,6 @@ def test_nothing_is_allowed_that_was_not_asked_for():
     """Who may run a file's code, or read beyond its folder, does so on request alone."""
     sources = Path(simfed.__file__).parent.glob("*/*.py")
     text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
-    found = re.findall(r"(allow_\w+): bool ?= ?(\w+)", text)
-    assert len(found) > 10
-    assert {default for _, default in found} == {"False"}
+    defaults = re.findall(r"(allow_\w+): bool ?= ?(\w+)", text)
+    assert len(defaults) > 10
+    assert {default for _, default in defaults} == {"False"}

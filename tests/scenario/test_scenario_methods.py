@@ -140,9 +140,9 @@ def test_options_are_written_out_and_read_again():
     ],
 )
 def test_what_is_wrong_is_one_sentence(changes, sentence):
-    with pytest.raises((InputError, InputErrors), match=sentence) as found:
+    with pytest.raises((InputError, InputErrors), match=sentence) as error:
         scenario(**changes)
-    assert len(str(found.value).splitlines()) == 1
+    assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_what_is_wrong_is_one_sentence(changes, sentence):
     ],
 )
 def test_local_work_is_counted_in_steps_or_in_epochs(method, training, steps, epochs):
-    found = scenario(method=method, training=training).training
-    assert (found.local_steps, found.local_epochs) == (steps, epochs)
+    counted = scenario(method=method, training=training).training
+    assert (counted.local_steps, counted.local_epochs) == (steps, epochs)
 
 
 def test_a_section_is_equal_to_itself_read_again_after_its_part_was_replaced_for_a_while():

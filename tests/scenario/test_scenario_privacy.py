@@ -88,9 +88,9 @@ def test_slips_of_its_own(privacy, where):
 )
 def test_numbers_with_which_no_epsilon_is_counted(key, values, allowed):
     for value in values:
-        with pytest.raises(InputErrors) as found:
+        with pytest.raises(InputErrors) as raised:
             scenario({**CLIENT, key: value})
-        (error,) = found.value.errors
+        (error,) = raised.value.errors
         assert error.where.endswith(f"privacy.{key}")
         assert error.allowed == allowed
     assert scenario({**CLIENT, "noise": 1e-3}).privacy.noise == 1e-3

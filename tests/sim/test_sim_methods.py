@@ -158,8 +158,8 @@ def test_a_client_lost_in_the_middle_of_a_unit_is_charged_for_what_it_did(
     played = lose_at(world(devices=[device(), device(2.0)]), at_s, 0, "dropped").run()
     row = played.rows("participations")[0]
     assert (row["training_s"], row["compression_s"]) == (training_s, compression_s)
-    *_, found, away = spans(played, "client 0")
-    assert found == last
+    *_, charged, away = spans(played, "client 0")
+    assert charged == last
     assert away[:3] == ("offline", "offline", at_s)
 
 

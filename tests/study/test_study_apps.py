@@ -48,8 +48,8 @@ def addresses(path):
 
 def test_axes_name_keys_of_the_fleet_and_of_the_apps_configuration(study):
     plan = plan_study(study(), allow_plugins=True)
-    found = [(r.scenario.app.run_config["times"], r.scenario.clients[0].link.up) for r in plan.runs]
-    assert found == [(1, 125e3), (1, 625e3), (5, 125e3), (5, 625e3)] * 2
+    pairs = [(r.scenario.app.run_config["times"], r.scenario.clients[0].link.up) for r in plan.runs]
+    assert pairs == [(1, 125e3), (1, 625e3), (5, 125e3), (5, 625e3)] * 2
     assert [run.scenario.seed for run in plan.runs] == [3] * 4 + [4] * 4
     assert plan.runs[0].named == "times 1, up 1 Mbps, seed 3"
     again = plan.kind.validate(

@@ -51,5 +51,5 @@ def lines(studied, slow, fast):
 
 def test_every_picture_and_chart_looks_as_kept(studied, play, fake_runs, monkeypatch):
     monkeypatch.setattr(fakes, "JOULES", 2.0)
-    found = lines(studied, play("slow", "5 Mbps", [0, 1]), play("fast", "50 Mbps", [0]))
-    looks.assert_looks(Path(__file__).with_name("looks.txt"), found)
+    looks_now = lines(studied, play("slow", "5 Mbps", [0, 1]), play("fast", "50 Mbps", [0]))
+    looks.assert_looks(Path(__file__).with_name("looks.txt"), looks_now)

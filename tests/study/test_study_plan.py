@@ -44,11 +44,11 @@ def test_zip_steps_its_keys_together_and_list_writes_points_out(write_study):
             },
         )
     )
-    found = [
+    points = [
         (r.scenario.compression.k, r.scenario.rounds, r.scenario.dataset.partition.alpha)
         for r in plan.runs
     ]
-    assert found == [(500, 5, 0.5), (500, 9, 0.1), (1000, 5, 0.5), (1000, 9, 0.1)]
+    assert points == [(500, 5, 0.5), (500, 9, 0.1), (1000, 5, 0.5), (1000, 9, 0.1)]
     assert plan.runs[1].point == {"zip": "5 Mbps, 500", "list": "long and skewed"}
 
 
@@ -172,8 +172,8 @@ def test_defaults_hang_on_each_points_own_values(write_study):
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(write_study, keys, expected):
-    (found,) = complaints(write_study(**keys))
-    assert found.startswith(expected) if expected.endswith(" ") else found == expected
+    (complaint,) = complaints(write_study(**keys))
+    assert complaint.startswith(expected) if expected.endswith(" ") else complaint == expected
 
 
 def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(write_study, tmp_path):
@@ -203,8 +203,8 @@ def test_files_that_are_not_there(write_study, tmp_path):
 def test_an_axis_that_stands_twice_in_the_file(write_study):
     path = write_study()
     path.write_text(path.read_text() + "grid:\n  rounds: [1]\n  rounds: [2]\n")
-    (found,) = complaints(path)
-    assert "the key 'rounds' stands twice" in found
+    (complaint,) = complaints(path)
+    assert "the key 'rounds' stands twice" in complaint
 
 
 values = st.recursive(
@@ -255,7 +255,7 @@ def test_a_run_has_the_same_address_alone_and_among_many(write_study):
 
     path = write_study(grid={UP: ["5 Mbps", "50 Mbps"]}, seeds=[3, 4, 5])
     plan = plan_study(path)
-    _, found = run_states(plan, str(path), "cpu", False, replays=False)
+    _, addresses = run_states(plan, str(path), "cpu", False, replays=False)
     options = {"source": plan.study.base, "device": "cpu", "time_only": False}
-    assert found == [address(run.scenario, **options) for run in plan.runs]
-    assert len(set(found)) == 6
+    assert addresses == [address(run.scenario, **options) for run in plan.runs]
+    assert len(set(addresses)) == 6

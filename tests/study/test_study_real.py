@@ -94,17 +94,17 @@ def test_a_trace_counts_by_its_content_and_not_by_its_place(write_study, tmp_pat
     second.write_text("1\n2\n")
     third = tmp_path / "c.txt"
     third.write_text("1\n3\n")
-    found = []
+    addresses = []
     base = load_scenario(write_study().parent / "base.yaml")
     for path in (first, second, third):
         graph = {"topology": "graph", "file": str(path)}
         network = NetworkSpec.model_construct(**{**dict(base.network), **graph})
         scenario = base.model_copy(update={"network": network})
         assert list(files_in(scenario)) == [str(path)]
-        found.append(
+        addresses.append(
             address(scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
         )
-    assert found[0] == found[1] != found[2]
+    assert addresses[0] == addresses[1] != addresses[2]
 
 
 def test_the_address_is_the_same_in_every_process(write_study, tmp_path):

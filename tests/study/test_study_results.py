@@ -189,16 +189,16 @@ def test_runs_are_compared_without_a_study_as_within_one(studied):
         return [run for entry, run in studied.finished if entry["point"].items() >= point.items()]
 
     a, b = side("top-k"), side("random-k")
-    found = compare(a, [run.path for run in b], names=["top-k", "random-k"], thresholds=[0.5, 0.9])
+    result = compare(a, [run.path for run in b], names=["top-k", "random-k"], thresholds=[0.5, 0.9])
     table = studied.comparisons
     same = table[(table["setting"] == "up 5 Mbps") & (table["a"] == "top-k")]
     same = same[same["b"] == "random-k"].drop(columns="setting").reset_index(drop=True)
-    pd.testing.assert_frame_equal(found.table, same)
-    assert str(found).splitlines()[0] == (
+    pd.testing.assert_frame_equal(result.table, same)
+    assert str(result).splitlines()[0] == (
         "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 %."
     )
-    assert str(found).splitlines()[-1].startswith("top-k ends 11.")
-    assert "<li>top-k before random-k" in found._repr_html_()
+    assert str(result).splitlines()[-1].startswith("top-k ends 11.")
+    assert "<li>top-k before random-k" in result._repr_html_()
     alone = compare(a[0], b[0])
     assert alone.names == (f"tiny ({a[0].path})", f"tiny ({b[0].path})")
     assert "in the one seed, which decides nothing" in str(alone)

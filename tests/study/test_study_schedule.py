@@ -39,13 +39,13 @@ def test_runs_with_a_way_of_their_own_wait_for_nobody():
 
 
 def test_runs_that_may_begin_alike_are_kept_apart_where_there_is_other_work():
-    found = states(None, None, None, None)
-    for state, family in zip(found, "aabb", strict=True):
+    runs = states(None, None, None, None)
+    for state, family in zip(runs, "aabb", strict=True):
         state.family = family
-    assert play(found, slots=2) == [[0, 2], [1, 3]]
-    found = states(None, None)
-    found[0].family = found[1].family = "a"
-    assert play(found, slots=2) == [[0, 1]]  # better than an idle core
+    assert play(runs, slots=2) == [[0, 2], [1, 3]]
+    runs = states(None, None)
+    runs[0].family = runs[1].family = "a"
+    assert play(runs, slots=2) == [[0, 1]]  # better than an idle core
 
 
 def test_no_more_than_the_slots():
@@ -53,14 +53,14 @@ def test_no_more_than_the_slots():
 
 
 def test_a_failed_leader_is_followed_by_another():
-    found = states("a", "a")
-    standing = Standing(found)
+    runs = states("a", "a")
+    standing = Standing(runs)
     standing.begin(standing.next(2))
     assert standing.next(2) is None
-    standing.end(found[0], "failed", 1.0)
-    assert standing.next(2) is found[1]
-    standing.begin(found[1])
-    assert not found[1].replayed
+    standing.end(runs[0], "failed", 1.0)
+    assert standing.next(2) is runs[1]
+    standing.begin(runs[1])
+    assert not runs[1].replayed
 
 
 def test_fixed_strategies_share_a_path_over_bandwidths_and_learning_policies_do_not(write_study):
@@ -86,19 +86,19 @@ def test_time_left_is_unknown_at_first():
 
 
 def test_time_left_takes_what_runs_took():
-    found = states(None, None, None, None, None)
-    for state in found[:2]:
+    runs = states(None, None, None, None, None)
+    for state in runs[:2]:
         state.status, state.wall_s = "finished", 10.0
-    assert Standing(found).left_s(1) == pytest.approx(30.0)
-    assert Standing(found).left_s(3) == pytest.approx(10.0)
+    assert Standing(runs).left_s(1) == pytest.approx(30.0)
+    assert Standing(runs).left_s(3) == pytest.approx(10.0)
 
 
 def test_time_left_knows_replays_from_learning():
-    found = states("a", "a", "a", "b", "b")
-    found[0].status, found[0].wall_s = "finished", 100.0
-    found[1].status, found[1].wall_s, found[1].replayed = "finished", 2.0, True
+    runs = states("a", "a", "a", "b", "b")
+    runs[0].status, runs[0].wall_s = "finished", 100.0
+    runs[1].status, runs[1].wall_s, runs[1].replayed = "finished", 2.0, True
     # a again: a replay; b: learned once, then a replay
-    assert Standing(found).left_s(1) == pytest.approx(2 + 100 + 2)
+    assert Standing(runs).left_s(1) == pytest.approx(2 + 100 + 2)
 
 
 def test_time_left_of_a_run_under_way(monkeypatch):
@@ -110,9 +110,9 @@ def test_time_left_of_a_run_under_way(monkeypatch):
 
 
 def test_the_headline_counts_what_is_there():
-    found = states(None, None, None)
-    found[0].status, found[1].status = "finished", "failed"
-    assert headline(Standing(found), 1) == "1 of 3 runs done, 1 failed"
+    runs = states(None, None, None)
+    runs[0].status, runs[1].status = "finished", "failed"
+    assert headline(Standing(runs), 1) == "1 of 3 runs done, 1 failed"
 
 
 def test_the_live_table_shows_what_runs_and_what_ended(write_study):
@@ -122,11 +122,11 @@ def test_the_live_table_shows_what_runs_and_what_ended(write_study):
 
     grid = {"clients[*].link.up": ["5 Mbps", "50 Mbps"], "compression.k": [500, 1000]}
     plan = plan_study(write_study(grid=grid))
-    found = [RunState(run, str(i)) for i, run in enumerate(plan.runs)]
-    found[0].status, found[0].wall_s = "finished", 12.0
-    found[1].status, found[1].reason = "failed", "unlucky"
-    found[2].status = "running"
-    found[2].progress = {
+    runs = [RunState(run, str(i)) for i, run in enumerate(plan.runs)]
+    runs[0].status, runs[0].wall_s = "finished", 12.0
+    runs[1].status, runs[1].reason = "failed", "unlucky"
+    runs[2].status = "running"
+    runs[2].progress = {
         "round": 30,
         "rounds": 60,
         "simulated_s": 1.5,
@@ -135,10 +135,10 @@ def test_the_live_table_shows_what_runs_and_what_ended(write_study):
         "told_at_wall": 6.0,
     }
     display = LiveTable(plan)
-    display.ended(Standing(found), found[0])
-    display.ended(Standing(found), found[1])
+    display.ended(Standing(runs), runs[0])
+    display.ended(Standing(runs), runs[1])
     console = Console(record=True, width=100, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(display.table(Standing(found), 1))
+    console.print(display.table(Standing(runs), 1))
     lines = [line.split() for line in console.export_text().splitlines()]
     assert "test: 1 of 4 runs done, 1 running, 1 failed" in " ".join(lines[0])
     assert lines[1] == ["up", "k", "seed", "round", "simulated", "accuracy", "took"]
@@ -149,18 +149,18 @@ def test_the_live_table_shows_what_runs_and_what_ended(write_study):
 
 
 def test_time_left_counted_as_runs_go_is_what_it_is_counted_anew():
-    found = states("a", "a", "b", None, "b", "c")
-    standing, slots = Standing(found), 2
+    runs = states("a", "a", "b", None, "b", "c")
+    standing, slots = Standing(runs), 2
     while (state := standing.next(slots)) is not None or standing.running:
         if state is not None:
             standing.begin(state)
         else:
             ending = next(iter(standing.running.values()))
-            failed = ending is found[2]  # then another has to learn it
+            failed = ending is runs[2]  # then another has to learn it
             standing.end(
                 ending, "failed" if failed else "finished", 2.0 if ending.replayed else 9.0
             )
-        assert standing.left_s(slots) == Standing(found).left_s(slots)
+        assert standing.left_s(slots) == Standing(runs).left_s(slots)
         assert standing.count == 6
     assert standing.ended == {"finished": 5, "failed": 1}
 

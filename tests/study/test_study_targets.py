@@ -25,8 +25,8 @@ def ran(path, out):
 
 
 def of(rows, arm, target, setting=None):
-    found = rows[(rows["arm"] == arm) & (rows["target"] == target)]
-    return found if setting is None else found[found[UP] == setting].iloc[0]
+    rows_of_arm = rows[(rows["arm"] == arm) & (rows["target"] == target)]
+    return rows_of_arm if setting is None else rows_of_arm[rows_of_arm[UP] == setting].iloc[0]
 
 
 def test_times_are_those_of_the_arms_table(studied):
@@ -121,10 +121,10 @@ def test_the_picture_marks_what_is_censored(studied):
     assert [ax.get_title() for ax in figure.axes] == ["to 50 %", "to 90 %"]
     rows = studied.targets()
     for ax, target in ((at_50, 0.5), (at_90, 0.9)):
-        found = rows[rows["target"] == target]
-        assert len(marks(ax)) == len(found)
+        of_target = rows[rows["target"] == target]
+        assert len(marks(ax)) == len(of_target)
         hollow = sum(face == "white" for _, face in marks(ax))
-        assert hollow == found["median"].isna().sum()
+        assert hollow == of_target["median"].isna().sum()
     assert sum(face == "white" for _, face in marks(at_90)) > 0
     legend = [text.get_text() for one in figure.legends for text in one.get_texts()]
     assert legend[:3] == ["top-k", "random-k", "periodic-k"]

@@ -185,8 +185,8 @@ def test_with_fixed_mixing_exp3_has_a_floor():
 @pytest.mark.parametrize("name", with_slow_ones_long(FORGETFUL))
 def test_who_forgets_finds_the_arm_that_overtook_the_others(name):
     best = best_arm_shares(MOVING[name], 4000, seeds=4)
-    found = int(best[:, -500:].sum())
-    assert binomtest(found, 4 * 500, 0.6, alternative="greater").pvalue < 1e-4
+    plays = int(best[:, -500:].sum())
+    assert binomtest(plays, 4 * 500, 0.6, alternative="greater").pvalue < 1e-4
     assert best[:, 1500:2000].mean() > 0.5
 
 
@@ -201,9 +201,9 @@ def test_who_does_not_forget_has_not_found_it_as_many_plays_later(name):
 @pytest.mark.parametrize("name", FORGETFUL)
 def test_regret_grows_no_faster_than_the_root_of_changes_times_plays(name):
     """The 95 % interval of the slope of log regret over log(M·T) ends below 0.55."""
-    found = slope(totals(MOVING[name], SIZES, seeds=5), [t * m for t, m in SIZES])
-    assert found.high < 0.55
-    assert found.low > 0.2
+    power = slope(totals(MOVING[name], SIZES, seeds=5), [t * m for t, m in SIZES])
+    assert power.high < 0.55
+    assert power.low > 0.2
 
 
 @pytest.mark.long

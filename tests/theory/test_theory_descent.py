@@ -57,10 +57,10 @@ def test_with_feedback_the_mean_squared_gradient_falls_like_the_root(label):
 
 def test_without_feedback_what_is_never_sent_stays():
     """The clients' quarrel is all that the largest entries show: the others never move."""
-    found = descend("top-k", 1600, 0, feedback=False)
-    assert (found.end[K:] == 1.0).all()
-    assert np.abs(found.end[:K]).max() < 0.2  # those that are sent do go down
-    assert FLOOR <= found.average <= FLOOR * 1.03
+    descent = descend("top-k", 1600, 0, feedback=False)
+    assert (descent.end[K:] == 1.0).all()
+    assert np.abs(descent.end[:K]).max() < 0.2  # those that are sent do go down
+    assert FLOOR <= descent.average <= FLOOR * 1.03
     assert np.abs(descend("top-k", 1600, 0).end).max() < 0.2
 
 
@@ -75,6 +75,6 @@ def test_the_slope_is_that_of_theory(label):
 
 @pytest.mark.long
 def test_without_feedback_the_average_does_not_fall_with_more_steps():
-    found = averages("top-k", GRID, 3, feedback=False)
-    assert (found >= FLOOR).all()
-    assert (found[:, -1] <= FLOOR * 1.01).all()
+    gradients = averages("top-k", GRID, 3, feedback=False)
+    assert (gradients >= FLOOR).all()
+    assert (gradients[:, -1] <= FLOOR * 1.01).all()

@@ -49,12 +49,12 @@ def test_what_is_decoded_holds_the_energy_asked_for(shapes, energy, seed):
     )
     vector = encode(flat, shapes, energy)
     assert vector.numel() <= most_entries(shapes)
-    found, end = decode(torch.cat([torch.zeros(3), vector, torch.zeros(2)]), shapes, 3)
+    decoded, end = decode(torch.cat([torch.zeros(3), vector, torch.zeros(2)]), shapes, 3)
     assert end == 3 + vector.numel()
     start = 0
     for shape in shapes:
         n = int(np.prod(shape))
-        lost = (flat[start : start + n] - found[start : start + n]).square().sum()
+        lost = (flat[start : start + n] - decoded[start : start + n]).square().sum()
         whole = flat[start : start + n].square().sum()
         assert lost <= (1 - energy) * whole + 1e-5 * whole
         start += n

@@ -216,8 +216,8 @@ def answers(rows: pd.DataFrame) -> list[Answer]:
         )
         spent = {column: times_of(reported, column) for column in ("sent_bytes", "joules")}
         used = {
-            column: mean_interval([amount for amount, _ in of[use].values()])
-            for column, of in spent.items()
+            column: mean_interval([amount for amount, _ in by_way[use].values()])
+            for column, by_way in spent.items()
         }
         cells.append(
             Answer(
@@ -332,8 +332,8 @@ def cells_page(cells: Sequence[Answer]) -> str:
     return "\n\n".join([_TABLE_HEAD, long_table(cells), *ways, *momentum]) + "\n"
 
 
-def _amount(of: Estimate, unit: float = 1.0) -> str:
-    mean, low, high = (f"{end / unit:,.3g}" for end in (of.least, of.low, of.high))
+def _amount(amount: Estimate, unit: float = 1.0) -> str:
+    mean, low, high = (f"{end / unit:,.3g}" for end in (amount.least, amount.low, amount.high))
     return f"{mean} [{low}, {high}]"
 
 

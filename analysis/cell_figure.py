@@ -97,9 +97,9 @@ def _draw_rounds(axes: Axes, rows: pd.DataFrame) -> None:
 
 def _draw_stragglers(axes: Axes, rows: pd.DataFrame) -> None:
     for k, policy in enumerate(POLICIES):
-        of = rows[rows["policy"] == policy].groupby("world")["far_critical"].mean()
+        shares = rows[rows["policy"] == policy].groupby("world")["far_critical"].mean()
         at = np.arange(len(WORLDS)) + 0.25 * (k - 1)
-        heights = 100 * of.loc[list(WORLDS)].to_numpy()
+        heights = 100 * shares.loc[list(WORLDS)].to_numpy()
         axes.bar(at, heights, 0.22, color=SERIES_COLOURS[k], label=policy)
     axes.axhline(20, color="#7F7F7F", linewidth=0.8, linestyle=":")
     axes.set_ylabel("rounds that wait for a far board, %")
@@ -125,18 +125,18 @@ def table(rows: pd.DataFrame) -> str:
     means = rows.groupby(["world", "policy"]).mean(numeric_only=True)
     for world in WORLDS:
         for policy in POLICIES:
-            of = means.loc[(world, policy)]
-            shares = ", ".join(f"{100 * of[f'share_{name}']:.0f}" for name in STRATEGIES)
+            mean = means.loc[(world, policy)]
+            shares = ", ".join(f"{100 * mean[f'share_{name}']:.0f}" for name in STRATEGIES)
             lines.append(
                 [
                     world,
                     policy,
-                    f"{1e3 * of['round_s']:.0f} ms",
-                    f"{1e3 * of['near_downlink_s']:.0f} ms",
-                    f"{100 * of['far_critical']:.0f} %",
+                    f"{1e3 * mean['round_s']:.0f} ms",
+                    f"{1e3 * mean['near_downlink_s']:.0f} ms",
+                    f"{100 * mean['far_critical']:.0f} %",
                     f"{shares} %",
-                    f"{of['k_near']:,.0f}, {of['k_far']:,.0f}",
-                    f"{100 * of['accuracy']:.1f} %",
+                    f"{mean['k_near']:,.0f}, {mean['k_far']:,.0f}",
+                    f"{100 * mean['accuracy']:.1f} %",
                 ]
             )
     return markdown(lines)

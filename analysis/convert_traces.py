@@ -122,11 +122,11 @@ def flash(record: Any) -> tuple[list[list[Span]], int]:
             except ValueError:
                 bad += 1
         events.append(sorted(mine, key=lambda event: event[0]))
-    first = min((of[0][0] for of in events if of), default=None)
+    first = min((spans[0][0] for spans in events if spans), default=None)
     if first is None:
         raise InputError("at least one event", got="none")
     midnight = first.replace(hour=0, minute=0, second=0)
-    return [_of_flash(of, midnight) for of in events], bad
+    return [_of_flash(spans, midnight) for spans in events], bad
 
 
 def _of_flash(events: Iterable[tuple[datetime, str]], midnight: datetime) -> list[Span]:

@@ -37,11 +37,11 @@ def _span(values: pd.Series[float]) -> str:
 
 
 def _of_runs() -> str:
-    kept = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RUNS.glob("*.json"))]
-    kept = [one for one in kept if one["made_with"]["device"] == "cuda"]
-    seconds = pd.Series([one["cost"]["wall_s"] / one["setting"]["rounds"] for one in kept])
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RUNS.glob("*.json"))]
+    runs = [one for one in runs if one["made_with"]["device"] == "cuda"]
+    seconds = pd.Series([one["cost"]["wall_s"] / one["setting"]["rounds"] for one in runs])
     return (
-        f"{len(kept)} runs of `scenarios/paper/cifar10-k.yaml` at once, under NVIDIA's MPS, took "
+        f"{len(runs)} runs of `scenarios/paper/cifar10-k.yaml` at once, under NVIDIA's MPS, took "
         f"{seconds.min():.2f} to {seconds.max():.2f} s a round each, {(1 / seconds).sum():.1f} "
         "rounds a second in all, evaluation after every tenth included."
     )

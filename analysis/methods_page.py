@@ -86,11 +86,11 @@ def estimates(rows: pd.DataFrame, data: str) -> tuple[Estimates, dict[str, float
     ends = reported(rows)
     by = ends[ends["data"] == data].groupby(["method", "budget"])
     accuracies = {
-        (method, measure, budget): mean_interval((100 * of[measure]).tolist())
-        for (method, budget), of in by
+        (method, measure, budget): mean_interval((100 * one[measure]).tolist())
+        for (method, budget), one in by
         for measure in MEASURES
     }
-    moved = {method: of["moved_bytes"].mean() / 1e6 for (method, b), of in by if b == BUDGETS[0]}
+    moved = {method: one["moved_bytes"].mean() / 1e6 for (method, b), one in by if b == BUDGETS[0]}
     return accuracies, moved
 
 
@@ -105,17 +105,17 @@ def accuracy_table(rows: pd.DataFrame, data: str) -> str:
     return markdown(lines)
 
 
-def _percent(of: Estimate) -> str:
-    within = f" [{of.low:.1f}, {of.high:.1f}]" if np.isfinite(of.low) else ""
-    return f"{of.least:.1f}{within}"
+def _percent(estimate: Estimate) -> str:
+    within = f" [{estimate.low:.1f}, {estimate.high:.1f}]" if np.isfinite(estimate.low) else ""
+    return f"{estimate.least:.1f}{within}"
 
 
 def apart_table(families: Sequence[Family], data: str, measure: str) -> str:
     """Of every method, the best at equal seconds first: whom it is clearly ahead of."""
-    of = {f.budget: f for f in families if (f.data, f.measure) == (data, measure)}
+    both = {f.budget: f for f in families if (f.data, f.measure) == (data, measure)}
     lines = [["method", *(f"ahead of, equal {budget}" for budget in BUDGETS)]]
-    for method in of["seconds"].means.index:
-        lines.append([method, *(_names(of[budget].behind(method), method) for budget in BUDGETS)])
+    for method in both["seconds"].means.index:
+        lines.append([method, *(_names(both[budget].behind(method), method) for budget in BUDGETS)])
     return markdown(lines)
 
 
@@ -154,8 +154,8 @@ def clip_table(rows: pd.DataFrame, clipped: pd.DataFrame) -> str:
         cells = []
         for key in ((method, *column) for column in columns):
             if key in gaps:
-                of = mean_interval((100 * gaps[key]).tolist())
-                text = f"{of.least:+.1f} [{of.low:+.1f}, {of.high:+.1f}]"
+                estimate = mean_interval((100 * gaps[key]).tolist())
+                text = f"{estimate.least:+.1f} [{estimate.low:+.1f}, {estimate.high:+.1f}]"
                 cells.append(f"**{text}**" if told[key] else text)
             else:
                 cells.append("not played")
@@ -178,7 +178,7 @@ def clip_gaps(rows: pd.DataFrame, clipped: pd.DataFrame) -> dict[tuple[str, str,
         for method in OWN
         if (method, data, budget) in both.index
     }
-    return {key: of for key, of in gaps.items() if len(of) == len(CLIP_SEEDS)}
+    return {key: gap for key, gap in gaps.items() if len(gap) == len(CLIP_SEEDS)}
 
 
 def setting_table(rows: pd.DataFrame) -> str:
@@ -212,10 +212,10 @@ def methods_figure(rows: pd.DataFrame) -> Figure:
             BUDGETS, SERIES_COLOURS, "os", (-0.17, 0.17), strict=False
         ):
             for y, method in enumerate(OWN):
-                of = accuracies[method, measure, budget]
+                value = accuracies[method, measure, budget]
                 label = f"equal {budget}" if not y else None
-                axes.plot([of.low, of.high], [y + lower] * 2, color=colour, lw=1.6, alpha=0.5)
-                axes.plot(of.least, y + lower, mark, color=colour, ms=3, label=label)
+                axes.plot([value.low, value.high], [y + lower] * 2, color=colour, lw=1.6, alpha=0.5)
+                axes.plot(value.least, y + lower, mark, color=colour, ms=3, label=label)
         axes.set_title(f"{letter}  {data}: {MEASURES[measure]}", loc="left", fontsize=7)
         axes.set_xlabel("percent right")
         axes.grid(axis="y", color="black", alpha=0.1, lw=0.4)

@@ -92,10 +92,10 @@ def read_rows() -> pd.DataFrame:
     return pd.read_csv(ROWS, dtype={"overlap": str})
 
 
-def saved(rows: pd.DataFrame, of: str = "sent_s") -> dict[tuple[str, str, str, str], float]:
-    """(compressor, speed, link, overlap) → the share of what is kept in column `of` that overlap
+def saved(rows: pd.DataFrame, column: str = "sent_s") -> dict[tuple[str, str, str, str], float]:
+    """(compressor, speed, link, overlap) → the share of what is kept in `column` that overlap
     saves: `sent_s`, compression and upload, or `whole_s`, training as well."""
-    seconds = rows.set_index(["codec", "speed", "link", "overlap"])[of].to_dict()
+    seconds = rows.set_index(["codec", "speed", "link", "overlap"])[column].to_dict()
     return {
         (codec, speed, link, overlap): 1 - s / seconds[codec, speed, link, "1"]
         for (codec, speed, link, overlap), s in seconds.items()
@@ -140,8 +140,8 @@ def draw(rows: pd.DataFrame) -> Figure:
         panels = figure.subplots(2, len(SPEEDS), sharey="row")
         above = [(codec, way, "-" if way == "8" else ":") for codec in CODECS for way in ("8", "2")]
         below = [(codec, LAYERS, "-") for codec in ("top-k", DENSE)]  # the others are as top-k
-        for row, of, lines in ((0, "sent_s", above), (1, "whole_s", below)):
-            shares = saved(rows, of)
+        for row, column, lines in ((0, "sent_s", above), (1, "whole_s", below)):
+            shares = saved(rows, column)
             for panel, (speed, factor) in zip(panels[row], SPEEDS.items(), strict=True):
                 for codec, overlap, line in lines:
                     panel.plot(

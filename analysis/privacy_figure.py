@@ -150,9 +150,9 @@ def play_all(folder: Path, size: Size, models: Sequence[str], seeds: int, jobs: 
     names = [field.name for field in fields(Row)]
     done: set[tuple[str, str, float | None, int]] = set()
     if file.exists():
-        kept = pd.read_csv(file)
-        budgets = [None if np.isnan(value) else float(value) for value in kept["budget"]]
-        done = set(zip(kept["model"], kept["codec"], budgets, kept["seed"], strict=True))
+        rows = pd.read_csv(file)
+        budgets = [None if np.isnan(value) else float(value) for value in rows["budget"]]
+        done = set(zip(rows["model"], rows["codec"], budgets, rows["seed"], strict=True))
     cases = itertools.product(models, CODECS, BUDGETS, range(seeds))
     todo = sorted((case for case in cases if case not in done), key=lambda case: case[3])
     with (
@@ -279,8 +279,8 @@ def time_table(points: pd.DataFrame, model: str) -> str:
     for (link, codec), here in mine.groupby(["link", "codec"], sort=False, observed=True):
         cells = [str(link), str(codec)]
         for budget in budgets:
-            of = here[here["budget"].isna() if budget is None else here["budget"] == budget]
-            seconds = of["target_s"].mean(skipna=False)
+            rows = here[here["budget"].isna() if budget is None else here["budget"] == budget]
+            seconds = rows["target_s"].mean(skipna=False)
             cells.append("–" if np.isnan(seconds) else f"{seconds:.1f}")
         lines.append(cells)
     return markdown(lines)

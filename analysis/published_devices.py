@@ -108,9 +108,9 @@ def _from_steps(device: dict[str, Any]) -> Law:
     )
 
 
-def _scaled(device: dict[str, Any], base: Law, of: dict[str, Any]) -> Law:
+def _scaled(device: dict[str, Any], base: Law, sister: dict[str, Any]) -> Law:
     """A faster sister, between two ratios that were measured on both."""
-    ratios = [device[key]["value"] / of[key]["value"] for key in KINDRED]
+    ratios = [device[key]["value"] / sister[key]["value"] for key in KINDRED]
     ratio = math.exp(sum(map(math.log, ratios)) / len(ratios))
     return Law(
         base.overhead_s / ratio,
@@ -125,10 +125,10 @@ def _scaled(device: dict[str, Any], base: Law, of: dict[str, Any]) -> Law:
 KINDRED = ("single_thread_mips", "linpack_gflops")
 
 
-def _from_product(device: dict[str, Any], base: Law, of: dict[str, Any]) -> Law:
+def _from_product(device: dict[str, Any], base: Law, other: dict[str, Any]) -> Law:
     """The rate of a matrix product times the share of it that training reached elsewhere."""
     rate = device["matmul_gflops"]["value"] * 1e9 * SHARE_OF_PRODUCT
-    slower = of["single_thread_mips"]["value"] / device["single_thread_mips"]["value"]
+    slower = other["single_thread_mips"]["value"] / device["single_thread_mips"]["value"]
     return Law(
         base.overhead_s * slower,
         1 / rate,

@@ -89,8 +89,8 @@ def changes_table(rows: pd.DataFrame) -> str:
 
     def seconds(phase: str) -> list[str]:
         return [
-            f"{run[phase]:.1f} s ({run[phase] / of:.0%})".replace("%", " %")
-            for run, of in zip(runs, spent_s, strict=True)
+            f"{run[phase]:.1f} s ({run[phase] / whole_s:.0%})".replace("%", " %")
+            for run, whole_s in zip(runs, spent_s, strict=True)
         ]
 
     lines = [["", *SCENARIOS]]

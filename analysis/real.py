@@ -95,7 +95,7 @@ def _case(
         "name": name, "seed": 1, "rounds": rounds,
         "dataset": {"name": "mnist-mini", "public": 64, "partition": {"kind": "dirichlet",
                                                                       "alpha": 0.5}},
-        "prototypes": {name: {"model": of} for name, of in models.items() if name in used},
+        "prototypes": {name: {"model": model} for name, model in models.items() if name in used},
         "client_order": "round-robin", "clients": clients,
         "network": {**TCP, **({"server": dict(server)} if server else {})},
         "compression": {"k": k, "index_code": "fixed"},
@@ -164,7 +164,7 @@ STUDY_ROUNDS = 41
 
 def study_scenario(policy: str, k: int, repetition: int) -> dict[str, Any]:
     """Ten clients as slow as small boards, on links of 50 Mbps."""
-    groups = [_group(5, of, STUDY_SPEED, 50, 50) for of in ("small", "large")]
+    groups = [_group(5, prototype, STUDY_SPEED, 50, 50) for prototype in ("small", "large")]
     return {
         **_case(f"{policy}-{k}", STUDY_ROUNDS, groups, k, 1),
         "seed": repetition,
@@ -272,7 +272,7 @@ def measured(work: Path, quiet: Quiet, names: Sequence[str]) -> dict[str, tuple[
     for name in names:
         pair = [name if name in QUOTAS else "long" if name == "long" else "plain"]
         pair.append("long-server" if name == "long" else "server")
-        clients_, server_ = (_measured_as(work, quiet, of, asked[of]) for of in pair)
+        clients_, server_ = (_measured_as(work, quiet, which, asked[which]) for which in pair)
         profiles[name] = clients_, server_
     return profiles
 
@@ -335,9 +335,9 @@ def _with_devices(
     plain: Mapping[str, Any], profile: Path, like: Mapping[str, Any]
 ) -> dict[str, Any]:
     scenario = copy.deepcopy(dict(plain))
-    for group, of in zip(scenario["clients"], like["clients"], strict=True):
+    for group, other in zip(scenario["clients"], like["clients"], strict=True):
         own = {key: group["device"][key] for key in ("quota",) if key in group["device"]}
-        group["device"] = {**of["device"], "profile": str(profile), **own}
+        group["device"] = {**other["device"], "profile": str(profile), **own}
     scenario["server"] = like["server"]
     return scenario
 
@@ -406,8 +406,8 @@ def play_cases(
             "real_round_s": [float(run.rounds["duration_s"].median()) for run in reals],
             "real_makespan_s": [float(run.rounds["duration_s"].sum()) for run in reals],
             "real_server_s": [float(run.rounds["server_s"].mean()) for run in reals],
-            "again": [verdict(of) for of in again],
-            "most_common": [float(of.iloc[0] / of.sum()) for of in stragglers],
+            "again": [verdict(value) for value in again],
+            "most_common": [float(value.iloc[0] / value.sum()) for value in stragglers],
             **{by: [verdict(fidelity(sim, run)) for run in reals] for by, sim in sims.items()},
         }
     fitted_to = {name: ", ".join(FITTED_TO[name]) for name in names}
@@ -453,7 +453,7 @@ def _learned(run: Run) -> dict[str, Any]:
         "round_s": float(later["duration_s"].median()),
         "makespan_s": float(later["duration_s"].sum()),
         "accuracy": {int(r): round(float(a), 4) for r, a in curve.items()},
-        "arms": {str(arm): round(float(of), 4) for arm, of in share.items()},
+        "arms": {str(arm): round(float(value), 4) for arm, value in share.items()},
         "reward": None if parts["reward"].isna().all() else float(parts["reward"].mean()),
     }
 
@@ -462,9 +462,9 @@ def machine() -> str:
     """What this machine is, in words."""
     from simfed.calibrate.measure import this_machine
 
-    of = this_machine("cpu", 1)
-    torch = f"PyTorch {of['torch']}"
-    return ", ".join([of["machine"], of["cpu"], counted(available_cores(), "core"), torch])
+    host = this_machine("cpu", 1)
+    torch = f"PyTorch {host['torch']}"
+    return ", ".join([host["machine"], host["cpu"], counted(available_cores(), "core"), torch])
 
 
 def _write(name: str, results: Mapping[str, Any]) -> None:
@@ -472,8 +472,8 @@ def _write(name: str, results: Mapping[str, Any]) -> None:
         if isinstance(value, float):
             return float(f"{value:.5g}")
         if isinstance(value, Mapping):
-            return {key: rounded(of) for key, of in value.items()}
-        return [rounded(of) for of in value] if isinstance(value, list) else value
+            return {key: rounded(inner) for key, inner in value.items()}
+        return [rounded(inner) for inner in value] if isinstance(value, list) else value
 
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(rounded(results), indent=1) + "\n")
@@ -508,30 +508,30 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cases_part(results: Mapping[str, Any]) -> Iterator[str]:
     rows = []
-    for name, of in results["cases"].items():
-        again = [abs(v["round"]) for v in of["again"]]
-        met = [_met(name, of, by) for by in ("measured", "fitted")]
+    for name, case in results["cases"].items():
+        again = [abs(v["round"]) for v in case["again"]]
+        met = [_met(name, case, by) for by in ("measured", "fitted")]
         named = [
-            float(np.mean([v["named_right"] for v in of[by]]))
+            float(np.mean([v["named_right"] for v in case[by]]))
             for by in ("measured", "fitted", "again")
-            if of[by]
+            if case[by]
         ]
         rows.append(
             [
                 name,
-                f"{_interval(of['real_round_s'])} s",
+                f"{_interval(case['real_round_s'])} s",
                 f"{100 * max(again):.1f} %" if again else "–",
-                _off([v["round"] for v in of["measured"]]),
+                _off([v["round"] for v in case["measured"]]),
                 met[0],
-                _off([v["round"] for v in of["fitted"]]),
+                _off([v["round"] for v in case["fitted"]]),
                 met[1],
-                _off([v["makespan"] for v in of["fitted"]]),
+                _off([v["makespan"] for v in case["fitted"]]),
                 " / ".join(f"{100 * x:.0f} %" for x in named),
             ]
         )
-    made = sorted({len(of["real_round_s"]) for of in results["cases"].values()})
+    made = sorted({len(case["real_round_s"]) for case in results["cases"].values()})
     pairs = ", ".join(f"{a} ← {b}" for a, b in results["fitted_to"].items())
-    rounds = ", ".join(str(of["rounds"]) for of in results["cases"].values())
+    rounds = ", ".join(str(case["rounds"]) for case in results["cases"].values())
     yield "## Simulations against deployments"
     yield (
         f"On one machine ({results['machine']}), {' or '.join(map(str, made))} deployments of each "
@@ -552,22 +552,22 @@ def _cases_part(results: Mapping[str, Any]) -> Iterator[str]:
     yield "![Median rounds, simulated and real](figures/real-cases.png)"
 
 
-def _met(name: str, of: Mapping[str, Any], by: str) -> str:
+def _met(name: str, case: Mapping[str, Any], by: str) -> str:
     """In how many repetitions a case's goal is met."""
     goal = GOALS[name][("measured", "fitted").index(by)]
-    within = sum(abs(v["round"]) <= goal for v in of[by])
-    return f"{within} of {len(of[by])} within {100 * goal:.0f} %"
+    within = sum(abs(v["round"]) <= goal for v in case[by])
+    return f"{within} of {len(case[by])} within {100 * goal:.0f} %"
 
 
 def _phases_part(results: Mapping[str, Any]) -> Iterator[str]:
     phases = []
-    for name, of in results["cases"].items():
+    for name, case in results["cases"].items():
         for by in ("measured", "fitted"):
             means = {
-                phase: np.mean([v["phases"][phase] for v in of[by]], axis=0)
-                for phase in of[by][0]["phases"]
+                phase: np.mean([v["phases"][phase] for v in case[by]], axis=0)
+                for phase in case[by][0]["phases"]
             }
-            means["server"] = np.mean([v["server"] for v in of[by]], axis=0)
+            means["server"] = np.mean([v["server"] for v in case[by]], axis=0)
             phases.append(
                 [name, by, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in means.values())]
             )
@@ -629,13 +629,13 @@ def _span(errors: Sequence[float]) -> str:
 def _study_part(results: Mapping[str, Any]) -> Iterator[str]:
     rows = []
     for k, policy in itertools.product(STUDY_K, POLICIES):
-        of = [r for r in results["runs"] if r["k"] == k and r["policy"] == policy]
-        if not of:
+        runs = [r for r in results["runs"] if r["k"] == k and r["policy"] == policy]
+        if not runs:
             continue
 
-        def both(what: Callable[[dict[str, Any]], float], of: list[Any] = of) -> str:
+        def both(what: Callable[[dict[str, Any]], float], runs: list[Any] = runs) -> str:
             return " / ".join(
-                _interval([what(run[side]) for run in of]) for side in ("simulated", "real")
+                _interval([what(run[side]) for run in runs]) for side in ("simulated", "real")
             )
 
         def last(run: dict[str, Any]) -> float:
@@ -649,8 +649,8 @@ def _study_part(results: Mapping[str, Any]) -> Iterator[str]:
                 f"{k:,}",
                 policy,
                 both(lambda run: 1e3 * run["round_s"]),
-                _off([run["round"] for run in of]),
-                _off([run["makespan"] for run in of]),
+                _off([run["round"] for run in runs]),
+                _off([run["makespan"] for run in runs]),
                 both(last),
                 both(most),
             ]
@@ -768,9 +768,9 @@ def _study_figure(results: Mapping[str, Any]) -> Figure:
     )
     for axes, k in zip(panels, STUDY_K, strict=True):
         for i, policy in enumerate(POLICIES):
-            of = [r for r in results["runs"] if r["k"] == k and r["policy"] == policy]
+            runs = [r for r in results["runs"] if r["k"] == k and r["policy"] == policy]
             for j, side in enumerate(("real", "simulated")):
-                values = [1e3 * run[side]["round_s"] for run in of]
+                values = [1e3 * run[side]["round_s"] for run in runs]
                 axes.plot(
                     [i + 0.14 * (2 * j - 1)] * len(values),
                     values,

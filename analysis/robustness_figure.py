@@ -126,8 +126,8 @@ def run(cell: Cell) -> dict[str, Any]:
 
 def run_all(jobs: int, seeds: int, model: str = MODELS[0]) -> None:
     """Run what is not kept yet; each row is written as it comes."""
-    kept = set(read_rows(model).set_index(list(Cell._fields)).index) if ROWS.exists() else set()
-    missing = [cell for cell in cells(seeds, model) if tuple(cell) not in kept]
+    there = set(read_rows(model).set_index(list(Cell._fields)).index) if ROWS.exists() else set()
+    missing = [cell for cell in cells(seeds, model) if tuple(cell) not in there]
     with ProcessPoolExecutor(jobs, get_context("spawn"), os.nice, (19,)) as pool:
         for done in as_completed([pool.submit(run, cell) for cell in missing]):
             row, is_new = done.result(), not ROWS.exists()
@@ -153,8 +153,8 @@ def means(rows: pd.DataFrame, share: float, column: str) -> tuple[pd.DataFrame, 
     rule is undefined."""
     middle = pd.DataFrame(index=RULES, columns=list(ATTACKS), dtype=float)
     half = middle.copy()
-    for (rule, attack), of in rows[rows["share"] == share].groupby(["rule", "attack"]):
-        values = of[column].dropna().tolist()
+    for (rule, attack), cell in rows[rows["share"] == share].groupby(["rule", "attack"]):
+        values = cell[column].dropna().tolist()
         middle.loc[rule, attack] = mean_interval(values).exact
         if len(values) >= _FEWEST:
             half.loc[rule, attack] = half_width(values)
@@ -216,7 +216,7 @@ def table(rows: pd.DataFrame) -> str:
             values = [(accuracy.loc[rule, a], half.loc[rule, a]) for a in ATTACKS]
             values += [(success.loc[rule, "backdoor"], np.nan), (worst[rule], np.nan)]
             none = _none_of(rule, share)
-            texts = [none if np.isnan(value) else _percent(value, of) for value, of in values]
+            texts = [none if np.isnan(value) else _percent(value, count) for value, count in values]
             texts += ["–" if np.isnan(cost[rule]) else f"{cost[rule]:.2g} ms"]
             lines.append([rule, *texts])
         tables.append(markdown(lines))

@@ -44,9 +44,9 @@ Make = Callable[[int, int], Policy]
 # --- worlds ------------------------------------------------------------------------------------
 
 
-def constant(plays: int, of: Sequence[float] = MEANS) -> Floats:
+def constant(plays: int, means: Sequence[float] = MEANS) -> Floats:
     """Means (plays, arms) that never change."""
-    return np.tile(of, (plays, 1))
+    return np.tile(means, (plays, 1))
 
 
 def changing(plays: int, changes: int) -> Floats:

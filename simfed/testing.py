@@ -593,8 +593,8 @@ def check_availability(cls: Callable[..., PresenceKind], **options: object) -> N
     """
     clients = np.array([2, 3, 5, 900_000])
 
-    def make(of: np.ndarray[Any, np.dtype[np.int64]] = clients) -> Presence:
-        return cls(**options).presence(of, Streams(1))
+    def make(there: np.ndarray[Any, np.dtype[np.int64]] = clients) -> Presence:
+        return cls(**options).presence(there, Streams(1))
 
     instants = [0.0, *Streams(2)("instants").uniform(0.0, 4 * 86_400.0, 24).tolist()]
     with _no_global_randomness():

@@ -133,13 +133,13 @@ class _Tree:
 def _family() -> list[int]:
     """This process and its children."""
     children = Path("/proc/self/task").glob("*/children")
-    return [os.getpid(), *(int(pid) for of in children for pid in of.read_text().split())]
+    return [os.getpid(), *(int(pid) for path in children for pid in path.read_text().split())]
 
 
 def _processor_s() -> float:
     """Of every thread of this process and of its workers."""
-    threads = [of for pid in _family() for of in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return sum(int(of.read_text().split()[0]) for of in threads) / 1e9
+    threads = [path for pid in _family() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
 
 
 def _memory_mb() -> float:
@@ -180,7 +180,7 @@ def compare(trees: Sequence[Path], case: str, workers: int, blocks: int) -> None
             costs[at].append(players[at].play())
     cells = []
     for number, name in enumerate(("processor", "wall")):
-        before, after = (1e3 * min(cost[number] for cost in of) / CASES[case][1] for of in costs)
+        before, after = (1e3 * min(cost[number] for cost in one) / CASES[case][1] for one in costs)
         cells.append(f"{name} {before:9.2f} → {after:9.2f} ms, × {after / before:4.2f}")
     before, after = (player.memory_mb for player in players)
     print(

@@ -77,7 +77,7 @@ def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool)
     star = Star(clients, up_bytes_per_s=rates, down_bytes_per_s=5 * rates, latency_s=0.01, **limit)
     processor, streams = build_processor({}, load_profile(PROFILE)), Streams(0)
     policy = Uniform((Choice("top-k"),), strategy="top-k")
-    known = {"small": facts("lenet5-half", "mnist-mini")}
+    models = {"small": facts("lenet5-half", "mnist-mini")}
     world = Clock(
         lambda env, on_use: Network(env, star, on_use=on_use),
         lambda client: processor.client(streams, client),
@@ -86,7 +86,7 @@ def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool)
     return Simulation(
         scenario,
         world=world,
-        workload=TimeOnlyWorkload(Tasks(scenario, known, samples_of=lambda client: 6)),
+        workload=TimeOnlyWorkload(Tasks(scenario, models, samples_of=lambda client: 6)),
         make_policy=lambda client: policy,
         recorder=Recorder(),
         streams=streams,

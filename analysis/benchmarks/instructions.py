@@ -158,9 +158,9 @@ def count(what: str, steps: int, clients: int, checkout: Path) -> int:
 def table_of_chains(rows: pd.DataFrame) -> str:
     bare = int(rows[rows.what == "bare event"].instructions.iloc[-1])
     lines = [["clients of the fleet", "", "instructions", "bare SimPy events"]]
-    for of in rows[rows.what == "chain"].itertuples():
-        events = of.instructions / bare
-        lines.append([f"{of.clients:,}", of.label, f"{of.instructions:,}", f"{events:.0f}"])
+    for row in rows[rows.what == "chain"].itertuples():
+        events = row.instructions / bare
+        lines.append([f"{row.clients:,}", row.label, f"{row.instructions:,}", f"{events:.0f}"])
     text: str = markdown(lines)
     return text
 

@@ -102,14 +102,14 @@ def federation(made: Scenario, device: str = "cpu") -> Federation:
         return load_federation(made, Streams(made.seed), torch.device(device))
     except InputError as error:
         print(f"noise instead of images, which takes the same time: {error}")
-    known, rng = dataset_facts(made.dataset), np.random.default_rng(0)
+    facts, rng = dataset_facts(made.dataset), np.random.default_rng(0)
 
     def noise(count: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        images = rng.integers(0, 256, (count, *known.input_shape), dtype=np.uint8)
-        return images, np.arange(count) % known.classes
+        images = rng.integers(0, 256, (count, *facts.input_shape), dtype=np.uint8)
+        return images, np.arange(count) % facts.classes
 
     samples = max(10_000, 60 * made.client_count)
-    data = Dataset(*noise(samples), *noise(100), classes=known.classes, mean=(0.5,), sd=(0.25,))
+    data = Dataset(*noise(samples), *noise(100), classes=facts.classes, mean=(0.5,), sd=(0.25,))
     split = deal(
         data.train_labels,
         Streams(made.seed),
@@ -217,7 +217,7 @@ def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds:
         work.close()
         accuracies["textbook loop"].append(statistics.mean(loop.accuracy().values()))
         accuracies["engine"].append(
-            statistics.mean(of.accuracy for of in played.outcome.evaluation.values())
+            statistics.mean(each.accuracy for each in played.outcome.evaluation.values())
         )
         print(
             f"  seed {seed}: " + ", ".join(f"{who} {v[-1]:.4f}" for who, v in accuracies.items()),
@@ -258,7 +258,7 @@ def options(rounds: int, cores: int, dataset: str) -> None:
             spent.append((time.perf_counter() - begin) / rounds)
             work.close()
             evaluations = last.outcome.evaluation.values()
-            reached.append(statistics.mean(of.accuracy for of in evaluations))
+            reached.append(statistics.mean(evaluation.accuracy for evaluation in evaluations))
         print(
             f"  {name:22} accuracy {statistics.mean(reached):.4f} {[f'{x:.4f}' for x in reached]}, "
             f"{min(spent) * 1e3:.1f} ms per round",
@@ -297,7 +297,7 @@ def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
             f"rounds/s, device busy {busy_s(players[name]) / statistics.median(values):.0%}"
         )
     best, median = (
-        of(seconds["textbook loop"]) / of(seconds["engine"]) for of in (min, statistics.median)
+        one(seconds["textbook loop"]) / one(seconds["engine"]) for one in (min, statistics.median)
     )
     print(
         f"  engine: {best:.2f} × the loop's rounds per second by the best round, {median:.2f} × "
@@ -346,11 +346,11 @@ def report(case: str, seconds: dict[str, list[float]], work: HostedWorkload, cor
             f"{statistics.median(values) * 1e3:8.1f} ms"
         )
     engine = f"engine, {cores} worker(s)"
-    for label, of in (("best", min), ("median", statistics.median)):
-        loop = min(of(v) for name, v in seconds.items() if name.startswith("textbook"))
-        alone = of(seconds["engine, 1 worker(s)"]) / of(seconds[engine])
+    for label, pick in (("best", min), ("median", statistics.median)):
+        loop = min(pick(v) for name, v in seconds.items() if name.startswith("textbook"))
+        alone = pick(seconds["engine, 1 worker(s)"]) / pick(seconds[engine])
         print(
-            f"  {label}: engine {loop / of(seconds[engine]):.2f} × the loop's rounds per second; "
+            f"  {label}: engine {loop / pick(seconds[engine]):.2f} × the loop's rounds per second; "
             f"{cores} workers {alone:.2f} × one"
         )
     flops, rate = useful_flops(work), multiply_rate(cores)
@@ -425,8 +425,8 @@ class AveragingLoop:
         owned = [self._data.owned[client] for client in cohort]
         samples = sum(len(own) for own in owned)
         parameters = list(self._model.parameters())
-        start = [of.detach().clone() for of in parameters]
-        total = [torch.zeros_like(of) for of in start]
+        start = [entries.detach().clone() for entries in parameters]
+        total = [torch.zeros_like(entries) for entries in start]
         for client, own in zip(cohort, owned, strict=True):
             with torch.no_grad():
                 for parameter, first in zip(parameters, start, strict=True):
@@ -447,7 +447,7 @@ class AveragingLoop:
 
     def weights(self) -> torch.Tensor:
         """The model now, as a flat vector."""
-        return torch.cat([of.detach().flatten() for of in self._model.parameters()])
+        return torch.cat([layer.detach().flatten() for layer in self._model.parameters()])
 
 
 def averaging(model: str, method: str) -> Scenario:

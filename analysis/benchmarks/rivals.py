@@ -197,10 +197,10 @@ def play(side: str, path: Path, dataset: str, envs: Path) -> dict[str, Any]:
 
 def run(job: int, sides: Sequence[str], repeats: int, dataset: str, envs: Path, out: Path) -> None:
     """All sides in turn, so many times; every other turn backwards. Adds to what `out` has."""
-    known = json.loads(out.read_text()) if out.exists() else {"job": job, "runs": []}
-    if known["job"] != job:
-        raise SystemExit(f"{out}: has job {known['job']}, not {job}")
-    first = 1 + max((of["turn"] for of in known["runs"]), default=0)
+    results = json.loads(out.read_text()) if out.exists() else {"job": job, "runs": []}
+    if results["job"] != job:
+        raise SystemExit(f"{out}: has job {results['job']}, not {job}")
+    first = 1 + max((entry["turn"] for entry in results["runs"]), default=0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.npz"
         write_task(path, make_task(job, dataset))
@@ -208,11 +208,11 @@ def run(job: int, sides: Sequence[str], repeats: int, dataset: str, envs: Path, 
             for side in sides if turn % 2 else reversed(sides):
                 row = {"side": side, "turn": turn, "load": os.getloadavg()[0]}
                 row.update(play(side, path, dataset, envs))
-                known.update(machine=machine(), dataset=dataset)
-                known["runs"].append(row)
-                out.write_text(json.dumps(known, indent=1) + "\n")
+                results.update(machine=machine(), dataset=dataset)
+                results["runs"].append(row)
+                out.write_text(json.dumps(results, indent=1) + "\n")
                 print(f"  {turn} {shown(row)}", flush=True)
-    print(table(known))
+    print(table(results))
 
 
 def machine() -> dict[str, Any]:
@@ -239,15 +239,15 @@ def shown(row: Mapping[str, Any]) -> str:
     )
 
 
-def table(known: Mapping[str, Any]) -> str:
+def table(results: Mapping[str, Any]) -> str:
     """The medians of a job's runs as Markdown, with the least and the most of the main figures.
 
     A ratio is the median over the turns of a side's time by that of `simfed` in the same turn.
     """
     runs: dict[str, list[Mapping[str, Any]]] = {}
-    for row in known["runs"]:
+    for row in results["runs"]:
         runs.setdefault(row["side"], []).append(row)
-    base = {of["turn"]: of for of in runs.get("simfed", [])}
+    base = {run["turn"]: run for run in runs.get("simfed", [])}
     rows = [
         "| | processor time per round | × simfed | wall time per round | processor time, start to "
         "end | × simfed | wall time, start to end | memory at most | accuracy |",
@@ -261,17 +261,17 @@ def table(known: Mapping[str, Any]) -> str:
             _spread(all_of, "cpu_s", 1, "s"),
             _ratio(all_of, base, "cpu_s"),
             _spread(all_of, "wall_s", 1, "s"),
-            f"{statistics.median(of['peak_bytes'] for of in all_of) / 1e9:.1f} GB",
+            f"{statistics.median(run['peak_bytes'] for run in all_of) / 1e9:.1f} GB",
             _accuracies(all_of),
         ]
         rows.append(f"| {side} | {' | '.join(cells)} |")
-    loads = [of["load"] for of in known["runs"]]
+    loads = [run["load"] for run in results["runs"]]
     versions = {
-        name: number for of in known["runs"] for name, number in of.get("versions", {}).items()
+        name: number for run in results["runs"] for name, number in run.get("versions", {}).items()
     }
-    made, turns = known["machine"], max(len(all_of) for all_of in runs.values())
+    made, turns = results["machine"], max(len(all_of) for all_of in runs.values())
     return (
-        f"Job {known['job']}, {known['dataset']}, {made['date']}, {made['processor']}, "
+        f"Job {results['job']}, {results['dataset']}, {made['date']}, {made['processor']}, "
         f"{made['cores']} cores, load {min(loads):.1f} to {max(loads):.1f}, {turns} turn(s); "
         f"{', '.join(f'{name} {number}' for name, number in sorted(versions.items()))}.\n\n"
         + "\n".join(rows)
@@ -280,14 +280,14 @@ def table(known: Mapping[str, Any]) -> str:
 
 
 def _by_whole(item: tuple[str, list[Mapping[str, Any]]]) -> float:
-    return statistics.median(of["cpu_s"] for of in item[1])
+    return statistics.median(run["cpu_s"] for run in item[1])
 
 
 def _spread(runs: Sequence[Mapping[str, Any]], key: str, scale: float, unit: str) -> str:
-    values = [scale * of[key] for of in runs if key in of]
+    values = [scale * run[key] for run in runs if key in run]
     if not values:
         return "–"
-    low, middle, high = (_short(of(values)) for of in (min, statistics.median, max))
+    low, middle, high = (_short(run(values)) for run in (min, statistics.median, max))
     return f"{middle} {unit} ({low}–{high})" if len(values) > 1 else f"{middle} {unit}"
 
 
@@ -303,7 +303,7 @@ def _ratio(
 
 
 def _accuracies(runs: Sequence[Mapping[str, Any]]) -> str:
-    percentages = [100 * of["accuracy"] for of in runs]
+    percentages = [100 * run["accuracy"] for run in runs]
     low, high = min(percentages), max(percentages)
     return f"{low:.1f} %" if high - low < 0.05 else f"{low:.1f}–{high:.1f} %"
 

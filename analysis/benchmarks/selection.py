@@ -154,20 +154,20 @@ def periodic_plays(vector: Any, k: int, plays: int, rng: np.random.Generator) ->
 
 def feedback(residual: Any, gradients: list[Any]) -> None:
     heading("Error feedback, one client", "naive")
-    kept = {"residual": torch.from_numpy(residual.copy())}
+    memory = {"residual": torch.from_numpy(residual.copy())}
     for strategy in (TopK(), RandomK(), PeriodicK()):
         for k in (100_000, 2_000_000):
             rng = Streams(0)("benchmark")
             encode = with_error_feedback(strategy).encode_in_place
             ours = partial(encode, gradients, residual.copy(), k, rng)
-            other = partial(naive_feedback, gradients, kept, k, strategy.name == "top-k")
+            other = partial(naive_feedback, gradients, memory, k, strategy.name == "top-k")
             line(f"{strategy.name} with residual", RESNET18, k, *best_ms(ours, other, repeat=5))
 
 
-def naive_feedback(gradients: list[Any], kept: dict[str, Any], k: int, largest: bool) -> Any:
-    total = kept["residual"] + torch.cat([gradient.flatten() for gradient in gradients])
+def naive_feedback(gradients: list[Any], memory: dict[str, Any], k: int, largest: bool) -> Any:
+    total = memory["residual"] + torch.cat([gradient.flatten() for gradient in gradients])
     chosen = torch_top_k(total, k) if largest else torch_random(len(total), k)
-    kept["residual"] = total.index_fill(0, chosen, 0.0)
+    memory["residual"] = total.index_fill(0, chosen, 0.0)
     return chosen, total[chosen]
 
 

@@ -38,22 +38,22 @@ SOURCES = {
 
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names: the tables of all kept rows."""
-    kept = {name: read_rows(name) for name in SOURCES if _rows_file(name).is_file()}
+    by_source = {name: read_rows(name) for name in SOURCES if _rows_file(name).is_file()}
     head = ["source", "numbers", "use", "median error", "largest", "in their interval"]
-    lines = [line for name, rows in kept.items() for line in _summary(name, rows)]
-    sections = {name: _section(name, rows) for name, rows in kept.items()}
-    return {"answer": _answer(kept), "summary": markdown([head, *lines]), **sections}
+    lines = [line for name, rows in by_source.items() for line in _summary(name, rows)]
+    sections = {name: _section(name, rows) for name, rows in by_source.items()}
+    return {"answer": _answer(by_source), "summary": markdown([head, *lines]), **sections}
 
 
-def _answer(kept: dict[str, list[Row]]) -> str:
+def _answer(by_source: dict[str, list[Row]]) -> str:
     """The first sentence of the page."""
-    judged = [row for rows in kept.values() for row in rows if row.use != FITTED]
+    judged = [row for rows in by_source.values() for row in rows if row.use != FITTED]
     held_out = [row for row in judged if row.use == HELD_OUT]
     near = sum(abs(row.error) <= 0.05 for row in held_out)
     return (
-        f"{len(judged)} numbers of {len(kept)} sources (measured, simulated by others, or proved) "
-        f"were predicted without having been fitted. Of the {len(held_out)} that others measured "
-        f"and that were held out, {near} are met within 5 % (median "
+        f"{len(judged)} numbers of {len(by_source)} sources (measured, simulated by others, or "
+        f"proved) were predicted without having been fitted. Of the {len(held_out)} that others "
+        f"measured and that were held out, {near} are met within 5 % (median "
         f"{100 * median_error(held_out):.1f} %, largest error "
         f"{100 * max(abs(row.error) for row in held_out):.0f} %). Where simfed fails stands under "
         "each source."

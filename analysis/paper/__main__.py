@@ -57,8 +57,8 @@ def main() -> None:
     import campaign as campaign
 
     if arguments.command == "collect":
-        kept = campaign.collect(arguments.study, arguments.results)
-        print(f"{len(kept)} new compact results in {arguments.results}")
+        written = campaign.collect(arguments.study, arguments.results)
+        print(f"{len(written)} new compact results in {arguments.results}")
         return
     names = [phase.name for phase in campaign.PHASES]
     unknown = set(arguments.phase or ()) - set(names)

@@ -228,9 +228,9 @@ def collect(study: Path, results: Path = RESULTS) -> list[str]:
         path = results / f"{run_hash(scenario)}.json"
         if path.exists():
             continue
-        kept = {"format": FORMAT, "hash": path.stem, **compact(run, folder)}
+        result = {"format": FORMAT, "hash": path.stem, **compact(run, folder)}
         partial = path.with_name(f".{path.name}")
-        partial.write_text(_text(kept), encoding="utf-8")
+        partial.write_text(_text(result), encoding="utf-8")
         os.replace(partial, path)
         written.append(path.stem)
     return written
@@ -399,7 +399,7 @@ def _rewards(run: Run) -> dict[str, int]:
     return {"count": len(rewarded), "clipped": int(clipped)}
 
 
-def _text(kept: dict[str, Any]) -> str:
+def _text(result: dict[str, Any]) -> str:
     """JSON with one line per key, so that a changed result reads as one in a diff."""
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in kept.items()]
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"

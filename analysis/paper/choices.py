@@ -30,17 +30,17 @@ class Plays:
 
 def plays_of(run: Result, prototype: str) -> Plays | None:
     """None where the result does not carry them."""
-    kept = run.facts.get("by_round")
-    if kept is None:
+    by_round = run.facts.get("by_round")
+    if by_round is None:
         return None
-    of_client = kept["clients"]
-    code = unpacked(kept["plays"], "uint8", len(of_client), run.facts["setting"]["rounds"])
+    of_client = by_round["clients"]
+    code = unpacked(by_round["plays"], "uint8", len(of_client), run.facts["setting"]["rounds"])
     rows = [
         row
         for row, client in enumerate(sorted(of_client, key=int))
         if of_client[client] == prototype
     ]
-    return Plays(tuple(kept["arms"]), code[rows] % 16, code[rows] // 16)
+    return Plays(tuple(by_round["arms"]), code[rows] % 16, code[rows] // 16)
 
 
 def shares_over_time(run: Result, prototype: str, stretches: int) -> dict[str, list[float]] | None:
@@ -91,14 +91,14 @@ class Attempt:
 def losses_around(run: Result, before: int = 10, after: int = 10) -> list[Attempt]:
     """Every undone round of a run whose own predecessor was accepted and which another follows;
     none where the result does not carry losses."""
-    kept = run.facts.get("by_round")
-    if kept is None:
+    by_round = run.facts.get("by_round")
+    if by_round is None:
         return []
     rounds = run.facts["setting"]["rounds"]
-    losses = np.array([unpacked(text, "float32", rounds) for text in kept["kd_loss"].values()])
-    undone = set(kept["undone"])
+    losses = np.array([unpacked(text, "float32", rounds) for text in by_round["kd_loss"].values()])
+    undone = set(by_round["undone"])
     attempts = []
-    for number in kept["undone"]:
+    for number in by_round["undone"]:
         at = number - 1
         if at < 1 or number == rounds or number - 1 in undone:
             continue

@@ -95,8 +95,8 @@ def survives_holm(checks: Sequence[Check], level: float = 0.05) -> list[bool | N
     """Which of a family's comparisons would still be decided if all of them were to be right
     together (Holm 1979); None where one has no p-value."""
     survives: list[bool | None] = [None] * len(checks)
-    known = [i for i, check in enumerate(checks) if not math.isnan(check.p_value)]
-    for i, stays in zip(known, holm([checks[i].p_value for i in known], level), strict=True):
+    tested = [i for i, check in enumerate(checks) if not math.isnan(check.p_value)]
+    for i, stays in zip(tested, holm([checks[i].p_value for i in tested], level), strict=True):
         survives[i] = stays
     return survives
 
@@ -155,14 +155,14 @@ def headline(judged: Judged) -> Check | None:
     Of a claim that is short of seeds: of those with the most.
     """
     order = (FAILS, UNDECIDED, HOLDS, GIVEN, MISSING)
-    known = [check for check in judged.checks if check.seeds]
-    if not known:
+    checks = [check for check in judged.checks if check.seeds]
+    if not checks:
         return None
     if any(check.state == MISSING for check in judged.checks):
-        most = max(check.seeds for check in known)
-        known = [check for check in known if check.seeds == most]
-    state = min((check.state for check in known), key=order.index)
-    those = [check for check in known if check.state == state]
+        most = max(check.seeds for check in checks)
+        checks = [check for check in checks if check.seeds == most]
+    state = min((check.state for check in checks), key=order.index)
+    those = [check for check in checks if check.state == state]
     return min(
         (c for c in those if c.unit == those[0].unit), key=lambda c: _number(c.estimate.least)
     )

@@ -119,8 +119,8 @@ def _gap(a: Result, b: Result, axis: str, horizon: int, measure: str) -> float:
 def _until(run: Result, horizon: int) -> tuple[Any, Any, Any]:
     """Rounds, times and accuracies of the evaluations up to a round."""
     rounds = np.array(run.facts["curve"]["round"])
-    kept = rounds <= horizon
-    return rounds[kept], np.array(run.at_s)[kept], np.array(run.accuracies())[kept]
+    early = rounds <= horizon
+    return rounds[early], np.array(run.at_s)[early], np.array(run.accuracies())[early]
 
 
 # --- settings with runs of their own -----------------------------------------------------------
@@ -361,7 +361,7 @@ class Effect:
         return self.estimate.decides() and (self.estimate.low > 0 or self.estimate.high < 0)
 
 
-def effects(table: np.ndarray, of: Sequence[Cell]) -> list[Effect]:
+def effects(table: np.ndarray, cells: Sequence[Cell]) -> list[Effect]:
     """Of each factor, from cells × seeds; none with a single seed.
 
     In a quarter of all combinations a factor's own effect cannot be told from how two others act
@@ -371,7 +371,7 @@ def effects(table: np.ndarray, of: Sequence[Cell]) -> list[Effect]:
         return []
     estimates = []
     for factor in FACTORS:
-        other = np.array([cell.choices[factor.words] == factor.other for cell in of])
+        other = np.array([cell.choices[factor.words] == factor.other for cell in cells])
         change = float(table[other].mean() - table[~other].mean())
         error = spread.deviation * math.sqrt(1 / table[other].size + 1 / table[~other].size)
         half = float(stats.t.ppf(0.975, spread.freedom)) * error
@@ -385,9 +385,9 @@ def effects(table: np.ndarray, of: Sequence[Cell]) -> list[Effect]:
 def aliases(folded: bool = False) -> dict[Factor, tuple[tuple[int, Factor, Factor], ...]]:
     """Of each factor, the pairs of others whose acting together changes a number in the same cells
     as the factor itself does (1) or just in the other cells (-1)."""
-    of = cells(folded)
+    one = cells(folded)
     sign = {
-        factor: np.array([1 if cell.choices[factor.words] == factor.other else -1 for cell in of])
+        factor: np.array([1 if cell.choices[factor.words] == factor.other else -1 for cell in one])
         for factor in FACTORS
     }
     return {
@@ -395,7 +395,7 @@ def aliases(folded: bool = False) -> dict[Factor, tuple[tuple[int, Factor, Facto
             (int(np.sign(product)), first, second)
             for first, second in itertools.combinations(FACTORS, 2)
             if factor not in (first, second)
-            and abs(product := int((sign[factor] * sign[first] * sign[second]).sum())) == len(of)
+            and abs(product := int((sign[factor] * sign[first] * sign[second]).sum())) == len(one)
         )
         for factor in FACTORS
     }
@@ -433,8 +433,8 @@ class Preferences:
 def preferences_by_credit(results: Results, k: int) -> dict[str, Preferences]:
     """Reading of the credit → what it makes prototypes choose; nothing where a setting lacks
     runs."""
-    of = {question.short: each for question, each, _ in settings(results, k)}
-    half, whole = of["LeNet5-half: Top-K's lead"], of["LeNet5: evenness"]
+    by_name = {question.short: each for question, each, _ in settings(results, k)}
+    half, whole = by_name["LeNet5-half: Top-K's lead"], by_name["LeNet5: evenness"]
     of_design = cells(is_folded(results, k))
     if len(half) < len(of_design) or any(one.state == MISSING for one in (*half, *whole)):
         return {}
@@ -477,12 +477,12 @@ SETUPS: dict[str, dict[str, Any]] = {
 def shares_by_choice(specifications: Sequence[Specification]) -> dict[str, dict[str, float]]:
     """Choice → value → the share of universes in which the claim holds; the choice first on whose
     values it hangs most."""
-    known = [one for one in specifications if one.state not in (MISSING, GIVEN)]
-    names = list(dict.fromkeys(name for one in known for name in one.choices))
+    judged = [one for one in specifications if one.state not in (MISSING, GIVEN)]
+    names = list(dict.fromkeys(name for one in judged for name in one.choices))
     shares = {}
     for name in names:
         of_value: dict[str, list[bool]] = {}
-        for one in known:
+        for one in judged:
             of_value.setdefault(one.choices[name], []).append(one.state == "holds")
         shares[name] = {value: float(np.mean(held)) for value, held in of_value.items()}
     return dict(

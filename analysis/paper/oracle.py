@@ -45,8 +45,8 @@ def play(out: Path, folder: Path) -> None:
 def keep(table: pd.DataFrame, k: int, seed: int, folder: Path) -> None:
     """What the page needs of a run's samples, in a few kilobytes."""
     folder.mkdir(exist_ok=True)
-    kept = table[_KEPT].assign(played=table["played"].astype(int))
-    kept.to_csv(
+    columns = table[_KEPT].assign(played=table["played"].astype(int))
+    columns.to_csv(
         _file(folder, k, seed),
         index=False,
         float_format="%.6g",
@@ -90,7 +90,7 @@ def shares_over_thirds(
         for arm in FIXED:
             each = table[f"{which} {arm}"]
             thirds = [
-                float(each[of].mean()) for of in _thirds(table, table["prototype"] == prototype)
+                float(each[rows].mean()) for rows in _thirds(table, table["prototype"] == prototype)
             ]
             shares[arm].append((thirds[0], thirds[2]))
     return {
@@ -115,29 +115,29 @@ def gain_over_time(
     for third in range(3):
         gains = []
         for table in tables:
-            of = _thirds(table, pd.Series(True, index=table.index))[third]
-            arms = table.loc[of, list(FIXED)]
+            there = _thirds(table, pd.Series(True, index=table.index))[third]
+            arms = table.loc[there, list(FIXED)]
             best, random = arms.max(axis=1), arms.mean(axis=1)
             fixed = pd.Series(0.0, index=arms.index)
-            for prototype, rows in table[of].groupby("prototype"):
+            for prototype, rows in table[there].groupby("prototype"):
                 everywhere = table[table["prototype"] == prototype][list(FIXED)].mean()
                 fixed[rows.index] = arms.loc[rows.index, everywhere.idxmax()]
             room = float((best - random).mean())
             gains.append(
                 (
-                    float((table.loc[of, "played"] - random).mean()) / room,
+                    float((table.loc[there, "played"] - random).mean()) / room,
                     float((fixed - random).mean()) / room,
-                    float((table.loc[of, "played"] >= best).mean()),
+                    float((table.loc[there, "played"] >= best).mean()),
                 )
             )
         thirds.append(tuple(np.mean(gains, axis=0)))
     return thirds
 
 
-def _thirds(table: pd.DataFrame, of: pd.Series) -> list[pd.Series]:
+def _thirds(table: pd.DataFrame, there: pd.Series) -> list[pd.Series]:
     last = table["round"].max()
     third = np.minimum(3 * (table["round"] - 1) // last, 2)
-    return [of & (third == i) for i in range(3)]
+    return [there & (third == i) for i in range(3)]
 
 
 def _file(folder: Path, k: int, seed: int) -> Path:

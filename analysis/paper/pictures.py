@@ -192,7 +192,7 @@ def _one_curve(
 def _over_time(results: Results) -> Figure | None:
     """Each strategy's share of free choices in twentieths of the run, by prototype."""
     panels = list(itertools.product((1000, 5000), (SMALL, LARGE)))
-    known = {
+    by_panel = {
         (k, prototype): [
             shares
             for run in results.runs("ascend", k=k).values()
@@ -200,20 +200,20 @@ def _over_time(results: Results) -> Figure | None:
         ]
         for k, prototype in panels
     }
-    drawn = [panel for panel in panels if known[panel]]
+    drawn = [panel for panel in panels if by_panel[panel]]
     if not drawn:
         return None
     figure, axes = axes_in((1.7,), (1.0,) * len(drawn))
     rounds = (np.arange(_STRETCHES) + 0.5) * 1000 / _STRETCHES
     for ax, (k, prototype) in zip(axes, drawn, strict=True):
         for arm in FIXED:
-            each = 100 * np.array([shares[arm] for shares in known[k, prototype]])
+            each = 100 * np.array([shares[arm] for shares in by_panel[k, prototype]])
             ax.plot(rounds, each.T, color=COLOURS[arm], lw=0.4, alpha=0.45)
             ax.plot(rounds, each.mean(axis=0), color=COLOURS[arm], lw=1.4, label=NAMES[arm])
         ax.axhline(100 / 3, color="black", lw=0.5, ls=":")
         ax.set_ylim(0, 100)
         ax.set_xlim(0, 1000)
-        seeds = counted(len(known[k, prototype]), "seed")
+        seeds = counted(len(by_panel[k, prototype]), "seed")
         ax.set_title(f"{NAMES[prototype]}, K = {k:,} ({seeds})", fontsize=7)
         ax.set_xlabel("round")
     axes[0].set_ylabel("share of free choices (%)")

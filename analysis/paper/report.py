@@ -232,9 +232,9 @@ def _reading_table(judged: Sequence[Judged], results: Results) -> str:
     """How each claim was read, what its comparisons came to, and what else there is to know."""
     rows = []
     for one in judged:
-        known = any(check.seeds for check in one.checks)
+        has_data = any(check.seeds for check in one.checks)
         reason = one.claim.reason(results) if one.verdict == FAILS else ""
-        note = one.claim.note(results) if known else ""
+        note = one.claim.note(results) if has_data else ""
         rows.append((one.claim.text, one.claim.rule, _tally(one.checks), reason, note))
     return _table(("claim", "read as", "comparisons", "likely reason", "mind"), rows)
 
@@ -340,7 +340,7 @@ def _setups(results: Results) -> str:
     tried.append(("5,000", "as taken", {arm: results.runs(arm, k=5000) for arm in FIXED}))
     tried += [(f"{k:,}", "compression in ms", slow_compression(results, k)) for k in (1000, 5000)]
     rows = []
-    for k, words, runs in sorted(tried, key=lambda of: of[0]):
+    for k, words, runs in sorted(tried, key=lambda setup: setup[0]):
         seeds = sorted(set.intersection(*(set(of_arm) for of_arm in runs.values())))
         if not seeds:
             continue
@@ -399,10 +399,10 @@ def _oracle(folder: Path) -> str:
         def shares(
             which: str, prototype: str, k: int = k, reward: str = reward, seeds: int = seeds
         ) -> list[str]:
-            of = shares_over_thirds(which, k, prototype, folder, reward)
+            thirds = shares_over_thirds(which, k, prototype, folder, reward)
             return [
                 f"{100 * early:.0f} → {100 * late:.0f}{_interval(change) if seeds > 2 else ''}"
-                for early, late, change in of.values()
+                for early, late, change in thirds.values()
             ]
 
         for prototype in (SMALL, LARGE):
@@ -513,8 +513,8 @@ def _comparisons(judged: Sequence[Judged]) -> str:
     """All comparisons with any data; what has none is counted in the claims table."""
     rows = []
     for one in judged:
-        known = [check for check in one.checks if check.seeds]
-        for i, (check, left) in enumerate(zip(known, _after_holm(known), strict=True)):
+        checks = [check for check in one.checks if check.seeds]
+        for i, (check, left) in enumerate(zip(checks, _after_holm(checks), strict=True)):
             name = one.claim.text if i == 0 else ""
             rows.append((name, check.what, check_text(check), check.seeds, check.state, left))
     return _table(("claim", "comparison", "estimate", "seeds", "", "Holm"), rows) if rows else ""
@@ -630,9 +630,9 @@ def _reasons(results: Results) -> str:
         rejected_rounds(results),
         _spread_at_5000(results),
     ]
-    known = [fact for fact in facts if fact]
+    told = [fact for fact in facts if fact]
     return (
-        "What the runs say beside:\n\n" + "\n".join(f"- {fact}." for fact in known) if known else ""
+        "What the runs say beside:\n\n" + "\n".join(f"- {fact}." for fact in told) if told else ""
     )
 
 
@@ -661,10 +661,10 @@ def _cost(results: Results) -> str:
 def _cost_row(name: str, runs: Sequence[Result], planned: int | None) -> tuple[object, ...]:
     costs = [run.facts["cost"] for run in runs]
     computed = sum(cost["learning"] == "computed" for cost in costs)
-    of = f"{len(runs)} of {planned}" if planned is not None else f"{len(runs)}"
+    done = f"{len(runs)} of {planned}" if planned is not None else f"{len(runs)}"
     cpu_s = sum(cost["cpu_s"] or 0.0 for cost in costs)
     wall_s = sum(cost["wall_s"] for cost in costs)
-    return name, of, computed, len(runs) - computed, _hours(cpu_s), _hours(wall_s)
+    return name, done, computed, len(runs) - computed, _hours(cpu_s), _hours(wall_s)
 
 
 def _hours(seconds: float) -> str:

@@ -179,7 +179,7 @@ def _cifar(results: Results, *_unused: Unused) -> str:
     runs = {
         (arm, k): results.runs(arm, task, k=k) for arm in (*FIXED, "ascend") for k in (small, large)
     }
-    if min(len(of) for of in runs.values()) < 3:
+    if min(len(by_seed) for by_seed in runs.values()) < 3:
         return ""
     best = max(FIXED, key=lambda arm: final_accuracy(runs[arm, small])[0].least)
     top, seeds = final_accuracy(runs[best, small])
@@ -254,8 +254,8 @@ def _safeguard(results: Results, *_unused: Unused) -> str:
     attempts = [losses for run in runs.values() if (losses := losses_around(run))]
     if len(runs) < 3 or len(attempts) < len(runs):
         return ""
-    worse = mean_interval([float(np.mean([a.second > a.undone for a in of])) for of in attempts])
-    each = [attempt for of in attempts for attempt in of]
+    worse = mean_interval([float(np.mean([a.second > a.undone for a in one])) for one in attempts])
+    each = [attempt for one in attempts for attempt in one]
     opening = {
         1: "The safeguard against bad rounds mostly makes a worse one",
         -1: "The safeguard against bad rounds mostly makes a better one",

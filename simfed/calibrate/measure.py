@@ -521,7 +521,7 @@ def _time_clients(
         k=min(*plan.ks, facts(model, dataset).parameters),
         between=bench.rest,
     )
-    training_s = statistics.median(of[0] for of in taken)
+    training_s = statistics.median(measured[0] for measured in taken)
     starting_s = max(training_s - plan.steps * step_s, _LEAST_START * step_s)
     took_s = {"starting": [starting_s], "handling": [other_s for *_, other_s in taken]}
     for case, repeats in times.items():

@@ -117,9 +117,9 @@ def fit_profile(
     if between:
         document["uncertainty"] = {q: _round(sd) for q, sd in between.items()}
     factors = _noise_factors(table)
-    enough = {q: np.array(of).T for q, of in factors.items() if len(of) >= NOISE_ROWS}
+    enough = {q: np.array(pairs).T for q, pairs in factors.items() if len(pairs) >= NOISE_ROWS}
     if enough:
-        document["noise"] = {q: fit_noise(*of).written() for q, of in enough.items()}
+        document["noise"] = {q: fit_noise(*pairs).written() for q, pairs in enough.items()}
     notes = [*_notes_on_laws(curves), *_notes_on_rows(table), *_notes_on_noise(factors)]
     return Calibration(document, tuple(curves), tuple(notes))
 
@@ -155,7 +155,7 @@ def _name_curves(curves: Sequence[CurveReport]) -> str:
 
 
 def _notes_on_noise(factors: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
-    few = {quantity: len(of) for quantity, of in factors.items() if len(of) < NOISE_ROWS}
+    few = {quantity: len(pairs) for quantity, pairs in factors.items() if len(pairs) < NOISE_ROWS}
     if not few:
         return []
     have = ", ".join(f"{quantity} has {count}" for quantity, count in few.items())

@@ -72,11 +72,11 @@ def participations(
 
 
 def _samples(folder: Path, model: str, dataset: str) -> Plain:
-    of, rng = facts(model, dataset), np.random.default_rng(0)
-    count = 2048 + of.classes
+    model_facts, rng = facts(model, dataset), np.random.default_rng(0)
+    count = 2048 + model_facts.classes
     np.savez(
         folder / "samples.npz",
-        x_train=rng.standard_normal((count, *of.input_shape), np.float32),
-        y_train=np.arange(count) % of.classes,
+        x_train=rng.standard_normal((count, *model_facts.input_shape), np.float32),
+        y_train=np.arange(count) % model_facts.classes,
     )
     return {"file": str(folder / "samples.npz")}

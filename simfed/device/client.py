@@ -93,8 +93,8 @@ class Processor:
         key = "starting", work.model
         seconds = self._memo_s.get(key)
         if seconds is None:
-            known = self.charges("starting", work.model)
-            seconds = self.nominal_s("starting", model=work.model, samples=1) if known else 0.0
+            timed = self.charges("starting", work.model)
+            seconds = self.nominal_s("starting", model=work.model, samples=1) if timed else 0.0
             self._memo_s[key] = seconds
         return seconds
 

@@ -225,7 +225,7 @@ def _choose_terms(rows: Sequence[MessageRow], seconds: Array, plays: Array) -> _
             break
     # a term of no weight in all plays may take over where one is left out
     present = [
-        term for term, kept in zip(best.terms, _weights(best) > _NO_WEIGHT, strict=True) if kept
+        term for term, weighs in zip(best.terms, _weights(best) > _NO_WEIGHT, strict=True) if weighs
     ]
     return _evaluate(present, seconds, plays) if present else best
 

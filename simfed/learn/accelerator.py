@@ -62,7 +62,7 @@ class AcceleratorKit(Kit):
             most = _TOGETHER if name in self.small and not self._bf16 else 1
             passes += [places[first : first + most] for first in range(0, len(places), most)]
         calls = [([models[place] for place in some], round) for some in passes]
-        costs = [sum(self._of_public(of.prototype) for of in some) for some, _ in calls]
+        costs = [sum(self._of_public(model.prototype) for model in some) for some, _ in calls]
         logits_at: dict[int, Tensor] = {}
         for some, logits in zip(passes, self.each("logits_of_some", calls, costs), strict=True):
             logits_at |= zip(some, logits, strict=True)
@@ -84,7 +84,7 @@ class AcceleratorKit(Kit):
             return super().own_losses(prototype, model, participations)
         seat = self._seats[prototype]
         seat.load(model)
-        samples = [self.own_samples(*of) for of in participations]
+        samples = [self.own_samples(*participation) for participation in participations]
         positions = self._data.places(np.concatenate(samples))
         logits = seat.passes.logits(positions, self._data.samples)
         losses = F.cross_entropy(logits, self._data.labels[positions], reduction="none")
@@ -124,10 +124,10 @@ class AcceleratorKit(Kit):
         prototype = models[0].prototype
         weights = torch.stack(
             [
-                of.model["weights"]
-                if of.change is None
-                else self.add(of.model["weights"], [(of.change, of.factor)])
-                for of in models
+                changed.model["weights"]
+                if changed.change is None
+                else self.add(changed.model["weights"], [(changed.change, changed.factor)])
+                for changed in models
             ]
         )
         module = self._plain_module(prototype).eval()

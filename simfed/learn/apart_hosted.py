@@ -221,7 +221,7 @@ class HostedClient(HostedWorkload):
     def _spent(self) -> list[float]:
         """Host seconds so far of training and of compression, and those on processors."""
         spent = self._processes.wall_s, self._processes.busy_s
-        return [of[activity] for of in spent for activity in ("training", "compression")]
+        return [seconds[activity] for seconds in spent for activity in ("training", "compression")]
 
     def _sent(self, upload: HostedUpload) -> Parcel:
         assert upload.values is not None

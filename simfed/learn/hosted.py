@@ -146,7 +146,7 @@ class HostedWorkload:
         others; one of those of another process, and its share of what clients have trained."""
         if workers == 1:
             return [0]
-        sizes = [4 * (of.parameters + of.buffers + 1024) for of in self._facts.values()]
+        sizes = [4 * (facts.parameters + facts.buffers + 1024) for facts in self._facts.values()]
         trained = self.tasks.setting.participants * max(sizes) // workers
         down, up = 2 * sum(sizes), sum(sizes) + trained
         return [down] + [up] * (workers - 1)
@@ -183,9 +183,9 @@ class HostedWorkload:
             arrival = Arrival(who, 0, upload.values or {}, weight)
             arrived.setdefault(who.prototype, []).append(arrival)
         edge.merged.append([upload for upload, _ in weighed])
-        edge.shares.append({name: self.method.shares(of) for name, of in arrived.items()})
-        for name, of in arrived.items():
-            merged = Arrival(of[0].who, 0, edge.change(name))
+        edge.shares.append({name: self.method.shares(mine) for name, mine in arrived.items()})
+        for name, mine in arrived.items():
+            merged = Arrival(mine[0].who, 0, edge.change(name))
             edge.server = self.method.shift(self.kit, edge.server, merged)
         self._gathers += 1
         edge.version = -self._gathers
@@ -210,9 +210,9 @@ class HostedWorkload:
 
     def uplink_bytes(self, upload: HostedUpload) -> float:
         """Size of an upload on the wire."""
-        known = self.tasks.uplink_bytes(upload.task, upload.choice)
-        if known is not None:
-            return known
+        size_bytes = self.tasks.uplink_bytes(upload.task, upload.choice)
+        if size_bytes is not None:
+            return size_bytes
         self.work_off()
         total = 0.0
         for name, of_plan in upload.task.plan.up.items():
@@ -327,7 +327,7 @@ class HostedWorkload:
             "losses": [[client, *loss] for client, loss in sorted(self._losses.measured.items())],
             "memories": [
                 [*key, to_plain(memory, f"memories/{'/'.join(map(str, key))}", arrays)]
-                for key, memory in sorted(self._memories.items(), key=lambda of: of[0])
+                for key, memory in sorted(self._memories.items(), key=lambda item: item[0])
             ],
             "server": to_plain(self._server, "server", arrays),
             "own": to_plain(own, "own", arrays),
@@ -372,7 +372,7 @@ class HostedWorkload:
             if self.tasks.changes_vary(task):
                 task = self.tasks.as_sent(task, None, self.held_models.sizes(task.prototype))
             task = task._replace(downlink_bytes=downlink_bytes)
-            values = {name: as_received(of) for name, of in tree(plain["values"]).items()}
+            values = {name: as_received(value) for name, value in tree(plain["values"]).items()}
             loss_before, loss_after = plain["losses"]
             upload = HostedUpload(
                 self, task, Choice.of(plain["choice"]), {}, tree(plain["own_before"]),
@@ -382,12 +382,12 @@ class HostedWorkload:
             self._open.add(upload)
 
         self._gathers, lent = facts["lent"]
-        known = {(upload.task.client, upload.task.key): upload for upload in self._open}
+        by_key = {(upload.task.client, upload.task.key): upload for upload in self._open}
         for plain in lent:
             task = self.tasks.task(*plain["task"])
             self._lent[task.client, task.key] = EdgeUpload(
                 task, plain["bytes"], tree(plain["server"]), plain["version"],
-                merged=[[known[c, key] for c, key in merge] for merge in plain["merged"]],
+                merged=[[by_key[c, key] for c, key in merge] for merge in plain["merged"]],
                 shares=plain["shares"],
             )  # fmt: skip
 
@@ -445,7 +445,7 @@ class HostedWorkload:
         """Attackers of one kind, prototype and round put what they agree on in place of their
         updates. They were started together, so all of them are here."""
         bands: dict[tuple[int, str, Attack], list[HostedUpload]] = {}
-        for upload in sorted(trained_of, key=lambda of: of.task.order):
+        for upload in sorted(trained_of, key=lambda one: one.task.order):
             attack = self.kit.attack_on(upload.task.client, upload.task.round)
             if attack is not None and attack.colludes:
                 key = upload.task.round, upload.task.prototype, attack
@@ -496,7 +496,7 @@ class HostedWorkload:
     def _groups(self, pending: Sequence[HostedUpload]) -> list[list[HostedUpload]]:
         """Who is trained with whom: clients of a prototype together as far as that is faster."""
         alike: dict[str, list[HostedUpload]] = {}
-        for upload in sorted(pending, key=lambda of: -self.tasks.setting.steps(of.task.who)):
+        for upload in sorted(pending, key=lambda one: -self.tasks.setting.steps(one.task.who)):
             alike.setdefault(upload.task.prototype, []).append(upload)
         groups: list[list[HostedUpload]] = []
         for name, mine in alike.items():
@@ -657,8 +657,8 @@ class HostedWorkload:
         check_fields(self.scenario.method.kind, task.who, task.round, way, values, planned)
 
     def _check_losses(self, losses: Mapping[str, Mapping[str, float]], round: int) -> None:
-        for prototype, of in losses.items():
-            for name, value in of.items():
+        for prototype, named in losses.items():
+            for name, value in named.items():
                 if name not in self.method.losses and name != "kd_loss":
                     raise RunFailed(
                         f"method {self.scenario.method.kind}: measures a loss {name!r} that it "

@@ -107,8 +107,8 @@ class EdgeUpload:
             "merged": [[[u.task.client, u.task.key] for u in merge] for merge in self.merged],
             "shares": [
                 {
-                    of: {name: list(each) for name, each in fields.items()}
-                    for of, fields in m.items()
+                    owner: {name: list(each) for name, each in fields.items()}
+                    for owner, fields in m.items()
                 }
                 for m in self.shares
             ],

@@ -129,8 +129,8 @@ class Kit:
         """A public or test set is worked through in so many parts at most."""
         self.each: Each = self._one_after_another
         self.flops = {
-            name: model_facts(of.model, data.input_shape, data.classes).forward_flops
-            for name, of in scenario.prototypes.items()
+            name: model_facts(prototype.model, data.input_shape, data.classes).forward_flops
+            for name, prototype in scenario.prototypes.items()
         }
         """Of one sample through each prototype."""
         self._bf16 = scenario.precision.public == "bf16"
@@ -425,7 +425,7 @@ class Kit:
         """(public samples of the round, classes) of each model, in evaluation mode, in the number
         format of the scenario's `precision.public`; over all processes."""
         calls = [(changed, round) for changed in models]
-        costs = [self._of_public(of.prototype) for of in models]
+        costs = [self._of_public(model.prototype) for model in models]
         self._awaited = len(models)
         try:
             return self.each("public_logits", calls, costs)
@@ -481,8 +481,8 @@ class Kit:
         samples of the sum over classes. Running statistics stay as they are. Over all processes.
         """
         models = {
-            name: {"weights": of["weights"].clone(), "buffers": of["buffers"]}
-            for name, of in models.items()
+            name: {"weights": state["weights"].clone(), "buffers": state["buffers"]}
+            for name, state in models.items()
         }
         first: dict[str, float] = {}
         samples = len(targets)

@@ -146,7 +146,7 @@ class TrimmedMean(Rule):
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         uploads = len(fields["update"])
         cut = min(-int(-(self.share * uploads - 1e-9) // 1), (uploads - 1) // 2)
-        return {name: _trimmed_mean(of, max(cut, 0)) for name, of in fields.items()}
+        return {name: _trimmed_mean(table, max(cut, 0)) for name, table in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Median(Rule):
 
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         middle = (len(fields["update"]) - 1) // 2
-        return {name: _trimmed_mean(of, middle) for name, of in fields.items()}
+        return {name: _trimmed_mean(table, middle) for name, table in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class GeometricMedian(Rule):
             distances = (updates - weights @ updates).norm(dim=1)
             weights = 1 / distances.clamp(min=self.smoothing)
             weights = weights / weights.sum()
-        return {name: weights @ of for name, of in fields.items()}
+        return {name: weights @ table for name, table in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class _Scoring(Rule):
 
     def _mean_of_best(self, fields: Fields, count: int) -> dict[str, Tensor]:
         best = _rank(_squared_distances(fields["update"]), self.f)[:count]
-        return {name: of[sorted(best)].mean(0) for name, of in fields.items()}
+        return {name: table[sorted(best)].mean(0) for name, table in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ class Bulyan(_Scoring):
         while len(picked) < len(distances) - 2 * self.f:
             picked.append(left.pop(_rank(distances[left][:, left], self.f)[0]))
         count = len(picked) - 2 * self.f
-        return {name: _mean_near_median(of[sorted(picked)], count) for name, of in fields.items()}
+        return {name: _mean_near_median(one[sorted(picked)], count) for name, one in fields.items()}
 
 
 def guarded(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
@@ -301,10 +301,10 @@ def guarded(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
         if len(mine) < rule.least:
             continue
         fields = {name: _stacked([a.values[name] for a in mine]) for name in mine[0].values}
-        for name, of in rule.merge(fields).items():
-            fields[name] = of if of.dim() > 1 else of.expand(len(mine), -1)
+        for name, table in rule.merge(fields).items():
+            fields[name] = table if table.dim() > 1 else table.expand(len(mine), -1)
         for row, arrival in enumerate(mine):
-            values = Received({name: of[row] for name, of in fields.items()})
+            values = Received({name: table[row] for name, table in fields.items()})
             merged[id(arrival)] = arrival._replace(values=values)
     return [merged[id(arrival)] for arrival in arrivals if id(arrival) in merged]
 

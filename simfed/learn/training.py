@@ -209,7 +209,7 @@ class Trainer:
             if pull:
                 slopes += pull * (some_weights - begun[rows])
             descent.step(some_weights, slopes, rows)
-        means = total / torch.tensor([len(of) for of in queues], device=total.device)
+        means = total / torch.tensor([len(queue) for queue in queues], device=total.device)
         trained = zip(order, weights.unbind(), means.unbind(), strict=True)
         found_of = {
             place: TrainedModel(after, courses[place].statistics, mean)
@@ -257,7 +257,7 @@ def _waves(queues: Sequence[Sequence[Positions]]) -> Iterator[tuple[slice, list[
     sizes = [[*map(len, queue), 0] for queue in queues]
     at = [0] * len(queues)
     while True:
-        now = [of[place] for of, place in zip(sizes, at, strict=True)]
+        now = [batches[place] for batches, place in zip(sizes, at, strict=True)]
         size = max(now)
         if not size:
             return

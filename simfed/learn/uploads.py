@@ -152,8 +152,8 @@ class Residuals:
     def reach(self, who: Who, fields: Mapping[str, Field]) -> bool:
         """Whether every process sees the residuals of these compressed fields."""
         return self._alone or all(
-            not of.feedback or self._fits(who.prototype, name, of.entries)
-            for name, of in fields.items()
+            not field.feedback or self._fits(who.prototype, name, field.entries)
+            for name, field in fields.items()
         )
 
     def _fits(self, prototype: str, name: str, entries: int) -> bool:

@@ -412,7 +412,7 @@ class Aggregator:
         deadline_at_s, strikes_at_s = plain["until"]
         self._last = next((f for f in self.ended if [*f.task.name] == plain["last"]), None)
         if plain["closing"] is not None:
-            taken = [flight_of(of) for of in plain["closing"]["taken"]]
+            taken = [flight_of(flight) for flight in plain["closing"]["taken"]]
             self._closing = closing = Closing.of_plain(plain["closing"], taken)
             self._merge = partial(self._node.merge, closing)
         if deadline_at_s is not None:

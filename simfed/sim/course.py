@@ -106,7 +106,7 @@ def sliced_upload(
     steps: list[Step] = []
     after: list[_Numbers] = []
     last: _Numbers = ()
-    entries, flops = sum(of.entries for of in slices), sum(of.flops for of in slices)
+    entries, flops = sum(one.entries for one in slices), sum(one.flops for one in slices)
 
     def work(step: Do, part: int, whole: int, more: bool = False) -> None:
         nonlocal last

@@ -143,10 +143,10 @@ class Part:
 class Edge:
     """One edge server. The `Node` of its aggregator."""
 
-    def __init__(self, place: int, spec: EdgeServer, of: Edges) -> None:
-        self.place, self.spec, self._of = place, spec, of
-        mode = mode_of_edge(of.scenario, len(spec.clients))
-        self.aggregator = Aggregator(mode, self, of.world, len(spec.clients), spec.strikes)
+    def __init__(self, place: int, spec: EdgeServer, edges: Edges) -> None:
+        self.place, self.spec, self._edges = place, spec, edges
+        mode = mode_of_edge(edges.scenario, len(spec.clients))
+        self.aggregator = Aggregator(mode, self, edges.world, len(spec.clients), spec.strikes)
         self.flight: Flight | None = None
         """Its participation under way."""
         self._turns: dict[int, int] = {}
@@ -161,37 +161,37 @@ class Edge:
     @property
     def last(self) -> bool:
         """See `Node`."""
-        cloud = self._of.server
-        ends = self._part.merges + 1 == self._of.merges
+        cloud = self._edges.server
+        ends = self._part.merges + 1 == self._edges.merges
         return ends and cloud.last and self.round == cloud.round
 
     @property
     def _part(self) -> Part:
         assert self.flight is not None
-        return self._of.parts[self.flight.task.name]
+        return self._edges.parts[self.flight.task.name]
 
     @property
     def _nth(self) -> int:
         """Which of its merges of the round is under way, from 0."""
         assert self.flight is not None
-        return self.flight.task.who.turn * self._of.merges + self._part.merges
+        return self.flight.task.who.turn * self._edges.merges + self._part.merges
 
     def choose(self) -> Sequence[int]:
         """See `Node`."""
         keys = (self._nth, self.place) if self._nth or self.place else ()
-        return self._of.population.choose(
+        return self._edges.population.choose(
             self.aggregator,
-            self._of.streams,
+            self._edges.streams,
             self.round,
-            self._of.world.env.now,
+            self._edges.world.env.now,
             self.spec.clients,
             keys,
         )
 
     def may_pass(self) -> bool:
         """See `Node`."""
-        now_s = self._of.world.env.now
-        return self._of.population.may_pass(self.aggregator, now_s, self.spec.clients)
+        now_s = self._edges.world.env.now
+        return self._edges.population.may_pass(self.aggregator, now_s, self.spec.clients)
 
     def make_flights(self, ids: Sequence[int]) -> list[Flight]:
         """See `Node`."""
@@ -200,7 +200,7 @@ class Edge:
             self._turns_of = self.round
             self._turns.clear()
         edge = self.flight.contribution
-        return self._of.server.start_clients(ids, self.round, self._turns, edge)
+        return self._edges.server.start_clients(ids, self.round, self._turns, edge)
 
     def work(
         self, closing: Closing, merge: Callable[[], Outcome]
@@ -211,12 +211,12 @@ class Edge:
             return [], merge
         key = key_of(self.round, self._nth)
         work = [Work("handling", SERVER, 1)]
-        return play_work(device, arrived, work, self._of.world.env.now, key), merge
+        return play_work(device, arrived, work, self._edges.world.env.now, key), merge
 
     def merge(self, closing: Closing) -> Outcome:
         """See `Node`: what it was worth, the cloud's merge will tell."""
         assert self.flight is not None
-        workload, arrived = self._of.workload, closing.arrived
+        workload, arrived = self._edges.workload, closing.arrived
         for flight in closing.taken:
             if flight.lost:
                 workload.discard(flight.contribution)
@@ -228,40 +228,40 @@ class Edge:
 
     def finish(self, closing: Closing, outcome: Outcome) -> None:
         """See `Node`: the next of its merges, or on to the cloud."""
-        flight, part, of = self.flight, self._part, self._of
+        flight, part, edges = self.flight, self._part, self._edges
         assert flight is not None
-        now_s = of.world.env.now
+        now_s = edges.world.env.now
         played = Played.of(closing, now_s, filled=self.aggregator.mode.filled)
         part.settled += [Settled(one, played) for one in closing.taken]
         part.merges += 1
         part.merging_s += played.duration_s
         if part.blame is None or played.duration_s > part.blame[0]:
-            part.blame = played.duration_s, of.server.blame_clients(closing)
-        of.note_merge(self.spec.name, self.aggregator.merges, closing, played)
-        into, track = of.recorder.spans, self.spec.name
+            part.blame = played.duration_s, edges.server.blame_clients(closing)
+        edges.note_merge(self.spec.name, self.aggregator.merges, closing, played)
+        into, track = edges.recorder.spans, self.spec.name
         begun_s, until_s = closing.started_at_s, closing.at_s
         if until_s > begun_s:
             name = f"merge {part.merges}"
             into.append(Span(track, "waiting", name, self.round, None, begun_s, until_s))
         into.extend(rows.server_spans(closing.work, played, track))
-        if part.merges < of.merges:
+        if part.merges < edges.merges:
             self.aggregator.begin()
             return
         if not any(not one.flight.lost for one in part.settled):
             flight.lose("failed")
-        of.backbone.go_on(flight, part.merging_s, MERGES)
+        edges.backbone.go_on(flight, part.merging_s, MERGES)
 
     def stop(self) -> None:
         """Whatever its clients do is lost, and nothing of it is merged any more."""
-        now_s = self._of.world.env.now
-        closing = self.aggregator.stop(self._of.server.round)
+        now_s = self._edges.world.env.now
+        closing = self.aggregator.stop(self._edges.server.round)
         for flight in closing.taken:
             if not flight.lost:
                 flight.lose("dropped")
-            self._of.workload.discard(flight.contribution)
+            self._edges.workload.discard(flight.contribution)
         if closing.taken:
             played = Played.of(closing, now_s, filled=self.aggregator.mode.filled)
-            self._of.stray += [Settled(flight, played) for flight in closing.taken]
+            self._edges.stray += [Settled(flight, played) for flight in closing.taken]
 
     def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps of it."""
@@ -378,8 +378,8 @@ class Edges:
         for leg in flight.legs:
             until_s = at_s + leg.duration_s
             if leg.phase != BARRIER and leg.duration_s > 0:
-                of = edge.spec.name, leg.phase, leg.name, flight.task.round
-                self.recorder.spans.append(Span(*of, None, at_s, until_s))
+                labels = edge.spec.name, leg.phase, leg.name, flight.task.round
+                self.recorder.spans.append(Span(*labels, None, at_s, until_s))
             at_s = until_s
         self.server.land_edge(flight)
 
@@ -448,7 +448,7 @@ class Edges:
             "backbone": self.backbone.state()[0],
             "edges": [edge.plain() for edge in self._edges],
             "flights": [
-                f.plain() for of in aggregators for f in (*of.in_flight.values(), *of.ended)
+                f.plain() for each in aggregators for f in (*each.in_flight.values(), *each.ended)
             ],
             "parts": [[list(name), part.plain()] for name, part in self.parts.items()],
         }
@@ -462,8 +462,8 @@ class Edges:
         for flight in flying:
             if not flight.over and isinstance(flight.steps[flight.done], Wait):
                 self._edge(flight).flight = flight
-        for of in sorted(plain["flights"], key=lambda of: int(of["order"])):
-            flight = flight_of(of)
+        for record in sorted(plain["flights"], key=lambda record: int(record["order"])):
+            flight = flight_of(record)
             self.aggregator_of(flight.client).resume(flight)
-        for edge, of in zip(self._edges, plain["edges"], strict=True):
-            edge.restore(of, flight_of)
+        for edge, record in zip(self._edges, plain["edges"], strict=True):
+            edge.restore(record, flight_of)

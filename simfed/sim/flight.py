@@ -90,8 +90,8 @@ class Leg(NamedTuple):
     def cut(self, spent_s: float) -> Leg:
         """The same work, given up after so long."""
         frozen = [(since_s, min(s, spent_s - since_s)) for since_s, s in self.frozen]
-        kept = tuple(piece for piece in frozen if piece[0] < spent_s)
-        return self._replace(duration_s=spent_s, frozen=kept)
+        before = tuple(piece for piece in frozen if piece[0] < spent_s)
+        return self._replace(duration_s=spent_s, frozen=before)
 
     def pieces(self) -> Iterator[tuple[str, str, float]]:
         """(kind, name, seconds) of its track: work apart from what held it up."""
@@ -432,7 +432,7 @@ class Flight:
         if self.left is None:
             return self.legs
         pieces = self._layers()
-        return [Leg(of.phase, of.name, of.until_s - of.since_s, of.since_s) for of in pieces]
+        return [Leg(one.phase, one.name, one.until_s - one.since_s, one.since_s) for one in pieces]
 
     def _moved_bytes(self, phase: str) -> float:
         return sum(leg.moved_bytes for leg in self.legs if leg.phase == phase)

@@ -191,7 +191,7 @@ class Simulation:
         if self._edges is not None:
             self._edges.backbone.restore(own["edges"]["backbone"], {})
         # in the order in which they began what they do
-        plain = sorted(own["flights"], key=lambda of: int(of["order"]))
+        plain = sorted(own["flights"], key=lambda one: int(one["order"]))
         flying = list(map(self._recorded, plain))
         for flight in flying:
             aggregator.resume(flight)
@@ -206,11 +206,11 @@ class Simulation:
             self._edges.set_out()
         self._aggregator.set_out()
 
-    def _recorded(self, of: Mapping[str, Any]) -> Flight:
+    def _recorded(self, record: Mapping[str, Any]) -> Flight:
         """A checkpoint's flight."""
-        round, client, _, turn = of["task"]
+        round, client, _, turn = record["task"]
         contribution = self._workload.contribution(self._workload.task(round, client, turn))
-        flight = Flight.of_plain(of, contribution.task, contribution)
+        flight = Flight.of_plain(record, contribution.task, contribution)
         if flight.task.model_version == self._version:
             flight.shared_loss = self._shared_loss
         return flight
@@ -294,8 +294,8 @@ class Simulation:
             for client in ids:
                 turn = turns.get(client, 0)
                 turns[client] = turn + 1
-                known = None if held is None else held.get(client)
-                task = self._workload.task(round, client, turn, known)
+                version = None if held is None else held.get(client)
+                task = self._workload.task(round, client, turn, version)
                 if edge is not None:
                     task = task._replace(model_version=edge.task.model_version)
                 tasks.append(task)
@@ -365,8 +365,8 @@ class Simulation:
 
     def _reward(self, flight: Flight, outcome: Outcome, played: Played, pace: float) -> Verdict:
         """Tell the client's policy what its pull was worth."""
-        known = outcome.local_loss
-        before, after = known.get(flight.task.label, (None, None)) if known else (None, None)
+        losses = outcome.local_loss
+        before, after = losses.get(flight.task.label, (None, None)) if losses else (None, None)
         if not flight.task.plan.longest:
             return (
                 UNTOLD if after is None else Verdict(after)
@@ -422,8 +422,8 @@ class Simulation:
         flights = [flight for flight, _ in settled]
         paces = paces_of((0, 0) if f.lost else (f.uplink_bytes, f.uplink_s) for f in flights)
         verdicts = [
-            self._reward(flight, outcome, of, pace)
-            for (flight, of), pace in zip(settled, paces, strict=True)
+            self._reward(flight, outcome, merge, pace)
+            for (flight, merge), pace in zip(settled, paces, strict=True)
         ]
         with self._recording:
             into = self._recorder
@@ -431,14 +431,14 @@ class Simulation:
             into.prototypes.extend(rows.prototype_rows(outcome, into.own.get("prototypes", ())))
             own = into.own.get("clients", ())
             into.clients.extend(rows.client_rows(outcome, own, self._account))
-            for (flight, of), verdict in zip(settled, verdicts, strict=True):
+            for (flight, merge), verdict in zip(settled, verdicts, strict=True):
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)
-                end = rows.end_of(flight, of)
+                end = rows.end_of(flight, merge)
                 powered_s = partial(rows.powered_s, flight, end.rest_s)
                 energy_j = self._world.energy_j(flight.client, powered_s)
                 into.participations.append(
-                    rows.participation_row(flight, end, of, verdict, energy_j, played.round)
+                    rows.participation_row(flight, end, merge, verdict, energy_j, played.round)
                 )
                 if flight.busy is not None:
                     into.processor.append(rows.processor_row(flight, played.round))
@@ -461,8 +461,8 @@ class Simulation:
             with self._recording:
                 self._save(self.checkpoint())
         if stop:
-            kept = ["--resume goes on from there"] if self._save is not None else []
-            raise Interrupted(f"stopped after round {self._round}", *kept)
+            hints = ["--resume goes on from there"] if self._save is not None else []
+            raise Interrupted(f"stopped after round {self._round}", *hints)
 
     def _mean_measure(self, outcome: Outcome) -> float | None:
         measures = {

@@ -52,7 +52,7 @@ class Recorded:
         self._where = run.path
         scenario = run.scenario
         self._index_code = scenario["compression"]["index_code"]
-        self._models = {name: of["model"] for name, of in scenario["prototypes"].items()}
+        self._models = {name: each["model"] for name, each in scenario["prototypes"].items()}
         self._sent: dict[tuple[int, int, int], Any] = {}
         self._arms: dict[int, list[Choice]] = {}
         choices: dict[str, Choice] = {}
@@ -152,9 +152,9 @@ def _some_policy_sets_k(scenario: Mapping[str, Any]) -> bool:
     """Whether K was more than the scenario's, and is to be taken from the record."""
     policies = [scenario.get("policy"), *(group.get("policy") for group in scenario["clients"])]
     kinds = [policy.get("kind") for policy in policies if policy]
-    known = registry("policy")
+    parts = registry("policy")
     recorded = any(policy and policy.get("arms_from") for policy in policies)
-    return recorded or any(kind in known and hasattr(known.get(kind), "ends") for kind in kinds)
+    return recorded or any(kind in parts and hasattr(parts.get(kind), "ends") for kind in kinds)
 
 
 class TimeOnlyWorkload:
@@ -230,13 +230,13 @@ class TimeOnlyWorkload:
         """The plan and the choice, which keep their ids as long as they are here, K and the bytes
         of an upload: of all that are alike, found once."""
         alike = id(task.plan), id(choice), task.who.prototype
-        known = self._alike.get(alike)
-        if known is None:
+        entry = self._alike.get(alike)
+        if entry is None:
             k, size_bytes = self.known_k(task, choice), self.size_bytes(task, choice)
             if len(self._alike) >= _MOST_ALIKE:  # a method may make a plan for each round
                 self._alike.clear()
-            known = self._alike[alike] = task.plan, choice, k, size_bytes
-        return known
+            entry = self._alike[alike] = task.plan, choice, k, size_bytes
+        return entry
 
     def _as_recorded(
         self, recorded: Recorded, task: Task, choice: Choice, k: int

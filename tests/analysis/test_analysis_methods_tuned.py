@@ -127,7 +127,7 @@ def test_clipped_runs_are_those_that_are_chosen_with_a_clip(tmp_path, monkeypatc
     monkeypatch.setattr(methods_tuned, "play", play)
     methods_tuned.run_clipped(tmp_path / "clipped.parquet", [3])
     best = methods_tuned.choices(pd.read_parquet(methods_tuned.ROWS))
-    assert played == [(*of, best[of], 3, methods_tuned.CLIP_NORM) for of in best]
+    assert played == [(*case, best[case], 3, methods_tuned.CLIP_NORM) for case in best]
     methods_tuned.run_clipped(tmp_path / "clipped.parquet", [3])
     assert len(played) == len(best) == 32
 
@@ -153,21 +153,21 @@ def test_the_pages_sentences_follow_from_the_rows():
             assert not any("local-only" in family.behind(method) for method in methods_tuned.OWN)
         assert "fedprox" not in family.behind("fedavg")
         assert "fedavg" not in family.behind("fedprox")
-    of = {(f.data, f.measure, f.budget): f for f in families}
-    images = of["mnist-mini", "accuracy", "seconds"].means
+    by_key = {(f.data, f.measure, f.budget): f for f in families}
+    images = by_key["mnist-mini", "accuracy", "seconds"].means
     assert (
         f"fedbuff ({100 * images['fedbuff']:.1f} %) and fedasync ({100 * images['fedasync']:.1f}"
         in page
     )
-    told = [p for p in of["synthetic(1, 1)", "own_accuracy", "seconds"].pairs if p.told]
+    told = [p for p in by_key["synthetic(1, 1)", "own_accuracy", "seconds"].pairs if p.told]
     assert len(told) == 9
     assert all("fedasync" in (p.one, p.other) for p in told)
-    assert sum(p.told for p in of["synthetic(1, 1)", "own_accuracy", "bytes"].pairs) == 44
-    few = of["mnist-mini", "accuracy", "bytes"].means
+    assert sum(p.told for p in by_key["synthetic(1, 1)", "own_accuracy", "bytes"].pairs) == 44
+    few = by_key["mnist-mini", "accuracy", "bytes"].means
     averaging = ["fedavg", "fedprox", "fedopt", "scaffold", "fedbuff", "fedasync", "fedgen"]
     assert few["local-only"] > few[averaging].max()
     by_seconds, by_bytes = (
-        of["mnist-mini", "accuracy", budget] for budget in methods_tuned.BUDGETS
+        by_key["mnist-mini", "accuracy", budget] for budget in methods_tuned.BUDGETS
     )
     personal = set(methods_tuned.PERSONAL)
     assert sum(len(personal & {*by_seconds.behind(method)}) for method in averaging) == 38

@@ -54,9 +54,9 @@ def test_a_changed_row_changes_the_page(monkeypatch):
     def shifted(source):
         return [replace(row, simfed=2 * row.simfed) for row in read_rows(source)]
 
-    kept = page_parts()
+    before = page_parts()
     monkeypatch.setattr(validation_page, "read_rows", shifted)
-    assert all(shifted != kept[place] for place, shifted in page_parts().items())
+    assert all(shifted != before[place] for place, shifted in page_parts().items())
 
 
 def test_what_the_sources_are_held_to():

@@ -10,7 +10,7 @@ def test_kept_rows_are_what_the_closed_forms_say():
     rows = study.read_rows()
     whole = rows[rows["overlap"] == "1"].set_index(["codec", "speed", "link"])
     layers = facts(study.MODEL, "mnist-mini").layers[::-1]
-    entries, flops = (sum(of) for of in zip(*layers, strict=True))
+    entries, flops = (sum(column) for column in zip(*layers, strict=True))
     latency_s = 0.01
     for row in rows.itertuples():
         alone = whole.loc[(row.codec, row.speed, row.link)]

@@ -251,10 +251,10 @@ def test_a_campaign_goes_on_where_it_stands(tiny_studies, tmp_path):
         "random-k",
     }
     assert go_on(1, study="elsewhere") == 1  # run directories may be gone: results count
-    kept = {p.name: p.read_bytes() for p in (tmp_path / "kept").glob("*.json")}
+    results = {p.name: p.read_bytes() for p in (tmp_path / "kept").glob("*.json")}
     # a run's directory has the hash that was planned
-    assert set(kept) == {f"{planned.hash}.json" for planned in campaign(phases)[:3]}
-    assert first.items() <= kept.items()
+    assert set(results) == {f"{planned.hash}.json" for planned in campaign(phases)[:3]}
+    assert first.items() <= results.items()
     assert collect(tmp_path / "study", tmp_path / "kept") == []
     one = json.loads(next(iter(first.values())))
     run = simfed.load_run(tmp_path / "study" / "runs" / one["address"])

@@ -15,7 +15,7 @@ import rivals
 
 
 def task(**changes):
-    of = np.arange(12, dtype=np.float32)
+    numbers = np.arange(12, dtype=np.float32)
     return rivals.Task(
         **{
             "model": "logistic-regression",
@@ -23,12 +23,12 @@ def task(**changes):
             "per_round": 2,
             "batch": 10,
             "rate": 0.03,
-            "images": of.reshape(3, 1, 2, 2),
+            "images": numbers.reshape(3, 1, 2, 2),
             "labels": np.array([0, 1, 2]),
-            "test_images": of[:4].reshape(1, 1, 2, 2),
+            "test_images": numbers[:4].reshape(1, 1, 2, 2),
             "test_labels": np.array([1]),
             "owned": (np.array([2, 0]), np.array([1])),
-            "weights": {"linear.weight": of.reshape(3, 4), "linear.bias": of[:3]},
+            "weights": {"linear.weight": numbers.reshape(3, 4), "linear.bias": numbers[:3]},
             **changes,
         }
     )
@@ -62,7 +62,7 @@ def of(side, turn, cpu_s, round_s=None, accuracy=0.91):
 
 
 def test_the_table_takes_ratios_within_a_turn_and_says_who_needs_least_first():
-    known = {
+    results = {
         "job": 1,
         "dataset": "mnist",
         "machine": {"date": "2026-01-02", "processor": "a processor", "cores": 2},
@@ -72,7 +72,7 @@ def test_the_table_takes_ratios_within_a_turn_and_says_who_needs_least_first():
             of("simfed run", 1, 5.0),
         ],
     }
-    heading, _, _, _, *rows = rivals.table(known).splitlines()
+    heading, _, _, _, *rows = rivals.table(results).splitlines()
     assert "a processor, 2 cores, load 1.0 to 3.0, 3 turn(s); other 1.0, simfed 1.0" in heading
     assert [row.split(" | ")[0] for row in rows] == ["| other", "| simfed", "| simfed run"]
     assert "| 60.0 ms (30.0–90.0) | 3.00 |" in rows[0]
@@ -82,10 +82,10 @@ def test_the_table_takes_ratios_within_a_turn_and_says_who_needs_least_first():
 
 
 def test_processor_time_of_descendants_counts_and_that_of_others_does_not():
-    begin, known = time.process_time(), rivals.cpu_seconds(os.getpid())[os.getpid()]
+    begin, used_s = time.process_time(), rivals.cpu_seconds(os.getpid())[os.getpid()]
     while time.process_time() < begin + 0.1:
         sum(range(10_000))
-    assert rivals.cpu_seconds(os.getpid())[os.getpid()] > known
+    assert rivals.cpu_seconds(os.getpid())[os.getpid()] > used_s
     assert os.getppid() not in rivals.cpu_seconds(os.getpid())
 
 

@@ -15,13 +15,13 @@ def rows():
     made = []
     for cell in figure.cells(3):
         accuracy = 0.9 - 0.05 * RULES.index(cell.rule) - 0.02 * list(ATTACKS).index(cell.attack)
-        known = figure.is_defined(cell)
+        defined = figure.is_defined(cell)
         made.append(
             {
                 **cell._asdict(),
-                "accuracy": accuracy + 0.01 * (cell.seed - 1) if known else math.nan,
-                "attack_success": 0.25 if known and cell.attack == "backdoor" else math.nan,
-                "server_ms": 2.0 if known else math.nan,
+                "accuracy": accuracy + 0.01 * (cell.seed - 1) if defined else math.nan,
+                "attack_success": 0.25 if defined and cell.attack == "backdoor" else math.nan,
+                "server_ms": 2.0 if defined else math.nan,
             }
         )
     return pd.DataFrame(made)
@@ -60,12 +60,12 @@ def test_the_picture_names_what_it_shows(rows):
 
 
 def test_what_is_kept_is_not_run_again(rows, tmp_path, monkeypatch):
-    kept = tmp_path / "rows.csv"
-    rows.sample(frac=1, random_state=0).to_csv(kept, index=False)
-    monkeypatch.setattr(figure, "ROWS", kept)
-    before = kept.read_text()
+    path = tmp_path / "rows.csv"
+    rows.sample(frac=1, random_state=0).to_csv(path, index=False)
+    monkeypatch.setattr(figure, "ROWS", path)
+    before = path.read_text()
     figure.run_all(1, 3)
-    assert kept.read_text() == before
+    assert path.read_text() == before
     places = figure.read_rows()[list(Cell._fields)].itertuples(index=False, name=None)
     assert [Cell(*place) for place in places] == list(figure.cells(3))
     np.testing.assert_array_equal(

@@ -93,28 +93,28 @@ def test_the_folded_design_tells_a_point_from_a_pair():
     """Credit and compression act together and neither does by itself: in a quarter of all
     combinations that is the clip; folded over it is nobody's."""
 
-    def found(of):
-        table = np.random.default_rng(1).normal(scale=1e-4, size=(len(of), 3))
-        for row, cell in zip(table, of, strict=True):
+    def found(those):
+        table = np.random.default_rng(1).normal(scale=1e-4, size=(len(those), 3))
+        for row, cell in zip(table, those, strict=True):
             both = {cell.choices["credit"] == "as printed", cell.choices["compression in"] == "ms"}
             row += 0.01 * (len(both) == 1)
-        return [one.factor.name for one in effects(table, of) if abs(one.estimate.least) > 0.005]
+        return [one.factor.name for one in effects(table, those) if abs(one.estimate.least) > 0.005]
 
     quarter, half = cells(), cells(folded=True)
     assert found(quarter) == ["clip"]
     assert found(half) == []
     others = {factor.words: {factor.taken, factor.other} for factor in FACTORS}
     for one, other in zip(quarter, half[8:], strict=True):
-        assert all({one.choices[w], other.choices[w]} == of for w, of in others.items())
+        assert all({one.choices[w], other.choices[w]} == values for w, values in others.items())
 
 
-def universes(clip_changes, of=None):
+def universes(clip_changes, only=None):
     """ASCEND in settings (all eight) and the fixed strategies; unclipped, Top-K's lead is gone."""
     plays = {"top-k": 80, "random-k": 10, "periodic-k": 10}
     even = {"top-k": 10, "random-k": 70, "periodic-k": 20}
     noise = np.random.default_rng(2)
     for seed in range(3):
-        for cell in of or cells():
+        for cell in only or cells():
             plays["top-k"] = 80 + int(noise.integers(5))
             chosen = even if clip_changes and "clip" in cell.universe else plays
             more = {"universe": dict(cell.universe)} if cell.universe else {}
@@ -235,8 +235,8 @@ def test_cifar_is_said_once_it_has_three_seeds(keep):
         for k in (1_000, 16_000)
         for seed in range(3)
     ]
-    for of, times in ((runs[:-1], 0), (runs, 1)):
-        results = Results(keep(*of))
+    for there, times in ((runs[:-1], 0), (runs, 1)):
+        results = Results(keep(*there))
         said = sentences(results, judge(results), list(readings(results)))
         assert sum("On CIFAR-10" in one for one in said) == times
         if times:

@@ -157,8 +157,8 @@ def test_a_run_keeps_its_plug_ins_and_finds_them_again(scenario, tmp_path, capsy
     words = ["run", str(scenario), "--out", out, "--time-only", "--quiet", "--no-figures"]
     assert main([*words, "--allow-plugins"]) == 0
     assert main([*words, "--resume"]) == 0  # this process has consent
-    kept = yaml.safe_load((tmp_path / "out" / "scenario.yaml").read_text())
-    assert kept["plugins"] == ["plugins/parts.py"]
+    written = yaml.safe_load((tmp_path / "out" / "scenario.yaml").read_text())
+    assert written["plugins"] == ["plugins/parts.py"]
     assert (tmp_path / "out" / "plugins" / "parts.py").read_text() == (
         tmp_path / "parts.py"
     ).read_text()

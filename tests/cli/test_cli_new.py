@@ -29,8 +29,8 @@ def empty(tmp_path, monkeypatch):
 def in_a_process(*words):
     """A command in a process of its own, as parts that are registered stay in one."""
     command = [sys.executable, "-m", "simfed", *map(str, words)]
-    kept = {name: value for name, value in os.environ.items() if name != "SIMFED_IMPORT"}
-    environment = {**kept, "PYTHONPATH": str(HERE)}
+    inherited = {name: value for name, value in os.environ.items() if name != "SIMFED_IMPORT"}
+    environment = {**inherited, "PYTHONPATH": str(HERE)}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 

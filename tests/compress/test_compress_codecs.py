@@ -371,10 +371,10 @@ def test_state_goes_on_from_json_and_arrays_and_is_left_alone_unless_consumed(la
     copy = Memory(
         json.loads(json.dumps(state.facts)), {n: a.copy() for n, a in state.arrays.items()}
     )
-    kept, after = codec.encode(gradient(1), state, rng_of(1), 40, layout=LAYOUT)
+    payload, after = codec.encode(gradient(1), state, rng_of(1), 40, layout=LAYOUT)
     for name, array in state.arrays.items():
         assert array.tobytes() == copy.arrays[name].tobytes()
-    sent = kept.dense().tobytes()
+    sent = payload.dense().tobytes()
     used, last = codec.encode(gradient(1), copy, rng_of(1), 40, layout=LAYOUT, consume=True)
     assert used.dense().tobytes() == sent
     for name, array in after.arrays.items():

@@ -51,7 +51,7 @@ def test_nobody_else_takes_a_label_apart():
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in SPLITS
-        for text in [getattr(of, "value", None) for of in node.args[:1]]
+        for text in [getattr(argument, "value", None) for argument in node.args[:1]]
         if text in OF_LABELS and name not in READERS
     }
     assert apart <= {MODEL_AT_SIZE}

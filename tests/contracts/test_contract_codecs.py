@@ -133,9 +133,9 @@ def test_what_is_charged_is_what_an_encoder_writes(workload, method, arm, monkey
         seen["update"] = codec_from_spec(arm).encode(update, k=K)[0]
     payload = seen["update"]
     assert size == payload.wire_bytes("fixed") == len(payload.encoded("fixed"))
-    known = work.tasks.uplink_bytes(upload.task, Choice(arm, K))
-    assert known in (None, size)
-    if known is not None:
+    declared = work.tasks.uplink_bytes(upload.task, Choice(arm, K))
+    assert declared in (None, size)
+    if declared is not None:
         assert TimeOnlyWorkload(work.tasks).size_bytes(upload.task, Choice(arm, K)) == size
 
 

@@ -144,9 +144,9 @@ def resumed(folder):
 
 
 def replayed(folder):
-    kept = TrajectoryStore(folder.with_name("kept"))
-    play(None, rounds=3, trajectories=kept)
-    play(folder, rounds=3, trajectories=kept, checkpoint={"every": 1})
+    store = TrajectoryStore(folder.with_name("kept"))
+    play(None, rounds=3, trajectories=store)
+    play(folder, rounds=3, trajectories=store, checkpoint={"every": 1})
 
 
 def deployed(folder):

@@ -201,7 +201,7 @@ def plain_world(method, changes=None):
                 "policy": {"kind": "exp3", "mixing": 1.0, "reward": reward},
                 "compression": {"k": 40, **changes.get("compression", {})},
                 "evaluation": {"every": 3},
-                **{name: of for name, of in changes.items() if name == "distillation"},
+                **{name: value for name, value in changes.items() if name == "distillation"},
             }
         )
     except ValueError:

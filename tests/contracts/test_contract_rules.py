@@ -35,19 +35,19 @@ class Forgets(Median):
 @dataclass(frozen=True)
 class Sums(Rule):
     def merge(self, fields):
-        return {name: of.sum(0) for name, of in fields.items()}
+        return {name: table.sum(0) for name, table in fields.items()}
 
 
 @dataclass(frozen=True)
 class Divides(Rule):
     def merge(self, fields):
-        return {name: of.mean(0) / 0 for name, of in fields.items()}
+        return {name: table.mean(0) / 0 for name, table in fields.items()}
 
 
 @dataclass(frozen=True)
 class Doubles(Rule):
     def merge(self, fields):
-        return {name: of.mean(0).double() for name, of in fields.items()}
+        return {name: table.mean(0).double() for name, table in fields.items()}
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ def tasks():
 
 
 def ends(tasks):
-    plan, of = tasks
-    who = of.who(0)
-    changes = Changes(plan, of, who, of.task(1, 0, 0).plan.down["weights"])
+    plan, setting = tasks
+    who = setting.who(0)
+    changes = Changes(plan, setting, who, setting.task(1, 0, 0).plan.down["weights"])
     return changes, ChangesDown({"weights": changes}), ChangesHeld({"weights": changes})
 
 

@@ -199,7 +199,7 @@ def test_a_deployed_run_becomes_a_profile_with_which_its_simulation_is_better(pa
     there = simfed.load_run(real)
     before = fidelity(simfed.load_run(simulated), there)
     after = fidelity(again, there)
-    errors = [of.phases.set_index("phase").loc["upload", "error"] for of in (before, after)]
+    errors = [gaps.phases.set_index("phase").loc["upload", "error"] for gaps in (before, after)]
     assert abs(errors[1]) < abs(errors[0])
     assert abs(after.makespan_error) < abs(before.makespan_error)
 

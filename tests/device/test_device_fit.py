@@ -340,12 +340,12 @@ def test_it_is_said_how_many_repeats_noise_takes():
         calibration = fit_profile(table_of(rows), name="x")
         return calibration.document.get("noise"), [n for n in calibration.notes if "noise" in n]
 
-    known, notes = noise(5, (8, 16, 32, 64))
-    assert set(known) == {"training"}
+    fitted, notes = noise(5, (8, 16, 32, 64))
+    assert set(fitted) == {"training"}
     assert notes == []
     for repeats, sizes, counted in ((5, (8, 16, 32), 15), (4, range(1, 30), 0)):
-        known, notes = noise(repeats, sizes)
-        assert known is None
+        fitted, notes = noise(repeats, sizes)
+        assert fitted is None
         assert "needs 20 rows of a kind of work, of sizes repeated at least 5 times" in notes[0]
         assert f"training has {counted}; --repeat 20 is always enough" in notes[0]
     assert noise(20, (8,))[1] == []

@@ -52,8 +52,8 @@ def test_the_shipped_law_of_the_source_is_the_fit_of_its_tables():
     table = read_table(SOURCE)
     models = {m: facts(m, data) for m, data in table.datasets().items()}
     profile = load_profile("rtx3090-ryzen4800h-law")
-    for model, of in models.items():
-        profile.models[model] = ModelWork(of.parameters, of.forward_flops, of.train_flops)
+    for model, size in models.items():
+        profile.models[model] = ModelWork(size.parameters, size.forward_flops, size.train_flops)
     check = compare(profile, table)
     for point in check.points:
         mnist = table.datasets()[point.key[1]] == "mnist"

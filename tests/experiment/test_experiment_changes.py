@@ -131,10 +131,10 @@ def test_a_resumed_run_is_the_whole_one(mode, method, time_only, tmp_path):
 def test_learning_is_answered_from_what_was_learned_with_the_same_changes(tmp_path):
     store = TrajectoryStore(tmp_path)
     for mode in ("synchronous", "buffered"):
-        known = played(worlds.scenario(mode))
-        assert played(worlds.scenario(mode), trajectories=store).fingerprint == known.fingerprint
+        learned = played(worlds.scenario(mode))
+        assert played(worlds.scenario(mode), trajectories=store).fingerprint == learned.fingerprint
         again = played(worlds.scenario(mode), trajectories=store)
-        assert again.fingerprint == known.fingerprint
+        assert again.fingerprint == learned.fingerprint
         assert "replay" in again.manifest["learning_wall_s"]
         assert "server" not in again.manifest["learning_wall_s"]  # nothing was learned
     other = worlds.scenario(downlink={"compression": {"k": 40}})

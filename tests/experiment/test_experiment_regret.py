@@ -141,8 +141,8 @@ def test_regret_by_hand():
     }
     rows = [
         RegretSample(*at, "p", arm, arm == played, "explore", reward, reward)
-        for at, (of, played) in rewards.items()
-        for arm, reward in zip("abc", of, strict=True)
+        for at, (of_arms, played) in rewards.items()
+        for arm, reward in zip("abc", of_arms, strict=True)
     ]
     regret = regret_of(pd.DataFrame(rows))
     assert (regret.pulls, regret.rounds) == (3, 2)

@@ -119,11 +119,11 @@ def test_the_resolved_scenario_runs_as_it_is_to_the_same_fingerprint(tiny, tmp_p
 
 
 def test_memory_and_disk_hold_the_same_run(tiny, tmp_path):
-    written, kept = play(tiny, tmp_path / "run"), play(tiny)
-    assert kept.path is None
-    assert kept.fingerprint == written.fingerprint
-    assert kept.summary == written.summary
-    assert kept.participations.equals(written.participations)
+    written, in_memory = play(tiny, tmp_path / "run"), play(tiny)
+    assert in_memory.path is None
+    assert in_memory.fingerprint == written.fingerprint
+    assert in_memory.summary == written.summary
+    assert in_memory.participations.equals(written.participations)
 
 
 def test_seeds_differ(tiny):
@@ -474,17 +474,17 @@ def profile(tmp_path):
     """Changes the profile in use, beside the scenario, before it is read."""
 
     def change(**changes):
-        known = yaml.safe_load(Path("calibration/rtx3090-ryzen4800h.yaml").read_text())
-        (tmp_path / "rtx3090-ryzen4800h.yaml").write_text(yaml.safe_dump({**known, **changes}))
-        return known
+        shipped = yaml.safe_load(Path("calibration/rtx3090-ryzen4800h.yaml").read_text())
+        (tmp_path / "rtx3090-ryzen4800h.yaml").write_text(yaml.safe_dump({**shipped, **changes}))
+        return shipped
 
     return change
 
 
 def test_what_a_rollback_forces_must_be_in_the_profile(tiny, profile):
-    known = profile()["compression"]
+    models = profile()["compression"]
     profile(
-        compression={m: {s: v for s, v in of.items() if s != "top-k"} for m, of in known.items()}
+        compression={m: {s: v for s, v in one.items() if s != "top-k"} for m, one in models.items()}
     )
     blind = {"compression.strategies": ["random-k", "periodic-k"]}
     assert "got 'top-k'" in "".join(sentences(tiny, blind))
@@ -495,8 +495,8 @@ def test_what_a_rollback_forces_must_be_in_the_profile(tiny, profile):
 
 
 def test_where_nothing_is_rolled_back_nothing_is_forced(tiny, profile):
-    known = profile()["compression"]
-    profile(compression={m: {"random-k": of["random-k"]} for m, of in known.items()})
+    compression = profile()["compression"]
+    profile(compression={m: {"random-k": times["random-k"]} for m, times in compression.items()})
     blind = {
         "compression.strategies": ["random-k"],
         "policy": {"kind": "uniform", "strategy": "random-k"},

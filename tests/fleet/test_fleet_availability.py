@@ -162,9 +162,9 @@ def test_markov_presence_is_stationary_from_the_beginning():
     for mask in masks:
         assert abs(mask.mean() - share) < bound
     # a client that is there now is there t later with share + (1 − share)·exp(−t/on − t/off)
-    kept = share + (1 - share) * math.exp(-1800 / on_s - 1800 / off_s)
-    of = masks[0].sum()
-    assert abs(masks[1][masks[0]].mean() - kept) < 4.5 * math.sqrt(kept * (1 - kept) / of)
+    stays = share + (1 - share) * math.exp(-1800 / on_s - 1800 / off_s)
+    clients = masks[0].sum()
+    assert abs(masks[1][masks[0]].mean() - stays) < 4.5 * math.sqrt(stays * (1 - stays) / clients)
 
 
 def test_markov_time_until_everybody_is_away_once_has_its_closed_form():

@@ -206,9 +206,9 @@ def test_a_million_draws_cost_columns_not_objects(fleet):
     made.drawn(0, "link.up")  # imports
     tracemalloc.start()
     made.speed(0)
-    kept, peak = tracemalloc.get_traced_memory()
+    held_bytes, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 9e6, "a float64 per client"
+    assert held_bytes < 9e6, "a float64 per client"
     assert peak < 80e6
 
 

@@ -17,8 +17,8 @@ def strikes(between, lasts, *keys, seed=0):
     return Strikes(Rhythm(between, lasts), Streams(seed), *(keys or ("freeze", 0)))
 
 
-def intervals(of, count=100):
-    return [(of.border_s(2 * k), of.border_s(2 * k + 1)) for k in range(count)]
+def intervals(strikes, count=100):
+    return [(strikes.border_s(2 * k), strikes.border_s(2 * k + 1)) for k in range(count)]
 
 
 times = st.floats(0.05, 5.0)
@@ -27,9 +27,9 @@ times = st.floats(0.05, 5.0)
 @given(a=times, b=times, seed=st.integers(0, 50), start=st.floats(0, 20), work=st.floats(0, 9))
 @settings(max_examples=30, deadline=None)
 def test_work_is_stretched_by_exactly_the_strikes_that_it_meets(a, b, seed, start, work):
-    of = strikes(Exponential(a), UniformLaw(0.5 * b, b), seed=seed)
-    plain = intervals(of, 800)
-    whole, within = of.stretch(start, work)
+    struck = strikes(Exponential(a), UniformLaw(0.5 * b, b), seed=seed)
+    plain = intervals(struck, 800)
+    whole, within = struck.stretch(start, work)
     free = left = work
     at = start
     met = []
@@ -73,9 +73,9 @@ def test_everybody_is_struck_by_itself():
 
 def test_strikes_without_end_are_a_sentence(monkeypatch):
     monkeypatch.setattr("simfed.ground.strikes._MOST_STRIKES", 1000)
-    of = strikes(Discrete((1e-6,)), Discrete((1e-6,)), "freeze", 3)
+    struck = strikes(Discrete((1e-6,)), Discrete((1e-6,)), "freeze", 3)
     with pytest.raises(RunFailed, match=r"freeze 3 is struck more than 1,000 times by .* s"):
-        of.stretch(0.0, 10.0)
+        struck.stretch(0.0, 10.0)
 
 
 def test_messages_are_lost_and_doubled_as_often_as_they_should():

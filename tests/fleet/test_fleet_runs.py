@@ -89,7 +89,7 @@ def test_drawn_speeds_and_links_give_their_times(here):
             row.uplink_bytes * 8e-6 / row.uplink_s,
             row.downlink_bytes * 8e-6 / row.downlink_s,
         )
-        assert any((speed, up, down) == pytest.approx(of, rel=1e-9) for of in rows)
+        assert any((speed, up, down) == pytest.approx(device, rel=1e-9) for device in rows)
 
 
 def test_k_as_a_share_of_each_prototypes_parameters(here):

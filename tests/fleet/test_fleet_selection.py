@@ -23,13 +23,13 @@ from simfed.ground.seeding import Streams
 
 
 def facts(n, **columns):
-    known = Facts.unknown(np.ones(n, np.int64))
-    return dataclasses.replace(known, **{k: np.asarray(v) for k, v in columns.items()})
+    unknown = Facts.unknown(np.ones(n, np.int64))
+    return dataclasses.replace(unknown, **{k: np.asarray(v) for k, v in columns.items()})
 
 
-def choose(selection, ids, count, of, round=1, seed=0):
+def choose(selection, ids, count, facts, round=1, seed=0):
     rng = Streams(seed)("selection", round)
-    return selection.choose(np.asarray(ids), count, of, round=round, rng=rng).tolist()
+    return selection.choose(np.asarray(ids), count, facts, round=round, rng=rng).tolist()
 
 
 def test_all_and_uniform():
@@ -45,43 +45,43 @@ def test_all_and_uniform():
 def test_poisson_tosses_a_coin_per_client():
     """Rate 3 of 10: the mean and the variance of so many coins, and nobody's hangs on who is
     there."""
-    of, draws = facts(10), 4000
-    sizes = [len(choose(Poisson(), range(10), 3, of, seed=seed)) for seed in range(draws)]
+    seen, draws = facts(10), 4000
+    sizes = [len(choose(Poisson(), range(10), 3, seen, seed=seed)) for seed in range(draws)]
     assert abs(np.mean(sizes) - 3) < 4 * math.sqrt(2.1 / draws)
     assert abs(np.var(sizes) - 2.1) < 0.25
     assert min(sizes) == 0
     for seed in range(20):
-        everybody = choose(Poisson(), range(10), 3, of, seed=seed)
-        few = choose(Poisson(), [2, 5, 7], 3, of, seed=seed)
+        everybody = choose(Poisson(), range(10), 3, seen, seed=seed)
+        few = choose(Poisson(), [2, 5, 7], 3, seen, seed=seed)
         assert few == [client for client in everybody if client in (2, 5, 7)]
-    assert choose(Poisson(), range(10), 10, of) == list(range(10))
+    assert choose(Poisson(), range(10), 10, seen) == list(range(10))
 
 
 def test_by_samples_asks_in_proportion():
     """One of three with 1, 3, 6 samples; of two the pairs have their exact probabilities."""
-    of, n = facts(3, samples=[1, 3, 6]), 4000
-    ones = [choose(BySamples(), range(3), 1, of, seed=s)[0] for s in range(n)]
+    seen, n = facts(3, samples=[1, 3, 6]), 4000
+    ones = [choose(BySamples(), range(3), 1, seen, seed=s)[0] for s in range(n)]
     for client, share in enumerate((0.1, 0.3, 0.6)):
         assert abs(ones.count(client) / n - share) < 4.5 * math.sqrt(share * (1 - share) / n)
-    pairs = [tuple(choose(BySamples(), range(3), 2, of, seed=s)) for s in range(n)]
+    pairs = [tuple(choose(BySamples(), range(3), 2, seen, seed=s)) for s in range(n)]
     share = 0.1 * 3 / 9 + 0.3 * 1 / 7  # 0 then 1, or 1 then 0
     assert abs(pairs.count((0, 1)) / n - share) < 4.5 * math.sqrt(share * (1 - share) / n)
 
 
 def test_fastest_asks_the_unknown_then_the_shortest():
-    of = facts(5, duration_s=[3.0, 1.0, np.nan, 2.0, 1.0])
-    assert choose(Fastest(), range(5), 1, of) == [2]
-    assert choose(Fastest(), range(5), 2, of) == [1, 2]
-    assert choose(Fastest(), [0, 1, 3, 4], 2, of) == [1, 4]
-    assert choose(Fastest(), [0, 3, 4], 2, of) == [3, 4]
+    seen = facts(5, duration_s=[3.0, 1.0, np.nan, 2.0, 1.0])
+    assert choose(Fastest(), range(5), 1, seen) == [2]
+    assert choose(Fastest(), range(5), 2, seen) == [1, 2]
+    assert choose(Fastest(), [0, 1, 3, 4], 2, seen) == [1, 4]
+    assert choose(Fastest(), [0, 3, 4], 2, seen) == [3, 4]
 
 
 @pytest.mark.parametrize("bound", [1, 3, None])
 def test_fastest_lets_nobody_get_far_ahead(bound):
     picked = np.zeros(6, np.int64)
     for round in range(1, 200):
-        of = facts(6, duration_s=np.arange(6) + 1.0, picked=picked)
-        chosen = choose(Fastest(bound), range(6), 2, of, round)
+        seen = facts(6, duration_s=np.arange(6) + 1.0, picked=picked)
+        chosen = choose(Fastest(bound), range(6), 2, seen, round)
         picked[chosen] += 1
         if bound is not None:
             assert picked.max() - picked.min() <= bound + 1
@@ -94,23 +94,23 @@ def test_fastest_lets_nobody_get_far_ahead(bound):
 def test_oort_explores_and_then_asks_the_useful():
     n = 100
     assert len(choose(Oort(), range(n), 10, facts(n))) == 10, "nobody is known: all are drawn"
-    known = np.arange(n) < 50
-    of = facts(
+    asked = np.arange(n) < 50
+    seen = facts(
         n,
-        loss=np.where(known, 1.0, np.nan),
-        picked=known.astype(int),
-        last_round=known.astype(int),
-        duration_s=np.where(known, 1.0, np.nan),
+        loss=np.where(asked, 1.0, np.nan),
+        picked=asked.astype(int),
+        last_round=asked.astype(int),
+        duration_s=np.where(asked, 1.0, np.nan),
     )
-    early, late = choose(Oort(), range(n), 20, of, 1), choose(Oort(), range(n), 20, of, 500)
+    early, late = choose(Oort(), range(n), 20, seen, 1), choose(Oort(), range(n), 20, seen, 500)
     assert sum(c >= 50 for c in early) == 18  # 0.9 of 20
     assert sum(c >= 50 for c in late) == 4  # 0.2
-    assert len(choose(Oort(), range(45, n), 52, of, 500)) == 52, "filled up with what there is"
+    assert len(choose(Oort(), range(45, n), 52, seen, 500)) == 52, "filled up with what there is"
 
 
 def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
     n = 6
-    of = facts(
+    seen = facts(
         n,
         samples=[10, 10, 10, 10, 10, 50],
         loss=[1.0, 2.0, 2.0, 1.0, 1.0, 1.0],
@@ -119,11 +119,11 @@ def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
         last_round=np.ones(n, int),
     )
     plain = Oort(clip=1.0)
-    assert plain.utility(np.arange(n), of, 1).tolist() == [10, 20, 20 / 16, 10, 10, 50]
-    assert choose(plain, range(n), 2, of) == [1, 5]
-    assert Oort(clip=0.0).utility(np.array([0, 5]), of, 1).tolist() == [10, 10]
+    assert plain.utility(np.arange(n), seen, 1).tolist() == [10, 20, 20 / 16, 10, 10, 50]
+    assert choose(plain, range(n), 2, seen) == [1, 5]
+    assert Oort(clip=0.0).utility(np.array([0, 5]), seen, 1).tolist() == [10, 10]
     later = plain.utility(
-        np.array([0, 3]), dataclasses.replace(of, last_round=np.array([9, 9, 9, 1, 9, 9])), 10
+        np.array([0, 3]), dataclasses.replace(seen, last_round=np.array([9, 9, 9, 1, 9, 9])), 10
     )
     assert later[1] > later[0], "who was not asked for long is more uncertain"
 

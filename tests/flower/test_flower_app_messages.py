@@ -25,7 +25,7 @@ def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_w
         message = to(node, payload(size=1000))
         (reply,) = grid.send_and_receive([message])
         for way, one in (("down", message), ("up", reply)):
-            sizes[way] = sum(len(of.deflate()) for of in get_all_nested_objects(one).values())
+            sizes[way] = sum(len(inner.deflate()) for inner in get_all_nested_objects(one).values())
 
     link = {"up": "8 kbps", "down": "16 kbps", "latency": "10 ms"}
     run = play(main, fleet({"link": link}), tmp_path)

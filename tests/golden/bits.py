@@ -181,7 +181,7 @@ def _of_run(name, run, only=None):
     for table in _TABLES:
         frame = run.table(table)
         frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
-        by = [of for of in ("round", "client", "prototype") if of in frame.columns]
+        by = [key for key in ("round", "client", "prototype") if key in frame.columns]
         frame = frame.sort_values(by, kind="stable") if by else frame
         for column in frame.columns:
             values = frame[column].tolist()
@@ -233,17 +233,17 @@ def write(table):
 
 def differences(table, *, exact):
     """A sentence for each column that is not as the table says."""
-    kept, now = read(table)[1], {row[:3]: row[3:] for row in rows()}
+    before, now = read(table)[1], {row[:3]: row[3:] for row in rows()}
     told = []
-    for key in sorted(kept.keys() | now.keys()):
+    for key in sorted(before.keys() | now.keys()):
         name = " · ".join(key)
-        if key not in kept or key not in now:
-            told.append(f"{name}: {'gone' if key in kept else 'new'}")
+        if key not in before or key not in now:
+            told.append(f"{name}: {'gone' if key in before else 'new'}")
         elif not exact and key[1] != "rounds":
             continue  # on another processor learning goes another way within a few rounds
-        elif kept[key][0] != now[key][0] and (exact or not _near(kept[key][1], now[key][1])):
-            nearly = " (last bits)" if _near(kept[key][1], now[key][1], _LAST_BITS) else ""
-            told.append(f"{name}: {kept[key][1]} → {now[key][1]}{nearly}")
+        elif before[key][0] != now[key][0] and (exact or not _near(before[key][1], now[key][1])):
+            nearly = " (last bits)" if _near(before[key][1], now[key][1], _LAST_BITS) else ""
+            told.append(f"{name}: {before[key][1]} → {now[key][1]}{nearly}")
     return told
 
 

@@ -30,12 +30,12 @@ def test_resumed_and_replayed_runs_have_the_fingerprints_of_plain_ones():
 
 
 def test_a_column_that_moves_is_told_and_last_bits_are_called_so(tmp_path, monkeypatch):
-    kept = tmp_path / "kept.csv"
-    kept.write_text("here\na,rounds,loss,1111,2.0000001\na,rounds,k,3333,7\n")
+    path = tmp_path / "kept.csv"
+    path.write_text("here\na,rounds,loss,1111,2.0000001\na,rounds,k,3333,7\n")
     now = [("a", "rounds", "loss", "2222", "2"), ("a", "rounds", "k", "4444", "8")]
     monkeypatch.setattr(bits, "rows", lambda: iter(now))
-    assert bits.differences(kept, exact=True) == [
+    assert bits.differences(path, exact=True) == [
         "a · rounds · k: 7 → 8",
         "a · rounds · loss: 2.0000001 → 2 (last bits)",
     ]
-    assert bits.differences(kept, exact=False) == ["a · rounds · k: 7 → 8"]
+    assert bits.differences(path, exact=False) == ["a · rounds · k: 7 → 8"]

@@ -64,7 +64,7 @@ def test_neighbouring_streams_are_uncorrelated():
 
 def test_the_block_cipher_gives_its_authors_known_answers():
     """The three vectors of Random123's kat_vectors for philox4x32 with 10 rounds."""
-    known = [
+    vectors = [
         ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
         (4 * (0xFFFFFFFF,), 2 * (0xFFFFFFFF,), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
         (
@@ -73,7 +73,7 @@ def test_the_block_cipher_gives_its_authors_known_answers():
             (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
         ),
     ]
-    for counter, key, answer in known:
+    for counter, key, answer in vectors:
         words = philox_4x32(
             tuple(np.array([w], np.uint64) for w in counter), tuple(map(np.uint64, key))
         )

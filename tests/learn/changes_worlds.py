@@ -99,10 +99,10 @@ class ByHand:
     def download(self, client):
         """Bytes, and the client's own copy brought up to date."""
         size = TOP_K_BYTES[self.k]
-        known = self.version_of.get(client)
+        version = self.version_of.get(client)
         self.version_of[client] = len(self.sent)
-        missed = [] if known is None else self.sent[known:]
-        if known is None or len(missed) * size >= 4 * D:
+        missed = [] if version is None else self.sent[version:]
+        if version is None or len(missed) * size >= 4 * D:
             self.mine[client] = self.common.clone()
             return 4 * D, 0
         for indices, values in missed:

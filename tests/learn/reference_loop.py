@@ -244,7 +244,7 @@ class ReferenceLoop:
         usual = self.accepted
         if rule.reference.kind == "running-median":
             usual = {
-                n: statistics_of.median(of[n] for of in self.history[-rule.reference.window :])
+                n: statistics_of.median(each[n] for each in self.history[-rule.reference.window :])
                 for n in kd
             }
         if (

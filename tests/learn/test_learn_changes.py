@@ -56,7 +56,7 @@ def test_clients_that_missed_rounds_train_from_what_they_were_sent(method, k):
             task = work.task(round, client, held=held.get(client))
             received, changes = hand.download(client)
             assert task.downlink_bytes == received
-            assert sum(of.times for of in task.unpacking) == changes
+            assert sum(unpacked.times for unpacked in task.unpacking) == changes
             dense += received == 4 * D
             held[client] = task.model_version
             uploads.append(work.execute(task, Choice("dense", 1)))
@@ -175,7 +175,7 @@ def test_a_client_is_sent_each_change_or_the_model_whichever_is_less(
     size = uplink_bytes(strategy, D, k, code)
     assert task.downlink_bytes == min(missed * size, 4 * D)
     sent_as_changes = 0 < missed * size < 4 * D
-    assert [of.times for of in task.unpacking] == [missed] * sent_as_changes
+    assert [unpacked.times for unpacked in task.unpacking] == [missed] * sent_as_changes
 
 
 FACTS = {
@@ -222,18 +222,18 @@ def test_a_round_that_is_undone_sends_nothing(monkeypatch):
     surged = tiny.surging(made, Streams(made.seed), surge={2: 1e9})
     surged.merge(1, [surged.execute(surged.task(1, c), Choice("dense", 1)) for c in range(3)])
     before = weights_of(surged)[1].clone()
-    kept = tiny.state_of(surged).changes
+    changes = tiny.state_of(surged).changes
     outcome = surged.merge(
         2, [surged.execute(surged.task(2, c), Choice("dense", 1)) for c in range(3)]
     )
     assert outcome.rolled_back
     assert torch.equal(weights_of(surged)[1], before)
-    assert tiny.state_of(surged).changes == kept
+    assert tiny.state_of(surged).changes == changes
     assert surged.task(3, 0, held=1).downlink_bytes == 0  # it has all that there is
     again, rounds = workload(made), []
     send = again.method.send
     monkeypatch.setattr(
-        type(again.method), "send", lambda _, *of: rounds.append(of[2]) or send(*of)
+        type(again.method), "send", lambda _, *each: rounds.append(each[2]) or send(*each)
     )
     again.restore(*surged.state())
     assert set(rounds) == {3}
@@ -340,7 +340,7 @@ def test_a_spoilt_model_is_undone_with_what_would_have_been_sent_of_it(rollback)
     )
     work = Diverging(made, Streams(made.seed))
     work.merge(1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in range(3)])
-    held, kept = weights_of(work)[1].clone(), tiny.state_of(work).changes
+    held, changes = weights_of(work)[1].clone(), tiny.state_of(work).changes
     uploads = [work.execute(work.task(2, c), Choice("dense", 1)) for c in range(3)]
     if rollback is None:
         with pytest.raises(RunFailed, match="the model of only has values that are not finite"):
@@ -348,4 +348,4 @@ def test_a_spoilt_model_is_undone_with_what_would_have_been_sent_of_it(rollback)
         return
     assert work.merge(2, uploads).rolled_back
     assert torch.equal(weights_of(work)[1], held)
-    assert tiny.state_of(work).changes == kept
+    assert tiny.state_of(work).changes == changes

@@ -55,9 +55,9 @@ def layers(seed, shape, outputs, n):
 
 def play(loops, parameters, samples, gradient):
     pair = ConvpoolPair(loops, parameters, tuple(samples.shape[1:]))
-    features, kept = pair.forward(samples, keep=True)
+    features, memory = pair.forward(samples, keep=True)
     into = [torch.zeros_like(parameter) for parameter in parameters]
-    pair.backward(gradient, kept, into)
+    pair.backward(gradient, memory, into)
     return [features, *into]
 
 
@@ -206,11 +206,11 @@ def test_the_bits_are_those_of_fused_multiply_adds_in_the_order_that_is_said(n):
 def test_what_a_sample_gets_hangs_on_no_other_one():
     parameters, samples, _ = layers(1, (1, 12, 12), (2, 3), 20)
     pair = ConvpoolPair(widths()[0], parameters, (1, 12, 12))
-    together, kept = pair.forward(samples, keep=False)
-    pair.give_back(kept)
+    together, memory = pair.forward(samples, keep=False)
+    pair.give_back(memory)
     for i in range(20):
-        alone, kept = pair.forward(samples[i : i + 1], keep=False)
-        pair.give_back(kept)
+        alone, memory = pair.forward(samples[i : i + 1], keep=False)
+        pair.give_back(memory)
         assert torch.equal(alone[0], together[i])
 
 

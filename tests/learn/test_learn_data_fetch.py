@@ -327,27 +327,27 @@ def test_an_interrupted_download_goes_on_where_it_stopped(place, server, monkeyp
 
 
 def test_a_beginning_that_is_already_whole_is_not_fetched_again(place, server):
-    kept = place / "cache/simfed/partial/tiny/0"
-    kept.mkdir(parents=True)
-    (kept / f"{FIRST[1:]}.part").write_bytes(PACKED[FIRST])
+    folder = place / "cache/simfed/partial/tiny/0"
+    folder.mkdir(parents=True)
+    (folder / f"{FIRST[1:]}.part").write_bytes(PACKED[FIRST])
     get(tiny(server.origin()))
     assert [path for path, _ in server.requests].count(FIRST) == 1  # answered with 416
     assert files_in(place) == INSTALLED
 
 
 def test_a_beginning_of_a_longer_file_is_thrown_away(place, server):
-    kept = place / "cache/simfed/partial/tiny/0"
-    kept.mkdir(parents=True)
-    (kept / f"{FIRST[1:]}.part").write_bytes(PACKED[FIRST] + b"more")
+    folder = place / "cache/simfed/partial/tiny/0"
+    folder.mkdir(parents=True)
+    (folder / f"{FIRST[1:]}.part").write_bytes(PACKED[FIRST] + b"more")
     get(tiny(server.origin()))
     assert files_in(place) == INSTALLED
 
 
 def test_a_server_that_cannot_go_on_sends_everything_again(place, server):
     server.ranges = False
-    kept = place / "cache/simfed/partial/tiny/0"
-    kept.mkdir(parents=True)
-    (kept / f"{FIRST[1:]}.part").write_bytes(b"x" * 30)
+    folder = place / "cache/simfed/partial/tiny/0"
+    folder.mkdir(parents=True)
+    (folder / f"{FIRST[1:]}.part").write_bytes(b"x" * 30)
     get(tiny(server.origin()))
     assert files_in(place) == INSTALLED
 
@@ -387,9 +387,9 @@ def test_a_disk_that_fills_up_during_the_download_is_cleared(place, server, monk
 
 
 @contextlib.contextmanager
-def fake_lock(published, kept):
-    kept.mkdir(parents=True)
-    yield kept
+def fake_lock(published, folder):
+    folder.mkdir(parents=True)
+    yield folder
 
 
 def test_a_disk_that_fills_up_during_the_installation_is_cleared(place, server, monkeypatch):

@@ -53,7 +53,7 @@ SCENARIOS = {
 def played(scenario, device="cpu", data=None):
     work = HostedWorkload(scenario, Streams(scenario.seed), device=device, data=data)
     rounds = list(plain_rounds(scenario, work, Streams(scenario.seed)))
-    weights = {name: of.cpu() for name, of in tiny.weights(work).items()}
+    weights = {name: vector.cpu() for name, vector in tiny.weights(work).items()}
     work.close()
     return [r.arms for r in rounds], [r.outcome for r in rounds], weights
 
@@ -249,7 +249,7 @@ def test_a_run_on_a_gpu_goes_on_to_the_same_bits():
 
 def assert_equal_weights(one, other):
     weights = tiny.weights(other)
-    assert all(torch.equal(of, weights[name]) for name, of in tiny.weights(one).items())
+    assert all(torch.equal(vector, weights[name]) for name, vector in tiny.weights(one).items())
 
 
 @gpu

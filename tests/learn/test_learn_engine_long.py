@@ -60,6 +60,6 @@ def test_three_seeds_learn_what_the_textbook_loop_learns():
         reference, work = ReferenceLoop(made, streams), HostedWorkload(made, streams)
         for played in plain_rounds(made, work, streams):
             reference.round(played.round)
-        accuracies = {name: of.accuracy for name, of in played.outcome.evaluation.items()}
+        accuracies = {name: each.accuracy for name, each in played.outcome.evaluation.items()}
         assert accuracies == pytest.approx(reference.accuracy(), abs=0.005)
         assert min(accuracies.values()) > 0.7  # something was learnt

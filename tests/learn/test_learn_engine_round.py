@@ -147,11 +147,11 @@ def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones(monkeyp
         upload = work.execute(task, Choice("top-k", 500))
         gradient, _ = reference.gradient(client, 1, 0.02)
         payload = tiny.sent(work, upload)
-        kept = torch.topk(gradient.abs(), 500).indices.sort().values
-        assert torch.equal(payload.indices, kept)
-        assert torch.equal(payload.values, gradient[kept])
+        largest = torch.topk(gradient.abs(), 500).indices.sort().values
+        assert torch.equal(payload.indices, largest)
+        assert torch.equal(payload.values, gradient[largest])
         residual = gradient.clone()
-        residual[kept] = 0.0
+        residual[largest] = 0.0
         assert torch.equal(tiny.residual(work, client), residual)
 
 
@@ -203,13 +203,13 @@ def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
         upload = work.execute(work.task(round, client), Choice(arm, 500))
         payload = tiny.sent(work, upload)
         whole = error + update
-        kept = torch.topk(whole.abs(), 500).indices.sort().values
-        assert torch.equal(payload.indices, kept)
-        torch.testing.assert_close(payload.values, whole[kept], rtol=1e-4, atol=1e-6)
+        largest = torch.topk(whole.abs(), 500).indices.sort().values
+        assert torch.equal(payload.indices, largest)
+        torch.testing.assert_close(payload.values, whole[largest], rtol=1e-4, atol=1e-6)
         error = whole.clone()
-        error[kept] = 0.0
+        error[largest] = 0.0
         work.merge(round, [upload])
-        moved = before.index_add(0, kept, scale * payload.values)
+        moved = before.index_add(0, largest, scale * payload.values)
         if method == "fedavg":
             torch.testing.assert_close(weights(work)["only"], moved, rtol=0, atol=1e-6)
     assert error.any()
@@ -262,7 +262,7 @@ def test_a_surge_undoes_the_round_and_forces_top_k_once():
     assert second.outcome.forced_arm == "top-k"
     assert second.outcome.model_version == first.outcome.model_version == 1
     assert tiny.state_of(work).memories == memories
-    assert all(torch.equal(weights(work)[name], of) for name, of in before.items())
+    assert all(torch.equal(weights(work)[name], vector) for name, vector in before.items())
     for client, residual in enumerate(residuals):
         # the gradient of the undone round stays
         assert not torch.equal(tiny.residual(work, client), residual)
@@ -280,11 +280,11 @@ def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
         safeguard={"rollback": {"threshold": 2.0}},
     )
     undone = workload(scenario, surge={1: 1e9}, learns=False)
-    kept = workload(scenario, learns=False)
-    for work in (undone, kept):
+    accepted = workload(scenario, learns=False)
+    for work in (undone, accepted):
         uploads = [work.execute(work.task(1, c), Choice("random-k", 700)) for c in range(4)]
         sent = [tiny.dense(work, upload) for upload in uploads]
-        whole = [tiny.residual(work, c) + of for c, of in enumerate(sent)]
+        whole = [tiny.residual(work, c) + vector for c, vector in enumerate(sent)]
         outcome = work.merge(1, uploads)
         assert outcome.rolled_back == (work is undone)
     for c, expected in enumerate(whole):
@@ -334,7 +334,7 @@ def test_a_median_goes_on_from_a_checkpoint():
         rounds=6, safeguard={"rollback": {"threshold": 0.95}, "reference": {"running-median": 2}}
     )
     whole, again = workload(scenario), workload(scenario)
-    known = list(plain_rounds(scenario, whole, Streams(0)))
+    rounds = list(plain_rounds(scenario, whole, Streams(0)))
     first = plain_rounds(scenario, again, Streams(0))
     for _ in range(3):
         next(first)
@@ -342,8 +342,8 @@ def test_a_median_goes_on_from_a_checkpoint():
     later.restore(*again.state())
     assert tiny.state_of(later).accepted == tiny.state_of(again).accepted
     assert len(tiny.state_of(later).accepted) == 2
-    accepted = [r.outcome.shared_loss for r in known[:3] if not r.outcome.rolled_back]
-    assert tiny.state_of(later).accepted == [known[0].outcome.shared_loss_before, *accepted][-2:]
+    accepted = [r.outcome.shared_loss for r in rounds[:3] if not r.outcome.rolled_back]
+    assert tiny.state_of(later).accepted == [rounds[0].outcome.shared_loss_before, *accepted][-2:]
 
 
 def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():

@@ -133,16 +133,16 @@ def test_widths_agree_models_are_alone_and_nothing_else_is_touched(shape, biased
     loops, last = widths()[0], shape[0] - 1
     alone = World(*shape, biased, seed)
     alone.rows, alone.x, alone.gradient = (
-        of[last:].clone() for of in (world.rows, world.x, world.gradient)
+        array[last:].clone() for array in (world.rows, world.x, world.gradient)
     )
     by_itself = [alone.forward(loops), alone.parameters_after(loops, 0.1), alone.in_inputs(loops)]
     for one, whole in zip(by_itself, results[0], strict=True):
         assert torch.equal(one[0], whole[last])
     own = [world.parameters(world.rows, m) for m in range(shape[0])]
-    weight = torch.from_numpy(np.stack([of for of, _ in own]))
+    weight = torch.from_numpy(np.stack([array for array, _ in own]))
     exact = world.x.double() @ weight.double().transpose(1, 2)
     if biased:
-        exact += torch.from_numpy(np.stack([of for _, of in own]))[:, None].double()
+        exact += torch.from_numpy(np.stack([array for _, array in own]))[:, None].double()
     size = world.x.double().abs() @ weight.double().abs().transpose(1, 2)
     assert bool(((results[0][0] - exact).abs() <= 2**-20 * (size + 5)).all())
 
@@ -164,7 +164,7 @@ def test_cross_entropies_are_within_rounding_of_exact_ones(classes, scale):
     logits = scale * torch.randn(4, 9, classes, generator=drawn)
     labels = torch.randint(0, classes, (4, 9), generator=drawn)
     exact = logits.double().requires_grad_()
-    values = torch.stack([F.cross_entropy(*of) for of in zip(exact, labels, strict=True)])
+    values = torch.stack([F.cross_entropy(*pair) for pair in zip(exact, labels, strict=True)])
     values.sum().backward()
     results = [loops.cross_entropies(logits, labels) for loops in widths()]
     assert all(map(torch.equal, results[0], results[-1]))

@@ -36,9 +36,9 @@ OF_TEXT = [("char-lstm", 824_160), ("causal-transformer", 431_712)]
 
 @pytest.mark.parametrize(("name", "dataset", "parameters", "buffers"), SIZES)
 def test_sizes_are_those_of_the_method(name, dataset, parameters, buffers):
-    known = facts(name, dataset)
-    assert (known.parameters, known.buffers) == (parameters, buffers)
-    assert (known.parameter_bytes, known.buffer_bytes) == (4 * parameters, 4 * buffers)
+    sizes = facts(name, dataset)
+    assert (sizes.parameters, sizes.buffers) == (parameters, buffers)
+    assert (sizes.parameter_bytes, sizes.buffer_bytes) == (4 * parameters, 4 * buffers)
 
 
 @pytest.mark.parametrize("shape", [MNIST, (2, 17, 30)])
@@ -53,10 +53,10 @@ def test_leafs_cnn_has_leafs_size():
 
 @pytest.mark.parametrize(("name", "parameters"), OF_TEXT)
 def test_models_of_text_have_the_sizes_that_are_said(name, parameters):
-    known, counted = facts(name, "text-mini"), count_facts(name, (80,), 96)
-    assert (known.parameters, known.buffers) == (parameters, 0)
-    assert (known.shapes, known.names) == (counted.shapes, counted.names)
-    assert (known.classes, known.features) == (counted.classes, counted.features)
+    sizes, counted = facts(name, "text-mini"), count_facts(name, (80,), 96)
+    assert (sizes.parameters, sizes.buffers) == (parameters, 0)
+    assert (sizes.shapes, sizes.names) == (counted.shapes, counted.names)
+    assert (sizes.classes, sizes.features) == (counted.classes, counted.features)
 
 
 def test_flops_of_models_of_text_by_hand():
@@ -73,9 +73,9 @@ def test_flops_of_models_of_text_by_hand():
 def test_lenet5_flops_by_hand():
     # conv1 28²·5²·6, conv2 10²·5²·6·16, then 400·120, 120·84, 84·10 multiply-adds
     layers = [784 * 25 * 6, 100 * 25 * 96, 400 * 120, 120 * 84, 84 * 10]
-    known = facts("lenet5", "mnist")
-    assert known.forward_flops == 2 * sum(layers)
-    assert known.train_flops == 2 * (3 * sum(layers) - layers[0])
+    sizes = facts("lenet5", "mnist")
+    assert sizes.forward_flops == 2 * sum(layers)
+    assert sizes.train_flops == 2 * (3 * sum(layers) - layers[0])
 
 
 def test_the_catalogue_needs_no_torch():
@@ -280,7 +280,7 @@ def test_a_model_that_cannot_be_trained_says_why():
 def test_layers_are_those_of_the_module(name):
     """Of each the entries and FLOPs, in the order of the flat vector: a model of one's own is cut
     by its modules as the built-in ones are by arithmetic."""
-    known = model_facts(name, (1, 28, 28), 10)
-    assert known.layers == count_facts(name, (1, 28, 28), 10).layers
-    assert sum(entries for entries, _ in known.layers) == known.parameters
-    assert sum(flops for _, flops in known.layers) == known.forward_flops
+    sizes = model_facts(name, (1, 28, 28), 10)
+    assert sizes.layers == count_facts(name, (1, 28, 28), 10).layers
+    assert sum(entries for entries, _ in sizes.layers) == sizes.parameters
+    assert sum(flops for _, flops in sizes.layers) == sizes.forward_flops

@@ -81,8 +81,8 @@ _SERVER_HALF = {}
 
 @lru_cache
 def _plan(parameters, steps):
-    known = facts(MODEL, "mnist-mini")
-    step = known.train_flops
+    model = facts(MODEL, "mnist-mini")
+    step = model.train_flops
     # forward once, backward twice, and nobody wants the gradient of the images
     ahead, back = CLIENT_FLOPS / step, (2 * CLIENT_FLOPS - FIRST_FLOPS) / step
 
@@ -168,8 +168,8 @@ def test_its_exchanges_and_halves_are_charged(tmp_path):
     )
     assert "\n".join(verify(cut.path)) == ""
     row, step_s = cut.participations.iloc[0], whole.participations["training_s"].iloc[0] / 4
-    known = facts(MODEL, "mnist-mini")
-    share = (3 * CLIENT_FLOPS - FIRST_FLOPS) / known.train_flops
+    model = facts(MODEL, "mnist-mini")
+    share = (3 * CLIENT_FLOPS - FIRST_FLOPS) / model.train_flops
     assert row["training_s"] == pytest.approx(4 * step_s * share, rel=1e-9)
     sizes = 4 * BATCH * (4 * ACTIVATIONS + 1) + 4 * CUT, 4 * BATCH * 4 * ACTIVATIONS + 4 * CUT
     assert (row["uplink_bytes"], row["downlink_bytes"]) == sizes

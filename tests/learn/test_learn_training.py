@@ -121,7 +121,7 @@ def test_it_is_the_training_of_the_module_by_autograd(model, options):
 def test_results_hang_on_nobody_else(sizes, most, order):
     made = courses("logistic", sizes)
     together = trainer("logistic", TRAININGS["momentum"])
-    expected = [of.weights.clone() for of in together.train(made, 0.1)]
+    expected = [course.weights.clone() for course in together.train(made, 0.1)]
     places = list(range(len(made)))
     order.shuffle(places)
     together.together = most

@@ -172,8 +172,8 @@ class Twins(RuleBasedStateMachine):
     def resume(self, swapped: bool) -> None:
         """From a checkpoint of its own, or of the other one's."""
         saved = [side.saved() for side in self.sides]
-        for side, of in zip(self.sides, saved[::-1] if swapped else saved, strict=True):
-            side.restore(of)
+        for side, state in zip(self.sides, saved[::-1] if swapped else saved, strict=True):
+            side.restore(state)
         self.make_impatient()
 
     @invariant()
@@ -246,9 +246,9 @@ def trace_of(pieces, end="loop"):
 )
 def test_links_that_vary_are_the_same(traces, end, flows, epoch_s):
     def played(kind):
-        of = {link: LinkTrace(trace_of(pieces, end)) for link, pieces in traces.items()}
+        by_link = {link: LinkTrace(trace_of(pieces, end)) for link, pieces in traces.items()}
         uses = []
-        engine = kind([4.0, 4.0, 4.0, 4.0], of, Meter(uses.append))
+        engine = kind([4.0, 4.0, 4.0, 4.0], by_link, Meter(uses.append))
         engine.restart_clock(epoch_s)
         capacity = [engine.capacity_at(link, 1.0) for link in range(4)]
         started = [Flow(n, size, tuple(path)) for n, (_, size, path) in enumerate(flows)]

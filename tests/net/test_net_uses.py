@@ -27,8 +27,8 @@ def expected(chunks):
 
 def filled(chunks):
     uses = LinkUses("abcd".__getitem__)
-    for epoch_s, of in chunks:
-        uses.add([number for use in of for number in use], epoch_s)
+    for epoch_s, chunk in chunks:
+        uses.add([number for use in chunk for number in use], epoch_s)
     return uses
 
 
@@ -38,7 +38,7 @@ def test_it_is_the_list_of_its_uses(chunks, more):
     assert len(uses) == len(expected(chunks))
     assert list(uses) == expected(chunks)
     assert [uses.name_of(link) for link, *_ in uses.intervals()] == [use.link for use in uses]
-    assert [of[1:] for of in uses.intervals()] == [(use.from_s, use.to_s) for use in uses]
+    assert [each[1:] for each in uses.intervals()] == [(use.from_s, use.to_s) for use in uses]
     uses.extend(others)
     assert list(uses) == expected([*chunks, *more])
     assert list(others) == expected(more)

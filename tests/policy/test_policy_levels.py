@@ -104,8 +104,8 @@ def test_apart_a_forced_pull_teaches_nothing():
     policy.update(Pull(Choice("top-k"), "forced"), 1.0)
     policy.void(Pull(Choice("top-k"), "forced"))
     assert policy.values() == values
-    assert [of["pulls"] for of in policy.state().values()] == [
-        of["pulls"] + 1 for of in _after(10).state().values()
+    assert [arm["pulls"] for arm in policy.state().values()] == [
+        arm["pulls"] + 1 for arm in _after(10).state().values()
     ]
 
 

@@ -34,9 +34,9 @@ class Upload:
         self.arm, self.k = choice.strategy, choice.level.entries
 
     def uplink_bytes(self):
-        known = size_of(self.arm, self.k, self.learner.index_code)
+        size_bytes = size_of(self.arm, self.k, self.learner.index_code)
         residual = self.learner.residuals[self.task.client]
-        return known if known is not None else 4.0 * self.k + residual % 97
+        return size_bytes if size_bytes is not None else 4.0 * self.k + residual % 97
 
 
 class Learner:
@@ -336,8 +336,8 @@ def test_clients_at_work_across_merges_keep_their_contributions(store):
     store.clear()
     assert play_asynchronously(replaying(store)[0], resumed) == truth
     # leaving the path with client 2 still at work, from a kept state in which it is at work
-    (kept,) = store.kept()
-    assert kept.states >= 1
+    (trajectory,) = store.kept()
+    assert trajectory.states >= 1
     workload, built = replaying(store)
     plain = Learner()
     slow = [side.execute(side.task(1, 2), Choice("random-k", 4)).task for side in (workload, plain)]
@@ -487,10 +487,10 @@ def test_listing_and_clearing(store):
     assert store.kept() == []
     run(store, fixed(4), key="aa")
     run(store, fixed(6), key="ab")
-    kept = {k.key: k for k in store.kept()}
-    assert {key: k.steps for key, k in kept.items()} == {"aa": 4, "ab": 6}
-    assert kept["aa"].about == {"what": "a test"}
-    assert kept["aa"].size_bytes > 0
+    by_key = {k.key: k for k in store.kept()}
+    assert {key: k.steps for key, k in by_key.items()} == {"aa": 4, "ab": 6}
+    assert by_key["aa"].about == {"what": "a test"}
+    assert by_key["aa"].size_bytes > 0
     assert store.clear("aa") == 1
     assert [k.key for k in store.kept()] == ["ab"]
     with pytest.raises(
@@ -531,8 +531,8 @@ def test_trimming_keeps_what_was_used_last(tmp_path):
 
 def test_few_states_are_kept_of_a_long_run(store):
     run(store, fixed(100), state_every=1)
-    (kept,) = store.kept()
-    assert 8 <= kept.states <= 17
+    (trajectory,) = store.kept()
+    assert 8 <= trajectory.states <= 17
     seen, built = run(store, fixed(60) + fixed(5, arm="random-k"))
     assert seen == play(Learner(), fixed(60) + fixed(5, arm="random-k"))
     assert built[0].merged <= 5 + 40
@@ -541,8 +541,8 @@ def test_few_states_are_kept_of_a_long_run(store):
 def test_a_state_that_would_crowd_out_the_rest_is_not_kept(tmp_path):
     store = TrajectoryStore(tmp_path, limit_bytes=100)
     run(store, fixed(4), state_every=1)
-    (kept,) = store.kept()
-    assert (kept.steps, kept.states) == (4, 0)
+    (trajectory,) = store.kept()
+    assert (trajectory.steps, trajectory.states) == (4, 0)
 
 
 def _play_many(folder, arm, results):

@@ -26,15 +26,15 @@ Line = tuple[str, str]
 """The part it belongs to, and what it says."""
 
 
-def assert_looks(kept: Path, lines: Iterable[Line]) -> None:
-    """Fails with the lines of all parts that differ from `kept`."""
+def assert_looks(path: Path, lines: Iterable[Line]) -> None:
+    """Fails with the lines of all parts that differ from `path`."""
     parts: dict[str, list[str]] = {}
     for part, line in lines:
         parts.setdefault(part, []).append(line)
     now = {part: _digest("\n".join(said)) for part, said in parts.items()}
     if os.environ.get("RENEW_LOOKS"):
-        kept.write_text("".join(f"{is_now} {part}\n" for part, is_now in now.items()))
-    before = dict(line.split(" ", 1)[::-1] for line in kept.read_text().splitlines())
+        path.write_text("".join(f"{is_now} {part}\n" for part, is_now in now.items()))
+    before = dict(line.split(" ", 1)[::-1] for line in path.read_text().splitlines())
     moved = [part for part in {**before, **now} if before.get(part) != now.get(part)]
     assert not moved, "\n".join(f"{part}: {parts.get(part, 'is gone')}" for part in moved)
 

@@ -30,16 +30,16 @@ def test_a_row_has_the_learning_and_the_round_at_its_simulated_end(report_run):
 
 
 def test_energy_is_summed_up_where_every_device_knows_its_power(report_run):
-    known = report_run(4, 3).participations.assign(energy_j=2.0)
+    participations = report_run(4, 3).participations.assign(energy_j=2.0)
 
     class Known:
         def __getattr__(self, name):
-            return known if name == "participations" else getattr(report_run(4, 3), name)
+            return participations if name == "participations" else getattr(report_run(4, 3), name)
 
     rows = export.rows(Known()).drop_duplicates("round")
-    counts = known.groupby("round").size().cumsum()
+    counts = participations.groupby("round").size().cumsum()
     assert list(rows["energy_j"]) == [2.0 * count for count in counts]
-    known = known.assign(energy_j=[math.nan, *known["energy_j"][1:]])
+    participations = participations.assign(energy_j=[math.nan, *participations["energy_j"][1:]])
     assert export.rows(Known())["energy_j"].isna().all()
 
 
@@ -105,7 +105,7 @@ def test_a_missing_extra_is_one_sentence(report_folder, tmp_path, capsys, monkey
 
 
 def expected(run, name):
-    return [(n, at_s, value) for of, n, at_s, value in export.scalars(run) if of == name]
+    return [(n, at_s, value) for other, n, at_s, value in export.scalars(run) if other == name]
 
 
 @pytest.mark.exports

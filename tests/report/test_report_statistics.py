@@ -159,8 +159,8 @@ def test_ending_a_run_sooner_never_turns_a_verdict_into_its_opposite(rows):
     cut = float(np.median(a))
     shorter = median_time(np.minimum(a, cut), [x <= cut for x in a])
     assert shorter.least <= everything.least <= shorter.most
-    a_cut, known = np.minimum(a, cut), [x <= cut for x in a]
-    paired = paired_times(a_cut, known, b, [True] * len(b))
+    a_cut, reached = np.minimum(a, cut), [x <= cut for x in a]
+    paired = paired_times(a_cut, reached, b, [True] * len(b))
     truth = paired_times(a, [True] * len(a), b, [True] * len(b))
     assert paired.wins <= truth.wins
     assert paired.losses <= truth.losses

@@ -60,9 +60,9 @@ def load(overrides=None, **how):
     return validated(data, source="used.yaml", folder=Path(), **how)
 
 
-def sections(of=Section):
+def sections(section=Section):
     """Every mapping that a scenario, or a fleet, may hold."""
-    for inner in of.__subclasses__():
+    for inner in section.__subclasses__():
         if not (issubclass(inner, OfKind) and inner.part is not None):
             if not inner.__name__.startswith("_"):  # what several have in common
                 yield inner
@@ -120,7 +120,7 @@ def test_a_key_of_another_kind_is_refused_with_the_kind_that_uses_it(mark):
     for kind in strange:
         value = {**needed_keys(mapping), only.key: kind, name: sample(node)}
         with pytest.raises(ValidationError) as caught:
-            mapping.model_validate({key: of for key, of in value.items() if of is not None})
+            mapping.model_validate({key: each for key, each in value.items() if each is not None})
         said = (
             f"{name} belongs to {only.key}"
             if only.values

@@ -68,8 +68,8 @@ class TasksOf(Tasks):
     """The tasks of a scenario, with as much on the way down as a test says."""
 
     def __init__(self, plain, samples_of=lambda client: 600, down_bytes=None):
-        known = {name: facts(p.model, plain.dataset.name) for name, p in plain.prototypes.items()}
-        super().__init__(plain, known, samples_of)
+        sizes = {name: facts(p.model, plain.dataset.name) for name, p in plain.prototypes.items()}
+        super().__init__(plain, sizes, samples_of)
         self._down_bytes = down_bytes
 
     def downlink_bytes(self, plan):
@@ -153,7 +153,7 @@ def resumptions(whole, make):
     """Play `whole`, saved at every border; from each but the last one a world of `make` that went
     on to the end: (round, facts that were saved, that world)."""
     saved = []
-    whole.run(save=lambda kept: saved.append(json.dumps(kept.facts)), save_every=1)
+    whole.run(save=lambda checkpoint: saved.append(json.dumps(checkpoint.facts)), save_every=1)
     assert len(saved) > 1
     for number, text in enumerate(saved[:-1], start=1):
         again = make()

@@ -52,8 +52,8 @@ def one_client(faults, rounds=1, device=None, **others):
     )
 
 
-def track(world, of="client 0"):
-    rows = [row for row in world.rows("spans") if row["track"] == of]
+def track(world, who="client 0"):
+    rows = [row for row in world.rows("spans") if row["track"] == who]
     return [(r["kind"], r["name"], r["started_at_s"], r["finished_at_s"]) for r in rows]
 
 
@@ -381,8 +381,8 @@ def test_faults_that_never_strike_change_nothing(mode):
         "restarts": never,
     }
     with_them, without = (
-        simfed.run(scenario(of, mode, rounds=4), time_only=True, progress=False)
-        for of in (faults, None)
+        simfed.run(scenario(spec, mode, rounds=4), time_only=True, progress=False)
+        for spec in (faults, None)
     )
     assert with_them.fingerprint == without.fingerprint
 

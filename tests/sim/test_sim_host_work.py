@@ -24,12 +24,12 @@ def scenario(times=TIMES, server=None, group=None, **changes):
             "clients": [
                 {
                     "count": 1,
-                    "prototype": of,
+                    "prototype": prototype,
                     "device": device,
                     "link": {"up": "8 Mbps"},
                     **(group or {}),
                 }
-                for of in ("small", "large")
+                for prototype in ("small", "large")
             ],
             "client_order": "round-robin",
             "compression": {"k": 1000},
@@ -166,8 +166,8 @@ def test_handling_messages_takes_the_watts_of_full_load(tmp_path):
         "power: {training: 4 W, compression: 1 W, uplink: 2 W, downlink: 1 W, idle: 0 W}\n"
     )
     clients = [
-        {"count": 1, "prototype": of, "device": str(tmp_path / "board.yaml")}
-        for of in ("small", "large")
+        {"count": 1, "prototype": prototype, "device": str(tmp_path / "board.yaml")}
+        for prototype in ("small", "large")
     ]
     run = played(scenario(clients=clients), tmp_path / "run")
     expected_j = [4 * (0.01 + 0.04) + 0.001, 4 * (0.02 + 0.05) + 0.001]

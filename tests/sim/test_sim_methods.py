@@ -63,7 +63,7 @@ def made_up(**options):
 
 def device(factor=1.0):
     seconds = {"inference": 0.25, "distillation": 0.5, "auxiliary": 0.125}
-    return sim.Fixed(factor, 0.5, **{name: factor * of for name, of in seconds.items()})
+    return sim.Fixed(factor, 0.5, **{name: factor * each_s for name, each_s in seconds.items()})
 
 
 def world(rounds=1, clients=2, method=None, devices=None, **options):

@@ -106,18 +106,18 @@ def test_layers_take_their_closed_form(strategy, latency_s, rate, training_s, co
     compression, and is sent when the one before it is: the last byte arrives at
     L + max over l of (when l is there + what all from l on take to be sent)."""
     if strategy == "dense":
-        kept = [entries for entries, _ in LAYERS]
+        slices = [entries for entries, _ in LAYERS]
     else:  # one entry each, and of the other 995 their share
         ends = np.cumsum([entries for entries, _ in LAYERS])
         done = [n + 995 * (int(end) - n) // (sim.D - 5) for n, end in enumerate(ends, start=1)]
-        kept = np.diff([0, *done]).tolist()
+        slices = np.diff([0, *done]).tolist()
     played = layered(strategy, training_s, compression_s, rate, latency_s)
     (row,) = played.rows("participations")
     there_s, sent_s = training_s / 3, []
-    for (entries, flops), k in zip(LAYERS[::-1], kept[::-1], strict=True):
+    for (entries, flops), k in zip(LAYERS[::-1], slices[::-1], strict=True):
         there_s += training_s * 2 / 3 * flops / sum(f for _, f in LAYERS)
         there_s += compression_s * entries / sim.D
-        sent_s.append((there_s, row["uplink_bytes"] * k / sum(kept) / rate))
+        sent_s.append((there_s, row["uplink_bytes"] * k / sum(slices) / rate))
     expected_s = latency_s + max(
         there_s + sum(s for _, s in sent_s[number:]) for number, (there_s, _) in enumerate(sent_s)
     )

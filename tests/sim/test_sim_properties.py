@@ -111,7 +111,7 @@ def test_a_world_that_is_twice_as_slow_takes_exactly_twice_as_long(world):
 def test_without_a_limit_at_the_server_nobody_notices_a_further_client(world):
     world = {**world, "receive": np.inf, "send": np.inf, "server": None}
     count = len(world["up"])
-    fewer = {name: of[:-1] if isinstance(of, list) else of for name, of in world.items()}
+    fewer = {name: each[:-1] if isinstance(each, list) else each for name, each in world.items()}
     if count == 1:
         return
     with_it = build(world, sim.scenario(rounds=1, clients=clients(count))).run()
@@ -125,7 +125,7 @@ def test_without_a_limit_at_the_server_nobody_notices_a_further_client(world):
 def test_a_faster_device_or_dedicated_link_never_makes_a_round_longer(world, faster, data):
     world = {**world, "receive": np.inf, "send": np.inf}
     client = data.draw(st.integers(0, len(world["up"]) - 1))
-    quicker = {name: list(of) if isinstance(of, list) else of for name, of in world.items()}
+    quicker = {name: list(each) if isinstance(each, list) else each for name, each in world.items()}
     for name in ("up", "down"):
         quicker[name][client] *= faster
     for name in ("training_s", "compression_s"):

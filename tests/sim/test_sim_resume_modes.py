@@ -102,8 +102,8 @@ def check_every_resumption(mode, presence, seed=0, rounds=6):
 
     whole = make()
     for number, _, resumed in sim.resumptions(whole, make):
-        for table, of in (("participations", "merge"), ("rounds", "round")):
-            later = [row for row in whole.rows(table) if row[of] > number]
+        for table, column in (("participations", "merge"), ("rounds", "round")):
+            later = [row for row in whole.rows(table) if row[column] > number]
             assert resumed.rows(table) == later, (number, table)
     return whole
 
@@ -185,7 +185,7 @@ def test_learning_goes_on_with_uploads_under_way(method, mode):
     whole = learning_world(plain, data)
     saved = []
     whole.run(save=saved.append, save_every=1)
-    assert any(len(of.facts["simulation"]["flights"]) for of in saved[:-1]) or "drop" in mode
+    assert any(len(one.facts["simulation"]["flights"]) for one in saved[:-1]) or "drop" in mode
     for checkpoint in saved[:-1]:
         facts = json.loads(json.dumps(checkpoint.facts))
         arrays = {name: np.array(array) for name, array in checkpoint.arrays.items()}
@@ -195,8 +195,8 @@ def test_learning_goes_on_with_uploads_under_way(method, mode):
         for table in ("participations", "prototypes", "rounds", "policies", "links"):
             rows, all_rows = resumed.rows(table), whole.rows(table)
             assert rows == all_rows[len(all_rows) - len(rows) :], (checkpoint.round, table)
-        for table, of in (("participations", "merge"), ("rounds", "round")):
-            later = [row for row in whole.rows(table) if row[of] > checkpoint.round]
+        for table, column in (("participations", "merge"), ("rounds", "round")):
+            later = [row for row in whole.rows(table) if row[column] > checkpoint.round]
             assert resumed.rows(table) == later
         resumed.workload.close()
     whole.workload.close()

@@ -25,8 +25,8 @@ def main() -> None:
     for round in range(1, task.rounds + 1):
         cohort = rng.choice(task.clients, task.per_round, replace=False)
         total = sum(len(owned[client]) for client in cohort)
-        start = [of.detach().clone() for of in parameters]
-        mean = [torch.zeros_like(of) for of in start]
+        start = [layer.detach().clone() for layer in parameters]
+        mean = [torch.zeros_like(layer) for layer in start]
         for client in cohort:
             own = owned[client]
             with torch.no_grad():

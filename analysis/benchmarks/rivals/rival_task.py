@@ -100,9 +100,9 @@ class Rounds:
         print(json.dumps(facts), flush=True)
 
 
-def cpu_seconds(root: int, known: Set[int] = frozenset()) -> dict[int, float]:
+def cpu_seconds(root: int, members: Set[int] = frozenset()) -> dict[int, float]:
     """User and system seconds of a process and its descendants that are alive, by process id
-    (Linux). Processes that are `known` belong to the family when their parent has ended, too.
+    (Linux). Processes among `members` belong to the family when their parent has ended, too.
     """
     parents, spent = {}, {}
     for entry in Path("/proc").iterdir():
@@ -115,7 +115,7 @@ def cpu_seconds(root: int, known: Set[int] = frozenset()) -> dict[int, float]:
         pid = int(entry.name)
         parents[pid] = int(stat[1])
         spent[pid] = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-    family = {pid for pid in spent if pid == root or pid in known}
+    family = {pid for pid in spent if pid == root or pid in members}
     while more := {pid for pid in spent if pid not in family and parents[pid] in family}:
         family |= more
     return {pid: spent[pid] for pid in family}

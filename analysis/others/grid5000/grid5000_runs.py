@@ -210,9 +210,9 @@ def _twin_rows(rounds: pd.DataFrame, folder: Path) -> list[Row]:
     rows = []
     for (strategy, epochs, run), group in rounds.groupby(["strategy", "epochs", "run"], sort=False):
         lengths_s = group.sort_values("round")["round_s"].to_numpy()
-        known = max(3, math.ceil(len(lengths_s) / 10))
-        rest_s = lengths_s[known:]
-        log = write_round_log(lengths_s[:known], folder / "log.csv")
+        fitted = max(3, math.ceil(len(lengths_s) / 10))
+        rest_s = lengths_s[fitted:]
+        log = write_round_log(lengths_s[:fitted], folder / "log.csv")
         twin = fit_twin(read_log(log))
         scenario = simfed.load_scenario(
             twin.write(folder / "twin.yaml")[0], {"rounds": len(rest_s)}
@@ -236,13 +236,13 @@ def _flower_rows(data: Path | None, folder: Path) -> list[Row]:
         lines = read_log(log)
         rounds = sorted({line.round for line in lines if line.phase == "round"})
         lengths_s = {line.round: line.duration_s for line in lines if line.phase == "round"}
-        known = max(3, math.ceil(len(rounds) / 10))
-        twin = fit_twin([line for line in lines if line.round in rounds[:known]])
+        fitted = max(3, math.ceil(len(rounds) / 10))
+        twin = fit_twin([line for line in lines if line.round in rounds[:fitted]])
         scenario = simfed.load_scenario(
-            twin.write(folder / "twin.yaml")[0], {"rounds": len(rounds) - known}
+            twin.write(folder / "twin.yaml")[0], {"rounds": len(rounds) - fitted}
         )
         played = simfed.run(scenario, time_only=True, progress=False)
-        rest_s = np.array([lengths_s[number] for number in rounds[known:]])
+        rest_s = np.array([lengths_s[number] for number in rounds[fitted:]])
         what = f"round after the first tenth, six clients, run {number}"
         real_s, median_s = float(np.median(rest_s)), float(played.rounds["duration_s"].median())
         rows.append(Row(f"median {what}", "s, twin's median", real_s, median_s, HELD_OUT))

@@ -63,12 +63,12 @@ class FedKD(Averaging):
         from simfed.learn.kit import Changed
         from simfed.learn.losses import DIVERGENCES, soft_targets
 
-        options, counts = kit.distillation, [of.clients for of in kit.setting.prototypes.values()]
+        options, counts = kit.distillation, [one.clients for one in kit.setting.prototypes.values()]
         logits = kit.logits_each([Changed(name, server[name]) for name in kit.prototypes], 0)
-        weighed = torch.stack([of * n for of, n in zip(logits, counts, strict=True)])
+        weighed = torch.stack([one * n for one, n in zip(logits, counts, strict=True)])
         targets = soft_targets(weighed.sum(0) / sum(counts), options.temperature)
         divergence = DIVERGENCES[options.divergence]
-        losses = [divergence(targets, of, options.temperature)[0].item() for of in logits]
+        losses = [divergence(targets, one, options.temperature)[0].item() for one in logits]
         return {
             name: {"kd_loss": loss / len(targets)}
             for name, loss in zip(kit.prototypes, losses, strict=True)

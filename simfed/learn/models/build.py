@@ -119,7 +119,7 @@ def _modules(
 ) -> Iterator[tuple[int, int]]:
     """(trainable entries, FLOPs) of each module, without what lies in others within it."""
     root, seen = type(module).__name__, set[int]()
-    total = {path: sum(of.values()) for path, of in counts.items()}
+    total = {path: sum(flops.values()) for path, flops in counts.items()}
     for path, part in module.named_modules():
         name = f"{root}.{path}" if path else root
         inner = sum(total.get(f"{name}.{child}", 0) for child, _ in part.named_children())

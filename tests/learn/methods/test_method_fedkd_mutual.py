@@ -142,8 +142,8 @@ def test_rounds_and_bytes_are_those_by_hand_with_a_client_that_was_away():
     close = {"rtol": 1e-5, "atol": 2e-6}
     torch.testing.assert_close(world.state.server["weights"], student, **close)
     for c, teacher in teachers.items():
-        kept = world.state.own[c]["teacher"]["weights"]
-        torch.testing.assert_close(kept, tiny.flat(teacher), **close)
+        weights = world.state.own[c]["teacher"]["weights"]
+        torch.testing.assert_close(weights, tiny.flat(teacher), **close)
     # who was away was sent both merges, not the student
     assert max(n for r, _, n in down if r > 1) < len(student)
     world.close()

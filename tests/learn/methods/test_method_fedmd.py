@@ -102,9 +102,9 @@ def test_compressed_answers_have_no_residual():
     upload.uplink_bytes()
     assert set(last.uplink_bytes.values()) == {upload.uplink_bytes()}
     whole = workload.kit.logits("a", state_of(workload).own[0], workload.kit.public(4))
-    kept = upload.values["logits"]
-    assert int((kept != 0).sum()) == 30
-    assert_close(kept[kept != 0], whole[kept != 0])
+    sent = upload.values["logits"]
+    assert int((sent != 0).sum()) == 30
+    assert_close(sent[sent != 0], whole[sent != 0])
     workload.close()
 
 

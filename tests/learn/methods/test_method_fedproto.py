@@ -26,7 +26,7 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
     clients = range(world.scenario.client_count)
     models = {c: world.module(world.prototype(c)) for c in clients}
     adapters = {c: m.clone() for c, m in (matrices or {}).items()}
-    known: dict[int, torch.Tensor] = {}
+    class_means: dict[int, torch.Tensor] = {}
     for round in range(1, rounds + 1):
         sums: dict[int, torch.Tensor] = {}
         counts: dict[int, int] = {}
@@ -37,9 +37,9 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
                 matrix = adapters[c].requires_grad_(trained) if c in adapters else None
                 projected = e if matrix is None else e @ matrix.T
                 terms = [
-                    (projected[y == j].mean(0) - known[j]).square().sum() / width
+                    (projected[y == j].mean(0) - class_means[j]).square().sum() / width
                     for j in sorted(set(y.tolist()))
-                    if j in known
+                    if j in class_means
                 ]
                 distance = 0.7 * sum(terms) / len(terms) if terms else None
                 if trained and matrix is not None and distance is not None:
@@ -53,16 +53,16 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
             for j in set(y.tolist()):
                 sums[j] = sums.get(j, 0) + e[y == j].sum(0)
                 counts[j] = counts.get(j, 0) + int((y == j).sum())
-        known = {**known, **{j: sums[j] / counts[j] for j in sums}}
-    return models, adapters, known
+        class_means = {**class_means, **{j: sums[j] / counts[j] for j in sums}}
+    return models, adapters, class_means
 
 
-def compare(world, models, known):
+def compare(world, models, class_means):
     for c, model in models.items():
         torch.testing.assert_close(
             world.state.own[c]["weights"], tiny.flat(model), rtol=1e-5, atol=1e-6
         )
-    means = torch.stack([known[j] for j in sorted(known)])
+    means = torch.stack([class_means[j] for j in sorted(class_means)])
     torch.testing.assert_close(world.state.server["means"], means, rtol=1e-5, atol=1e-6)
 
 
@@ -70,8 +70,8 @@ def test_three_rounds_are_those_by_hand():
     world = tiny.World(tiny.scenario(ONE, rounds=3))
     for round in (1, 2, 3):
         world.play(round)
-    models, _, known = by_hand(world, 3, width=42)
-    compare(world, models, known)
+    models, _, class_means = by_hand(world, 3, width=42)
+    compare(world, models, class_means)
     world.close()
 
 
@@ -85,13 +85,13 @@ def test_widths_that_differ_are_projected(projection):
     if projection == "trained":
         matrices |= {0: torch.eye(42), 1: torch.eye(42)}
     trained = projection == "trained"
-    models, adapters, known = by_hand(world, 2, width=42, matrices=matrices, trained=trained)
-    compare(world, models, known)
+    models, adapters, class_means = by_hand(world, 2, width=42, matrices=matrices, trained=trained)
+    compare(world, models, class_means)
     if trained:
         assert not torch.equal(adapters[2], drawn)
         for c, adapter in adapters.items():
-            kept = world.state.own[c]["adapter"]
-            torch.testing.assert_close(kept, adapter.flatten(), rtol=1e-5, atol=1e-6)
+            learned = world.state.own[c]["adapter"]
+            torch.testing.assert_close(learned, adapter.flatten(), rtol=1e-5, atol=1e-6)
     world.close()
 
 

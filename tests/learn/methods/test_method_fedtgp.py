@@ -44,7 +44,7 @@ class ByHand:
             if u.values["counts"][c] > 0
         ]
         centres = [
-            torch.stack([p for p, of in pairs if of == c]).mean(0)
+            torch.stack([p for p, owner in pairs if owner == c]).mean(0)
             for c in sorted({c for _, c in pairs})
         ]
         margin = min(

@@ -38,22 +38,22 @@ def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
     book = Textbook(made)
     models = {client: book.module(book.groups[client]) for client in range(4)}
     c = torch.full((4, 4), 0.25, dtype=torch.float64)
-    known = {}
+    last_answers = {}
 
     def table():
-        mean = sum(known.values()) / len(known)
-        return torch.stack([known.get(client, mean) for client in range(4)]).double()
+        mean = sum(last_answers.values()) / len(last_answers)
+        return torch.stack([last_answers.get(client, mean) for client in range(4)]).double()
 
     for round in (1, 2, 3):
         public, clients = book.public(round), book.cohort(round)
-        targets = torch.softmax(torch.tensordot(c, table(), 1) / 1.5, 2) if known else None
+        targets = torch.softmax(torch.tensordot(c, table(), 1) / 1.5, 2) if last_answers else None
         for client in clients:
             model = models[client]
             if targets is not None:
                 model = distilled(book, model, client, round, public, targets[client], 8, 1.5)
             models[client] = book.trained(model, client, round)
         for client in clients:
-            known[client] = answers(models[client], public)
+            last_answers[client] = answers(models[client], public)
         for _ in range(2):
             c.requires_grad_(True)
             [slope] = torch.autograd.grad(

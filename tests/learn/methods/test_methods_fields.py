@@ -19,12 +19,12 @@ class Renamed(FedProx):
 
     def plan(self, setting, who, round):
         plan = super().plan(setting, who, round)
-        up = {"moved" if name == "update" else name: of for name, of in plan.up.items()}
+        up = {"moved" if name == "update" else name: field for name, field in plan.up.items()}
         return replace(plan, up=up)
 
     def trained(self, kit, who, round, down, own, after):
         values, own = super().trained(kit, who, round, down, own, after)
-        return {"moved" if name == "update" else name: of for name, of in values.items()}, own
+        return {"moved" if name == "update" else name: value for name, value in values.items()}, own
 
     def merge(self, kit, server, arrivals, round):
         again = [
@@ -73,5 +73,5 @@ def test_sizes_follow_the_layers_that_a_method_states():
     task = workload.task(1, 0)
     shaped = task.plan.up["control"]
     flat = shaped._replace(layout=None)
-    sizes = [workload.tasks.field_bytes(task, of, Choice("terngrad")) for of in (flat, shaped)]
+    sizes = [workload.tasks.field_bytes(task, each, Choice("terngrad")) for each in (flat, shaped)]
     assert sizes[1] == sizes[0] + 4.0  # a scale for each of two layers

@@ -72,7 +72,7 @@ class Candidate:
 
     @property
     def in_sample(self) -> float:
-        """Mean absolute relative error."""
+        """Mean absolute relative error over the rows that it was fitted to."""
         return float(np.mean(np.abs(np.expm1(self.residuals))))
 
     @property

@@ -103,7 +103,7 @@ _FILLER = 2
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCase:
-    """One thing to time."""
+    """A quantity, strategy and size whose repeats are timed on this machine."""
 
     quantity: str
     strategy: str

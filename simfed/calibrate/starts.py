@@ -58,7 +58,7 @@ def _starting_s(by_steps: Mapping[float, list[float]]) -> float:
 
 
 def _less(row: Row, starting_s: float) -> Row:
-    """Its steps alone."""
+    """The row without its share of `starting_s`: seconds of its steps alone."""
     if row.key[0] not in _STEPS or not starting_s:
         return row
     step_s = max(row.seconds - starting_s / row.steps, _LEAST * row.seconds)

@@ -48,7 +48,7 @@ Array = NDArray[np.float64]
 
 
 class FittedNumber(NamedTuple):
-    """A fitted number."""
+    """A number of a twin with its standard error."""
 
     value: float
     error: float

@@ -275,7 +275,7 @@ class _Measured:
         self._rounds = None if rounds is None else parse_rounds(rounds, len(self._run.rounds))
 
     def table(self, host: bool) -> str:
-        """Its participations as rows."""
+        """CSV of its participations, a row per activity; `host`: of host seconds too."""
         from simfed.calibrate.from_run import measurements
 
         return measurements(self._run, self._parts, rounds=self._rounds, host=host)

@@ -20,7 +20,7 @@ _SHOWN = 20
 
 
 class ModelName(str, Enum):
-    """The network models."""
+    """What `--model` may be: fluid shares of links, or TCP's windows."""
 
     fluid = "fluid"
     tcp = "tcp"

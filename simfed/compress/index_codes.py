@@ -118,7 +118,7 @@ def _no_encoder(code: str) -> InputError:
 
 
 def _width(d: int) -> int:
-    """⌈log2 d⌉, exactly."""
+    """Bits of the largest of `d` indices: ⌈log2 d⌉, without rounding."""
     return (d - 1).bit_length()
 
 

@@ -284,7 +284,7 @@ class SVD(_LowRank):
 
 
 class _AllEntries:
-    """Sends no indices."""
+    """Stands for a selection that keeps every entry, so that no indices travel."""
 
     keeps_all = True
 

@@ -65,7 +65,7 @@ class Fidelity:
 
     @property
     def makespan_error(self) -> float:
-        """Relative."""
+        """Simulated / real − 1 of the time from the first start to the last end."""
         return _error(*self.makespan_s)
 
     @property
@@ -98,7 +98,7 @@ class Fidelity:
         ]
 
     def sentences(self) -> Iterator[str]:
-        """The verdict in words."""
+        """What the errors come to, a sentence each; the last names the phase behind most."""
         simulated_s, real_s = self.makespan_s
         yield (
             f"{len(self.rounds)} rounds: simulated {format_duration(simulated_s)}, real "

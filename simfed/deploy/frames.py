@@ -56,7 +56,7 @@ class Busy(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message."""
+    """One message between server and client: its kind, JSON-able facts and bytes."""
 
     kind: str
     facts: Mapping[str, Plain] = field(default_factory=dict)

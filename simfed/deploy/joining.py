@@ -324,7 +324,7 @@ def _pong(ping: Frame) -> Frame:
 
 
 def _text(facts: Mapping[str, Plain], name: str) -> str:
-    """Raises: `Refused`."""
+    """The text of that name. Raises: `Refused` where there is none."""
     value = facts.get(name)
     if not isinstance(value, str):
         raise Refused(f"a message whose {name} is no text, got {quoted(value)}")
@@ -332,7 +332,7 @@ def _text(facts: Mapping[str, Plain], name: str) -> str:
 
 
 def _number(facts: Mapping[str, Plain], name: str, least: float, most: float) -> float:
-    """Raises: `Refused`."""
+    """The number of that name. Raises: `Refused` outside `least` to `most`."""
     value = facts.get(name)
     if not (isinstance(value, (int, float)) and least <= value <= most):
         allowed = f"a number from {least:g} to {most:g}"
@@ -355,7 +355,7 @@ def _write(folder: Path, files: Mapping[str, Part]) -> None:
 
 
 def _fate(name: object) -> Fate:
-    """Raises: `Refused`."""
+    """What an upload became. Raises: `Refused` for any other word."""
     if name == "merged" or name == "lost" or name == "undone":
         return name
     raise Refused(f"an upload that became {quoted(name)}")

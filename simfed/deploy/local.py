@@ -80,7 +80,7 @@ def deploy(
 
 @dataclass(eq=False)
 class _Crowd:
-    """The clients' processes."""
+    """The processes of a deployment's clients, on this machine, one each."""
 
     world: Shaped
     warden: Warden
@@ -90,7 +90,7 @@ class _Crowd:
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def begin(self, host: str, port: int) -> None:
-        """Start them all."""
+        """Start every client's process, and the delays of links where there are any."""
         if self.world.delays:
             process, port = start_delays(host, (host, port), self.world.delays)
             self.warden.will(end=process.pid)

@@ -111,7 +111,7 @@ class _Peer:
     pinged_s: dict[int, float] = field(default_factory=dict)
 
     def heard(self) -> None:
-        """A byte has come."""
+        """Note that bytes have come just now, which shows that it is alive."""
         self.heard_s = time.monotonic()
 
 

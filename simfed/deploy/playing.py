@@ -102,7 +102,7 @@ class Remote:
     # ---- called in the story's time --------------------------------------------------------------
 
     def joined(self, client: int) -> None:
-        """A client is there."""
+        """A client's connection stands: it may be chosen from now on."""
         self.presence.ids.add(client)
         back, self._back = self._back, self.env.event()
         back.succeed()

@@ -186,7 +186,7 @@ def commands(
 
 
 def _split(lines: str) -> Iterator[list[str]]:
-    """A command per line."""
+    """The words of each line, as a shell splits them."""
     for line in lines.strip().splitlines():
         yield shlex.split(line)
 
@@ -228,7 +228,7 @@ def _star(parts: Parts) -> Topology:
 
 
 def _server_rates(topology: Topology) -> tuple[float, float]:
-    """Send and receive, bytes/s."""
+    """Capacities of the server's links, bytes/s: (send, receive)."""
     rates = {
         line.name: float(topology.capacities_bytes_per_s[2 * topology.clients + i])
         for i, line in enumerate(topology.lines)

@@ -200,7 +200,7 @@ class Device:
 
     @property
     def counts_energy(self) -> bool:
-        """Whether `energy_j` gives any."""
+        """Whether its profile says what power it takes, so that `energy_j` is known."""
         return bool(self.processor.profile.power_w)
 
     def energy_j(self, phases_s: Mapping[str, float]) -> float | None:

@@ -51,7 +51,7 @@ class CostLaw:
         return self.parameters if "p" not in self.parameters else ("log_a", "p")
 
     def located(self, parameters: Mapping[str, float]) -> list[float]:
-        """The coordinates of parameters."""
+        """Values of `coordinates` that these parameters come to."""
         first, *others = [parameters[name] for name in self.parameters]
         return [math.log(first) if "p" in self.parameters else first, *others]
 

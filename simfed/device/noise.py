@@ -114,7 +114,7 @@ class Measured:
         return cls(values[0], values[2], values[3], per_step=values[1])
 
     def written(self) -> dict[str, Plain]:
-        """Inverse of `read`."""
+        """As a profile has it, rounded to four digits: the inverse of `read`."""
         if self.quantiles:
             return {"quantiles": [float(f"{factor:.4g}") for factor in self.quantiles]}
         node: dict[str, Plain] = {"log_sd": float(f"{self.log_sd:.4g}")}

@@ -51,7 +51,7 @@ _DISAGREEMENT = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One timed call."""
+    """One timed call: what was done, how large it was, how long it took, when."""
 
     key: Key
     size: float

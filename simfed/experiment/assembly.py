@@ -217,7 +217,7 @@ class Parts:
         return owned_in(self.scenario, self.streams)
 
     def device(self, client: int) -> Device:
-        """One client's device."""
+        """A new device of this client, with its own speed and its own noise."""
         processor = self.processors[int(self.fleet.group[client])]
         return processor.client(self.streams, client, self.fleet.speed(client))
 

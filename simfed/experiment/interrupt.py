@@ -46,7 +46,7 @@ class CtrlC:
             self._patient = False
 
     def asked(self) -> bool:
-        """Whether Ctrl-C was pressed."""
+        """Whether Ctrl-C was pressed inside `heard`."""
         return self._asked
 
     def check(self) -> None:

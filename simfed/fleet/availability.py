@@ -82,7 +82,7 @@ class PresenceKind(Protocol):
 
 
 class Always:
-    """Everybody, all the time."""
+    """Every client is there at all times."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -12,7 +12,7 @@ from simfed.ground.strikes import Strikes
 
 
 class EdgeServer(NamedTuple):
-    """One edge server."""
+    """A server between its clients and the cloud."""
 
     name: str
     """Of its node."""

@@ -204,7 +204,7 @@ class Account:
         }
 
     def state(self) -> list[tuple[int, int]]:
-        """For checkpoints."""
+        """(client, participations that count) of every client with any, for a checkpoint."""
         return sorted(self._times.items())
 
     def restore(self, state: Iterable[tuple[int, int]]) -> None:

@@ -44,7 +44,7 @@ class Spin:
         self.stop()
 
     def stop(self) -> None:
-        """Something else has happened."""
+        """Count anew: the app did something other than look at the clock."""
         self._looks, self._spun_s = 0, 0.0
 
     def step_s(self) -> float:

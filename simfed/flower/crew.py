@@ -76,7 +76,7 @@ class AppCrew:
         self._aside = Aside("client app", self._clock, patience_s)
 
     def close(self) -> None:
-        """End all processes."""
+        """Terminate the workers' processes and wait for their ends."""
         self._aside.stop()
         for worker in self._workers:
             worker.pipe.close()

@@ -136,7 +136,7 @@ def _rnn_layer(inputs: Tensor, w_in: Tensor, w_hidden: Tensor, *_: object, **__:
 
 
 def _rnn(inputs: Tensor, weights: list[Tensor], *_: object, **__: object) -> float:
-    """All layers at once."""
+    """Of all layers: twice the entries of every matrix, per row of the inputs."""
     return float(2 * _rows(inputs) * sum(w.numel() for w in weights if w.ndim == 2))
 
 

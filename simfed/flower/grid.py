@@ -142,14 +142,14 @@ class SimGrid(Grid):
         """What `send_and_receive` gives in place of sending."""
 
     def set_run(self, run: Run) -> None:
-        """Set the run."""
+        """Flower's: say which run this is. Raises: `TypeError` for no `Run`."""
         if not isinstance(run, Run):
             raise TypeError(f"`run` must be an instance of Run, got {type(run).__name__}")
         self._run = run
 
     @property
     def run(self) -> Run:
-        """Run information."""
+        """Flower's: a copy of what `set_run` was given."""
         return Run(**vars(self._run))
 
     def create_message(
@@ -172,7 +172,7 @@ class SimGrid(Grid):
         return [NodeInfo(node_id=node) for node in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages; their ids."""
+        """Flower's: send them now, at the clock's time; returns their ids."""
         outgoing = []
         packed: dict[int, bytes] = {}
         weighed: dict[int, int] = {}

@@ -83,7 +83,7 @@ class AppPlay:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredApp:
-    """What came of measuring."""
+    """The work file of an app, and the timed messages that it was fitted to."""
 
     work: WorkFile
     rows: list[MessageRow]

@@ -50,7 +50,7 @@ class Packed:
         return cls(message.metadata, contents[id(content)])
 
     def message(self) -> Message:
-        """The message, anew."""
+        """A new message with the packed content or error: nothing is shared with others."""
         metadata = pickle.loads(pack(self.metadata))
         if self.content is None:
             return make_message(metadata=metadata, error=self.error)

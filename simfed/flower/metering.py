@@ -74,7 +74,7 @@ class Counted:
 
     @property
     def flops(self) -> float:
-        """Of all passes."""
+        """Floating-point operations of all passes together."""
         return sum(step.flops for step in self.passes)
 
 

@@ -184,7 +184,7 @@ class KindLaw(Section):
 
 
 class WorkFile(Section):
-    """A validated work file."""
+    """What `simfed flower measure` writes: the laws of an app's work, validated."""
 
     kind: Literal["work"] = "work"
     app: str

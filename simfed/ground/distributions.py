@@ -29,12 +29,12 @@ class Law(Protocol):
 
     @property
     def low(self) -> float:
-        """No value is below."""
+        """The least value that it can draw."""
         ...
 
     @property
     def high(self) -> float:
-        """No value is above."""
+        """The largest value that it can draw; infinite where there is none."""
         ...
 
     @property

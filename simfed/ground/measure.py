@@ -124,7 +124,7 @@ class Measure:
         return threshold
 
     def plain(self) -> dict[str, Plain]:
-        """As manifests say it."""
+        """Its name and which way is better, as manifests have it."""
         return {"name": self.name, "better": "higher" if self.higher_is_better else "lower"}
 
 

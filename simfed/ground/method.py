@@ -138,7 +138,7 @@ client's own node of it: `edge`), or a node or another client by name (`edge-2`,
 
 
 class Send(NamedTuple):
-    """A transfer."""
+    """A transfer from one node to another."""
 
     source: Node
     target: Node

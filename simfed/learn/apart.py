@@ -94,7 +94,7 @@ class ClientHalf(Protocol):
         ...
 
     def take_up(self, parcel: Parcel) -> None:
-        """Inverse of `keep`."""
+        """Go on from what `keep` gave, perhaps in another process."""
         ...
 
     def close(self) -> None: ...
@@ -176,7 +176,7 @@ class Mirrors:
                 self._of[key] = undone
 
     def plain(self, arrays: dict[str, np.ndarray]) -> list[Plain]:
-        """For a checkpoint."""
+        """Every mirror with its (client, field, arm); vectors go to `arrays`."""
         return [
             [*key, to_plain(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
             for key, mirror in sorted(self._of.items(), key=lambda item: item[0])

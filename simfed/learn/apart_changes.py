@@ -117,7 +117,7 @@ class ModelsDown:
 
 
 class ChangesHeld:
-    """A client's end."""
+    """What one client holds of the server's model, brought up to date by changes."""
 
     def __init__(self, changes: Mapping[str, Changes]) -> None:
         self._changes = changes

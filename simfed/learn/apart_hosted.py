@@ -169,7 +169,7 @@ class HostedServer(HostedWorkload):
         return ([], []) if self.method.personal else super().units_of_tests(round)
 
     def judged_by_client(self, answers: Sequence[Tensor]) -> dict[int, Tensor]:
-        """Clients are asked."""
+        """Each client's own answers to the test set, asked over its connection."""
         clients = sorted(self._known)
         parcels = self._ask("test", [(client, pack({}, {})) for client in clients])
         rows = {}

@@ -27,7 +27,7 @@ class Mlp(NamedTuple):
 
     @property
     def layers(self) -> list[tuple[int, int]]:
-        """(inputs, outputs) of each."""
+        """(inputs, outputs) of each linear layer, from the first."""
         return list(zip(self.widths, self.widths[1:], strict=False))
 
     @property

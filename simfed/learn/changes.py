@@ -174,7 +174,7 @@ class HeldModels:
         return arrived
 
     def of_prototype(self, prototype: str) -> dict[str, Changes]:
-        """By field of weights."""
+        """Field of weights → the changes of it that were sent to this prototype."""
         return {
             name: changes for (owner, name), changes in self._changes.items() if owner == prototype
         }
@@ -184,7 +184,7 @@ class HeldModels:
         return {name: changes.sizes for name, changes in self.of_prototype(prototype).items()}
 
     def plain(self, arrays: Arrays) -> dict[str, Plain]:
-        """What a checkpoint keeps."""
+        """What a checkpoint keeps of them; vectors go to `arrays`."""
         return {
             "held_in": self._round,
             "changes": [

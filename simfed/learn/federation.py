@@ -100,7 +100,7 @@ class Federation:
 
     @property
     def brightest(self) -> float:
-        """The largest stored value."""
+        """The largest value that a stored input can have: 255 of bytes."""
         whole = not self._stored.is_floating_point()
         return 255.0 if whole else float(self._stored.max())
 

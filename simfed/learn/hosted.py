@@ -226,7 +226,7 @@ class HostedWorkload:
         return total
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
-        """What the method says."""
+        """The method's work at the merge of these contributions."""
         return self.tasks.server_work([c.task.who for c in contributions], round)
 
     def merge(
@@ -298,7 +298,7 @@ class HostedWorkload:
         self._open.remove(upload)
 
     def timings(self) -> dict[str, float]:
-        """Host seconds by activity."""
+        """Activity → host seconds that it has taken so far."""
         return dict(self._processes.wall_s)
 
     def close(self) -> None:

@@ -193,12 +193,12 @@ class OpenUploads:
         self._of_client: dict[int, list[HostedUpload]] = {}
 
     def add(self, upload: HostedUpload) -> None:
-        """It is started now."""
+        """An upload that has just been started, after all others."""
         self._by_order[upload.task.order] = upload
         self._of_client.setdefault(upload.task.client, []).append(upload)
 
     def remove(self, upload: HostedUpload) -> None:
-        """It is merged, or lost."""
+        """An upload that is merged or lost. Raises: `KeyError` for one not under way."""
         del self._by_order[upload.task.order]
         of_client = self._of_client[upload.task.client]
         of_client.remove(upload)
@@ -206,7 +206,7 @@ class OpenUploads:
             del self._of_client[upload.task.client]
 
     def clear(self) -> None:
-        """None is under way."""
+        """Forget all of them, as before a checkpoint is restored."""
         self._by_order.clear()
         self._of_client.clear()
 
@@ -215,7 +215,7 @@ class OpenUploads:
         return self._by_order.get(task.order)
 
     def of_client(self, client: int) -> Sequence[HostedUpload]:
-        """All of this client."""
+        """The uploads of this client that are under way, the oldest first."""
         return self._of_client.get(client, ())
 
     def __iter__(self) -> Iterator[HostedUpload]:

@@ -434,7 +434,7 @@ class Kit:
             self._rows.clear()
 
     def public_logits(self, changed: Changed, round: int) -> Tensor:
-        """One of `logits_each`."""
+        """(public samples of the round, classes) of one model: see `logits_each`."""
         seat = self._seats[changed.prototype]
         flat, change = seat.load(changed.model), changed.change
         if change is None:

@@ -33,7 +33,7 @@ class Arena:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
+        """The device on which its tensors lie."""
         return self._device or torch.device("cpu")
 
     def zeros(

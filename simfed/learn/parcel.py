@@ -24,7 +24,7 @@ _BYTES = "bytes"
 
 
 class Parcel(NamedTuple):
-    """One message's content."""
+    """The content of one message between the halves of a run's learning."""
 
     facts: Mapping[str, Plain]
     """JSON-able; `parts` of it says what the body is."""

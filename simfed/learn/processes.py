@@ -83,5 +83,5 @@ class Processes:
         return encoded
 
     def close(self) -> None:
-        """End the other processes."""
+        """End the processes that were forked; this one goes on."""
         self._crew.close()

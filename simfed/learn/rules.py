@@ -217,7 +217,7 @@ class _Scoring(Rule):
 
     @property
     def least(self) -> int:  # type: ignore[override]
-        """2f + 3."""
+        """Krum's condition n ≥ 2f + 3."""
         return 2 * self.f + 3
 
     def passes(self, uploads: int) -> float:
@@ -270,7 +270,7 @@ class Bulyan(_Scoring):
 
     @property
     def least(self) -> int:  # type: ignore[override]
-        """4f + 3."""
+        """Its condition n ≥ 4f + 3."""
         return 4 * self.f + 3
 
     def passes(self, uploads: int) -> float:

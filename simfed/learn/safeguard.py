@@ -63,7 +63,7 @@ class Safeguard:
         self._shared_loss = {**self._shared_loss, **after}
 
     def plain(self) -> dict[str, Plain]:
-        """What a checkpoint keeps."""
+        """What a checkpoint keeps of it: losses accepted so far, rollbacks in a row."""
         return {
             "shared_loss": self._shared_loss,
             "rollbacks_in_a_row": self._rollbacks_in_a_row,

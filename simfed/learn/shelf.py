@@ -37,7 +37,7 @@ _NUMBER_OF = {dtype: number for number, dtype in enumerate(_DTYPES)}
 
 
 class Slot(NamedTuple):
-    """Where a tensor lies."""
+    """Where a tensor lies in the memory that processes share."""
 
     process: int
     number: int

@@ -84,7 +84,7 @@ class Trainer:
 
     @cached_property
     def stacks(self) -> bool:
-        """Whether clients step together."""
+        """Whether clients of one prototype step together, as one stack of models."""
         classes = self._data.task == "classification"  # whose loss is compiled
         return (
             not self._private

@@ -331,7 +331,7 @@ class Encoder:
 
 
 def _entries(whole: Tensor, choice: Choice) -> int:
-    """K of a field."""
+    """How many entries of this field are sent."""
     if choice.level is None or not choice.follows_update:
         return choice.entries(len(whole))
     return min(entries_for(whole, choice.level), len(whole))

@@ -130,7 +130,7 @@ def _wifi_cell(
 def _cellular_cell(
     spec: Mapping[str, Plain], ues: Sequence[Mapping[str, Plain]]
 ) -> tuple[Cell, Floats, Floats, float]:
-    """As `_wifi_cell`."""
+    """A cellular case's cell, rates and air times, as `_wifi_cell` gives them."""
     scheduler = spec["scheduler"]
     try:
         cellular = Cellular(scheduler.lower() if isinstance(scheduler, str) else scheduler)

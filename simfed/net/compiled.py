@@ -279,7 +279,7 @@ class CompiledEngine(AnyEngine):
 
 
 class Fluids(NamedTuple):
-    """Fluid transfers, in columns."""
+    """The transfers that a compiled engine plays, one per row of these columns."""
 
     at_s: Sequence[float]
     """When each starts, or how long after the end of the one that it follows."""

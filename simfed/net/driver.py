@@ -78,7 +78,7 @@ class Transfer:
 
     @property
     def in_flight(self) -> bool:
-        """Neither arrived nor cancelled."""
+        """Whether it has neither arrived nor been cancelled."""
         return self.flow in self.network._transfers
 
     @property

@@ -118,11 +118,11 @@ class Tally:
 
     @property
     def value(self) -> float:
-        """The sum."""
+        """The sum so far, with what rounding took put back."""
         return self.total + self.error
 
     def add(self, number: float) -> None:
-        """Add a number."""
+        """Count the number in; its rounding error is carried along."""
         self.count += 1
         self._shift(number)
 

@@ -29,7 +29,7 @@ class FlowStart(NamedTuple):
 
 
 class FlowEnd(NamedTuple):
-    """How one transfer went."""
+    """How long one transfer took, and what limited it."""
 
     duration_s: float
     bottleneck: str | None

@@ -42,7 +42,7 @@ class StalledLink:
 
     @property
     def peak_bytes_per_s(self) -> float:
-        """The highest capacity."""
+        """The trace's highest capacity, bytes/s; stalls change nothing of it."""
         return self._trace.peak_bytes_per_s
 
     def moment(self, at_s: float) -> Moment:

@@ -123,7 +123,7 @@ class _Columns:
         return len(self._columns[0])
 
     def add(self, row: Sequence[float]) -> None:
-        """Add a row."""
+        """Append a row, one number to each column. Raises: `InputError` if there are too many."""
         for column, number in zip(self._columns, row, strict=True):
             column.append(number)
         self._check()

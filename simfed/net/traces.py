@@ -163,12 +163,12 @@ class Trace:
 
     @property
     def peak_bytes_per_s(self) -> float:
-        """The highest capacity."""
+        """The highest capacity that it ever has."""
         return float(np.max(self.rates_bytes_per_s))
 
     @property
     def lowest_bytes_per_s(self) -> float:
-        """The lowest capacity."""
+        """The lowest capacity that it ever has."""
         return float(np.min(self.rates_bytes_per_s))
 
     @property

@@ -48,7 +48,7 @@ class Pull:
     """Where strategy and level are chosen apart: the pull of each."""
 
     def plain(self) -> dict[str, Plain]:
-        """As JSON has it."""
+        """The pull as JSON has it, in checkpoints and tables."""
         return {
             "arm": str(self.arm),
             "choice": self.choice,

@@ -40,7 +40,7 @@ class Interval(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """The geometric middle."""
+        """√(least · most): as many times the least as the most is of it."""
         return math.sqrt(self.least * self.most)
 
     def clamp(self, amount: float) -> float:
@@ -56,7 +56,7 @@ class Interval(NamedTuple):
         return float(level.amount)
 
     def level(self, amount: float) -> Level:
-        """`amount` as a level."""
+        """`amount` of this interval's unit as a level: a share in %, or entries."""
         return Level.read(f"{amount!r}%" if self.in_shares else round(amount))
 
 

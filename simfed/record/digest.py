@@ -102,7 +102,7 @@ class Fingerprint:
                 running.add(chunk)
 
     def hexdigest(self) -> str:
-        """32 hexadecimal digits."""
+        """32 hexadecimal digits, of the bits of all columns that count."""
         # what is hashed has been the same since format 1
         whole = hashlib.blake2b(b"simfed run format 1", digest_size=16)
         for (table, name), column in self._columns.items():

@@ -122,7 +122,7 @@ class Recorder:
         return arrow_schema(name, self.own.get(name, ()))
 
     def table(self, name: str) -> pa.Table:
-        """A whole table."""
+        """All rows of the table so far, those on disk included."""
         import pyarrow as pa
 
         return pa.concat_tables(self.batches(name))

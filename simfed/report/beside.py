@@ -11,7 +11,7 @@ import sys
 
 
 def main() -> None:
-    """Load, wait, draw."""
+    """Load what drawing takes, then draw the run whose folder standard input names."""
     from simfed.record.read import open_run
     from simfed.report.curves import accuracy_figure  # noqa: F401  what drawing loads
     from simfed.report.gantt import gantt_figure  # noqa: F401

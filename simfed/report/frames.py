@@ -37,7 +37,7 @@ def in_order(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
 
 
 def run_name(run: Run) -> str:
-    """The scenario's name."""
+    """The name by which pages call the run: its manifest's or scenario's, or "run"."""
     return str(run.manifest.get("name") or run.scenario.get("name") or "run")
 
 

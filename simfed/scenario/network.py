@@ -290,7 +290,7 @@ class EdgeSpec(Section):
 
 
 class TcpOptions(Section):
-    """Of `model: tcp`."""
+    """Keys that go with `model: tcp`."""
 
     handshake: bool = Field(default=True, description="false: connections are kept open")
     initial_window: PositiveInt = Field(default=10, description="segments of the first burst")

@@ -58,7 +58,7 @@ class Closing:
 
     @property
     def arrived(self) -> list[Flight]:
-        """Those that are merged."""
+        """Its participations that came in time and whole: those that are merged."""
         return [flight for flight in self.taken if not flight.lost]
 
     def plain(self) -> dict[str, Plain]:
@@ -94,7 +94,7 @@ _PLAIN = (
 
 
 class Node(Protocol):
-    """Where an aggregator merges."""
+    """A server or edge server, as the aggregator that merges there sees it."""
 
     @property
     def round(self) -> int:
@@ -107,7 +107,7 @@ class Node(Protocol):
         ...
 
     def choose(self) -> Sequence[int]:
-        """Whom it starts now."""
+        """Ids of the clients to start now, as the node's selection has them."""
         ...
 
     def may_pass(self) -> bool:
@@ -125,7 +125,7 @@ class Node(Protocol):
         ...
 
     def merge(self, closing: Closing) -> Outcome:
-        """Merge what has arrived."""
+        """Merge what has arrived, and say what came of it."""
         ...
 
     def finish(self, closing: Closing, outcome: Outcome) -> None:
@@ -168,7 +168,7 @@ class Aggregator:
         self._wake: simpy.Event | None = None
 
     def set_out(self) -> None:
-        """Its world's clock stands."""
+        """Called once its world's clock stands, before anything is scheduled."""
         self._env = self.world.env
         self._instants = InstantEvents(self._env)
 

@@ -155,14 +155,14 @@ class Clock:
         """Rounds can be played at once."""
 
     def device(self, client: int) -> Device:
-        """This client's processor."""
+        """The processor of this client, made when it is first asked for."""
         device = self._devices.get(client)
         if device is None:
             device = self._devices[client] = self._make_device(client)
         return device
 
     def _device_for(self, flight: Flight) -> Device:
-        """What works for it."""
+        """What works for it: its client's device, or what `device_of` says."""
         return self.device(flight.client) if self._device_of is None else self._device_of(flight)
 
     def carry(self, flight: Flight) -> None:

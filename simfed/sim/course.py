@@ -43,7 +43,7 @@ class Block(NamedTuple):
 
     @classmethod
     def chain(cls, steps: Sequence[Step]) -> Block:
-        """One after another."""
+        """Each step begins when the one before it has ended."""
         return cls(steps, [(number - 1,) if number else () for number in range(len(steps))])
 
 

@@ -315,7 +315,7 @@ class Edges:
         return len(self._edges)
 
     def set_out(self) -> None:
-        """The clients' world has."""
+        """Called once the clients' world has a clock: the backbone shares it."""
         assert isinstance(self.world, Clock)
         self.backbone.join(self.world)
         for edge in self._edges:

@@ -84,7 +84,7 @@ class Leg(NamedTuple):
 
     @property
     def direction(self) -> Direction:
-        """Which way it travels."""
+        """Of a download down, of everything else up."""
         return "down" if self.phase == "download" else "up"
 
     def cut(self, spent_s: float) -> Leg:

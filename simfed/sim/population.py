@@ -133,7 +133,7 @@ class Population:
         return self._reward[int(self._fleet.group[client])]
 
     def policy(self, client: int) -> Policy:
-        """This client's policy."""
+        """The policy of this client, made when it is first asked for."""
         if client not in self._policies:
             self._policies[client] = self._make_policy(client)
         return self._policies[client]

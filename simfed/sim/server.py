@@ -207,7 +207,7 @@ class Simulation:
         self._aggregator.set_out()
 
     def _recorded(self, record: Mapping[str, Any]) -> Flight:
-        """A checkpoint's flight."""
+        """The flight that a checkpoint's record tells of, with its contribution."""
         round, client, _, turn = record["task"]
         contribution = self._workload.contribution(self._workload.task(round, client, turn))
         flight = Flight.of_plain(record, contribution.task, contribution)
@@ -259,7 +259,7 @@ class Simulation:
 
     @property
     def _round(self) -> int:
-        """How many are done."""
+        """How many rounds are done."""
         return self._aggregator.merges
 
     def choose(self) -> list[int]:
@@ -451,7 +451,7 @@ class Simulation:
             into.settle()
 
     def _border(self, outcome: Outcome) -> None:
-        """Between two rounds."""
+        """What happens between two rounds: progress, a checkpoint, a stop."""
         if self._progress is not None:
             self._progress(self._round, self._now_s, self._mean_measure(outcome))
         last = self._round == self._scenario.rounds

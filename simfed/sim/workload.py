@@ -261,7 +261,7 @@ class TimeOnlyWorkload:
         return Outcome(round, self._merges)
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
-        """What the method says."""
+        """The method's work at the merge of these contributions."""
         return self.tasks.server_work([c.task.who for c in contributions], round)
 
     def discard(self, contribution: Contribution) -> None:

@@ -32,7 +32,7 @@ there."""
 
 
 class Attendance(Protocol):
-    """Who is there, when."""
+    """Which clients are there at an instant, and when that changes."""
 
     def available(self, at_s: float) -> NDArray[np.int64]:
         """The ids of the clients that are there, ascending."""
@@ -88,7 +88,7 @@ class Asking(Protocol):
 
 
 class World(Protocol):
-    """Carries participations out."""
+    """What carries participations out: the simulated clock, or real sockets."""
 
     @property
     def env(self) -> simpy.Environment:

@@ -50,7 +50,7 @@ class Executor(Protocol):
         """How many runs can be under way at once, now."""
 
     def submit(self, job: Job) -> None:
-        """Begin a run."""
+        """Begin a run, and return at once."""
 
     def ended(self, timeout_s: float) -> list[Result]:
         """Runs that ended; waits for one for at most `timeout_s`."""

@@ -63,7 +63,7 @@ AnyKind: TypeAlias = Kind[Any]
 
 
 class ScenarioRuns:
-    """Runs of `simfed run`."""
+    """A study's runs are what `simfed run` makes of a scenario."""
 
     keys: type[Section] = Scenario
     runner = "simfed.study.work:run_scenario"

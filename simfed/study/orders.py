@@ -48,7 +48,7 @@ class Orders:
     really sooner first."""
 
     def sentences(self) -> list[str]:
-        """The verdict in words."""
+        """Agreement of the two orders: Kendall's τ, and pairs that reality separates."""
         n = len(self.table)
         order = f"Kendall's τ {self.tau:.2f} (95 %: {self.low:.2f} to {self.high:.2f})"
         right = self.separated - len(self.swapped)

@@ -83,7 +83,7 @@ class StudyRuns:
         return {**point, "seed": entry["seed"]}
 
     def run(self, address: str) -> Run:
-        """One finished run."""
+        """The finished run of this address, opened from its folder."""
         return open_run(self.folder.runs / address)
 
     @cached_property

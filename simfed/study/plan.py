@@ -68,7 +68,7 @@ class PlannedRun:
 
     @property
     def point(self) -> Mapping[str, str]:
-        """Axis name → label."""
+        """Axis name → the label of its value in this run."""
         return self.setting.point
 
     @property
@@ -116,7 +116,7 @@ class SeedBySeed(Sequence[_T]):
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """A study, expanded."""
+    """A study with its axes, settings and seeds written out."""
 
     study: Study
     axes: tuple[Axis, ...]
@@ -126,7 +126,7 @@ class StudyPlan:
 
     @property
     def runs(self) -> SeedBySeed[PlannedRun]:
-        """All runs."""
+        """Every setting with every seed, all settings of a seed first."""
         return SeedBySeed(
             len(self.settings),
             len(self.seeds),

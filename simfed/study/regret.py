@@ -253,10 +253,10 @@ class _FixedArm(Policy):
         return Pull(self._arm, "explore")
 
     def update(self, pull: Pull, reward: float) -> None:
-        """The fork ends here."""
+        """Nothing is learned: the fork ends here."""
 
     def void(self, pull: Pull) -> None:
-        """The fork ends here."""
+        """Nothing is learned: the fork ends here."""
 
     def values(self) -> tuple[float, ...]:
         return self._policy.values()

@@ -23,7 +23,7 @@ class Display:
         """The study begins with so many runs at once."""
 
     def update(self, standing: Standing, slots: int) -> None:
-        """Some time has passed."""
+        """Called again and again while runs are under way."""
 
     def ended(self, standing: Standing, state: RunState) -> None:
         """A run has ended, well or not."""
@@ -32,7 +32,7 @@ class Display:
         """Show a line of text."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Called once the study has ended, or was interrupted."""
 
 
 def make_display(plan: StudyPlan, progress: bool | Display) -> Display:

@@ -98,7 +98,7 @@ def disk_refuses(error: BaseException | None) -> OSError | None:
 
 
 class StudyFolder:
-    """One study's folder."""
+    """The folder of one study on disk: its plan, runs, and runs that failed."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -66,7 +66,7 @@ def _arms(study: StudyResult) -> Table:
 
 
 def runs_table(study: StudyResult) -> RenderableType:
-    """One row per run."""
+    """One row per run: its place on the axes, seed, status, measure and times."""
     names = short_names(study.axes)
     table, measure = _table(), study.measure
     for axis in study.axes:

@@ -109,7 +109,7 @@ class Dataset:
 
     @property
     def facts(self) -> DatasetFacts:
-        """Shapes and counts."""
+        """Its input shape, classes and counts of samples, without the samples."""
         return DatasetFacts(
             input_shape=tuple(self.train_images.shape[1:]),
             classes=self.classes,

@@ -131,7 +131,7 @@ class _PickledArray:
 
 
 class _PickledType:
-    """Stands in for `numpy.dtype`."""
+    """Stands in for `numpy.dtype`, so that no pickled file calls NumPy."""
 
     def __init__(self, code: bytes, *_: object) -> None:
         self.code = code

@@ -84,7 +84,7 @@ class Labels:
 
     @property
     def facts(self) -> DatasetFacts:
-        """Shapes and counts."""
+        """Its input shape, classes and counts of samples, without the samples."""
         return DatasetFacts(
             self.input_shape,
             len(self.classes) or 1,

@@ -203,7 +203,7 @@ class Published:
 
     @property
     def size_bytes(self) -> int:
-        """All files, uncompressed."""
+        """Bytes of all files together, once unpacked."""
         return sum(file.size_bytes for file in self.files.values())
 
     def homes(self) -> list[Path]:

@@ -26,7 +26,7 @@ MOST_VALUES = 1_000
 
 
 class DiskTable(Protocol):
-    """A table on disk."""
+    """A table in a file, of which columns are read by their names."""
 
     place: str
 

@@ -83,7 +83,7 @@ class PublishedTexts(Published):
 
     @property
     def about(self) -> str:
-        """One line for lists."""
+        """What lists of data sets say of it: counts, lengths, owners."""
         facts = self.facts
         home = "; comes with simfed" if self.home is not None else ""
         return (

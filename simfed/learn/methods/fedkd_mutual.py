@@ -94,7 +94,7 @@ class FedKDMutual(Method):
             )
 
     def name(self, setting: Setting) -> str:
-        """The student's prototype."""
+        """Name of the student's prototype: as asked for, or the smallest."""
         prototypes = setting.prototypes
         return self.student or min(prototypes, key=lambda name: prototypes[name].parameters)
 

@@ -34,7 +34,7 @@ def require_below_one(**options: float | None) -> None:
 
 
 def require_one_of(allowed: tuple[str, ...], **options: object) -> None:
-    """Names out of `allowed`."""
+    """Raises: `InputError` for an option that is not among `allowed`."""
     for where, value in options.items():
         if value not in allowed:
             raise InputError(listed(allowed), where=where, got=value)

@@ -18,7 +18,7 @@ _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ct
 
 
 class _Shape(ctypes.Structure):
-    """`Linear` of linear.cpp."""
+    """The struct `Linear` of linear.cpp."""
 
     _fields_ = [(name, _LONG) for name in ("models", "samples", "inputs", "outputs", "stride")]
 

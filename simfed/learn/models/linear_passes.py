@@ -71,7 +71,7 @@ class _Linear:
                 place.sub_(value, alpha=rate)
 
     def input_gradient(self, outer: Tensor, rows: Tensor) -> Tensor:
-        """That in the inputs."""
+        """Gradient in its inputs, (models, samples, inputs), of that in its outputs."""
         if self.loops is not None:
             return self.loops.input_gradient(outer, rows, self.start, self.inputs)
         return outer.bmm(self.weight(rows))

@@ -7,16 +7,19 @@ it can be made in any process.
 from __future__ import annotations
 
 import math
+import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY, ErrorCode
 
 from simfed.flower.asides import describe_error, foreign_randomness
-from simfed.flower.clocks import Foreign, Spin, read_processor_s
+from simfed.flower.clocks import Foreign, Spin, read_processor_s, replaced
 from simfed.flower.computing import Charge, HostSpent
 from simfed.flower.messages import (
     Packed,
@@ -197,7 +200,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     clock.begin(charge, paced=call.paced, pace_s=call.pace_s)
     with foreign_randomness(call.seed):
         try:
-            with charge.watched():
+            with charge.watched(), _leaving_as_exit():
                 reply = app(message, context)
             if not isinstance(reply, Message):
                 raise TypeError(f"a client app answers with a Message, got {type(reply).__name__}")
@@ -231,3 +234,18 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
         paced_s=clock.paced_s,
         exited=exited,
     )
+
+
+@contextmanager
+def _leaving_as_exit() -> Iterator[None]:
+    """`os._exit` of an app is its `sys.exit`: the process is not the app's alone. What the app
+    forked leaves as ever."""
+    leave, process = os._exit, os.getpid()
+
+    def end_node(status: int) -> NoReturn:
+        if os.getpid() != process:
+            leave(status)
+        raise SystemExit(status)
+
+    with replaced(os, "_exit", end_node):
+        yield

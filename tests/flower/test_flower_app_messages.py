@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -762,3 +763,25 @@ def test_an_app_that_ends_its_process_ends_its_node(tmp_path, workers):
         "the app on a node ended its process, and so its node (SystemExit: no data here)"
         in run.manifest["warnings"]
     )
+
+
+def test_an_app_that_leaves_without_clean_up_ends_its_node_and_no_more(tmp_path):
+    def leave(message, context):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)  # a process that the app made ends as ever
+        assert os.waitpid(child, 0)[1] == 0
+        if context.node_config["partition-id"] == 1:
+            os._exit(3)
+        return message.content
+
+    codes = []
+
+    def main(grid, context):
+        replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
+        codes.extend(reply.error.code if reply.has_error() else 0 for reply in replies)
+
+    leaves = os._exit
+    play(main, fleet(), tmp_path, client(leave))
+    assert codes == [0, ErrorCode.NODE_UNAVAILABLE]
+    assert os._exit is leaves

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
+import sys
+from pathlib import Path
 
 import mutants
 import pytest
@@ -59,17 +62,53 @@ def test_what_a_statement_may_become(source, changed):
     assert set(all_mutants(source)) == expected
 
 
+def test_all_mutants_of_a_source_lie_behind_switches_in_one_text():
+    texts = list(all_mutants(SOURCE))
+    switches = {number: str(number) for number in range(len(texts))}
+    switched, outside = mutants.with_switches(SOURCE, "m.py", switches)
+    assert [ast.unparse(Chosen(on).visit(ast.parse(switched))) for on in switches.values()] == texts
+    assert ast.unparse(Chosen("").visit(ast.parse(switched))) == ast.unparse(ast.parse(SOURCE))
+    assert all("def f(x: int=2)" not in texts[int(on)] for on in outside)
+    assert len(outside) == 2  # of the default
+
+
+class Chosen(ast.NodeTransformer):
+    """Takes the switches out, with one of them on."""
+
+    def __init__(self, on):
+        self.on = on
+
+    def visit_Expr(self, node):
+        return None if self.switch(node.value) else self.generic_visit(node)
+
+    def visit_If(self, node):
+        self.generic_visit(node)
+        switch = self.switch(node.test)
+        return (node.body if switch == self.on else node.orelse) if switch else node
+
+    visit_IfExp = visit_If
+
+    def switch(self, node):
+        call = re.fullmatch(r"__import__\('mutant_switch'\).is_on\('(.+)'\)", ast.unparse(node))
+        return call and call[1]
+
+
 @pytest.fixture
-def repository(tmp_path):
-    """Two rooms; the tests of `net` look at one function of two."""
+def repository(tmp_path, monkeypatch):
+    """Two rooms; one function is forgotten, and a number is looked at in a process alone."""
     files = {
-        "simfed/net/flows.py": "def used(x):\n    return x > 0\n\n\n"
-        "def forgotten(x):\n    return not x\n",
-        "simfed/sim/clock.py": "LATE = 3\n",
-        "tests/net/test_flows.py": "from simfed.net.flows import used\n\n\n"
-        "def test_used():\n    assert used(1)\n    assert not used(0)\n",
+        "simfed/net/flows.py": "def used(x):\n    while x > 0:\n        x -= 1\n    return x\n\n\n"
+        "def forgotten(x):\n    return not x\n\n\ndef walked(x):\n    return x is None\n",
+        "simfed/sim/clock.py": "LATE = 3\n\n\ndef late():\n    return LATE\n",
+        "tests/net/test_flows.py": "from simfed.net.flows import used, walked\n\n\n"
+        "def test_used():\n    assert used(1) == 0\n\n\n"
+        "def test_walked():\n    walked(1)\n",
+        "tests/sim/test_clock.py": "import subprocess\nimport sys\n\n\ndef test_late():\n"
+        "    code = 'from simfed.sim.clock import late; assert late() < 4'\n"
+        "    subprocess.run([sys.executable, '-c', code], check=True)\n",
         "simfed/__init__.py": "",
         "simfed/net/__init__.py": "",
+        "simfed/sim/__init__.py": "",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +120,7 @@ def repository(tmp_path):
 
 def test_mutants_are_drawn_once_each_and_by_the_seed(repository):
     drawn = mutants.draw(repository, 100, 0)
-    assert len(set(drawn)) == len(drawn) == 6
+    assert len(set(drawn)) == len(drawn) == 11
     assert mutants.draw(repository, 4, 1) == mutants.draw(repository, 4, 1)
     assert {mutant.room for mutant in drawn} == {"net", "sim"}
     (one, other) = mutants.draw(repository, 9, 0, "sim")
@@ -89,15 +128,28 @@ def test_mutants_are_drawn_once_each_and_by_the_seed(repository):
     assert (one.path, one.line, one.before) == ("simfed/sim/clock.py", 1, "LATE = 3")
 
 
-def test_a_mutant_dies_by_a_test_that_fails_and_the_file_is_whole_again(
-    repository, tmp_path_factory
-):
-    copy = mutants.Copy(repository, tmp_path_factory.mktemp("copy"), 60.0)
-    by_line = {m.after: m for m in mutants.draw(repository, 100, 0, "net")}
-    assert copy.try_mutant(by_line["return x >= 0"]) == "died"
-    assert copy.try_mutant(by_line["return x"]) == "survived"
-    assert copy.tests_for("simfed/net/flows.py") == [
-        "simfed/net/flows.py",
-        "tests/net/test_flows.py",
-        "tests/net",
-    ]
+def test_mutants_die_by_tests_that_come_to_them(repository):
+    """Those that have a row are not tried again; one that never ends is killed by its time."""
+    out, flows = repository / "rows.csv", "tests/net/test_flows.py::test_used"
+    out.write_text("net,simfed/net/flows.py:3,x -= 1,x -= 2,died,an earlier call\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(mutants.__file__).parent)!r})\n"
+        f"import mutants, pathlib; mutants.ROOT = pathlib.Path({str(repository)!r})\n"
+        f"mutants.SLACK_S = 1; mutants.main(['--tests', 'tests', '--out', {str(out)!r}])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+    rows = {(row[2], row[3]): tuple(row[4:]) for row in mutants.read_rows(out)}
+    assert rows == {
+        ("while x > 0:", "while not x > 0:"): ("died", flows),
+        ("while x > 0:", "while x >= 0:"): ("died", flows),
+        ("while x > 0:", "while x > 1:"): ("died", flows),
+        ("while x > 0:", "while x > -1:"): ("died", flows),
+        ("x -= 1", "x += 1"): ("timed out", flows),
+        ("x -= 1", "x -= 0"): ("timed out", flows),
+        ("x -= 1", "x -= 2"): ("died", "an earlier call"),
+        ("return not x", "return x"): ("survived", "0 of 0 tests"),
+        ("return x is None", "return x is not None"): ("survived", "2 of 2 tests"),
+        ("LATE = 3", "LATE = 4"): ("died", "tests/sim/test_clock.py::test_late"),
+        ("LATE = 3", "LATE = 2"): ("survived", "1 of 1 tests"),
+    }
+    assert b"all        11     6          2    73%" in printed

@@ -22,7 +22,7 @@ from simfed.cli.inspect import (
     RunFolder,
     load,
 )
-from simfed.cli.run import Made, make_run
+from simfed.cli.run import RunOptions, make_run
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.errors import InputError
 from simfed.ground.units import parse_duration
@@ -89,7 +89,7 @@ def serve(
         say=say,
         told=lambda host, port: say(f"{loaded.name}: clients join {_format_address(host, port)}"),
     )
-    made = Made(out, resume, overwrite, figures, quiet)
+    made = RunOptions(out, resume, overwrite, figures, quiet)
     make_run(loaded, made, play, seconds="measured")
 
 
@@ -177,7 +177,7 @@ def deploy(
         allow_plugins=allow_plugins,
         say=_make_say(quiet),
     )
-    made = Made(out, resume, overwrite, figures, quiet)
+    made = RunOptions(out, resume, overwrite, figures, quiet)
     make_run(loaded, made, play, seconds="measured")
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 A_CLIENT_AT_A_TIME = "each client that takes part at a time"
 
 
-class Made(NamedTuple):
+class RunOptions(NamedTuple):
     """What a command line says of the run directory that it makes."""
 
     out: str | None
@@ -103,13 +103,13 @@ def run(
         device=device,
         time_only=time_only,
     )
-    result = make_run(loaded, Made(out, resume, overwrite, figures, quiet), play)
+    result = make_run(loaded, RunOptions(out, resume, overwrite, figures, quiet), play)
     if timings:
         _print_timings(result)
 
 
 def make_run(
-    loaded: Scenario, made: Made, play: Player, *, seconds: str = "simulated"
+    loaded: Scenario, made: RunOptions, play: Player, *, seconds: str = "simulated"
 ) -> RunResult:
     """`play` a scenario into its folder, draw its pictures, and print its summary. `seconds`: the
     word before the time in progress, `simulated` or `measured`."""

@@ -33,7 +33,7 @@ _LENGTH_BYTES = 4
 _SPECIAL = frozenset("()+,=@ ")
 
 
-class _Layer(NamedTuple):
+class _Slice(NamedTuple):
     """One parameter tensor: where it lies, by what it travels."""
 
     stretch: slice
@@ -71,7 +71,7 @@ class PerLayer(Codec):
 
     def __init__(self, choices: tuple[tuple[str, Choice], ...]) -> None:
         self.choices = choices
-        self._plans: dict[tuple[tuple[str, ...], tuple[tuple[int, ...], ...]], list[_Layer]] = {}
+        self._plans: dict[tuple[tuple[str, ...], tuple[tuple[int, ...], ...]], list[_Slice]] = {}
 
     @classmethod
     def read(cls, value: Plain) -> PerLayer:
@@ -162,7 +162,7 @@ class PerLayer(Codec):
     def parts(
         self, length: int, k: int, layout: Layout | None
     ) -> tuple[tuple[str, int, float], ...]:
-        of_pattern: dict[str, list[_Layer]] = {}
+        of_pattern: dict[str, list[_Slice]] = {}
         for layer in self._layers(length, layout):
             of_pattern.setdefault(layer.pattern, []).append(layer)
         parts = []
@@ -218,16 +218,16 @@ class PerLayer(Codec):
         return Payload(self.label, length, None, None, symbols=parts, layout=layout)
 
     @staticmethod
-    def _size(layer: _Layer, index_code: str) -> float | None:
+    def _size(layer: _Slice, index_code: str) -> float | None:
         return layer.choice.codec.size_bytes(layer.length, layer.k, index_code, layer.layout)
 
-    def _head_bytes(self, layer: _Layer, index_code: str) -> int:
+    def _head_bytes(self, layer: _Slice, index_code: str) -> int:
         varies = index_code != "ideal" and self._size(layer, index_code) is None
         return _LENGTH_BYTES if varies else 0
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _layers(self, length: int, layout: Layout | None) -> list[_Layer]:
+    def _layers(self, length: int, layout: Layout | None) -> list[_Slice]:
         """Raises: `InputError` for a layout without names, and for patterns that none matches."""
         if not isinstance(layout, Layers) or not layout.names:
             raise InputError(
@@ -238,7 +238,7 @@ class PerLayer(Codec):
             self._plans[key] = self._planned(length, layout)
         return self._plans[key]
 
-    def _planned(self, length: int, layout: Layers) -> list[_Layer]:
+    def _planned(self, length: int, layout: Layers) -> list[_Slice]:
         unused = [
             pattern
             for pattern, _ in self.choices
@@ -261,7 +261,7 @@ class PerLayer(Codec):
             )
             size = stretch.stop - stretch.start
             k = size if choice.level is None else choice.level.k(size)
-            layers.append(_Layer(stretch, choice, pattern, k, Layers([shape], (name,))))
+            layers.append(_Slice(stretch, choice, pattern, k, Layers([shape], (name,))))
         return layers
 
 

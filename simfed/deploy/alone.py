@@ -14,7 +14,7 @@ from simfed.deploy.local import deploy
 from simfed.ground.plain import Plain
 from simfed.learn.catalogue import facts, of_text
 from simfed.record.read import open_run
-from simfed.sim.flight import Busy
+from simfed.sim.flight import BusySeconds
 
 _FIRST = 2
 """Rounds that load what later ones find in memory."""
@@ -29,7 +29,7 @@ def participations(
     steps: int,
     k: int,
     between: Callable[[], object] = lambda: None,
-) -> list[Busy]:
+) -> list[BusySeconds]:
     """Processor seconds of so many participations of a client of this model.
 
     It is a process of its own, deployed over the loopback with the default method, or with
@@ -65,7 +65,7 @@ def participations(
         deploy(scenario, Path(folder) / "run", progress=lambda *_: between())
         table = open_run(Path(folder) / "run").table("processor").to_pylist()
     return [
-        Busy(row["training_s"], row["compression_s"], row["other_s"])
+        BusySeconds(row["training_s"], row["compression_s"], row["other_s"])
         for row in table
         if row["round"] > _FIRST
     ]

@@ -50,7 +50,7 @@ class Refused(SimfedError):
     exit_code = 2
 
 
-class Busy(Refused):
+class RefusedForNow(Refused):
     """Not now: it may be taken later."""
 
 

@@ -17,7 +17,7 @@ import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-from simfed.deploy.frames import Busy, Frame, Refused, quoted, sentence_of
+from simfed.deploy.frames import Frame, Refused, RefusedForNow, quoted, sentence_of
 from simfed.ground.errors import InputError
 from simfed.ground.version import VERSION
 
@@ -111,9 +111,9 @@ def check_welcome(frame: Frame) -> None:
 
 
 def heed_refusal(frame: Frame) -> None:
-    """Raises: `Refused` (`Busy` where it is worth trying again) for a frame that is a refusal."""
+    """Raises: `Refused` for a refusal, `RefusedForNow` where it is worth trying again."""
     if frame.kind == "refused":
-        kind = Busy if frame.facts.get("later") is True else Refused
+        kind = RefusedForNow if frame.facts.get("later") is True else Refused
         raise kind(sentence_of(frame.facts.get("why")) or "the server gives no reason")
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from simfed.deploy import handshake
-from simfed.deploy.frames import Altered, Busy, Frame, Gone, Refused, quoted, within
+from simfed.deploy.frames import Altered, Frame, Gone, Refused, RefusedForNow, quoted, within
 from simfed.deploy.wire import Wire
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.ground.plain import Plain
@@ -99,7 +99,7 @@ class _Client:
                         since_s = None
                     finally:
                         wire.close()
-                except (Gone, Busy) as error:
+                except (Gone, RefusedForNow) as error:
                     if talk is not None and talk.begun:
                         since_s = None
                     since_s = self._search_since(since_s, str(error))

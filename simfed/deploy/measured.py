@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from simfed.deploy.frames import number_in
 from simfed.record.schema import HOST
-from simfed.sim.flight import Busy, Leg
+from simfed.sim.flight import BusySeconds, Leg
 
 _INSTANTS = ("received_s", "begun_s", "sending_s")
 _DURATIONS = ("training_s", "compression_s", "packing_s")
@@ -47,11 +47,11 @@ class Instants(NamedTuple):
         return cls(**server_s, **instants_s, **durations_s)
 
 
-def busy_in(times: object) -> Busy:
+def busy_in(times: object) -> BusySeconds:
     """What a client's processors did, from its own times. Raises: `Refused`."""
     names = "training_busy_s", "compression_busy_s", "busy_s"
     training_s, compression_s, whole_s = (max(number_in(times, name), 0.0) for name in names)
-    return Busy(training_s, compression_s, max(whole_s - training_s - compression_s, 0.0))
+    return BusySeconds(training_s, compression_s, max(whole_s - training_s - compression_s, 0.0))
 
 
 def lay_out(instants: Instants, arm: str, down_bytes: float, up_bytes: float) -> list[Leg]:

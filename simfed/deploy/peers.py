@@ -26,10 +26,10 @@ from simfed.deploy.clocks import ClockLine, Exchange
 from simfed.deploy.doorstep import Doorstep
 from simfed.deploy.frames import (
     Altered,
-    Busy,
     Frame,
     Gone,
     Refused,
+    RefusedForNow,
     number_in,
     quoted,
     within,
@@ -289,7 +289,7 @@ class Peers:
             why = str(error)
             self.refused.append(why)
             if wire is not None:
-                later = isinstance(error, (Altered, Busy))
+                later = isinstance(error, (Altered, RefusedForNow))
                 wire.patience_s = self.patience.handshake_s
                 with contextlib.suppress(Gone):
                     await wire.send(Frame("refused", {"why": why, "later": later}))
@@ -332,7 +332,7 @@ class Peers:
         return handshake.check_hello(hello, self.token, ours, self.clients)
 
     async def _admit(self, wire: Wire, opening: handshake.Opening) -> _Peer:
-        """Welcome a client. Raises: `Busy` where it is here already, `Gone`."""
+        """Welcome a client. Raises: `RefusedForNow` where it is here already, `Gone`."""
         if self.token:
             wire.seal(*opening.keys(self.token))
         wire.patience_s = self.patience.silence_s
@@ -342,7 +342,7 @@ class Peers:
         if before is not None:
             alive = time.monotonic() - before.heard_s < 3 * self.patience.beat_s
             if before.life != peer.life and alive:
-                raise Busy(f"client {peer.client} is here already")
+                raise RefusedForNow(f"client {peer.client} is here already")
             self._lose(before, "its client has come again")
             before.wire.close()
         self._peers[peer.client] = peer

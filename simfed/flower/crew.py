@@ -34,7 +34,7 @@ class Ticket:
     """A call that was given to the crew."""
 
     call: Call
-    worker: _Worker | None = None
+    worker: _AppWorker | None = None
     answer: Answer | SimfedError | None = None
     """An error: what went wrong."""
     tell: Tell | None = None
@@ -42,7 +42,7 @@ class Ticket:
 
 
 @dataclass(eq=False, slots=True)
-class _Worker:
+class _AppWorker:
     """A process and the call that it works on."""
 
     process: BaseProcess
@@ -66,13 +66,13 @@ class AppCrew:
         self._clock = NodeClock(lambda spent: self._tell(spent))
         self._queue: deque[Ticket] = deque()
         fork = multiprocessing.get_context("fork")
-        self._workers: list[_Worker] = []
+        self._workers: list[_AppWorker] = []
         for _ in range(workers - 1):
             ours, theirs = fork.Pipe()
             process = fork.Process(target=_serve, args=(theirs, ours, app, computing), daemon=True)
             process.start()
             theirs.close()
-            self._workers.append(_Worker(process, ours))
+            self._workers.append(_AppWorker(process, ours))
         self._aside = Aside("client app", self._clock, patience_s)
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class AppCrew:
             ticket.tell = lambda spent: 3600.0 * next(hours)
             self._tell_time(ticket.worker)
 
-    def _tell_time(self, worker: _Worker | None) -> None:
+    def _tell_time(self, worker: _AppWorker | None) -> None:
         """Tell a worker the time where it has asked for it and it is known."""
         if worker is None or worker.ticket is None or worker.ticket.tell is None:
             return
@@ -159,7 +159,7 @@ class AppCrew:
                 worker.pipe.send(ticket.call)
         return bool(ready)
 
-    def _receive(self, worker: _Worker) -> None:
+    def _receive(self, worker: _AppWorker) -> None:
         """An answer, or what the app has spent when it asks for the time. Raises: `RunFailed`."""
         ticket = worker.ticket
         assert ticket is not None

@@ -93,7 +93,7 @@ class Mail:
         return self.type.partition(".")[0]
 
 
-class _Packer(pickle.Pickler):
+class _ArrayPickler(pickle.Pickler):
     """Leaves out what arrays keep of their last weighing, which cannot be packed."""
 
     dispatch_table = copyreg.dispatch_table.copy()
@@ -103,7 +103,7 @@ class _Packer(pickle.Pickler):
 def pack(value: object) -> bytes:
     """Records, contexts and metadata as bytes; `pickle.loads` gives them anew."""
     buffer = io.BytesIO()
-    _Packer(buffer, protocol=5).dump(value)
+    _ArrayPickler(buffer, protocol=5).dump(value)
     return buffer.getvalue()
 
 

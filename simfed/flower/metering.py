@@ -298,7 +298,7 @@ def _mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
 
     from simfed.flower.flops import OperatorKind, kind_of, name_of, numbers_of, operands_of
 
-    class Mode(TorchDispatchMode):
+    class MeterMode(TorchDispatchMode):
         """Sees every operator of its thread, those of backward passes included."""
 
         def __init__(self, meter: FlopMeter) -> None:
@@ -331,4 +331,4 @@ def _mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
                 self._meter.count_backward(flops, run, number)
             return result
 
-    return Mode
+    return MeterMode

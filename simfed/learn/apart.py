@@ -41,7 +41,7 @@ Tell = Callable[[int, str, Fate], object]
 """(client, label of a task, what became of its upload), for that client to know."""
 
 
-class Made(NamedTuple):
+class TaskAnswer(NamedTuple):
     """What a client's half answers to a task."""
 
     parcel: Parcel
@@ -77,7 +77,7 @@ class ServerHalf(Workload, Protocol):
 class ClientHalf(Protocol):
     """A client's half of a run's learning."""
 
-    def work(self, parcel: Parcel) -> Made:
+    def work(self, parcel: Parcel) -> TaskAnswer:
         """Train and compress. Raises: `RunFailed` where the learning has diverged."""
         ...
 
@@ -210,10 +210,10 @@ def loss_of(answer: Parcel | None) -> float | None:
     return float(loss) if isinstance(loss, (int, float)) and math.isfinite(loss) else None
 
 
-def nothing_made(label: str) -> Made:
+def nothing_made(label: str) -> TaskAnswer:
     """Of a client who was sent changes of a model that it does not have, as it took the place of
     another one that very moment: its participation fails, and it is sent a whole model next."""
-    return Made(pack({"label": label}, {}), 0.0, 0.0, 0.0, 0.0, 0.0)
+    return TaskAnswer(pack({"label": label}, {}), 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def most_bytes(scenario: Scenario, contribution: Contribution) -> int:

@@ -20,8 +20,8 @@ from simfed.ground.seeding import Streams
 from simfed.learn.apart import (
     Ask,
     Fate,
-    Made,
     Mirrors,
+    TaskAnswer,
     Tell,
     loss_of,
     most_bytes,
@@ -194,7 +194,7 @@ class HostedClient(HostedWorkload):
         self._model: Values = {}
         """That which the client's loss is measured at, where it is not its own."""
 
-    def work(self, parcel: Parcel) -> Made:
+    def work(self, parcel: Parcel) -> TaskAnswer:
         facts, parts = unpack(parcel)
         round, client, version, turn = facts["task"]
         task = self.tasks.task(round, client, version, turn)
@@ -216,7 +216,7 @@ class HostedClient(HostedWorkload):
         made_s = time.perf_counter()
         parcel = self._sent(upload)
         training_s, compression_s, *busy_s = spent_s
-        return Made(parcel, training_s, compression_s, time.perf_counter() - made_s, *busy_s)
+        return TaskAnswer(parcel, training_s, compression_s, time.perf_counter() - made_s, *busy_s)
 
     def _spent(self) -> list[float]:
         """Host seconds so far of training and of compression, and those on processors."""

@@ -100,7 +100,7 @@ class Shelf:
     def pack(self, message: object) -> bytes:
         """A message as it goes through a pipe; its tensors stay on the shelf."""
         written = io.BytesIO()
-        _Packer(written, self._put).dump(message)
+        _TensorPickler(written, self._put).dump(message)
         return written.getvalue()
 
     def unpack(self, data: bytes, *, copied: bool = False) -> Any:
@@ -158,7 +158,7 @@ def take(*place: Any) -> NoReturn:
     raise pickle.UnpicklingError("a message is read by `Shelf.unpack`")
 
 
-class _Packer(pickle.Pickler):
+class _TensorPickler(pickle.Pickler):
     """Pickles all but tensors, of which it writes the place."""
 
     def __init__(self, into: io.BytesIO, put: Callable[[Tensor], Place]) -> None:

@@ -39,7 +39,7 @@ ENDED = -1
 """In place of how many steps one waits for: it is over."""
 
 
-class Busy(NamedTuple):
+class BusySeconds(NamedTuple):
     """Seconds that a real client's process had processors for, from the task to its upload."""
 
     training_s: float
@@ -247,7 +247,7 @@ class Flight:
     over: bool = False
     """It has arrived or is lost."""
     ended_at_s: float = 0.0
-    busy: Busy | None = None
+    busy: BusySeconds | None = None
     """Of a real client: what its processors did of it."""
     legs: list[Leg] = field(default_factory=list)
     """What it went through, in order. What follows is summed up from them when it is over."""

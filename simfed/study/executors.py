@@ -95,7 +95,7 @@ class LocalExecutor:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = min(jobs, most_processes())
-        self._crew: list[_Worker] = []
+        self._crew: list[_JobWorker] = []
         self._attempts: dict[str, int] = {}
         self._lost: list[Result] = []
 
@@ -109,14 +109,14 @@ class LocalExecutor:
                 return
             self._crew.remove(idle)  # it died while it had nothing to do
             idle.end()
-        worker = _Worker()
+        worker = _JobWorker()
         self._crew.append(worker)
         if not worker.begin(job):
             self._replace(worker)
 
     def ended(self, timeout_s: float) -> list[Result]:
         results = []
-        workers: dict[object, _Worker] = {worker.pipe: worker for worker in self._crew}
+        workers: dict[object, _JobWorker] = {worker.pipe: worker for worker in self._crew}
         for pipe in wait([worker.pipe for worker in self._crew], 0 if self._lost else timeout_s):
             worker = workers[pipe]
             if worker not in self._crew:
@@ -143,7 +143,7 @@ class LocalExecutor:
             worker.end()
         self._crew.clear()
 
-    def _replace(self, worker: _Worker) -> None:
+    def _replace(self, worker: _JobWorker) -> None:
         """A worker died: its run begins again on another, a few times."""
         self._crew.remove(worker)
         job, cause = worker.job, worker.end()
@@ -156,7 +156,7 @@ class LocalExecutor:
             self._lost.append(Result(job.address, "failed", reason))
 
 
-class _Worker:
+class _JobWorker:
     """A process that does one job after another."""
 
     def __init__(self) -> None:

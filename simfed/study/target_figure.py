@@ -72,7 +72,7 @@ class _Mark(NamedTuple):
     """The facts behind it, of `target_rows`."""
 
 
-class _Line(NamedTuple):
+class _ArmLine(NamedTuple):
     """An arm's marks along the swept axis."""
 
     arm: str
@@ -94,7 +94,7 @@ class _Panel:
     quantity: SpentQuantity
     goal: str
     unit: str
-    lines: Sequence[_Line]
+    lines: Sequence[_ArmLine]
     ends: tuple[float, float]
     """Of the axis of what was spent, in its unit."""
     ticks: Sequence[float] | None
@@ -131,7 +131,7 @@ def _panel(
             _mark(row, at[row[places.axis] if places.axis else ""] + beyond, scale, ends[1])
             for row in rows[rows["arm"] == arm].to_dict("records")
         ]
-        lines.append(_Line(arm, colour, shape, marks))
+        lines.append(_ArmLine(arm, colour, shape, marks))
     if not places.axis:
         places = Places("", "", tuple(arms), tuple(0.5 + beyond for beyond in aside))
     ticks = _log_ticks(*ends) if is_log else None
@@ -291,7 +291,7 @@ def _further(panel: _Panel, start: float) -> float:
     return start * (high / low) ** 0.09 if panel.ticks else start + 0.09 * (high - low)
 
 
-def _handles(rows: pd.DataFrame, lines: Sequence[_Line]) -> list[Any]:
+def _handles(rows: pd.DataFrame, lines: Sequence[_ArmLine]) -> list[Any]:
     from matplotlib.lines import Line2D
 
     handles = [
@@ -399,7 +399,7 @@ def _chart(panel: _Panel) -> Chart:
     return [trace for arm in panel.lines for trace in _arm_traces(arm, panel.quantity)], layout
 
 
-def _arm_traces(arm: _Line, quantity: SpentQuantity) -> list[Spec]:
+def _arm_traces(arm: _ArmLine, quantity: SpentQuantity) -> list[Spec]:
     """Lines between the marks, dotted where one is only a bound, and the marks with intervals."""
     name, marks, symbol = plain(arm.arm), arm.marks, arm.shape[1]
     group = {"type": "scatter", "legendgroup": name}
@@ -457,7 +457,7 @@ def _words(row: Row, quantity: SpentQuantity) -> str:
     return text
 
 
-def _cells(panel: _Panel, arm: _Line, row: Row) -> tuple[str, ...]:
+def _cells(panel: _Panel, arm: _ArmLine, row: Row) -> tuple[str, ...]:
     where = str(row[panel.places.axis] if panel.places.axis else row["setting"])
     words = _words(row, panel.quantity).partition("<br>")[0]
     return panel.label, where, arm.arm, f"{row['seeds']}", f"{row['reached']}", words

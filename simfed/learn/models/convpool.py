@@ -41,7 +41,7 @@ class Convpool:
         for call in (self.side_by_side, self.one_by_one, self.add_lanes):
             call.restype = None
 
-    def call(self, name: str, layer: _Layer, *tensors: Tensor | None) -> None:
+    def call(self, name: str, layer: _LayerShape, *tensors: Tensor | None) -> None:
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
         self._layer_calls[name](self.width, ctypes.byref(layer), *pointers)
 
@@ -53,7 +53,7 @@ def compiled() -> Convpool | None:
     return None if compiled_layers is None else Convpool(*compiled_layers)
 
 
-class _Layer(ctypes.Structure):
+class _LayerShape(ctypes.Structure):
     """`Layer` of convpool.cpp; height and width of the input with its padding."""
 
     _fields_ = [
@@ -70,7 +70,7 @@ class _Layer(ctypes.Structure):
 class _Kept:
     """What a forward pass leaves for the backward pass, and room for that."""
 
-    def __init__(self, first: _Layer, second: _Layer, blocks: int) -> None:
+    def __init__(self, first: _LayerShape, second: _LayerShape, blocks: int) -> None:
         self.blocks = blocks
         self.samples = _empty(blocks, first.inputs, first.height, first.width)
         self.pooled = [layer.pooled(blocks) for layer in (first, second)]
@@ -103,10 +103,10 @@ class ConvpoolPair:
         self._shape = shape
         channels, height, width = shape
         outputs = [parameters[0].shape[0], parameters[2].shape[0]]
-        self._first = _Layer(
+        self._first = _LayerShape(
             0, channels, height + 4, width + 4, outputs[0], height // 2, width // 2
         )
-        self._second = _Layer(
+        self._second = _LayerShape(
             0, outputs[0], height // 2, width // 2,
             outputs[1], (height // 2 - 4) // 2, (width // 2 - 4) // 2,
         )  # fmt: skip

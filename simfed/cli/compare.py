@@ -33,6 +33,8 @@ def compare(
 ) -> None:
     """How far a simulation is from reality: per phase, client and round, and why.
 
+    Two simulations, or two deployments, are called by the names of their folders.
+
     Of two folders with a folder per configuration, whether their orders are the same.
     """
     from simfed.deploy.fidelity import fidelity
@@ -46,8 +48,8 @@ def compare(
         _compare_orders(simulated, real)
         return
     ours, theirs = open_run(simulated), open_run(real)
-    comparison = fidelity(ours, theirs)
-    _print(comparison.phases, comparison.clients)
+    comparison = fidelity(ours, theirs, _names(simulated, real))
+    _print(comparison.heads, comparison.phases, comparison.clients)
     for sentence in comparison.sentences():
         print(sentence)
     if out is not None:
@@ -72,19 +74,38 @@ def _compare_orders(simulated: Path, real: Path) -> None:
         orders = compare_orders(read_configurations(simulated), read_configurations(real))
     except InputError as error:
         raise error if error.where else error.within(f"{simulated} and {real}") from None
-    print(orders.table.to_string(index=False, float_format=lambda number: f"{number:.4g}"))
+    table, names = orders.table, _names(simulated, real)
+    if names is not None:
+        heads = [f"{name}_{what}" for what in ("s", "rank") for name in names]
+        table = table.set_axis(["configuration", *heads], axis="columns")
+    print(table.to_string(index=False, float_format=lambda number: f"{number:.4g}"))
     print()
-    for sentence in orders.sentences():
+    for sentence in orders.sentences("reality" if names is None else names[1]):
         print(sentence)
 
 
-def _print(*frames: pd.DataFrame) -> None:
+def _names(first: Path, second: Path) -> tuple[str, str] | None:
+    """What two runs, or folders of runs, are called; None for simulations and deployments."""
+    if not _are_deployed(first) and _are_deployed(second):
+        return None
+    names = first.resolve().name, second.resolve().name
+    return names if names[0] != names[1] else ("the first", "the second")
+
+
+def _are_deployed(folder: Path) -> bool:
+    from simfed.record.read import read_manifest
+
+    manifests = (m for depth in ("", "*/", "*/*/") for m in folder.glob(f"{depth}manifest.json"))
+    return read_manifest(next(manifests).parent).get("mode") == "deployed"
+
+
+def _print(heads: tuple[str, str], *frames: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from simfed.deploy.fidelity_page import shown
 
-    for frame in map(shown, frames):
+    for frame in (shown(frame, heads) for frame in frames):
         table = Table(box=None, pad_edge=False)
         for number, name in enumerate(frame.columns):
             table.add_column(name, justify="right" if number else "left")

@@ -30,6 +30,7 @@ _WORK = PHASES[:4]
 _PARTS = ("download", "training", "compression", "upload", HOST)
 _COLUMNS = dict(zip((*_WORK, "host_s"), _PARTS, strict=True))
 """Column of a participation's seconds → phase."""
+_ROLES = "the simulation", "reality"
 
 ASSUMPTIONS = {
     "download": "how models come down: capacities, latency and sharing of links",
@@ -62,6 +63,13 @@ class Fidelity:
     """`phase, assumption, explained`: share of the error that goes with it, largest first."""
     same_choices: float
     """Share of matched participations with the same strategy."""
+    names: tuple[str, str] | None = None
+    """What the two runs are called; None: they are a simulation and its deployment."""
+
+    @property
+    def heads(self) -> tuple[str, str]:
+        """What stands above their columns."""
+        return self.names or ("simulated", "real")
 
     @property
     def makespan_error(self) -> float:
@@ -99,12 +107,12 @@ class Fidelity:
 
     def sentences(self) -> Iterator[str]:
         """What the errors come to, a sentence each; the last names the phase behind most."""
-        simulated_s, real_s = self.makespan_s
+        whole = zip(self.heads, map(format_duration, self.makespan_s), strict=True)
         yield (
-            f"{len(self.rounds)} rounds: simulated {format_duration(simulated_s)}, real "
-            f"{format_duration(real_s)} ({self.makespan_error:+.1%}); the median round is "
-            f"{self.round_error:.1%} off"
+            f"{len(self.rounds)} rounds: {', '.join(map(' '.join, whole))} "
+            f"({self.makespan_error:+.1%}); the median round is {self.round_error:.1%} off"
         )
+        first, second = self.names or _ROLES
         paired = self.lengths.paired
         if paired.clear:
             ratio = paired.ratio if paired.clear > 0 else inverse(paired.ratio)
@@ -112,14 +120,14 @@ class Fidelity:
             times = ratio_text(ratio, paired.confidence)
             yield f"rounds of {ahead} end {times} sooner than those of {other}"
         else:
-            yield "no clear difference between the rounds of the simulation and those of reality"
+            yield f"no clear difference between the rounds of {first} and those of {second}"
         if self.rounds["real_straggler"].notna().any():
             yield (
-                f"straggler named as in reality in {self.named_right:.0%} of the rounds that have "
+                f"straggler named as in {second} in {self.named_right:.0%} of the rounds that have "
                 f"one (the most common has {self.most_common:.0%})"
             )
         else:
-            yield "no round of reality names a straggler"
+            yield f"no round of {second} names a straggler"
         if self.same_choices < 1:
             yield f"the same strategy in {self.same_choices:.0%} of the participations"
         best = self.explanations.iloc[0]
@@ -132,8 +140,8 @@ class Fidelity:
             yield "no one phase explains the error"
 
 
-def fidelity(simulated: Run, real: Run) -> Fidelity:
-    """Hold a simulation against a deployment (or any run against any other of the same scenario).
+def fidelity(simulated: Run, real: Run, names: tuple[str, str] | None = None) -> Fidelity:
+    """Hold a simulation against a deployment, or two runs of these names against each other.
 
     Raises: `InputError` for runs without a common round, or of other clients.
     """
@@ -148,7 +156,7 @@ def fidelity(simulated: Run, real: Run) -> Fidelity:
         )
     sides = [
         (name, {i: RunOutcome({WHOLE_RUN: (s, True)}, np.nan) for i, s in rounds[column].items()})
-        for name, column in (("the simulation", "simulated_s"), ("reality", "real_s"))
+        for name, column in zip(names or _ROLES, ("simulated_s", "real_s"), strict=True)
     ]
     (lengths,) = compare_sides(sides, [WHOLE_RUN])
     return Fidelity(
@@ -159,6 +167,7 @@ def fidelity(simulated: Run, real: Run) -> Fidelity:
         lengths=lengths,
         explanations=_explanations(both, rounds, _waits_for_all(real)),
         same_choices=float((both["arm"] == both["arm_real"]).mean()),
+        names=names,
     )
 
 

@@ -30,32 +30,35 @@ def write_fidelity(
         "What explains the rounds' error": errors.explanations,
         "Per round": errors.rounds,
     }
-    section, timelines = timelines_of({"simulated": simulated, "real": real})
-    tables = [_table(caption, shown(frame)) for caption, frame in frames.items()]
+    section, timelines = timelines_of(dict(zip(errors.heads, (simulated, real), strict=True)))
+    tables = [_table(caption, shown(frame, errors.heads)) for caption, frame in frames.items()]
     in_words = PanelTable("In plain words", ("verdict",), verdicts)
     parts: dict[str, PageSection] = {
         "verdicts": {"title": "Verdicts", "tables": [in_words]},
         "timeline": section,
         "errors": {"title": "Errors", "tables": tables},
     }
-    title = f"{real.manifest['name']}: simulated and real"
+    title = f"{real.manifest['name']}: {' and '.join(errors.heads)}"
     return write_text(path, render_page(title, f"{len(errors.rounds)} rounds", parts, timelines))
 
 
-def shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """Cells as people read them."""
+def shown(frame: pd.DataFrame, heads: tuple[str, str]) -> pd.DataFrame:
+    """Cells as people read them, under these names of the two runs."""
     columns: dict[str, list[str]] = {}
+    sides = dict(zip(("simulated", "real"), heads, strict=True))
     for name in frame.columns:
         values = frame[name]
+        side, *rest = name.removesuffix("_s").split("_")
+        head = " ".join((sides.get(side, side), *rest))
         if name == "phase":
-            columns["phase"] = [look_of(str(value)).label for value in values]
+            columns[head] = [look_of(str(value)).label for value in values]
         elif name.endswith("_s"):
-            columns[name.removesuffix("_s").replace("_", " ")] = list(map(format_duration, values))
+            columns[head] = list(map(format_duration, values))
         elif name in ("error", "share", "explained"):
             sign = "+" if name == "error" else ""
-            columns[name] = [f"{v:{sign}.1%}" if np.isfinite(v) else "–" for v in values]
+            columns[head] = [f"{v:{sign}.1%}" if np.isfinite(v) else "–" for v in values]
         else:
-            columns[name.replace("_", " ")] = ["–" if pd.isna(v) else str(v) for v in values]
+            columns[head] = ["–" if pd.isna(v) else str(v) for v in values]
     return pd.DataFrame(columns)
 
 

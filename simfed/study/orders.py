@@ -47,14 +47,14 @@ class Orders:
     """Of these, the pairs that the simulation does not put in reality's order, the one that is
     really sooner first."""
 
-    def sentences(self) -> list[str]:
-        """Agreement of the two orders: Kendall's τ, and pairs that reality separates."""
+    def sentences(self, second: str = "reality") -> list[str]:
+        """Agreement of the two orders: Kendall's τ, and pairs that the second separates."""
         n = len(self.table)
         order = f"Kendall's τ {self.tau:.2f} (95 %: {self.low:.2f} to {self.high:.2f})"
         right = self.separated - len(self.swapped)
         verdict = [
             f"{n} configurations: {order}",
-            f"reality separates {self.separated} of {n * (n - 1) // 2} pairs; "
+            f"{second} separates {self.separated} of {n * (n - 1) // 2} pairs; "
             f"{right} of them are in order",
         ]
         return verdict + [f"not in order: {a} is sooner than {b}" for a, b in self.swapped]

@@ -1,5 +1,6 @@
 """A simulation held against reality, and reality turned into a profile."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -148,6 +149,25 @@ def test_compare_prints_the_errors_and_keeps_the_bound(pair, tmp_path):
     assert main(["compare", real, real, "--bound", "1%"]) == 0
     assert main(["compare", simulated, real, "--bound", "1%"]) == 3
     assert main(["compare", simulated, real, "--bound", "5"]) == 2
+
+
+def test_of_two_simulations_none_is_called_real(tmp_path, capsys):
+    for number, name in enumerate(("slow/a", "fast/a", "fast/b")):
+        plan = worlds.scenario(method="fedavg", rounds=3, seed=number)
+        simfed.run(plan, tmp_path / name, time_only=True, progress=False)
+    for first, second, names in (
+        ("slow/a", "fast/b", ("a", "b")),
+        ("slow/a", "fast/a", ("the first", "the second")),
+    ):
+        folders = [str(tmp_path / first), str(tmp_path / second)]
+        assert main(["compare", *folders, "--out", str(tmp_path / "page.html")]) == 0
+        said = capsys.readouterr().out
+        assert all(name in said.splitlines()[0] for name in names)
+        assert f"rounds of {names[0]}" in said
+        assert not re.search(r"\breal\b|simulated|realit", said)
+    text = (tmp_path / "page.html").read_text()
+    assert "<h3>the first</h3>" in text
+    assert "<h3>real</h3>" not in text
 
 
 NOT_TOLD = {

@@ -68,13 +68,13 @@ def test_compare_prints_the_orders_of_two_folders(tmp_path, capsys):
     for name, seconds in (("slow", 3), ("medium", 2), ("fast", 1)):
         play(tmp_path / "simulated" / name, f"{seconds} s")
         for repetition in (1, 2):
-            play(tmp_path / "real" / name / str(repetition), f"{seconds + repetition / 100} s")
-    folders = [str(tmp_path / "simulated"), str(tmp_path / "real")]
+            play(tmp_path / "other" / name / str(repetition), f"{seconds + repetition / 100} s")
+    folders = [str(tmp_path / "simulated"), str(tmp_path / "other")]
     assert main(["compare", *folders]) == 0
     told = capsys.readouterr().out
     assert "3 configurations: Kendall's τ 1.00 (95 %: 1.00 to 1.00)" in told
-    assert "reality separates 3 of 3 pairs; 3 of them are in order" in told
+    assert "other separates 3 of 3 pairs; 3 of them are in order" in told
     assert main(["compare", *folders, "--bound", "5%"]) == 2
-    (tmp_path / "real" / "odd").mkdir()
+    (tmp_path / "other" / "odd").mkdir()
     assert main(["compare", *folders]) == 2
     assert "odd: neither a run directory nor a folder of them" in capsys.readouterr().err

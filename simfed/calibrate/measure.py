@@ -314,7 +314,6 @@ def this_machine(device: str, threads: int) -> dict[str, str]:
 
 
 def _key(model: str, case: MeasuredCase) -> tuple[str, MeasuredCase]:
-    """A case as the table knows it."""
     return case.work or model, replace(case, work="")
 
 
@@ -621,7 +620,6 @@ class Bench:
         return call
 
     def _compression(self, case: MeasuredCase) -> Callable[[], object]:
-        """From residual + gradient to the payload."""
         self.step(_FILLER)
         return lambda: self.encode(case)
 

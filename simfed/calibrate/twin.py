@@ -305,8 +305,6 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
 
 
 class _Span(NamedTuple):
-    """A round as the server sees it."""
-
     started_at_s: float
     length_s: float
     server_s: float
@@ -316,8 +314,6 @@ class _Span(NamedTuple):
 
 
 class _Participation(NamedTuple):
-    """A client's part of one round."""
-
     client: str
     phases_s: dict[str, float]
     work_s: float

@@ -290,7 +290,6 @@ class _Measured:
 
 
 def _rows_of(runs: Sequence[_Measured], host: bool) -> str:
-    """All their participations as one table."""
     first, *others = [run.table(host) for run in runs]
     return first + "".join(text.partition("\n")[2] for text in others)
 

@@ -635,7 +635,6 @@ def _codec(spec: Plain) -> Codec:
 
 
 def _part(spec: Plain) -> Part:
-    """A single registered part with its options."""
     if isinstance(spec, str):
         if spec in registry("compressor"):
             return _make(spec, {})

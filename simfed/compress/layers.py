@@ -305,7 +305,6 @@ def _join_states(states: list[State]) -> State:
 
 
 def _split_states(state: State, count: int) -> list[State]:
-    """Inverse of `_join_states`."""
     if state is None:
         return [None] * count
     if not isinstance(state, Memory):

@@ -68,8 +68,6 @@ def join(
 
 @dataclass(eq=False)
 class _Client:
-    """One client through all its connections."""
-
     client: int
     token: bytes
     tls: ssl.SSLContext | None
@@ -176,8 +174,6 @@ class _Client:
 
 
 class _Talk:
-    """One connection to the server."""
-
     def __init__(self, owner: _Client, wire: Wire) -> None:
         self._owner, self._wire = owner, wire
         self._skipped: set[str] = set()

@@ -95,8 +95,6 @@ class _Errand:
 
 @dataclass(eq=False, slots=True)
 class _Peer:
-    """One connection whose other end is known."""
-
     client: int
     life: str
     wire: Wire

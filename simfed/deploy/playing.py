@@ -113,7 +113,6 @@ class Remote:
         self._forget(client)
 
     def _forget(self, client: int) -> None:
-        """Its version is no longer known."""
         self._asking.forget_model_of(client)
         self._workload.forget(client)
 

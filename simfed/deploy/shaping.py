@@ -127,7 +127,6 @@ def _queues_work(queue: str) -> bool | None:
 
 
 def _delays(topology: Topology, tag: str) -> dict[str, tuple[float, float]]:
-    """The latencies of clients that have some."""
     ways = {
         str(_address(tag, client + 1, 2)): (
             topology.path(client, "up").latency_s,
@@ -228,7 +227,6 @@ def _star(parts: Parts) -> Topology:
 
 
 def _server_rates(topology: Topology) -> tuple[float, float]:
-    """Capacities of the server's links, bytes/s: (send, receive)."""
     rates = {
         line.name: float(topology.capacities_bytes_per_s[2 * topology.clients + i])
         for i, line in enumerate(topology.lines)

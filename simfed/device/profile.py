@@ -375,6 +375,5 @@ def _spellings(strategy: str) -> tuple[str, ...]:
 
 
 def _name_work(key: Key) -> str:
-    """What the work is called in sentences."""
     quantity, model, strategy = key
     return f"{quantity} of {model}" + (f" by {strategy}" if strategy else "")

@@ -225,7 +225,6 @@ class Regimes:
             throttle_in_s = max(0.0, throttle_in_s - lasts_s) if lasts_s < math.inf else 0.0
 
     def _throttle_in_s(self, memory: ProcessorState) -> float:
-        """Busy seconds until the throttle sets in."""
         if self.thermal is None:
             return math.inf
         if memory.throttled or memory.heat >= self.thermal.throttle_at:

@@ -279,7 +279,6 @@ class Parts:
         ]
 
     def _tier(self, name: str) -> list[str]:
-        """The nodes of a tier of the network."""
         from simfed.net import Tier
 
         count = next(tier.count for tier in self.scenario.network.tiers if tier.name == name)

@@ -197,7 +197,6 @@ class Markov:
         return self._streams.uniform_at("availability", client=self._clients[places], number=number)
 
     def _at(self, at_s: float) -> _Stays:
-        """Everybody's stays at an instant."""
         places = np.arange(len(self._clients))
         if self._everybody is None or at_s < self._everybody.at_s:
             self._everybody = self._first(places)

@@ -78,8 +78,6 @@ class Battery:
 
 
 class _Batteries:
-    """The batteries of a group; a `WorkingPresence`."""
-
     def __init__(self, battery: Battery, count: int) -> None:
         self._battery = battery
         self._level_j: Floats = np.full(count, battery.capacity_j, dtype=np.float64)

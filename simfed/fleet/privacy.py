@@ -300,7 +300,6 @@ class _SampleAccount(Account):
         return sampling_parts(self._samples_of(client), self._scenario.training.batch_size)
 
     def _steps(self, parts: int) -> int:
-        """Local steps of a participation."""
         training = self._scenario.training
         return training.local_steps or (training.local_epochs or 1) * parts
 

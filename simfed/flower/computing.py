@@ -88,8 +88,6 @@ class Charge:
 
 
 class _Usage(NamedTuple):
-    """What this process has used so far."""
-
     host_s: float = 0.0
     processor_s: float = 0.0
     children_s: float = 0.0

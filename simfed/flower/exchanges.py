@@ -39,8 +39,6 @@ _KIND = {"train": "training", "evaluate": "evaluation"}
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A reply, as the clock's side knows contributions."""
-
     task: Task
     choice: Choice = NO_COMPRESSION
     k: int = 0

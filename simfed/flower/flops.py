@@ -99,7 +99,6 @@ def name_of(operator: object) -> str:
 
 
 def _packet_of(operator: object) -> Any:
-    """The operator for arguments of whatever kind."""
     return getattr(operator, "overloadpacket", operator)
 
 

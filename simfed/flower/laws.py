@@ -126,8 +126,6 @@ def _tells_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A product that a law may have."""
-
     text: str
     """As arithmetic; empty: a constant."""
     column: Array
@@ -187,7 +185,6 @@ def _rounded(value: float) -> float:
 
 
 def _scatter(factors: Array) -> dict[str, Plain]:
-    """Of measured over predicted seconds."""
     if len(factors) >= _SCATTER_FROM:
         return fit_noise(factors).written()
     if len(factors) < 3:

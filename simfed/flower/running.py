@@ -276,7 +276,6 @@ def _print_now_and_then(every_wall_s: float = 10.0) -> Progress:
 
 
 def _load_fleet(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str | Path | None]:
-    """The fleet and its file."""
     return loaded_as(FleetFile, "fleet", fleet, source, fleet_of, load_fleet)
 
 
@@ -421,7 +420,6 @@ def _play_app(play: Play, server_app: ServerApp, server: _Server, parts: Parts) 
 
 @contextlib.contextmanager
 def _quiet_flower() -> Iterator[None]:
-    """Meanwhile Flower's own log keeps to errors."""
     log = logging.getLogger("flwr")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -146,8 +146,6 @@ def _evaluate(node: ast.expr, values: Mapping[str, Plain]) -> float:
 
 
 class _MissingValue(Exception):
-    """A name that has no value."""
-
     def __init__(self, name: str) -> None:
         self.name = name
 

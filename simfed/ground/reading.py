@@ -121,8 +121,6 @@ def compose_yaml(text: str) -> yaml.Node | None:
 
 @dataclass(frozen=True)
 class _Line:
-    """Where a line stands, counted from 0."""
-
     line: int
 
 
@@ -210,7 +208,6 @@ def _check_nodes(root: yaml.Node) -> None:
 
 
 def _problem_of(node: yaml.Node) -> str | None:
-    """Why this node alone is refused."""
     kind = node.tag.removeprefix(_PLAIN)
     if node.tag not in _KNOWN:
         if kind == "timestamp":

@@ -157,7 +157,6 @@ class HostedServer(HostedWorkload):
         return [], []
 
     def _asked(self, upload: HostedUpload) -> tuple[int, Parcel]:
-        """Whose loss, and at which weights."""
         task = upload.task
         if self.method.personal:
             return task.client, pack({"key": task.key}, {})
@@ -295,7 +294,6 @@ class HostedClient(HostedWorkload):
     def _arrived(
         self, said: Mapping[str, Any], parts: Mapping[str, Part], *, to_keep: bool
     ) -> dict[str, Tensor] | None:
-        """See `ChangesHeld.arrived`."""
         return self._has.arrived(said, _of(_DOWN, parts), to_keep=to_keep)
 
     def _values(self, prefix: str, parts: Mapping[str, Part]) -> dict[str, Tensor]:

@@ -639,7 +639,6 @@ class HostedWorkload:
         return self._evaluating.units(self._server, self._own) if due else ([], [])
 
     def _evaluated(self, round: int, answers: Sequence[Tensor]) -> Evaluations:
-        """What the answers to `units_of_tests` say."""
         if not self._evaluating.due(round):
             return {}, {}
         if self.method.personal:

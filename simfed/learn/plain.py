@@ -127,7 +127,6 @@ def _require_no_clock(scenario: Scenario) -> None:
 
 
 def _worth(rule: Reward, task: Task, outcome: Outcome) -> float:
-    """The gain that this round brought one client."""
     local_before, local_after = outcome.local_loss.get(task.label, (None, None))
     before = outcome.shared_loss_before.get(task.prototype)
     after = outcome.shared_loss.get(task.prototype)

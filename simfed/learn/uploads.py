@@ -77,7 +77,6 @@ Wire: TypeAlias = Tensor | list[Plain]
 
 
 def _dense(value: Change) -> Tensor:
-    """A tensor, or what a `Sparse` stands for."""
     if isinstance(value, Sparse):
         return value.values.new_zeros(value.length).index_copy_(0, value.indices, value.values)
     return value
@@ -331,14 +330,12 @@ class Encoder:
 
 
 def _entries(whole: Tensor, choice: Choice) -> int:
-    """How many entries of this field are sent."""
     if choice.level is None or not choice.follows_update:
         return choice.entries(len(whole))
     return min(entries_for(whole, choice.level), len(whole))
 
 
 def _value(payload: Payload, like: Tensor) -> Wire:
-    """What the server takes the field for."""
     if payload.indices is None or payload.k == payload.length or like.dim() != 1:
         dense: Tensor = payload.dense()
         return dense.view_as(like)

@@ -56,8 +56,6 @@ _CONTROL_RATES_BITS = (24e6, 12e6, 6e6)
 
 @dataclass(frozen=True)
 class _Standard:
-    """Facts of one generation of 802.11."""
-
     subcarriers: dict[int, int]
     """Width of the channel in MHz → subcarriers that carry data."""
     symbol_s: float

@@ -342,7 +342,6 @@ class Network:
         self._tell_in_turn(self._play_until(self._local_s()))
 
     def _tell_in_turn(self, arrived: Sequence[Transfer]) -> None:
-        """Have an event tell of each."""
         for transfer in arrived:
             telling = self.env.event().succeed()
             telling.callbacks.append(partial(_tell, transfer))

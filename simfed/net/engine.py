@@ -234,7 +234,6 @@ class Engine(AnyEngine):
         self._push(at_s, CAPACITY_CHANGES, varying)
 
     def _schedule(self) -> None:
-        """Enter the ends that have moved."""
         sharing = self.sharing
         now_s = sharing.now_s
         for flow in sharing.changed_flows:

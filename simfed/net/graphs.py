@@ -186,7 +186,6 @@ def graph(
 
 
 def _homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[str]:
-    """The node of each client."""
     homes = []
     for client, attached in enumerate(node_of_client):
         node = f"client-{client}" if attached is None else attached

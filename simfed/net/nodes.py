@@ -13,8 +13,6 @@ _HERE = Way((), (), 0.0, 1.0)
 
 
 class _Home(NamedTuple):
-    """Where a node is on the lines."""
-
     node: str
     route: int | None
     """The one that its traffic with the server takes, where it has one."""

@@ -81,7 +81,6 @@ def durations(
 def _play_flows(
     topology: Topology, sends: Iterable[FlowStart], model: Model, epoch_s: float
 ) -> list[Flow]:
-    """One ended flow per transfer, in their order."""
     engine = make_engine(topology.capacities_bytes_per_s, topology.traces)
     engine.restart_clock(epoch_s)
     sends = list(sends)

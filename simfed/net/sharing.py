@@ -341,7 +341,6 @@ class Sharing:
         return 1.0 if cost is None else cost
 
     def _end_cost(self, flow: Flow, link: Link, number: float) -> float:
-        """Inverse of `_begin_cost`."""
         cost = flow.air_cost(link.id)
         if cost is not None and self.meter:
             self.meter.end_sending(link, flow.owner, number)

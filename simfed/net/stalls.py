@@ -74,7 +74,6 @@ class StalledLink:
         return self._number_moment(following, borders + (changes_s == border_s)), changes_s
 
     def _number_moment(self, piece: Moment, borders: int) -> Moment:
-        """Inverse of `_split_moment`."""
         return Moment(piece.turn, piece.piece + self._pieces * borders)
 
     def _split_moment(self, moment: Moment) -> tuple[Moment, int]:

@@ -214,7 +214,6 @@ class Trace:
         return carried + after * self.rates_bytes_per_s[-1]
 
     def _turn_bytes(self, at_s: float) -> float:
-        """The bytes of one turn until `at_s`."""
         starts, rates = np.asarray(self.starts_s), np.asarray(self.rates_bytes_per_s)
         before = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(starts))])
         piece = np.maximum(np.searchsorted(starts, at_s, side="right") - 1, 0)

@@ -251,7 +251,6 @@ def _older_of(round: int) -> str:
 
 
 def _put_arrays(path: Path, arrays: Arrays) -> str:
-    """Write the arrays; their digest."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 

@@ -193,8 +193,6 @@ class Recorder:
 
 @dataclass(frozen=True)
 class _Chain:
-    """A table's segments so far."""
-
     table: str
     run: str
     length: int = 0

@@ -274,7 +274,6 @@ def _for_people(values: Sequence[str]) -> list[str]:
 
 
 def _spoken(value: str) -> str:
-    """A resolved scenario's quantity as people write it."""
     match = _QUANTITY.match(value)
     return _SPOKEN[match[2]](float(match[1])) if match else value
 

@@ -256,7 +256,6 @@ def _add(ax: Axes, boxes: Array, **style: Any) -> None:
 def _draw_marks(
     ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Array, row_in: float
 ) -> None:
-    """One mark per compression bar for its strategy."""
     per_round_pt = 72 * _width_in(ax) / max(1, bars["round"].nunique())
     size = float(np.clip(min(row_in * 72 * 0.36, 0.16 * per_round_pt), 1.2, 4.2))
     compressed = (bars["kind"] == "compression").to_numpy()
@@ -267,7 +266,6 @@ def _draw_marks(
 
 
 def _mark(marker: str, white: float, *, size: float, edge: float) -> dict[str, Any]:
-    """A strategy's mark in Matplotlib's words."""
     return {
         "linestyle": "none",
         "marker": marker,
@@ -279,7 +277,6 @@ def _mark(marker: str, white: float, *, size: float, edge: float) -> dict[str, A
 
 
 def _shapes(bars: pd.DataFrame) -> dict[str, tuple[str, str, float]]:
-    """`arm_shapes` of the arms whose compression is drawn."""
     return arm_shapes(bars.loc[bars["kind"] == "compression", "arm"].dropna().unique())
 
 
@@ -425,7 +422,6 @@ def _width_in(ax: Axes) -> float:
 
 
 def _legend(timeline: Timeline, bars: pd.DataFrame, links: Sequence[str]) -> list[Patch | Line2D]:
-    """One handle for each sign that is drawn."""
     visible = timeline.bars[timeline.bars["finished_at_s"] > timeline.bars["started_at_s"]]
     kinds = looks(kinds_of(visible))
     handles: list[Patch | Line2D] = [_swatch(look) for look in kinds.values()]
@@ -457,7 +453,6 @@ def _swatch(look: Phase) -> Patch:
 
 
 def _filling(look: Phase) -> dict[str, Any]:
-    """A phase's look in Matplotlib's words."""
     if look.hatch:
         return {"facecolor": "white", "edgecolor": look.colour, "hatch": look.hatch}
     return {"facecolor": look.colour}

@@ -297,7 +297,6 @@ def _learning(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
 
 
 def _args(row: Event) -> Event:
-    """Only what is there, as JSON knows it."""
     args = {}
     for name, value in row.items():
         if pd.isna(value):

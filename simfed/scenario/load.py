@@ -520,7 +520,6 @@ def _is_list(annotation: Any) -> bool:
 
 
 def _element(annotation: Any) -> Any:
-    """What a list or mapping holds."""
     if get_origin(annotation) in (tuple, list):
         return get_args(annotation)[0]
     if get_origin(annotation) is dict:

@@ -810,7 +810,6 @@ def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unfit_prototypes(scenario: Scenario) -> Iterator[InputError]:
-    """Clients without a prototype, and prototypes without clients."""
     for i, group in enumerate(scenario.clients):
         if group.prototype not in scenario.prototypes:
             yield InputError(
@@ -841,7 +840,6 @@ def _find_too_few_public(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_too_few_clients(scenario: Scenario) -> Iterator[InputError]:
-    """For the cohorts that are asked for."""
     clients = scenario.client_count
     per_round, server = scenario.participation.clients_per_round, scenario.aggregation
     for where, asked in (

@@ -294,7 +294,6 @@ def kinds_that_take(model: type[OfKind], key: str) -> list[str]:
 
 
 def _make_detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
-    """An error of pydantic's, to be raised again."""
     if error["type"] == "missing" and len(error["loc"]) == 1:
         missing = InputError(problem=f"this key is missing with kind {kind}")
         return error_detail(missing, error["loc"], error["input"])

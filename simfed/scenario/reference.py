@@ -55,7 +55,6 @@ def scenario_schema() -> dict[str, Plain]:
 
 
 def _find_choices(base: type[OfKind]) -> Iterator[type[OfKind]]:
-    """The classes that scenarios name."""
     for declared in base.__subclasses__():
         if declared.part is None:
             yield declared
@@ -146,7 +145,6 @@ def _mappings_in(node: Mapping[str, Any], suffix: str = "") -> Iterator[tuple[st
 
 
 def _value(node: Mapping[str, Any], anchors: Mapping[str, str]) -> str:
-    """What a key may be, in words."""
     for example in node.get("examples", ()):
         return _KINDS.get(example, f"such as `{example}`")
     if "$ref" in node:

@@ -244,7 +244,6 @@ class Aggregator:
             self._work()
 
     def _cut_off(self) -> bool:
-        """End whatever is in flight; whether anything was."""
         late = list(self.in_flight.values())
         for flight in late:
             self.world.cut(flight, CUT)
@@ -439,7 +438,6 @@ class Aggregator:
     # ---- waiting ---------------------------------------------------------------------------------
 
     def _then(self, phase: str, event: simpy.Event, story: Callable[[simpy.Event], None]) -> None:
-        """Go on when this event comes."""
         assert event.callbacks is not None
         event.callbacks.append(story)
         self._next = phase, event, story
@@ -450,7 +448,6 @@ class Aggregator:
             self._wake.succeed()
 
     def _alarm(self, event: simpy.Event) -> None:
-        """Ring when this event comes."""
         assert event.callbacks is not None
         if self._ring not in event.callbacks:
             event.callbacks.append(self._ring)

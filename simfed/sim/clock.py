@@ -254,7 +254,6 @@ class Clock:
             self._announce(flight)
 
     def _begin(self, flight: Flight) -> None:
-        """The first steps of a flight."""
         if flight.left is None:
             self._begin_next(flight)
             return
@@ -328,7 +327,6 @@ class Clock:
             self._end(flight)
 
     def _stop(self, flight: Flight) -> None:
-        """Whatever else it does ends where it is."""
         while flight.running:
             running = flight.running.pop(0)
             self._give_up(flight, running)
@@ -405,7 +403,6 @@ class Clock:
     # ---- work ------------------------------------------------------------------------------------
 
     def _work(self, flight: Flight, running: Running, step: Do) -> None:
-        """A unit of work begins now."""
         running.work = leg = self._leg_of(flight, running, step)
         running.ends_at_s = running.started_at_s + leg.duration_s
         self._set_timer(flight, running, self.env.timeout(leg.duration_s))
@@ -536,7 +533,6 @@ class Clock:
         closing.callbacks.append(lambda _: self._open_later(gate))
 
     def _leave_gates(self, flight: Flight) -> None:
-        """Nobody waits for it any longer."""
         for name in flight.gates_ahead():
             self._pass_by((flight.task.round, name))
 

@@ -242,7 +242,6 @@ class Simulation:
         self._aggregator.land(flight)
 
     def _aggregator_of(self, client: int) -> Aggregator:
-        """Where a client's uploads are merged."""
         return self._aggregator if self._edges is None else self._edges.aggregator_of(client)
 
     # ---- participations and merges ---------------------------------------------------------------
@@ -259,7 +258,6 @@ class Simulation:
 
     @property
     def _round(self) -> int:
-        """How many rounds are done."""
         return self._aggregator.merges
 
     def choose(self) -> list[int]:

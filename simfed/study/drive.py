@@ -124,7 +124,6 @@ def _do_waiting(work: _Work, folder: StudyFolder, store: TrajectoryStore | None)
 
 
 def _refuse_failed(states: Mapping[str, RunState], folder: StudyFolder) -> None:
-    """Raises: `RunFailed` if a run has failed."""
     failed = [state for state in states.values() if state.status == "failed"]
     if failed:
         raise RunFailed(
@@ -214,8 +213,6 @@ def _job_maker(
 
 @dataclass(frozen=True)
 class _Work:
-    """A study being worked off."""
-
     standing: Standing
     folder: StudyFolder
     executor: Executor

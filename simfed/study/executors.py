@@ -157,8 +157,6 @@ class LocalExecutor:
 
 
 class _JobWorker:
-    """A process that does one job after another."""
-
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.job: Job | None = None

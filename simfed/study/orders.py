@@ -133,7 +133,6 @@ def _taus(simulated: Array, real: Array) -> Array:
 
 
 def _separated_pairs(real: Sequence[Array]) -> list[tuple[int, int]]:
-    """Pairs of configurations whose real means differ."""
     pairs = list(itertools.combinations(range(len(real)), 2))
     p_values = [_welch(real[a], real[b]) for a, b in pairs]
     return list(itertools.compress(pairs, holm(p_values)))

@@ -73,8 +73,6 @@ class _Mark(NamedTuple):
 
 
 class _ArmLine(NamedTuple):
-    """An arm's marks along the swept axis."""
-
     arm: str
     colour: str
     shape: tuple[str, str]

@@ -61,7 +61,6 @@ class TorchvisionReader:
         self._read: Any = None
 
     def _sets(self) -> Any:
-        """Training and test (images, labels)."""
         if self._read is None:
             view = Folder(self.place)
             if self._name in _CIFAR:
@@ -196,8 +195,6 @@ def _from_the_hub(name: str) -> tuple[DiskTable, DiskTable | None]:
 
 
 class _InMemory:
-    """A table that the library has opened."""
-
     def __init__(self, place: str, table: Any) -> None:
         self.place, self._table = place, table
         self.schema, self.rows = table.schema, int(table.num_rows)

@@ -41,7 +41,6 @@ class LeafReader:
 
     @cached_property
     def _read(self) -> list[tuple[list[Any], list[Any], list[str]]]:
-        """Per set: samples, targets, owners."""
         return [_rows(files) for files in self._files if files]
 
     @cached_property

@@ -91,7 +91,6 @@ class FedOpt(Averaging):
         return after, {}
 
     def _stepped(self, before: Any, change: Any) -> dict[str, Any]:
-        """Weights and moments after a step along `change`."""
         beta1 = _BETA1[self.optimizer] if self.beta1 is None else self.beta1
         rate = _RATES[self.optimizer] if self.server_rate is None else self.server_rate
         square = before["square"]

@@ -1,0 +1,29 @@
+"""Contract checks for parts of your own, to be called from your tests.
+
+    def test_my_compressor_keeps_the_contract():
+        simfed.testing.check_compressor(MyCompressor)
+
+Each check plays the part through small worlds and raises `AssertionError` with one sentence for the
+first clause of the contract that does not hold. simfed's own tests run the same checks over every
+name of the registries.
+"""
+
+from simfed.testing.codecs import check_compressor
+from simfed.testing.fleets import check_availability, check_selection
+from simfed.testing.methods import check_method
+from simfed.testing.models import check_dataset, check_device, check_model
+from simfed.testing.policies import check_policy
+from simfed.testing.robustness import check_attack, check_rule
+
+__all__ = [
+    "check_attack",
+    "check_availability",
+    "check_compressor",
+    "check_dataset",
+    "check_device",
+    "check_method",
+    "check_model",
+    "check_policy",
+    "check_rule",
+    "check_selection",
+]

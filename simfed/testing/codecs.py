@@ -1,0 +1,281 @@
+"""What a selection, a value codec or a codec promises, and how it is played."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from simfed.compress import (
+    Chain,
+    Codec,
+    Compressor,
+    Memory,
+    Payload,
+    codec_from_spec,
+    undo,
+    wire,
+    with_error_feedback,
+)
+from simfed.compress.codec import Layout, as_codec
+from simfed.ground.errors import InputError
+from simfed.ground.registry import registry
+from simfed.ground.seeding import Streams
+from simfed.testing.common import no_global_randomness, require, through_json
+
+_ROUNDS = 6
+
+
+def check_compressor(cls: Callable[..., Any], **options: object) -> None:
+    """Check a compressor class that is registered under its own name (`simfed.register`).
+
+    A selection, a value codec or a whole codec, made as `cls(**options)`. For each:
+
+    - its label and its spec make the same codec again;
+    - encoding is a function of update, state, rng, k and layout, and changes none of them: no
+      global randomness, no memory of a client; the state may be written as JSON and arrays between
+      plays;
+    - under every index code the encoded payload has the charged size, which is the size known
+      beforehand where one is; read back, it decodes to the same bits;
+    - what the receiver gets is finite, and with error feedback (where it wants or allows it)
+      nothing is lost: update = decoded + residual; an undone play gives the update back;
+    - a NaN or an infinity is refused (a selection that does not look at the update need not).
+
+    For a selection moreover:
+
+    - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`) and leaves
+      the update alone;
+    - it is a function of update, k, state and rng: no global randomness, no memory of a client;
+    - the state may be written as JSON and read back between two plays;
+    - with `mirror`, the same indices come from the length, the state and the seed alone;
+    - under every index code the encoded payload has the charged size and is read back;
+    - with error feedback, an undone play leaves no trace.
+    """
+    name = cls(**options).name
+    registered = name in registry("compressor") and registry("compressor").get(name) is cls
+    require(registered, f"registered under its name: simfed.register('compressor', {name!r}, …)")
+    if hasattr(cls, "select"):
+        _check_selection(cls)
+    with no_global_randomness():
+        accepted = [
+            _check_codec(lambda: as_codec(cls(**options)), layout, k)
+            for layout in _LAYOUTS
+            for k in (1, 3, 1000)
+        ]
+    require(any(accepted), f"one of the layouts {_LAYOUTS} to be accepted")
+
+
+def _check_selection(cls: Callable[[], Compressor]) -> None:
+    with no_global_randomness():
+        for length in (1, 2, 7, 100, 1000):
+            for k in (1, 3, length // 3 + 1, length, length + 5):
+                _check_plays(cls, length, k)
+        _check_two_clients_do_not_meet(cls())
+
+
+def _check_plays(cls: Callable[[], Compressor], length: int, k: int) -> None:
+    compressor, streams = cls(), Streams(k)
+    feedback = with_error_feedback(compressor)
+    expected = length if getattr(compressor, "keeps_all", False) else min(k, length)
+    residual = np.zeros(length, np.float32)
+    state = None
+    for round, update in enumerate(_updates(length, streams)):
+        where = f"d = {length}, k = {k}, round {round}"
+        total = residual + update
+        try:
+            rng = streams("play", round)
+            payload = feedback.encode_in_place(update, residual, k, rng, state=state)
+        except InputError as error:
+            raise AssertionError(f"{error}; {where}") from None
+        _check_indices(payload.indices, expected, length, where)
+        untouched = np.array_equal(payload.values, total[payload.indices])
+        sent = payload.dense()
+        untouched = untouched and np.array_equal(residual, np.where(sent != 0, 0, total))
+        require(untouched, f"no change of the update; {where}")
+        again, _ = with_error_feedback(cls()).encode(
+            total, np.zeros_like(total), k, streams("play", round), state=through_json(state)
+        )
+        same = np.array_equal(again.indices, payload.indices)
+        same = same and through_json(again.state) == through_json(payload.state)
+        require(same, f"the same choice from the same update, k, state and rng; {where}")
+        _check_mirror(compressor, payload, k, where)
+        _check_wire(payload, k, where)
+        state = payload.state
+    undo(residual, payload)
+    require(np.array_equal(residual, total), "an undone play to leave no trace")
+
+
+def _updates(length: int, streams: Streams) -> Iterator[Any]:
+    """Updates with ties, zeros and signs; whole numbers, so that float32 sums are exact."""
+    for round in range(_ROUNDS):
+        scale = 0 if round == 2 else 3 + 1000 * (round % 2)
+        yield streams("update", round).integers(-scale, scale + 1, length).astype(np.float32)
+
+
+def _check_indices(indices: Any, expected: int, length: int, where: str) -> None:
+    shaped = isinstance(indices, np.ndarray) and indices.dtype == np.int64 and indices.ndim == 1
+    require(shaped, f"a flat int64 array of indices; {where}")
+    require(len(indices) == expected, f"{expected} indices, got {len(indices)}; {where}")
+    inside = indices[0] >= 0 and indices[-1] < length
+    ordered = bool((indices[1:] > indices[:-1]).all())
+    require(inside and ordered, f"sorted, distinct indices below {length}; {where}")
+
+
+def _check_mirror(compressor: Compressor, payload: Payload, k: int, where: str) -> None:
+    mirror = getattr(compressor, "mirror", None)
+    if mirror is None:
+        return
+    require(payload.seed is not None, f"a seed beside the selection; {where}")
+    mirrored = mirror(payload.length, k, state=payload.state_before, seed=payload.seed)
+    same = np.array_equal(mirrored.indices, payload.indices) and mirrored.state == payload.state
+    require(same, f"the same choice from mirror as from select; {where}")
+
+
+def _check_wire(payload: Payload, k: int, where: str) -> None:
+    for code in wire.INDEX_CODES:
+        if code == "ideal":
+            continue
+        data = payload.encoded(code)
+        where_code = f"index code {code}; {where}"
+        require(len(data) == payload.wire_bytes(code), f"the charged size under {where_code}")
+        indices, values = wire.decode(
+            payload.strategy, data, payload.length, k, code, state=payload.state_before
+        )
+        same = np.array_equal(indices, payload.indices) and np.array_equal(values, payload.values)
+        require(same, f"the decoder to read the payload back under {where_code}")
+
+
+def _check_two_clients_do_not_meet(compressor: Compressor) -> None:
+    """One object serves two clients in turn exactly as it serves either alone."""
+
+    def alone(client: int) -> list[Any]:
+        return list(_plays(compressor, client))
+
+    pairs = list(zip(_plays(compressor, 0), _plays(compressor, 1), strict=True))
+    for client in (0, 1):
+        met = [pair[client] for pair in pairs]
+        require(met == alone(client), "no memory of a client but the state that comes in")
+
+
+def _plays(compressor: Compressor, client: int) -> Iterator[list[int]]:
+    streams, state = Streams(client), None
+    for round in range(_ROUNDS):
+        update = streams("update", round).standard_normal(50).astype(np.float32)
+        indices, state, _ = compressor.select(update, 8, state=state, rng=streams("play", round))
+        yield indices.tolist()
+
+
+_LAYOUTS = ([(1,)], [(7,)], [(3, 4), (5,)], [(20, 3, 3, 3), (20,), (10, 40), (10,)])
+
+
+def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
+    """Plays of one codec; False where it says beforehand that such an update is not for it."""
+    codec, length = make(), sum(math.prod(shape) for shape in layout)
+    _check_name(codec)
+    try:
+        codec.size_bytes(length, k, "fixed", layout)
+    except InputError:
+        return False
+    streams, state = Streams(k), None
+    for round, update in enumerate(_updates(length, streams)):
+        where = f"{codec.label}, d = {length}, k = {k}, round {round}"
+        before, argument = _copy(state), update.copy()
+        payload, after = codec.encode(
+            update, state, streams("play", round), min(k, length), layout=layout
+        )
+        require(np.array_equal(update, argument), f"no change of the update; {where}")
+        require(_alike(state, before), f"no change of the state that it was given; {where}")
+        again, last = make().encode(
+            argument, _copy(before), streams("play", round), min(k, length), layout=layout
+        )
+        same = np.array_equal(again.dense(), payload.dense()) and _alike(last, after)
+        require(same, f"the same payload from the same update, state, rng and k; {where}")
+        decoded = codec.decode(payload)
+        sound = decoded.dtype == np.float32 and decoded.shape == update.shape
+        require(sound and bool(np.isfinite(decoded).all()), f"a finite float32 update; {where}")
+        require(payload.k <= codec.most_entries(length, k), f"no more than most_entries; {where}")
+        _check_bytes(codec, payload, min(k, length), before, where)
+        if codec.feedback in ("wanted", "optional"):
+            _check_residual(codec, update, before, streams("play", round), min(k, length), layout)
+        else:
+            _refuses_feedback(codec)
+        state = after
+    for wrong in (math.nan, math.inf):
+        _check_refusal(codec, update, wrong, state, streams("play", 0), min(k, length), layout)
+    return True
+
+
+def _check_name(codec: Codec) -> None:
+    for form in (codec.label, codec.spec):
+        read_again = codec_from_spec(form)
+        same = (read_again.label, read_again.spec) == (codec.label, codec.spec)
+        require(same, f"the same codec from {form!r}, got {read_again.label}")
+
+
+def _check_bytes(codec: Codec, payload: Payload, k: int, before: Any, where: str) -> None:
+    decoded, length, layout = codec.decode(payload), payload.length, payload.layout
+    require(0 < codec.payload_bytes(payload, "ideal") < math.inf, f"an ideal size; {where}")
+    for code in wire.INDEX_CODES:
+        stated = codec.size_bytes(length, k, code, layout)
+        size = codec.payload_bytes(payload, code)
+        require(stated in (None, size), f"{stated} bytes as known, got {size}; {code}, {where}")
+        if code == "ideal":
+            continue
+        data = codec.to_bytes(payload, code)
+        require(len(data) == size, f"the charged size {size}, got {len(data)}; {code}, {where}")
+        read = codec.from_bytes(data, length, k, code, layout=layout, state=before)
+        same = codec.decode(read).tobytes() == decoded.tobytes()
+        require(same, f"the decoder to read the payload back under {code}; {where}")
+
+
+def _check_residual(
+    codec: Codec, update: Any, state: Any, rng: np.random.Generator, k: int, layout: Layout
+) -> None:
+    feedback, residual = with_error_feedback(codec), update.copy()
+    payload = feedback.encode_in_place(None, residual, k, rng, state=state, layout=layout)
+    expected = update - payload.dense()
+    require(np.array_equal(residual, expected), f"update = decoded + residual; {codec.label}")
+    undo(residual, payload)
+    slack = 1e-5 * float(np.abs(update).max() + np.abs(expected).max())
+    given_back = bool((np.abs(residual - update) <= slack).all())
+    require(given_back, f"an undone play to give the update back; {codec.label}")
+
+
+def _refuses_feedback(codec: Codec) -> None:
+    try:
+        with_error_feedback(codec)
+    except InputError:
+        return
+    require(False, f"{codec.label} to be refused by with_error_feedback")
+
+
+def _check_refusal(
+    codec: Codec, update: Any, wrong: float, state: Any, rng: Any, k: int, layout: Layout
+) -> None:
+    if isinstance(codec, Chain) and codec.values is None:
+        return  # need not look
+    poisoned = update.copy()
+    poisoned[len(poisoned) // 2] = wrong
+    try:
+        codec.encode(poisoned, state, rng, k, layout=layout)
+    except InputError:
+        return
+    require(False, f"{codec.label} to refuse {wrong}")
+
+
+def _copy(state: Any) -> Any:
+    if isinstance(state, Memory):
+        arrays = {name: np.array(array) for name, array in state.arrays.items()}
+        return Memory(through_json(state.facts), arrays)
+    return through_json(state)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if not isinstance(one, Memory):
+        return bool(through_json(one) == other or one == other)
+    arrays = one.arrays.keys() == other.arrays.keys() and all(
+        np.array_equal(one.arrays[name], other.arrays[name]) for name in one.arrays
+    )
+    return arrays and bool(one.facts == other.facts)

@@ -1,0 +1,52 @@
+"""How a broken promise is told, and what several checks look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+
+def bits_of(tree: Any) -> Any:
+    """The tree in a form that equals another only if every bit does."""
+    from torch import Tensor
+
+    if isinstance(tree, (Tensor, np.ndarray)):
+        array = tree.detach().cpu().numpy() if isinstance(tree, Tensor) else tree
+        return array.dtype.str, array.shape, array.tobytes()
+    if isinstance(tree, Mapping):
+        return {str(key): bits_of(inner) for key, inner in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [bits_of(inner) for inner in tree]
+    return tree
+
+
+@contextmanager
+def no_global_randomness() -> Iterator[None]:
+    """A block that leaves the global generators of Python and NumPy alone, or is an error."""
+    import random
+
+    def states() -> str:
+        # the legacy generator is exactly what must not move; nothing is drawn from it here
+        return repr((random.getstate(), np.random.get_state()))  # noqa: NPY002
+
+    before = states()
+    yield
+    require(states() == before, "no use of the global random generators")
+
+
+def through_json(state: Any) -> Any:
+    """The state as it is read back. Raises: `AssertionError` where strict JSON cannot hold it."""
+    try:
+        return json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"expected a state that strict JSON can hold: {error}") from None
+
+
+def require(holds: bool, expected: str) -> None:
+    """Raises: `AssertionError` with what was expected where that does not hold."""
+    if not holds:
+        raise AssertionError(f"expected {expected}")

@@ -1,0 +1,344 @@
+"""What a method promises of plans, training, merging and checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from simfed.compress.choice import NO_COMPRESSION, Choice
+from simfed.fleet.tasks import Tasks
+from simfed.ground.method import Arrival, Field, Method, Who
+from simfed.ground.registry import import_part, registry
+from simfed.ground.seeding import Streams
+from simfed.scenario import Scenario
+from simfed.testing.common import bits_of, no_global_randomness, require, through_json
+
+
+def check_method(cls: Callable[..., Method], **options: object) -> None:
+    """Check a method class, made as `cls(**options)`, in a world of four clients and noise images.
+
+    - its options are read from a scenario, and are what makes an equal method again;
+    - plans and server work come from plain facts: equal whenever and in whatever order they are
+      asked for, picklable, with sizes and kinds of work that exist;
+    - what is sent either way has the names and sizes of the plan;
+    - `train` changes no argument, uses no global randomness, remembers nothing, and gives the same
+      bits twice; `sent` changes no argument;
+    - `merge` leaves alone what `send` handed out and the state it was given, takes any part of the
+      cohort, late arrivals too, and measures finite losses that `losses` names;
+    - states and values are trees that checkpoints and other processes get back bit for bit;
+    - `model` gives weights and running statistics of the prototype's sizes, for clients that have
+      never taken part as well;
+    - a lost upload leaves no trace but in residuals; one and two processes, and a run resumed from
+      a checkpoint with uploads under way, come to the same bits.
+
+    Of a method that brings a workload of its own, its plans and that workload are checked.
+    """
+    with no_global_randomness(), _method_world(cls, options) as scenario:
+        method = scenario.method.made
+        require(isinstance(method, Method), f"a Method, got {method!r}")
+        again = cls(**method.options)
+        require(again == method, "a frozen dataclass that its options make again")
+        named = method.shared_loss is None or method.shared_loss in (*method.losses, "kd_loss")
+        require(named, f"`shared_loss` among `losses`, got {method.shared_loss!r}")
+        _check_plans(scenario, cls(**options))
+        if method.workload == Method.workload:
+            _check_learning(scenario, cls(**options))
+        _check_workload(scenario)
+
+
+@contextmanager
+def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
+    """A scenario of the method, whose parts are known by name for as long as it is checked."""
+    parts = {
+        "method": cls,
+        "dataset": _noise_images,
+        "narrow": _normed_net(2),
+        "wide": _normed_net(3),
+    }
+    names = {key: f"checked {key}" for key in parts}
+    kinds = {key: key if key in ("method", "dataset") else "model" for key in parts}
+    for key, part in parts.items():
+        registry(kinds[key]).add(names[key], part)
+    try:
+        models = ("narrow", "wide") if cls.mixes_prototypes else ("narrow", "narrow")
+        public = {"public": 12, "public_batch": 8} if cls.needs_public else {}
+        yield Scenario.model_validate(
+            {
+                "name": "checked",
+                "rounds": 3,
+                "method": {"kind": names["method"], **options},
+                "dataset": {"name": names["dataset"], **public},
+                "prototypes": {model: {"model": names[model]} for model in models},
+                "clients": [{"count": 2, "prototype": model, "device": "any"} for model in models],
+                "training": {"batch_size": 8, "local_steps": 2},
+                "compression": {"k": 20},
+                "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 16}}},
+                "safeguard": {"rollback": None},
+            }
+        )
+    finally:
+        for key in parts:
+            registry(kinds[key]).remove(names[key])
+
+
+def _noise_images() -> Any:
+    """Ninety-six noise images of 6 × 6 pixels, in three classes."""
+    from simfed.learn.data import Dataset
+
+    rng = np.random.default_rng(8)
+    images, labels = rng.integers(0, 256, (108, 1, 6, 6), dtype=np.uint8), np.arange(108) % 3
+    return Dataset(
+        images[:96], labels[:96], images[96:], labels[96:], classes=3, mean=(0.5,), sd=(0.3,)
+    )
+
+
+def _normed_net(width: int) -> Callable[..., Any]:
+    """A convolution with batch norm and a linear layer: a model with running statistics."""
+
+    def build(input_shape: tuple[int, ...], classes: int) -> Any:
+        from torch import nn
+
+        return nn.Sequential(
+            nn.Conv2d(input_shape[0], width, 3),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, 2, 1),  # embeddings of one width, as some methods need
+            nn.Flatten(),
+            nn.Linear(2 * (input_shape[1] - 2) * (input_shape[2] - 2), classes),
+        )
+
+    return build
+
+
+def _check_plans(scenario: Scenario, method: Method) -> None:
+    from simfed.learn.catalogue import facts
+
+    models = {name: facts(p.model, scenario.dataset) for name, p in scenario.prototypes.items()}
+    tasks = Tasks(scenario, models, lambda client: 10 + client)
+    asked = list(itertools.product(range(1, 4), range(scenario.client_count)))
+
+    def plans(planner: Method, order: list[tuple[int, int]]) -> dict[tuple[int, int], Any]:
+        plan_of = {}
+        for round, client in order:
+            everybody = [tasks.who(c) for c in range(client + 1)]
+            plan = planner.plan(tasks.setting, everybody[-1], round)
+            work = tuple(planner.server_work(tasks.setting, everybody, round))
+            plan_of[round, client] = dict(plan.down), tuple(plan.work), dict(plan.up), work
+        return plan_of
+
+    first = plans(method, asked)
+    second = plans(type(method)(**method.options), asked[::-1])
+    require(first == second == plans(method, asked), "equal plans, whenever they are asked for")
+    require(pickle.loads(pickle.dumps(first)) == first, "plans that can be pickled")
+    auxiliary = dict(method.auxiliary(tasks.setting))
+    for (round, client), (down, work, up, at_server) in first.items():
+        where = f"; client {client}, round {round}"
+        for name, of_plan in {**down, **up}.items():
+            sized = isinstance(of_plan, Field) and of_plan.entries >= 0 < of_plan.value_bytes
+            require(sized, f"a Field with a size, got {name}: {of_plan}{where}")
+        require(not any(f.compressed for f in down.values()), f"no compression downwards{where}")
+        for piece in (*work, *at_server):
+            names = auxiliary if piece.quantity == "auxiliary" else set(_models(scenario))
+            require(piece.quantity in _WORK, f"work of {_WORK}, got {piece}{where}")
+            require(piece.model in names, f"work of {sorted(names)}, got {piece}{where}")
+            require(piece.size > 0 and piece.times >= 0, f"work of some size, got {piece}{where}")
+    require(all(flops > 0 for flops in auxiliary.values()), "FLOPs above 0 of auxiliary work")
+
+
+_CHOICES = tuple(map(Choice, ("top-k", "random-k", "periodic-k")))
+_WORK = ("training", "inference", "distillation", "auxiliary")
+
+
+def _models(scenario: Scenario) -> list[str]:
+    return [prototype.model for prototype in scenario.prototypes.values()]
+
+
+def _check_learning(scenario: Scenario, method: Method) -> None:
+    """The steps of a method, one by one, as no server would play them."""
+    from simfed.learn.hosted import HostedWorkload
+
+    streams = Streams(scenario.seed)
+    workload = HostedWorkload(scenario, streams)
+    try:
+        kit, tasks = workload.kit, workload.tasks
+        everybody = [tasks.who(client) for client in range(scenario.client_count)]
+        other = type(method)(**method.options)  # what one object knew, the other does not
+        server = _through_a_checkpoint(method.begin(kit), "the server's state")
+        require(bits_of(server) == bits_of(other.begin(kit)), "the same beginning twice")
+        states = {who.client: method.begin_client(kit, who) for who in everybody}
+        for round, cohort, staleness in ((1, [0, 1, 2, 3], 0), (2, [3], 0), (3, [1, 2], 1)):
+            turns: list[tuple[Who, Any, Any]] = []
+            for who in (everybody[client] for client in cohort):
+                down = method.send(server, who, round)
+                plan = method.plan(tasks.setting, who, round)
+                _check_sizes(method, down, plan.down, f"what travels down; {who!r}, round {round}")
+                turns.append((who, down, states[who.client]))
+            before = bits_of([(down, state) for _, down, state in turns]), bits_of(server)
+            came = {
+                who.client: _trained(method, kit, who, round, down, state)
+                for who, down, state in turns
+            }
+            for who, down, state in reversed(turns):
+                same = bits_of(_trained(other, kit, who, round, down, state)) == bits_of(
+                    came[who.client]
+                )
+                require(same, f"the same bits from training twice; {who!r}, round {round}")
+            arrivals = []
+            for who, _, _ in turns:
+                values, state = came[who.client]
+                plan = method.plan(tasks.setting, who, round)
+                _check_sizes(method, values, plan.up, f"what travels up; {who!r}, round {round}")
+                values = _through_a_checkpoint(values, f"what {who!r} sends")
+                before_sent = bits_of(state)
+                states[who.client] = _through_a_checkpoint(
+                    method.sent(state, values), f"what {who!r} keeps"
+                )
+                require(bits_of(state) == before_sent, "`sent` to change none of its arguments")
+                arrivals.append(Arrival(who, staleness, values, 1.0 - staleness / 4))
+            sent = bits_of([arrival.values for arrival in arrivals])
+            try:
+                after, losses = method.merge(kit, server, arrivals, round + staleness)
+            except (KeyError, IndexError) as error:
+                complaint = (
+                    f"a merge that takes any part of the cohort; clients {cohort}: {error!r}"
+                )
+                raise AssertionError(f"expected {complaint}") from error
+            told = bits_of([(down, state) for _, down, state in turns]), bits_of(server)
+            require(
+                told == before, "merge to leave alone what was sent, and the state it was given"
+            )
+            require(
+                bits_of([a.values for a in arrivals]) == sent, "merge to leave its arrivals alone"
+            )
+            _check_losses(method, losses, scenario)
+            server = _through_a_checkpoint(after, "the server's state")
+            for who in everybody:
+                _check_model(method.model(server, states[who.client], who), who)
+    finally:
+        workload.close()
+
+
+def _trained(
+    method: Method, kit: Any, who: Who, round: int, down: Any, state: Any
+) -> tuple[Any, Any]:
+    import torch
+
+    before, generator = bits_of([down, state]), torch.get_rng_state()
+    came: tuple[Any, Any] = method.train(kit, who, round, down, state)
+    require(bits_of([down, state]) == before, f"train to change none of its arguments; {who!r}")
+    untouched = torch.equal(torch.get_rng_state(), generator)
+    require(untouched, "no use of PyTorch's global generator: the kit has keyed ones")
+    return came
+
+
+def _check_sizes(method: Method, values: Any, planned: Any, where: str) -> None:
+    require(set(values) == set(planned), f"fields {sorted(planned)}, got {sorted(values)}: {where}")
+    for name, of_plan in planned.items():
+        entries = values[name].numel()
+        require(
+            entries == of_plan.entries or (method.sizes_vary and entries < of_plan.entries),
+            f"{of_plan.entries} entries of {name}, got {entries}: {where}",
+        )
+
+
+def _check_losses(method: Method, losses: Any, scenario: Scenario) -> None:
+    for prototype, measured in losses.items():
+        require(prototype in scenario.prototypes, f"losses by prototype, got {prototype!r}")
+        for name, value in measured.items():
+            declared = name in (*method.losses, "kd_loss") and math.isfinite(value)
+            require(declared, f"finite losses out of {method.losses}, got {name}: {value}")
+
+
+def _check_model(model: Any, who: Who) -> None:
+    for name, entries in (("weights", who.parameters), ("buffers", who.size.buffers)):
+        got = model[name].numel() if name in model else "none"
+        require(got == entries, f"{entries} {name} in the model of {who!r}, got {got}")
+
+
+def _through_a_checkpoint(tree: Any, what: str) -> Any:
+    """The tree, read back from a checkpoint, which must be what came through a pipe as well."""
+    import torch
+
+    from simfed.learn.memory import Arena
+    from simfed.learn.shelf import Shelf
+    from simfed.learn.tree import from_plain, to_plain
+
+    arrays: dict[str, Any] = {}
+    device = torch.device("cpu")
+    try:
+        plain = through_json(to_plain(tree, "tree", arrays))
+    except TypeError as error:
+        raise AssertionError(f"expected {what} to go into a checkpoint: {error}") from None
+    read = from_plain(plain, arrays, device)
+    shelf = Shelf(Arena(shared=False), [1 << 22, 0])
+    piped = shelf.end(1).unpack(shelf.pack(tree))
+    same = bits_of(read) == bits_of(tree) == bits_of(piped)
+    require(same, f"{what} to come back from a checkpoint and from another process")
+    return read
+
+
+def _check_workload(scenario: Scenario) -> None:
+    """The method as a clock plays it: uploads are lost and late, runs interrupted."""
+    once = _played(scenario)
+    require(_played(scenario, workers=2) == once, "the same bits from one process and from two")
+    require(_played(scenario, resumed=True) == once, "to go on alike from a checkpoint")
+
+
+def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> Any:
+    """Outcomes and the last state of three rounds: all; two lost, one late; two and the late
+    one."""
+    make = import_part(scenario.method.made.workload)
+    streams = Streams(scenario.seed)
+    workload = make(scenario, streams, workers=workers)
+    try:
+        outcomes = []
+
+        def begun(round: int, clients: Sequence[int]) -> dict[int, Any]:
+            started = {}
+            for client in clients:
+                task = workload.task(round, client)
+                k = min(scenario.compression.k, task.plan.longest)
+                choice = _CHOICES[client % 3] if task.plan.longest else NO_COMPRESSION
+                started[client] = workload.execute(task, choice.at(k))
+            return started
+
+        outcomes.append(workload.merge(1, list(begun(1, [0, 1, 2, 3]).values())))
+        states, server = _of_methods(workload.state())
+        flying = begun(2, [0, 1, 2, 3])
+        if resumed:
+            facts, arrays = workload.state()
+            facts, arrays = through_json(facts), {k: v.copy() for k, v in arrays.items()}
+            workload.close()
+            workload = make(scenario, Streams(scenario.seed), workers=workers)
+            workload.restore(facts, arrays)
+            flying = {client: workload.contribution(one.task) for client, one in flying.items()}
+        for client in (0, 3):
+            workload.discard(flying.pop(client))
+        lost_own, lost_server = _of_methods(workload.state())
+        traces = [client for client in ("0", "3") if lost_own.get(client) != states.get(client)]
+        clean = not traces and lost_server == server
+        require(clean, "lost uploads to leave no trace in the states of server and clients")
+        outcomes.append(workload.merge(2, [flying.pop(1)]))
+        flying |= begun(3, [0, 1])
+        outcomes.append(workload.merge(3, list(flying.values())))
+        return repr(outcomes), bits_of(workload.state())
+    finally:
+        workload.close()
+
+
+def _of_methods(state: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], Any]:
+    """What clients keep, by their numbers, and what the server keeps, of a hosted workload."""
+    facts, arrays = state
+
+    def named(prefix: str) -> dict[str, Any]:
+        return {key: bits_of(value) for key, value in arrays.items() if key.startswith(prefix)}
+
+    states = facts.get("own", {}).get("of", {})
+    clients = {client: (each, named(f"own/{client}/")) for client, each in states.items()}
+    return clients, (facts.get("server"), named("server/"))

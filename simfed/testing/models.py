@@ -1,0 +1,159 @@
+"""What a model, a data set and a device promise."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from simfed.ground.registry import registry
+from simfed.testing.common import no_global_randomness, require
+
+
+def check_model(
+    factory: Callable[..., Any], input_shape: tuple[int, ...] = (1, 28, 28), classes: int = 10
+) -> None:
+    """Check a model factory, called as `factory(input_shape, classes)`.
+
+    - it gives a `torch.nn.Module` with trainable float32 parameters, whose values hang on PyTorch's
+      generator alone, and which has the sizes that `factory.facts` states, if it does;
+    - (n, *input_shape) float32 samples become finite (n, classes) float32 logits; of a model with
+      `tokens = True`, whole numbers (n, length) become (n, length, classes);
+    - neither pass draws random numbers (no dropout), and the same pass twice gives the same bits;
+    - in evaluation mode a sample's logits hang on nothing but the sample, and no buffer changes;
+    - every trainable parameter gets a gradient;
+    - a fast layer (one with `plain()`) computes and differentiates as what it stands for.
+    """
+    import torch
+
+    from simfed.learn.models import build_model, count_facts, plain
+
+    tokens = bool(getattr(factory, "tokens", False))
+    if tokens and len(input_shape) > 1:
+        input_shape = input_shape[-1:]
+    with no_global_randomness():
+        model, again, other = (
+            build_model(factory, input_shape, classes, seed=n) for n in (1, 1, 2)
+        )
+    same, changed = _same(_state(model), _state(again)), not _same(_state(model), _state(other))
+    require(same, "the same weights from the same seed")
+    require(changed, "other weights from another seed")
+    declared = getattr(factory, "facts", None)
+    if callable(declared):
+        counted = count_facts(factory, input_shape, classes)
+        require(declared(input_shape, classes) == counted, f"the facts that it has: {counted}")
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randn(4, *input_shape, generator=generator)
+    labels = torch.arange(4) % classes
+    if tokens:
+        images = torch.randint(classes, (4, *input_shape), generator=generator)
+        labels = images.roll(-1, 1)
+    before = torch.get_rng_state()
+    _check_evaluation(model, images, classes)
+    twins = (model, again, plain(model))  # copied before a pass moves its statistics
+    first, second, ordinary = (_train_pass(m, images, labels) for m in twins)
+    require(_same(first, second), "the same bits from the same training pass")
+    require(
+        _same(first, ordinary), "fast layers that compute and differentiate as their plain() does"
+    )
+    untouched = torch.equal(before, torch.get_rng_state())
+    require(untouched, "passes that draw no random numbers, such as dropout does")
+
+
+def _state(module: Any) -> dict[str, Any]:
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+
+
+def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
+    """What a training pass leaves behind: the gradient of every trainable parameter, the
+    buffers."""
+    import torch
+
+    module.train()
+    logits = module(images)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+    names = [name for name, p in module.named_parameters() if p.requires_grad]
+    trainable = [p for p in module.parameters() if p.requires_grad]
+    gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
+    missing = [name for name, g in zip(names, gradients, strict=True) if g is None]
+    require(not missing, f"a gradient for every trainable parameter, none for {missing}")
+    return {**dict(module.named_buffers()), **dict(zip(names, gradients, strict=True))}
+
+
+def _check_evaluation(module: Any, images: Any, classes: int) -> None:
+    import torch
+
+    module.eval()
+    before = _state(module)
+    with torch.no_grad():
+        logits, alone = module(images), torch.cat([module(image[None]) for image in images])
+    shape = (*images.shape, classes) if getattr(module, "tokens", False) else (len(images), classes)
+    shaped = tuple(logits.shape) == shape and logits.dtype == torch.float32
+    sizes = ", ".join(map(str, shape))
+    require(shaped, f"({sizes}) float32 logits of {len(images)} samples")
+    require(bool(logits.isfinite().all()), "finite logits")
+    scale = float(logits.abs().max())
+    same = torch.allclose(logits, alone, rtol=1e-4, atol=1e-5 * scale)
+    require(same, "logits of a sample that do not hang on the samples beside it")
+    require(_same(_state(module), before), "buffers that evaluation mode leaves alone")
+
+
+def check_dataset(load: Callable[[], Any]) -> None:
+    """Check a data set, a callable without arguments that returns a `simfed.learn.data.Dataset`.
+
+    - shapes, types and labels fit together (`Dataset` itself refuses what does not);
+    - reading it twice gives the same samples, without global randomness;
+    - it has the sizes that `load.facts` states, if it does;
+    - every class has training samples;
+    - normalised samples are finite float32.
+    """
+    from simfed.learn.catalogue import DatasetFacts
+    from simfed.learn.data import Dataset
+
+    with no_global_randomness():
+        data, again = load(), load()
+    require(isinstance(data, Dataset), f"a Dataset, got {type(data).__name__}")
+    require(data.digest == again.digest, "the same samples from reading it twice")
+    declared = getattr(load, "facts", None)
+    if isinstance(declared, DatasetFacts):
+        require(declared == data.facts, f"the facts that it has: {data.facts}")
+    missing = sorted(set(range(data.classes)) - set(np.unique(data.train_labels).tolist()))
+    missing = [] if data.task == "next-token" else missing  # an alphabet may have rare characters
+    require(not missing, f"training samples of every class, none of {missing}")
+    for images in (data.train_images[:256], data.test_images[:256]):
+        values = data.normalise(images)
+        kind = np.int64 if data.tokens else np.float32
+        sound = values.dtype == kind and values.shape == images.shape
+        require(sound and bool(np.isfinite(values).all()), "finite float32 normalised samples")
+
+
+def check_device(part: Any) -> None:
+    """Check a device: the path of a calibration profile, or a function that returns it.
+
+    - it can be read (which refuses what makes no sense), and says what it is;
+    - it is called what it is registered as, so that records name it;
+    - at the ends of the sizes that its laws hold for, times are positive and finite.
+    """
+    from simfed.device import load_profile
+    from simfed.device.curve import Fitted
+
+    path = part() if callable(part) else part
+    profile = load_profile(str(path))
+    description = profile.provenance.get("description") or profile.provenance.get("source")
+    require(bool(description), "a description, or the source of its times")
+    names = [name for name in registry("device").names() if registry("device").get(name) is part]
+    require(not names or profile.name in names, f"the name {profile.name!r} to be registered under")
+    for (quantity, model, strategy), curve in profile.curves.items():
+        if not isinstance(curve, Fitted):
+            continue  # rows are positive, or the profile is refused
+        what = " ".join(filter(None, (quantity, model, strategy)))
+        for ends in itertools.product(*curve.valid.values()):
+            seconds = curve.at(dict(zip(curve.valid, ends, strict=True)))
+            require(0 < seconds < math.inf, f"positive, finite seconds for {what}")

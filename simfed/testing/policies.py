@@ -1,0 +1,110 @@
+"""What a policy promises of pulls, values and state."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+
+from simfed.compress.choice import Choice, arms_for
+from simfed.ground.levels import Level
+from simfed.ground.seeding import Streams
+from simfed.policy import CHOICES, Policy, Pull, Spent, watches
+from simfed.policy.text import TextPolicy
+from simfed.testing.common import no_global_randomness, require, through_json
+
+_PULLS = 61  # a prime, so that no counter shared between objects comes round to where it was
+_CHOICES = tuple(map(Choice, ("top-k", "random-k", "periodic-k")))
+
+
+def check_policy(cls: Callable[..., Policy], **options: object) -> None:
+    """Check a policy class, made as `cls(arms, reward_range=…, **options)`.
+
+    - pulls are `Pull`s of its arms with a probability in (0, 1], and a level where they set K, from
+      the generator given to `pull` and nothing else: no global randomness, nothing shared between
+      two clients' objects;
+    - `values` has a number per arm; reading it, or `state`, changes nothing;
+    - `state` is strict JSON, from which an equal policy goes on alike, at any time;
+    - rewards may come late or not at all (`void`); forced pulls are worth nothing;
+    - with `learns = False`, rewards make no difference;
+    - with `watches_time`, what participations took is told to `watch`.
+    """
+
+    def make() -> Policy:
+        policy_class = cls(arms_for(cls, _CHOICES), reward_range=(-1.0, 1.0), **options)
+        return policy_class if policy_class.arms[0] in _CHOICES else TextPolicy(policy_class)
+
+    with no_global_randomness():
+        policy = make()
+        require(isinstance(policy.learns, bool), "a bool `learns`")
+        require(set(_CHOICES) <= set(policy.arms), "the arms it was given in `arms`")
+        story = _story(make())
+        require(_story(make()) == story, "the same pulls from the same generators and rewards")
+        one, other = make(), make()
+        _story(other, client=1)
+        require(_story(one) == story, "nothing shared between two clients' objects")
+        require(_story(make(), watched=True) == story, "values and state to change nothing")
+        require(_story(make(), reloaded=make) == story, "to go on alike from its state, as JSON")
+        if not policy.learns:
+            require(_story(make(), paid=False) == story, "rewards to make no difference")
+        _check_forced_pulls(make())
+
+
+def _story(
+    policy: Policy,
+    *,
+    client: int = 0,
+    watched: bool = False,
+    paid: bool = True,
+    reloaded: Callable[[], Policy] | None = None,
+) -> list[Pull]:
+    """Pulls of which some get their reward late and some never."""
+    streams = Streams(0)
+    pulls: list[Pull] = []
+    for round in range(_PULLS):
+        if watched:
+            policy.values()
+        if watched or reloaded is not None:
+            state = through_json(policy.state())
+        if reloaded is not None:
+            policy = reloaded()
+            policy.restore(state)
+        _check_values(policy)
+        pull = policy.pull(streams("policy", client, round))
+        _check_pull(policy, pull)
+        if watches(policy) and round % 7 != 3:
+            policy.watch(pull, Spent(*streams("spent", client, round).exponential(1.0, 5).tolist()))
+        if round % 7 == 3:
+            policy.void(pull)
+        elif round % 7 != 4:
+            late = round % 7 == 5
+            for earned in ([pulls[-1]] if late else []) + [pull]:
+                reward = streams("reward", earned.arm.label, round).uniform(-1, 1)
+                policy.update(earned, reward if paid else 0.0)
+        pulls.append(pull)
+    return pulls
+
+
+def _check_values(policy: Policy) -> None:
+    values = policy.values()
+    sized = len(values) == len(policy.arms)
+    require(sized and not any(map(math.isinf, values)), "a number, or NaN, per arm in `values`")
+
+
+def _check_pull(policy: Policy, pull: Pull) -> None:
+    require(isinstance(pull, Pull), f"a Pull, got {pull!r}")
+    require(pull.arm in policy.arms, f"one of its arms, got {pull.arm!r}")
+    free = set(CHOICES) - {"forced"}
+    require(pull.choice in free, f"a choice of {sorted(free)}, got {pull.choice!r}")
+    require(0 < pull.probability <= 1, f"a probability above 0, up to 1, got {pull.probability!r}")
+    if pull.k is not None:
+        Level.read(pull.k)
+
+
+def _check_forced_pulls(policy: Policy) -> None:
+    _story(policy)
+    before, values = json.dumps(policy.state()), repr(policy.values())
+    policy.update(Pull(_CHOICES[0], "forced"), 1.0)
+    require(json.dumps(policy.state()) == before, "forced pulls to update nothing")
+    policy.void(Pull(_CHOICES[0], "forced"))
+    require(repr(policy.values()) == values, "forced pulls to leave the values alone")

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from simfed.calibrate.starts import with_starts
+from simfed.calibrate.starts import add_starts
 from simfed.compress.choice import Choice
 from simfed.device.noise import Measured
 from simfed.device.table import SIZE_COLUMNS, WORK_COLUMNS, MeasuredRows
@@ -120,7 +120,7 @@ def centre_rows(document: Mapping[str, Plain], table: MeasuredRows) -> dict[str,
     scatter = profile.get("noise", {}).items()
     noise = {name: Measured.read(node, name) for name, node in scatter}
     means: dict[tuple[str, str, str, float], list[float]] = {}
-    for row in with_starts(table).rows:
+    for row in add_starts(table).rows:
         if row.key[0] in noise:
             whole_s = row.whole_s / noise[row.key[0]].mean(row.steps)
             step_s = (whole_s - row.starting_s) / row.steps

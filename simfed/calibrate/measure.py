@@ -52,7 +52,7 @@ import torch
 
 from simfed.compress import Chain, ErrorFeedback, Payload, codec_from_spec, feedback_for
 from simfed.compress.codec import Memory
-from simfed.compress.vectors import beside
+from simfed.compress.vectors import move_positions
 from simfed.device.profile import QUANTITIES, codec_key, is_value_codec
 from simfed.device.table import MACHINE_COLUMNS, WORK_COLUMNS
 from simfed.ground.cores import cpu_groups, home_group, make_group, most_processes
@@ -696,7 +696,7 @@ class Bench:
         self.client.statistics.copy_(self.server.statistics)
         self.client.reset_counters()
         chosen = self._rng.choice(len(self.labels), size, replace=False)
-        positions = beside(chosen, self.labels.device)
+        positions = move_positions(chosen, self.labels.device)
         return self.samples[positions], self.labels[positions]
 
     def encode(self, case: MeasuredCase) -> Payload:

@@ -14,7 +14,7 @@ import yaml
 from simfed.calibrate.check import LEVEL
 from simfed.calibrate.fit import Candidate, FitSample, choose_law
 from simfed.calibrate.spread import coverage, spread_of, typical_of
-from simfed.calibrate.starts import with_starts
+from simfed.calibrate.starts import add_starts
 from simfed.device.laws import ACROSS_MODELS, PER_MODEL
 from simfed.device.noise import fit_noise
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
@@ -98,7 +98,7 @@ def fit_profile(
             where rows were repeated, and with laws for other models, where `models` are known.
         models: sizes of the measured models, for laws that count d or FLOPs.
     """
-    table, models = with_starts(table), models or {}
+    table, models = add_starts(table), models or {}
     samples = {key: _sample(table, [key], models) for key in table.keys}
     document: dict[str, Plain] = {"kind": kind, "name": name, "provenance": _provenance(table)}
     curves: list[CurveReport] = []

@@ -22,7 +22,7 @@ _LEAST = 0.05
 """Of a row's seconds, which no beginning takes away."""
 
 
-def with_starts(table: MeasuredRows) -> MeasuredRows:
+def add_starts(table: MeasuredRows) -> MeasuredRows:
     """The table with a row of `starting` for each model whose training was measured with several
     numbers of steps, and with what that takes left out of its rows of training."""
     of_curve: dict[tuple[str, str, float], dict[float, list[float]]] = {}

@@ -75,9 +75,9 @@ def _print_error(error: SimfedError, *, overridden: bool) -> None:
     sentences = error.errors if isinstance(error, InputErrors) else [error]
     for sentence in sentences:
         if isinstance(sentence, InputError):
-            from simfed.scenario.lines import with_line
+            from simfed.scenario.lines import add_line
 
-            sentence = with_line(sentence, overridden=overridden)
+            sentence = add_line(sentence, overridden=overridden)
         print(f"simfed: {sentence}", file=sys.stderr)
 
 

@@ -103,9 +103,9 @@ def _print(heads: tuple[str, str], *frames: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from simfed.deploy.fidelity_page import shown
+    from simfed.deploy.fidelity_page import spell_out
 
-    for frame in (shown(frame, heads) for frame in frames):
+    for frame in (spell_out(frame, heads) for frame in frames):
         table = Table(box=None, pad_edge=False)
         for number, name in enumerate(frame.columns):
             table.add_column(name, justify="right" if number else "left")

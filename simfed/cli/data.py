@@ -76,13 +76,13 @@ def show(
     width: Width = "7in",
 ) -> None:
     """Show what each client of a scenario owns: how many samples, of which classes."""
-    from simfed.experiment.assembly import checked
+    from simfed.experiment.assembly import check_parts
     from simfed.learn.catalogue import dataset_facts
     from simfed.report.owned import owned_figure, owned_lines
     from simfed.report.pictures import parse_width, save_picture
 
     loaded = load(scenario, set_, allow_outside, allow_plugins)
-    parts = checked(loaded, scenario, time_only=False)
+    parts = check_parts(loaded, scenario, time_only=False)
     owned, data = parts.owned, loaded.dataset
     facts = dataset_facts(data)
     shape = "×".join(map(str, facts.input_shape))

@@ -16,7 +16,7 @@ from simfed.cli.inspect import (
     Quiet,
     Resume,
     RunFolder,
-    at_most,
+    limit_processes,
     read_overrides,
 )
 from simfed.cli.run import draw, folder_for, summarise
@@ -93,7 +93,7 @@ def run(
     if work is not None:
         loaded = loaded.charged_by(work)
     most = min(most_processes(), loaded.client_count)
-    workers = at_most("--workers", workers, most, each="each node", quiet=quiet) or 1
+    workers = limit_processes("--workers", workers, most, each="each node", quiet=quiet) or 1
     with folder_for(out, loaded.name, overwrite) as folder, sigterm_is_ctrl_c():
         if not quiet:
             print(f"{loaded.name}: {loaded.client_count:,} nodes → {folder}", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.notes import in_short
+from simfed.cli.notes import shorten_warnings
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.ground.registry import REGISTRIES, Registry, import_file
@@ -55,7 +55,7 @@ Workers = Annotated[
 ]
 
 
-def at_most(
+def limit_processes(
     name: str, asked: int | None, most: int, *, each: str = "", quiet: bool = False
 ) -> int | None:
     """The processes that the option `name` asks for, or `most` and a sentence: a few per core, and
@@ -130,7 +130,7 @@ def validate(
     import_: Imports = None,
 ) -> None:
     """Check scenario files, or fleets of apps: every error of every file, one line each."""
-    from simfed.experiment.assembly import checked
+    from simfed.experiment.assembly import check_parts
     from simfed.scenario import dump_scenario
     from simfed.scenario.load import is_fleet, read_yaml
 
@@ -141,7 +141,7 @@ def validate(
                 _validate_fleet(path, set_, resolved=resolved, allow_outside=allow_outside)
                 continue
             scenario = load(path, set_, allow_outside, allow_plugins)
-            parts = checked(scenario, path, time_only)
+            parts = check_parts(scenario, path, time_only)
         except InputErrors as several:
             errors += several.errors
         except InputError as one:
@@ -159,7 +159,7 @@ def validate(
                 typer.echo(f"{path}: valid ({clients}, {counted(scenario.rounds, 'round')})")
             warnings = parts.warnings()
             if not details:
-                warnings = in_short(warnings, f"simfed validate --details {path}")
+                warnings = shorten_warnings(warnings, f"simfed validate --details {path}")
             for warning in warnings:
                 typer.echo(f"{path}: warning: {warning}", err=True)
     if errors:
@@ -169,11 +169,11 @@ def validate(
 def _validate_fleet(
     path: Path, set_: list[str] | None, *, resolved: bool, allow_outside: bool
 ) -> None:
-    from simfed.experiment.assembly import checked_world
+    from simfed.experiment.assembly import check_world
     from simfed.scenario.fleet_file import dump_fleet, load_fleet
 
     fleet = load_fleet(path, read_overrides(set_), allow_outside=allow_outside)
-    parts = checked_world(fleet.world(), path)
+    parts = check_world(fleet.world(), path)
     if resolved:
         typer.echo(dump_fleet(fleet), nl=False)
     else:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 _OF_PROFILE = re.compile(r"device profile ([^:]+): (.*)", re.DOTALL)
 
 
-def in_short(warnings: Sequence[str], details: str) -> list[str]:
+def shorten_warnings(warnings: Sequence[str], details: str) -> list[str]:
     """The warnings, several of one profile as one line that ends with where all of them stand.
 
     >>> noted = [f"device profile pi: training of m{i} was not measured" for i in range(3)]
-    >>> in_short([*noted, "a link is slow"], "run/manifest.json")  # doctest: +NORMALIZE_WHITESPACE
+    >>> shorten_warnings([*noted, "a link is slow"], "run/manifest.json")
     ['device profile pi: 3 of its times are not what was measured, first: training of m0 was not
     measured; details: run/manifest.json', 'a link is slow']
     """

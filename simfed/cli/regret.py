@@ -16,7 +16,7 @@ from simfed.cli.inspect import (
     Rounds,
     Seed,
     Workers,
-    at_most,
+    limit_processes,
     read_overrides,
 )
 from simfed.cli.run import A_CLIENT_AT_A_TIME
@@ -58,7 +58,7 @@ def regret(
     pairs = read_overrides(set_, seed=seed, rounds=rounds)
     allowed = {"allow_outside": allow_outside, "allow_plugins": allow_plugins}
     base = load_scenario(scenario, pairs, **allowed)
-    workers = at_most(
+    workers = limit_processes(
         "--workers", workers, most_workers(base), each=A_CLIENT_AT_A_TIME, quiet=quiet
     )
     kinds = _choose_kinds(policies)

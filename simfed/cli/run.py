@@ -30,10 +30,10 @@ from simfed.cli.inspect import (
     RunFolder,
     Seed,
     Workers,
-    at_most,
+    limit_processes,
     load,
 )
-from simfed.cli.notes import in_short
+from simfed.cli.notes import shorten_warnings
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import BrokenInvariant, InputError
@@ -94,7 +94,7 @@ def run(
         raise InputError("cpu or cuda", where="--device", got=device)
     loaded = load(scenario, set_, allow_outside, allow_plugins, seed=seed, rounds=rounds)
     most, silent = experiment.most_workers(loaded), quiet or time_only
-    workers = at_most("--workers", workers, most, each=A_CLIENT_AT_A_TIME, quiet=silent)
+    workers = limit_processes("--workers", workers, most, each=A_CLIENT_AT_A_TIME, quiet=silent)
     play = partial(
         experiment.run,
         loaded,
@@ -156,7 +156,7 @@ def verify(
 
     if recompute is not None and recompute < 1:
         raise InputError("a whole number of at least 1", where="--recompute", got=recompute)
-    workers = at_most("--workers", workers, most_processes())
+    workers = limit_processes("--workers", workers, most_processes())
     broken, repeated = verify_run(folder, allow_plugins=allow_plugins), ""
     if not broken and recompute is not None:
         from simfed.verify import again
@@ -190,7 +190,7 @@ def summarise(result: RunResult, drawn: list[str]) -> None:
 
     console = Console()
     console.print(summary_table(result))
-    for warning in in_short(result.manifest["warnings"], f"{result.path}/manifest.json"):
+    for warning in shorten_warnings(result.manifest["warnings"], f"{result.path}/manifest.json"):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     console.print(f"{result.path}: {', '.join([*drawn, 'tables'])}", markup=False, highlight=False)
     console.print(f"more: simfed report {result.path}", markup=False, highlight=False)

@@ -17,7 +17,7 @@ from simfed.cli.inspect import (
     load,
     read_overrides,
 )
-from simfed.cli.notes import in_short
+from simfed.cli.notes import shorten_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ def fleet(
     """Print and draw what clients have: speeds, links, K, when they are there."""
     import numpy as np
 
-    from simfed.experiment.assembly import checked, checked_world
+    from simfed.experiment.assembly import check_parts, check_world
     from simfed.report.fleet import fleet_figure
     from simfed.report.pictures import parse_width, save_picture
     from simfed.scenario.fleet_file import load_fleet
@@ -62,10 +62,10 @@ def fleet(
     if of_app:
         pairs = read_overrides(set_, seed=seed)
         loaded = load_fleet(scenario, pairs, allow_outside=allow_outside).world()
-        parts = checked_world(loaded, scenario)
+        parts = check_world(loaded, scenario)
     else:
         loaded = load(scenario, set_, allow_outside, allow_plugins, seed=seed)
-        parts = checked(loaded, scenario, time_only=True)
+        parts = check_parts(loaded, scenario, time_only=True)
     width_in = parse_width(width)
     # what an app sends has no K
     columns = [column for column in parts.columns() if not (of_app and column.field == "k")]
@@ -87,7 +87,7 @@ def fleet(
             )
     path = out if out is not None else Path(f"{scenario.stem}-fleet.png")
     typer.echo(save_picture(fleet_figure(columns, names, there, hours, width_in=width_in), path))
-    for warning in in_short(parts.warnings(), f"simfed validate --details {scenario}"):
+    for warning in shorten_warnings(parts.warnings(), f"simfed validate --details {scenario}"):
         typer.echo(f"{scenario}: warning: {warning}", err=True)
 
 

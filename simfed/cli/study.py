@@ -16,7 +16,7 @@ from simfed.cli.inspect import (
     Overrides,
     Quiet,
     Width,
-    at_most,
+    limit_processes,
     read_overrides,
 )
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
@@ -69,7 +69,7 @@ def run(
 
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
-    jobs = at_most("--jobs", jobs, most_processes(), quiet=quiet)
+    jobs = limit_processes("--jobs", jobs, most_processes(), quiet=quiet)
     folder = out if out is not None else default_out(study)
     try:
         with sigterm_is_ctrl_c():

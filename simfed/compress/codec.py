@@ -24,7 +24,7 @@ import numpy as np
 from simfed.compress.compressors import Compressor, Dense, State, TopK
 from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
 from simfed.compress.labels import label_of, read_label
-from simfed.compress.selection import checked_k, refuse_non_finite
+from simfed.compress.selection import check_k, refuse_non_finite
 from simfed.compress.vectors import (
     Block,
     Device,
@@ -499,7 +499,7 @@ class Chain(Codec):
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
-        return self._bytes(length, checked_k(k, length), index_code, layout)
+        return self._bytes(length, check_k(k, length), index_code, layout)
 
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
         layout, symbols = payload.layout, payload.symbols
@@ -546,7 +546,7 @@ class Chain(Codec):
     def _decode(self, arrived: Arrived) -> Payload:
         data, length, k, index_code, layout, state = arrived
         code = code_in_use(self.selection, index_code, length)
-        k = length if self.keeps_all else checked_k(k, length)
+        k = length if self.keeps_all else check_k(k, length)
         size = self._bytes(length, k, index_code, layout)
         if size not in (None, len(data)) or (self.values is None and len(data) < 4 * k):
             allowed = f"at least {4 * k}" if size is None else f"{size:.0f}"

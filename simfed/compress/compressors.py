@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from simfed.compress.permutation import KeyedPermutation, keyed_generator
-from simfed.compress.selection import checked_k, random_k_indices, top_k_indices
+from simfed.compress.selection import check_k, random_k_indices, top_k_indices
 from simfed.compress.vectors import Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -178,7 +178,7 @@ class PeriodicK(_Blind):
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
-        k = checked_k(k, length)
+        k = check_k(k, length)
         key, position = (seed, 0) if state is None else state
         unvisited = min(k, length - position)
         positions = np.arange(position, position + unvisited)

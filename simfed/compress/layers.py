@@ -81,7 +81,7 @@ class PerLayer(Codec):
         choices = []
         for pattern, strategy in value.items():
             try:
-                choices.append((_checked_pattern(pattern), _read_strategy(strategy)))
+                choices.append((_check_pattern(pattern), _read_strategy(strategy)))
             except InputError as error:
                 raise error.within(f"{LAYERS}: {pattern}") from None
         return cls(tuple(choices))
@@ -268,7 +268,7 @@ class PerLayer(Codec):
 COMPOSED[LAYERS] = PerLayer.read
 
 
-def _checked_pattern(pattern: object) -> str:
+def _check_pattern(pattern: object) -> str:
     if not isinstance(pattern, str) or not pattern or _SPECIAL & set(pattern):
         raise InputError("a pattern of names such as conv* or *.bias", got=pattern)
     return pattern

@@ -29,7 +29,7 @@ from simfed.compress.codec import (
 from simfed.compress.compressors import State
 from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
 from simfed.compress.options import check_number, check_whole
-from simfed.compress.selection import checked_k, refuse_non_finite, top_k_indices
+from simfed.compress.selection import check_k, refuse_non_finite, top_k_indices
 from simfed.compress.vectors import (
     Block,
     Device,
@@ -176,14 +176,14 @@ class DGC(_Counted):
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
-        if self._count(length, k, 0) != checked_k(k, length):
+        if self._count(length, k, 0) != check_k(k, length):
             return None  # the warm-up sends more
-        places = index_bytes(code_in_use(self, index_code, length), length, checked_k(k, length))
-        return None if places is None else _COUNT_BYTES + 4 * checked_k(k, length) + places
+        places = index_bytes(code_in_use(self, index_code, length), length, check_k(k, length))
+        return None if places is None else _COUNT_BYTES + 4 * check_k(k, length) + places
 
     def _count(self, length: int, k: int, plays: int) -> int:
         """Entries sent in a client's play of this number, from 0."""
-        k = checked_k(k, length)
+        k = check_k(k, length)
         return max(k, int(length * 0.25 ** (plays + 1))) if plays < self.warmup else k
 
     def _clipping(self, gradient: Floats) -> float:

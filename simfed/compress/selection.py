@@ -54,7 +54,7 @@ def top_k_indices(values: Vector, k: int) -> Vector:
     _check_vector(values, values.dtype.char in "efd" and values.dtype.isnative)
     if values.itemsize == 2:  # exact, and so are its order and its ties
         values = values.astype(np.float32)
-    return _top_k_of_raw(values.view(_UNSIGNED[values.itemsize]), checked_k(k, values.size))
+    return _top_k_of_raw(values.view(_UNSIGNED[values.itemsize]), check_k(k, values.size))
 
 
 def energy_entries(values: Floats, share: float) -> int:
@@ -166,7 +166,7 @@ def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
     >>> random_k_indices(10, 4, np.random.default_rng(0))
     array([2, 5, 6, 8])
     """
-    k = checked_k(k, length)
+    k = check_k(k, length)
     if k < length // 20:
         return np.sort(rng.choice(length, k, replace=False, shuffle=False))
     # Dense: mark until enough are marked (or, above one half, left out). `choice` takes 5 × as
@@ -180,7 +180,7 @@ def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
     return np.flatnonzero(marked if fewer == k else ~marked)
 
 
-def checked_k(k: int, length: int) -> int:
+def check_k(k: int, length: int) -> int:
     """min(k, length); `InputError` unless both are at least 1."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
         raise InputError("a whole number of at least 1 for k", got=k)
@@ -313,7 +313,7 @@ def _top_k_of_tensor(values: torch.Tensor, k: int) -> torch.Tensor:
         values = values.float()
     if values.device.type == "cpu":
         return torch.from_numpy(top_k_indices(values.numpy(), k))
-    return top_k_on_device(values, checked_k(k, len(values)))
+    return top_k_on_device(values, check_k(k, len(values)))
 
 
 def top_k_on_device(values: torch.Tensor, k: int) -> torch.Tensor:

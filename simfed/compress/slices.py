@@ -82,7 +82,7 @@ class Slices(Chain):
         [(cuts, codec)] = value.items()
         first, *others = map(int, str(cuts).split("/"))
         ends = (first, *others) if others else first
-        return cls(_checked(codec_from_spec(codec), ends), ends)
+        return cls(_check_slices(codec_from_spec(codec), ends), ends)
 
     @property
     def label(self) -> str:
@@ -110,17 +110,17 @@ COMPOSED[_NAME] = Slices.read
 def sliced(choice: Choice, cuts: Cuts) -> Choice:
     """`choice`, made slice by slice; of one slice itself. Raises: `InputError` for a codec that
     needs the whole vector."""
-    return choice if cuts == 1 else _sliced(choice, cuts).at(choice.level)
+    return choice if cuts == 1 else _slice_choice(choice, cuts).at(choice.level)
 
 
 @lru_cache(maxsize=1024)
-def _sliced(choice: Choice, cuts: Cuts) -> Choice:
+def _slice_choice(choice: Choice, cuts: Cuts) -> Choice:
     if choice.fields:
         raise InputError("one compressor for all fields", got=choice.label)
-    return Choice(Slices(_checked(choice.codec, cuts), cuts))
+    return Choice(Slices(_check_slices(choice.codec, cuts), cuts))
 
 
-def _checked(codec: Codec, cuts: Cuts) -> Chain:
+def _check_slices(codec: Codec, cuts: Cuts) -> Chain:
     by_layer = not isinstance(cuts, int)
     plain = isinstance(codec, Chain) and codec.values is None
     if isinstance(codec, Chain) and plain and (by_layer or not codec.keeps_all):

@@ -74,7 +74,7 @@ def on_device(vector: Floats, device: Device) -> Vector:
     return torch.from_numpy(vector).to(device)
 
 
-def beside(positions: Indices, device: torch.device) -> torch.Tensor:
+def move_positions(positions: Indices, device: torch.device) -> torch.Tensor:
     """`positions` as a tensor on a torch device; the host does not wait for it to get there."""
     import torch
 
@@ -90,7 +90,7 @@ def indices_beside(indices: Vector, update: Vector | None) -> Vector:
     """`indices` as a tensor on the update's device where that is a tensor."""
     if not is_tensor(update) or is_tensor(indices):
         return indices
-    return beside(indices, update.device)
+    return move_positions(indices, update.device)
 
 
 def entries_at(update: Vector, indices: Vector) -> Vector:

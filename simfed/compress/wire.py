@@ -28,7 +28,7 @@ import numpy as np
 from simfed.compress.codec import Layout, Payload, codec_from_spec
 from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES
-from simfed.compress.selection import checked_k
+from simfed.compress.selection import check_k
 from simfed.compress.vectors import Floats, Indices, Vector, as_numpy
 from simfed.ground.errors import InputError
 
@@ -52,7 +52,7 @@ def uplink_bytes(
     >>> uplink_bytes("top-k+qsgd(4)", d, 1000, "fixed"), uplink_bytes("fp16", d, 1, "fixed")
     (2508.0, 123412.0)
     """
-    return codec_from_spec(strategy).size_bytes(d, checked_k(k, d), index_code, layout)
+    return codec_from_spec(strategy).size_bytes(d, check_k(k, d), index_code, layout)
 
 
 def size_bytes(strategy: str, indices: Vector, d: int, index_code: str) -> float:

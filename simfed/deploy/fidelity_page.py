@@ -31,7 +31,7 @@ def write_fidelity(
         "Per round": errors.rounds,
     }
     section, timelines = timelines_of(dict(zip(errors.heads, (simulated, real), strict=True)))
-    tables = [_table(caption, shown(frame, errors.heads)) for caption, frame in frames.items()]
+    tables = [_table(caption, spell_out(frame, errors.heads)) for caption, frame in frames.items()]
     in_words = PanelTable("In plain words", ("verdict",), verdicts)
     parts: dict[str, PageSection] = {
         "verdicts": {"title": "Verdicts", "tables": [in_words]},
@@ -42,7 +42,7 @@ def write_fidelity(
     return write_text(path, render_page(title, f"{len(errors.rounds)} rounds", parts, timelines))
 
 
-def shown(frame: pd.DataFrame, heads: tuple[str, str]) -> pd.DataFrame:
+def spell_out(frame: pd.DataFrame, heads: tuple[str, str]) -> pd.DataFrame:
     """Cells as people read them, under these names of the two runs."""
     columns: dict[str, list[str]] = {}
     sides = dict(zip(("simulated", "real"), heads, strict=True))

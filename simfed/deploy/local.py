@@ -17,8 +17,8 @@ from simfed.deploy.delay import start_delays
 from simfed.deploy.serving import Listening, serve
 from simfed.deploy.shaping import MOST_CLIENTS, QUEUE_S, Shaped, shape
 from simfed.deploy.warden import Warden
-from simfed.experiment.assembly import checked
-from simfed.experiment.running import RunResult, loaded
+from simfed.experiment.assembly import check_parts
+from simfed.experiment.running import RunResult, accept
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
@@ -48,8 +48,8 @@ def deploy(
 
     Raises: `InputError`, where `shaped`, with what is missing; `RunFailed`; `Interrupted`.
     """
-    scenario, source = loaded(scenario, source)
-    parts = checked(scenario, source, time_only=False)
+    scenario, source = accept(scenario, source)
+    parts = check_parts(scenario, source, time_only=False)
     if scenario.client_count > MOST_CLIENTS:
         raise InputError(
             f"at most {MOST_CLIENTS:,} clients, as each is a process on this machine",

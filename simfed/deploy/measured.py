@@ -47,7 +47,7 @@ class Instants(NamedTuple):
         return cls(**server_s, **instants_s, **durations_s)
 
 
-def busy_in(times: object) -> BusySeconds:
+def read_busy(times: object) -> BusySeconds:
     """What a client's processors did, from its own times. Raises: `Refused`."""
     names = "training_busy_s", "compression_busy_s", "busy_s"
     training_s, compression_s, whole_s = (max(number_in(times, name), 0.0) for name in names)

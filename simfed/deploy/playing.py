@@ -16,7 +16,7 @@ import simpy
 from numpy.typing import NDArray
 
 from simfed.deploy.frames import Frame, Refused, sentence_of
-from simfed.deploy.measured import Instants, busy_in, lay_out
+from simfed.deploy.measured import Instants, lay_out, read_busy
 from simfed.deploy.peers import ArrivedUpload, Peers
 from simfed.deploy.world import RealTime
 from simfed.fleet.contract import Outcome
@@ -200,7 +200,7 @@ class Remote:
     def _take_upload(self, flight: Flight, arrival: ArrivedUpload, frame: Frame) -> None:
         facts = dict(frame.facts)
         times = facts.pop("times", None)
-        busy = busy_in(times)
+        busy = read_busy(times)
         instants = Instants.of(
             times,
             lambda there_s: self.env.instant_s(arrival.line.here_s(there_s)),

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 from simfed.deploy.frames import Frame, quoted
 from simfed.deploy.peers import Patience, Peers
 from simfed.deploy.playing import Remote
-from simfed.experiment.assembly import Parts, checked
-from simfed.experiment.running import Progress, RunResult, carry_out, loaded, self_contained
+from simfed.experiment.assembly import Parts, check_parts
+from simfed.experiment.running import Progress, RunResult, accept, carry_out, self_contained
 from simfed.fleet.contract import Workload
 from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.method import Plan
@@ -79,9 +79,9 @@ def serve(
     if resume and out is None:
         raise InputError("a run directory to go on with", where="resume", problem="no run is named")
     listening = listening or Listening()
-    scenario, source = loaded(scenario, source)
+    scenario, source = accept(scenario, source)
     _refuse_undeployable(scenario)
-    parts = checked(scenario, source, time_only=False)
+    parts = check_parts(scenario, source, time_only=False)
     _refuse_unknown(parts)
     holder = _Holder(parts, listening, told, say)
     with contextlib.closing(holder):

@@ -390,7 +390,7 @@ def check(
     Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy arguments,
     too little data for the clients and the public images.
     """
-    return checked(scenario, source, time_only).warnings()
+    return check_parts(scenario, source, time_only).warnings()
 
 
 def parts_of_run(run: Run, path: str | os.PathLike[str]) -> Parts:
@@ -462,7 +462,7 @@ def _list_steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]
     return at_s, rates
 
 
-def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
+def check_parts(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
     """The scenario's parts, all of them built. Raises: `InputErrors`, see `Parts.errors`."""
     parts = Parts(scenario, source)
     errors = parts.errors(time_only=time_only)
@@ -471,7 +471,7 @@ def checked(scenario: Scenario, source: str | Path | None, time_only: bool) -> P
     return parts
 
 
-def checked_world(world: Scenario, source: str | Path | None) -> Parts:
+def check_world(world: Scenario, source: str | Path | None) -> Parts:
     """The parts of a world without learning of its own, such as a fleet's for an app.
 
     Raises: `InputErrors` for profiles, tables, availability, topology.

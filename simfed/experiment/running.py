@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from simfed.experiment.assembly import Parts, checked
+from simfed.experiment.assembly import Parts, check_parts
 from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.progress import RunProgress
 from simfed.fleet.contract import Workload
@@ -23,7 +23,7 @@ from simfed.ground.measure import ACCURACY
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.record.digest import fingerprint
-from simfed.record.directory import RunDirectory, reserved
+from simfed.record.directory import RunDirectory, reserve
 from simfed.record.manifest import versions
 from simfed.record.read import Run, open_run
 from simfed.record.recorder import Recorder
@@ -33,7 +33,7 @@ from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
 from simfed.scenario.fields import files_in
 from simfed.scenario.load import validated
-from simfed.scenario.plugins import files_below, has_copies, opened_files, with_opened_files
+from simfed.scenario.plugins import add_opened_files, files_below, has_copies, opened_files
 
 if TYPE_CHECKING:
     from simfed.policy import Policy
@@ -97,8 +97,8 @@ def run(
     """
     if resume and out is None:
         raise InputError("a run directory to go on with", where="resume", problem="no run is named")
-    scenario, source = loaded(scenario, source)
-    parts = checked(scenario, source, time_only)
+    scenario, source = accept(scenario, source)
+    parts = check_parts(scenario, source, time_only)
     device = "cpu" if time_only else device
     workers = workers_of(scenario, workers)
 
@@ -148,7 +148,7 @@ def carry_out(
     recorder = Recorder(own=parts.own_columns)
     with contextlib.ExitStack() as stack:
         if out is not None:
-            stack.enter_context(reserved(out, overwrite=overwrite, resume=resume))
+            stack.enter_context(reserve(out, overwrite=overwrite, resume=resume))
         try:
             at_start, begun = facts_at_start(parts, mode, device), None
             if out is not None and resume:
@@ -187,15 +187,15 @@ def carry_out(
 # ---- the steps of a run ------------------------------------------------------------------------
 
 
-def loaded(scenario: ScenarioLike, source: str | Path | None) -> tuple[Scenario, str | Path | None]:
+def accept(scenario: ScenarioLike, source: str | Path | None) -> tuple[Scenario, str | Path | None]:
     """(validated scenario, its file or None). Raises: `InputError`, `InputErrors`."""
-    return loaded_as(Scenario, "scenario", scenario, source, validated, load_scenario)
+    return accept_as(Scenario, "scenario", scenario, source, validated, load_scenario)
 
 
 Read = TypeVar("Read")
 
 
-def loaded_as(
+def accept_as(
     kind: type[Read],
     name: str,
     value: Read | str | os.PathLike[str] | Mapping[str, Plain],
@@ -278,7 +278,7 @@ def self_contained(
         name: Path(add(profile.source, "calibration", ".yaml")).stem
         for name, profile in parts.profiles.items()
     }
-    scenario = with_opened_files(parts.scenario)
+    scenario = add_opened_files(parts.scenario)
     opened = {one.file for plugin in scenario.plugins for one in opened_files(plugin)}
     names = {}
     for plugin in scenario.plugins:
@@ -518,7 +518,7 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
 def _facts_of_plugins(scenario: Scenario) -> dict[str, Plain]:
     """`{"opened": {path: SHA-256}}` of the files that plug-ins open and that no copy beside the
     scenario holds; empty where there are none."""
-    plugins = with_opened_files(scenario).plugins
+    plugins = add_opened_files(scenario).plugins
     opened = {
         one.file: one.sha256
         for plugin in plugins

@@ -14,7 +14,7 @@ import numpy as np
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.codec import Codec
-from simfed.compress.selection import checked_k
+from simfed.compress.selection import check_k
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
@@ -409,7 +409,7 @@ def codec_work(
 def _count_bytes(
     codec: Codec, length: int, k: int, index_code: str, layout: Layout | None
 ) -> float | None:
-    return codec.size_bytes(length, checked_k(k, length), index_code, layout)
+    return codec.size_bytes(length, check_k(k, length), index_code, layout)
 
 
 def _make_key(field: Field) -> object:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import yaml
 
-from simfed.experiment.assembly import Parts, checked_world
+from simfed.experiment.assembly import Parts, check_world
 from simfed.experiment.interrupt import CtrlC
-from simfed.experiment.running import RunResult, explained, loaded_as, run_in_memory, self_contained
+from simfed.experiment.running import RunResult, accept_as, explained, run_in_memory, self_contained
 from simfed.flower.versions import flower_version
 from simfed.flower.workfile import SUFFIX, WorkFile, load_work
 from simfed.ground.cores import most_processes
@@ -24,7 +24,7 @@ from simfed.ground.errors import InputError, RunFailed, listed
 from simfed.ground.plain import Plain
 from simfed.ground.units import format_duration
 from simfed.record.digest import folder_digest
-from simfed.record.directory import RunDirectory, reserved
+from simfed.record.directory import RunDirectory, reserve
 from simfed.record.manifest import versions
 from simfed.record.read import open_run
 from simfed.record.recorder import Recorder
@@ -108,7 +108,7 @@ def run(
     """
     version = flower_version()
     fleet, source = _load_fleet(fleet, source)
-    parts = checked_world(fleet.world(), source)
+    parts = check_world(fleet.world(), source)
     work = None if fleet.charged.file is None else load_work(fleet.charged.file)
     if not host_timeout_s > 0:
         raise InputError("seconds above 0", where="host_timeout_s", got=host_timeout_s)
@@ -121,7 +121,7 @@ def run(
         try:
             manifest = _at_start(fleet, version, {**(app or {}), "run_config": run_config or {}})
             if out is not None:
-                stack.enter_context(reserved(out, overwrite=overwrite, resume=False))
+                stack.enter_context(reserve(out, overwrite=overwrite, resume=False))
                 beside, text = _beside(fleet, parts)
                 directory = RunDirectory.create(
                     out, scenario_yaml=text, manifest=manifest, overwrite=overwrite, beside=beside
@@ -276,7 +276,7 @@ def _print_now_and_then(every_wall_s: float = 10.0) -> Progress:
 
 
 def _load_fleet(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str | Path | None]:
-    return loaded_as(FleetFile, "fleet", fleet, source, fleet_of, load_fleet)
+    return accept_as(FleetFile, "fleet", fleet, source, fleet_of, load_fleet)
 
 
 def _play(

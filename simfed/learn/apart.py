@@ -210,7 +210,7 @@ def loss_of(answer: Parcel | None) -> float | None:
     return float(loss) if isinstance(loss, (int, float)) and math.isfinite(loss) else None
 
 
-def nothing_made(label: str) -> TaskAnswer:
+def answer_nothing(label: str) -> TaskAnswer:
     """Of a client who was sent changes of a model that it does not have, as it took the place of
     another one that very moment: its participation fails, and it is sent a whole model next."""
     return TaskAnswer(pack({"label": label}, {}), 0.0, 0.0, 0.0, 0.0, 0.0)

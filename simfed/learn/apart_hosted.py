@@ -23,9 +23,9 @@ from simfed.learn.apart import (
     Mirrors,
     TaskAnswer,
     Tell,
+    answer_nothing,
     loss_of,
     most_bytes,
-    nothing_made,
     part_named,
     tensor_of,
     wire_code,
@@ -199,7 +199,7 @@ class HostedClient(HostedWorkload):
         task = self.tasks.task(round, client, version, turn)
         down = self._arrived(facts["down"], parts, to_keep=True)
         if down is None:
-            return nothing_made(task.label)
+            return answer_nothing(task.label)
         self._check(task, "down", down, task.plan.down)
         self._model = {**down, **self._values(_MODEL, parts)}
         self.version = version

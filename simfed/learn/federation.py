@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simfed.compress.vectors import beside
+from simfed.compress.vectors import move_positions
 from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, load_data, split_of
-from simfed.learn.data.looks import drawn_public, with_own_looks
+from simfed.learn.data.looks import apply_looks, drawn_public
 from simfed.learn.objective import Objective, objective_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Training
@@ -79,7 +79,7 @@ class Federation:
 
     def places(self, positions: Positions) -> Tensor:
         """Positions as a tensor beside the data."""
-        tensor: Tensor = beside(positions, self.device)
+        tensor: Tensor = move_positions(positions, self.device)
         return tensor
 
     def at(self, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
@@ -144,7 +144,7 @@ def load_federation(scenario: Scenario, streams: Streams, device: torch.device =
     """
     dataset, split = load_data(scenario.dataset), split_of(scenario, streams)
     if scenario.dataset.partition.kind == "feature":
-        dataset = with_own_looks(dataset, split, scenario.dataset.partition, streams)
+        dataset = apply_looks(dataset, split, scenario.dataset.partition, streams)
     own_file = scenario.dataset.public_file
     public: Positions | np.ndarray = split.public
     if own_file is not None and scenario.method.made.needs_public:

@@ -38,10 +38,10 @@ from simfed.learn.participations import Assignment, Trained, Worker, check_field
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.privacy import NoisyMeans
 from simfed.learn.processes import Processes, Units
-from simfed.learn.rules import guarded
+from simfed.learn.rules import apply_rule
 from simfed.learn.safeguard import Safeguard
 from simfed.learn.shelf import Shelf
-from simfed.learn.training import dealt
+from simfed.learn.training import split_evenly
 from simfed.learn.tree import Arrays, Tree, from_plain, to_plain
 from simfed.learn.uploads import Encoder, Received, Residuals, as_received
 from simfed.scenario import Scenario
@@ -502,7 +502,7 @@ class HostedWorkload:
         for name, mine in alike.items():
             most = self._worker.together(name)
             parts = self._processes.parts(self._training_flops(mine), len(alike))
-            groups += dealt(mine, most, parts)
+            groups += split_evenly(mine, most, parts)
         return groups
 
     def _training_flops(self, uploads: Sequence[HostedUpload]) -> float:
@@ -604,7 +604,7 @@ class HostedWorkload:
         if self._noisy is not None:
             arrivals = self._noisy.arrivals(self.kit, arrivals, round)
         losses: Losses = {}
-        if arrivals := guarded(self.scenario.aggregation.rule.made, arrivals):
+        if arrivals := apply_rule(self.scenario.aggregation.rule.made, arrivals):
             self._server, losses = self.method.merge(self.kit, self._server, arrivals, round)
         spent_s = time.perf_counter() - begun
         wall_s["server"] += spent_s - (sum(wall_s.values()) - elsewhere_s)

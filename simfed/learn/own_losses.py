@@ -11,7 +11,7 @@ from simfed.ground.method import Method, State, Values
 from simfed.learn.hosted_upload import HostedUpload
 from simfed.learn.kit import Kit
 from simfed.learn.processes import Units
-from simfed.learn.training import dealt
+from simfed.learn.training import split_evenly
 from simfed.scenario import Scenario
 from simfed.scenario.policy import LocalLoss
 
@@ -121,7 +121,7 @@ class OwnLosses:
             alike.setdefault(upload.task.prototype, []).append(upload)
         units = []
         for mine in alike.values():
-            units += dealt(mine, len(mine), 1 if self._together else len(mine))
+            units += split_evenly(mine, len(mine), 1 if self._together else len(mine))
         return units
 
 

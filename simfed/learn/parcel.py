@@ -69,7 +69,7 @@ def unpack(parcel: Parcel) -> tuple[dict[str, Plain], dict[str, Part]]:
         raise InputError("a list of parts", where="parts", got=listed)
     parts: dict[str, Part] = {}
     for entry in listed:
-        name, kind, shape = _checked(entry)
+        name, kind, shape = _read_entry(entry)
         size = math.prod(shape) * (1 if kind == _BYTES else np.dtype(kind).itemsize)
         if size > len(body) - at:
             raise InputError(f"at most the {len(body)} bytes that came", where=name, got=size)
@@ -81,7 +81,7 @@ def unpack(parcel: Parcel) -> tuple[dict[str, Plain], dict[str, Part]]:
     return facts, parts
 
 
-def _checked(entry: Any) -> tuple[str, str, list[int]]:
+def _read_entry(entry: Any) -> tuple[str, str, list[int]]:
     good = isinstance(entry, list) and len(entry) == 3
     if good:
         name, kind, shape = entry

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simfed.compress.choice import Choice
 from simfed.compress.compressors import State as CodecState
-from simfed.compress.vectors import beside
+from simfed.compress.vectors import move_positions
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, Method, State, Values, Who
 from simfed.ground.plain import Plain
@@ -179,7 +179,7 @@ class Worker:
                 point = self._encoder.player(choice.of_field(name)).codec.point(memory)
                 if point is not None and up[name].kind == "update":
                     shift = np.float32(self._method.update_scale(self._kit, round)) * point
-                    weights = down["weights"] + beside(shift, self._kit.device)
+                    weights = down["weights"] + move_positions(shift, self._kit.device)
                     down = {**down, "weights": weights}
         return who, round, down, self._method.begin_client(self._kit, who) if own is None else own
 

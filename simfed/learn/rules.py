@@ -286,7 +286,7 @@ class Bulyan(_Scoring):
         return {name: _mean_near_median(one[sorted(picked)], count) for name, one in fields.items()}
 
 
-def guarded(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
+def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
     """The arrivals with what stands for their values; none of a prototype with fewer than the rule
     needs, which then stays as it is."""
     if isinstance(rule, Mean):

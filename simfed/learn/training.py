@@ -218,11 +218,11 @@ class Trainer:
         return [found_of[place] for place in range(len(courses))]
 
 
-def dealt(things: Sequence[Thing], most: int, least_parts: int) -> list[list[Thing]]:
+def split_evenly(things: Sequence[Thing], most: int, least_parts: int) -> list[list[Thing]]:
     """The things in parts of at most so many each, and in at least so many parts where there are
     as many things; neighbours go to different parts.
 
-    >>> dealt("aabbcc", 3, 2), dealt("abc", 9, 1)
+    >>> split_evenly("aabbcc", 3, 2), split_evenly("abc", 9, 1)
     ([['a', 'b', 'c'], ['a', 'b', 'c']], [['a', 'b', 'c']])
     """
     count = max(-(-len(things) // most), min(len(things), least_parts))

@@ -270,7 +270,7 @@ class _Builder:
             return inf
         if isinstance(spec, Mapping):
             return self._trace(spec, where, name, "")
-        return _checked_rate(spec, where)
+        return _check_rate(spec, where)
 
     def _trace(self, spec: Spec, where: str, link: int | str, way: str) -> LinkTrace:
         """`link` is the client, or the name of a link that is not a client's."""
@@ -364,7 +364,7 @@ def _fixed_rate(rate: Any) -> Any:
     return inf if rate is None or isinstance(rate, Mapping) else rate
 
 
-def _checked_rate(rate: Any, where: str) -> float:
+def _check_rate(rate: Any, where: str) -> float:
     _check_rates(rate, where)
     return float(rate)
 

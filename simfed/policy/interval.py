@@ -28,7 +28,7 @@ class Interval(NamedTuple):
         choice = Choice.of(strategy)
         check_option("strategy", strategy, choice.level is None, "a strategy without a level")
         check_option("strategy", strategy, choice.codec.takes_k, "a strategy that goes by K")
-        low, high = _checked("least", least), _checked("most", most)
+        low, high = _check_level("least", least), _check_level("most", most)
         in_shares = low.kind == "share"
         check_option(
             "most", most, high.kind == low.kind, "a share like `least`, or both as numbers"
@@ -49,7 +49,7 @@ class Interval(NamedTuple):
 
     def amount(self, option: str, written: WrittenLevel) -> float:
         """A level within, in the interval's unit. Raises: `InputError` that names the option."""
-        level = _checked(option, written)
+        level = _check_level(option, written)
         of_a_kind = (level.kind == "share") == self.in_shares
         inside = of_a_kind and self.least <= level.amount <= self.most
         check_option(option, written, inside, "a level from `least` to `most`, written like them")
@@ -60,7 +60,7 @@ class Interval(NamedTuple):
         return Level.read(f"{amount!r}%" if self.in_shares else round(amount))
 
 
-def _checked(option: str, level: object) -> Level:
+def _check_level(option: str, level: object) -> Level:
     try:
         checked = Level.read(level)
     except InputError as error:

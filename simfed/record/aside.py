@@ -33,7 +33,7 @@ _OURS = {
 }
 
 
-def written(folder: Path) -> list[Path]:
+def list_written(folder: Path) -> list[Path]:
     """What simfed wrote for the run that is in `folder`, the manifest last."""
     names = {path.name for path in folder.iterdir()}
     return [folder / name for name in (*sorted(names & _OURS), *sorted(names & {_MANIFEST}))]
@@ -43,7 +43,7 @@ def set_aside(folder: Path) -> None:
     """Move the run in `folder` out of the way, whole or not at all."""
     (folder / _ASIDE).mkdir()
     try:
-        for path in written(folder):
+        for path in list_written(folder):
             os.replace(path, folder / _ASIDE / path.name)
     except BaseException:
         _return(folder)
@@ -62,7 +62,7 @@ def is_left_over(path: Path) -> bool:
 
 def clear(folder: Path) -> None:
     """Delete the run in `folder`, and what a killed process left half-written."""
-    _delete(written(folder))
+    _delete(list_written(folder))
     files.sweep(folder)
 
 

@@ -23,7 +23,7 @@ from simfed.ground.version import VERSION
 from simfed.record import aside, files
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
 from simfed.record.digest import Fingerprint, manifest_digest, scenario_digest, sha256
-from simfed.record.lock import LOCK, held
+from simfed.record.lock import LOCK, lock_folder
 from simfed.record.manifest import differences, is_of_this_version
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
@@ -38,7 +38,7 @@ _SAME = ("data", "models")
 class RunDirectory:
     """A run directory that is being written.
 
-    Made by `create` (a new run) or `resume` (one that stopped on its way), inside `reserved`
+    Made by `create` (a new run) or `resume` (one that stopped on its way), inside `reserve`
     wherever another process could have the same idea.
     """
 
@@ -256,7 +256,7 @@ class RunDirectory:
 
 
 @contextmanager
-def reserved(
+def reserve(
     path: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False
 ) -> Iterator[None]:
     """Have the folder for one run, new or gone on with, and nobody else; the run in it is
@@ -274,7 +274,7 @@ def reserved(
             path.mkdir(parents=True, exist_ok=True)
             if is_new:
                 stack.callback(_delete_if_empty, path)
-            stack.enter_context(held(path, "run folder"))
+            stack.enter_context(lock_folder(path, "run folder"))
             aside.recover(path)
         _refuse_others(path, overwrite or resume)  # now nobody else can change the answer
         yield

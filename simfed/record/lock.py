@@ -21,7 +21,7 @@ class Held(InputError):
 
 
 @contextmanager
-def held(folder: Path, what: str, hint: str | None = None) -> Iterator[None]:
+def lock_folder(folder: Path, what: str, hint: str | None = None) -> Iterator[None]:
     """Lock an existing folder for the body of the `with`.
 
     The lock ends with the process, however that ends. On a file system without locks nobody is kept

@@ -228,7 +228,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
     return manifest
 
 
-def with_turns(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
+def number_turns(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
     """(turn, row) of rows of participations in the table's order that begin with round and client:
     how often the client was started before in the same round."""
     counts: Counter[tuple[int, int]] = Counter()

@@ -28,7 +28,7 @@ from simfed.record.digest import digest_of
 from simfed.replay.parts import part_digest
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
-from simfed.scenario.plugins import opened_files, with_opened_files
+from simfed.scenario.plugins import add_opened_files, opened_files
 
 _ROOT = Path(__file__).parents[1]
 
@@ -87,7 +87,7 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
         plain["buffers_charged"] = scenario.charge.buffers
     data = data_digest(scenario.dataset)  # it may open files
     opened = [
-        one.sha256 for plugin in with_opened_files(scenario).plugins for one in opened_files(plugin)
+        one.sha256 for plugin in add_opened_files(scenario).plugins for one in opened_files(plugin)
     ]
     return {
         "scenario": plain,

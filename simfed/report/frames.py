@@ -29,7 +29,7 @@ MEAN = "mean of clients"
 PHASE_OF_COLUMN = dict(zip(PHASES, CLIENT_KINDS, strict=True))
 
 
-def in_order(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
+def order_prototypes(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
     """The rows in the scenario's order of prototypes; otherwise as they were."""
     order = {prototype: i for i, prototype in enumerate(prototype_weights(run))}
     rank = frame["prototype"].map(order).astype(float).fillna(len(order))

@@ -114,7 +114,7 @@ def page(
     content.varies = dict(zip(labels, capacities, strict=False))
     parts = {name: getattr(content, name)() for name in SECTIONS if name in sections}
     if len(runs) == 1:
-        parts = {name: _without_run_column(part) for name, part in parts.items()}
+        parts = {name: _drop_run_column(part) for name, part in parts.items()}
     timelines = content.timelines(rounds) if parts.get("timeline") else None
     switch = list(labels) if len(runs) > 1 else []
     more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
@@ -236,7 +236,7 @@ class _Content:
 
     def time(self) -> PageSection:
         seconds = {
-            label: frames.in_order(
+            label: frames.order_prototypes(
                 frames.phase_seconds(run.participations, ["client", "prototype"]), run
             )
             for label, run in self.runs.items()
@@ -268,7 +268,7 @@ class _Content:
         if len(self.arms) < 2:  # no strategy was chosen
             return {"title": "Strategies", "panels": charts} if charts else {}
         shares = {
-            label: frames.in_order(frames.arm_shares(run.participations), run)
+            label: frames.order_prototypes(frames.arm_shares(run.participations), run)
             for label, run in runs.items()
         }
         each, notes = {}, []
@@ -280,7 +280,7 @@ class _Content:
                 notes.append(f"{label}: the first {_CLIENT_ROWS} of {len(clients):,} clients.")
             bins = max(4, min(60, panels.MOST_CELLS // min(len(clients), _CLIENT_ROWS)))
             played = frames.arm_shares(some, ["prototype", "client"], bins)
-            each[label] = frames.in_order(played, run)
+            each[label] = frames.order_prototypes(played, run)
         chosen = [
             panels.choice_share_panel(shares, self.arms),
             panels.client_choice_panel(each, self.arms, notes),
@@ -393,7 +393,7 @@ class _Content:
         return PanelTable("The longest rounds, in words", header, rows, frozenset({2, 3}))
 
 
-def _without_run_column(part: PageSection) -> PageSection:
+def _drop_run_column(part: PageSection) -> PageSection:
     """A section's tables without the column that says which run, on a page about one."""
     if not part:
         return part

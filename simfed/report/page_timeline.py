@@ -50,9 +50,9 @@ def timeline_data(
     Instants of bars are seconds since their round's start: near it they keep their digits in four
     bytes.
     """
-    shown = kept_rounds(run, most_bars)
+    shown = choose_rounds(run, most_bars)
     parts = run.participations[run.participations["round"].isin(shown["round"])]
-    clients = kept_clients(parts, shown, most_bars)
+    clients = choose_clients(parts, shown, most_bars)
     timeline = timeline_of_rounds(run, shown, clients)
     parts = parts[parts["client"].isin(clients)]
     row_of = pd.Series(timeline.clients.index, index=timeline.clients["client"])
@@ -131,7 +131,7 @@ def legend(kinds: Sequence[str]) -> Data:
     }
 
 
-def kept_rounds(run: Run, most_bars: int) -> pd.DataFrame:
+def choose_rounds(run: Run, most_bars: int) -> pd.DataFrame:
     """The rounds whose bars fit: all of them, or first, last, longest and some evenly between."""
     rounds = run.rounds
     per_round = len(run.spans[run.spans["client"].notna()]) / max(1, len(rounds))
@@ -143,7 +143,7 @@ def kept_rounds(run: Run, most_bars: int) -> pd.DataFrame:
     return rounds.iloc[np.union1d(longest, even)].reset_index(drop=True)
 
 
-def kept_clients(parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int) -> list[int]:
+def choose_clients(parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int) -> list[int]:
     """The clients whose bars fit: all of them, or those that held a round up and some evenly
     between."""
     clients = np.unique(parts["client"].to_numpy())
@@ -223,7 +223,7 @@ def _link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> 
     pieces = use[inside]
     sliced = len(pieces) > MOST_LINK_PIECES
     if sliced:
-        pieces = _sliced(use, starts, ends)
+        pieces = _slice_use(use, starts, ends)
     at_s, capacity = frames.capacity_steps(use, timeline.from_s, timeline.to_s, varies)
     if len(at_s) > 2 * MOST_LINK_PIECES:
         at_s, capacity = np.empty(0), np.empty(0)
@@ -239,7 +239,7 @@ def _link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> 
     }
 
 
-def _sliced(use: pd.DataFrame, starts: Any, ends: Any) -> pd.DataFrame:
+def _slice_use(use: pd.DataFrame, starts: Any, ends: Any) -> pd.DataFrame:
     """The use of a link in equal slices of each round; bytes are conserved."""
     share = np.linspace(0, 1, LINK_SLICES + 1)
     edges = starts[:, None] + (ends - starts)[:, None] * share

@@ -100,7 +100,7 @@ def table_of(
     return PanelTable(caption, tuple(columns), rows, frozenset(numeric), note)
 
 
-def without_empty(table: PanelTable, always: Iterable[int] = ()) -> PanelTable:
+def drop_empty(table: PanelTable, always: Iterable[int] = ()) -> PanelTable:
     """A table without the columns in which nothing stands (`setting` where there is but one);
     always: places of columns that stay."""
     places = [

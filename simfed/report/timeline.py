@@ -136,7 +136,7 @@ def timeline_of_rounds(
     rows = frames.clients_of(run)
     took_part = run.frame("participations", shown["round"].tolist())["client"].unique()
     rows = rows[rows["client"].isin(took_part if clients is None else list(clients))]
-    rows = frames.in_order(rows, run)
+    rows = frames.order_prototypes(rows, run)
     return Timeline(run, shown.reset_index(drop=True), rows, _bars(run, shown, rows))
 
 

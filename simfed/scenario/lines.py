@@ -15,7 +15,7 @@ _MOST_BYTES = 1_000_000
 """Of a file that is read a second time for the sake of an error."""
 
 
-def with_line(error: InputError, *, overridden: bool = False) -> InputError:
+def add_line(error: InputError, *, overridden: bool = False) -> InputError:
     """The same error, with the line of the key that it names: `a.yaml: line 3: rounds: …`.
 
     A key of a file that this one extends: `a.yaml: base.yaml: line 3: rounds: …`. The error stays

@@ -29,11 +29,11 @@ __all__ = [
     "OpenedFile",
     "PluginSpec",
     "Plugins",
+    "add_opened_files",
     "check_opened",
     "files_below",
     "has_copies",
     "opened_files",
-    "with_opened_files",
 ]
 
 S = TypeVar("S", bound=BaseModel)
@@ -118,7 +118,7 @@ def _spell_out(plugin: PluginSpec) -> PluginSpec:
     return plugin.model_copy(update={"with": files, "place": place})
 
 
-def with_opened_files(scenario: S) -> S:
+def add_opened_files(scenario: S) -> S:
     """The scenario, with all files that its plug-ins are known to open by now."""
     plugins: tuple[PluginSpec, ...] = getattr(scenario, "plugins", ())
     if not plugins:

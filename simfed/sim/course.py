@@ -80,7 +80,7 @@ def course_of(plan: Plan, parts: Surroundings) -> Course:
         packing = Block.chain([*parts.packing, UPLOAD])
     arrival = Block.chain(parts.arrival)
     if not plan.steps:
-        return _joined([arrival, packing], [(), (0,)])
+        return _join_blocks([arrival, packing], [(), (0,)])
     blocks = [
         arrival if step == DOWNLOAD else packing if step == UPLOAD else Block.chain([step])
         for step in plan.steps
@@ -94,7 +94,7 @@ def course_of(plan: Plan, parts: Surroundings) -> Course:
         blocks.insert(0, blocks.pop())
         after.insert(0, after.pop())
         after = [tuple((old + 1) % len(blocks) for old in before) for before in after]
-    return _joined(blocks, after)
+    return _join_blocks(blocks, after)
 
 
 def sliced_upload(
@@ -127,7 +127,7 @@ def sliced_upload(
     return Block(steps, after)
 
 
-def _joined(blocks: Sequence[Block], after: Sequence[_Numbers]) -> Course:
+def _join_blocks(blocks: Sequence[Block], after: Sequence[_Numbers]) -> Course:
     """Blocks, each after all ends of those that it comes after."""
     steps: list[Step] = []
     firsts = []

@@ -20,7 +20,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.ground.steps import bytes_beside
 from simfed.record import Run
-from simfed.record.read import with_turns
+from simfed.record.read import number_turns
 
 __all__ = ["Recorded", "TimeOnlyWorkload"]
 
@@ -67,7 +67,7 @@ class Recorded:
         sets_k = _some_policy_sets_k(scenario)
         names = ("round", "client", "arm", "prototype", "k", "uplink_bytes", "downlink_bytes")
         columns = (table.column(name).to_pylist() for name in names)
-        for turn, (round, client, arm, *sent) in with_turns(zip(*columns, strict=True)):
+        for turn, (round, client, arm, *sent) in number_turns(zip(*columns, strict=True)):
             self._sent[round, client, turn] = sent
             choice = choices.setdefault(arm, Choice.of(arm))
             self._arms.setdefault(client, []).append(choice)

@@ -120,14 +120,14 @@ class AppRuns:
         return fleet
 
     def check(self, run: FleetFile, *, source: str, time_only: bool) -> None:
-        from simfed.experiment.assembly import checked_world
+        from simfed.experiment.assembly import check_world
 
         import_part("simfed.flower.versions:flower_version")()
         if time_only:
             raise InputError(
                 problem="--time-only is not for apps: what an app sends is known when it has run"
             )
-        checked_world(run.world(), source)
+        check_world(run.world(), source)
 
     def facts(self, run: FleetFile, *, source: str, device: str, time_only: bool) -> AddressedRun:
         from simfed.study.address import facts_of_app

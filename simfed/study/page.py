@@ -17,10 +17,10 @@ from simfed.report.panels import (
     Panel,
     PanelTable,
     Row,
+    drop_empty,
     packed,
     plain,
     table_of,
-    without_empty,
 )
 from simfed.report.pictures import time_unit
 from simfed.report.statistics import Estimate
@@ -184,7 +184,7 @@ def _arms(study: StudyResult) -> PanelTable:
         "median time": lambda row: time_text(row, study.confidence),
         f"final {measure.name}": lambda row: estimate_text(row, final, measure=measure),
     }
-    return without_empty(table_of("How every arm did", study.arms, columns, range(2, 7)))
+    return drop_empty(table_of("How every arm did", study.arms, columns, range(2, 7)))
 
 
 def _comparisons(study: StudyResult) -> PanelTable:
@@ -213,7 +213,7 @@ def _comparisons(study: StudyResult) -> PanelTable:
             row, f"{measure.key}_difference", "+", measure
         ),
     }
-    return without_empty(table_of("Arms seed by seed", study.comparisons, columns, range(4, 11)))
+    return drop_empty(table_of("Arms seed by seed", study.comparisons, columns, range(4, 11)))
 
 
 def _goal_text(threshold: float, measure: Measure) -> str:

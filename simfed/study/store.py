@@ -24,7 +24,7 @@ from typing import Any, TypedDict, cast
 from simfed.ground.errors import InputError
 from simfed.ground.writing import writing
 from simfed.record import files
-from simfed.record.lock import held, is_held
+from simfed.record.lock import is_held, lock_folder
 from simfed.study.plan import SeedBySeed, StudyPlan
 
 FORMAT = 2
@@ -165,7 +165,7 @@ class StudyFolder:
         with ExitStack() as stack:
             with writing(self.path):
                 stack.enter_context(
-                    held(self.path, "study", "simfed study status shows how far it is")
+                    lock_folder(self.path, "study", "simfed study status shows how far it is")
                 )
             yield
 

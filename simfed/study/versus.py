@@ -13,7 +13,7 @@ from simfed.record.summary import classes_of
 from simfed.report.compare import settings_table
 from simfed.report.comparison import inverse, ratio_text, threshold_text
 from simfed.report.page import PageSection, render_page
-from simfed.report.panels import Panel, PanelTable, choices, plain, without_empty
+from simfed.report.panels import Panel, PanelTable, choices, drop_empty, plain
 from simfed.report.reach import common_thresholds
 from simfed.report.statistics import Estimate
 from simfed.study.pairs import Comparison, compare
@@ -160,7 +160,7 @@ def _times(shared: Sequence[Match], first: str, second: str) -> PanelTable:
     )
     caption = f"Time to target, and final {measure.name}{' in points' * measure.is_share}"
     table = PanelTable(caption, header, rows, frozenset(range(4, 7)), note, same)
-    return without_empty(table, always=range(2, len(header)))
+    return drop_empty(table, always=range(2, len(header)))
 
 
 def _gap_text(gap: Estimate, measure: Measure) -> str:

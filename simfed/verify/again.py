@@ -39,7 +39,7 @@ from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, Spent, paces_of, watches
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder
 from simfed.record.manifest import versions
-from simfed.record.read import Run, open_run, with_turns
+from simfed.record.read import Run, number_turns, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
 from simfed.sim.workload import Recorded, TimeOnlyWorkload
@@ -222,7 +222,7 @@ def _rewards(run: Run) -> dict[int, list[float | None]]:
 def _participations(run: Run, *names: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """(turn, (round, client, the columns with these names)) of each participation."""
     table = run.table("participations").select(["round", "client", *names])
-    return with_turns(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return number_turns(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def policies_play_again(facts: Columns, parts: Parts) -> Broken:
@@ -233,7 +233,7 @@ def policies_play_again(facts: Columns, parts: Parts) -> Broken:
     """
     table = facts.run.table("participations")
     rows = [row for batch in table.to_batches(max_chunksize=10_000) for row in batch.to_pylist()]
-    turns = [turn for turn, _ in with_turns((row["round"], row["client"]) for row in rows)]
+    turns = [turn for turn, _ in number_turns((row["round"], row["client"]) for row in rows)]
     values: dict[tuple[int, int], list[tuple[str, float | None]]] = {}
     for row in facts.run.table("policies").to_pylist():
         values.setdefault((row["round"], row["client"]), []).append((row["arm"], row["value"]))

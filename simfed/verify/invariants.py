@@ -637,8 +637,8 @@ def _links_are_busy_when_they_carry(facts: Columns) -> Broken:
     if not on_link.any():  # recorded elsewhere, without intervals of links
         return
     names = np.array([track[len("link ") :] for track in spans["track"][on_link]], str)
-    shown = _joined(names, spans["started_at_s"][on_link], spans["finished_at_s"][on_link])
-    used = _joined(links["link"].astype(str), links["from_s"], links["to_s"])
+    shown = _join_intervals(names, spans["started_at_s"][on_link], spans["finished_at_s"][on_link])
+    used = _join_intervals(links["link"].astype(str), links["from_s"], links["to_s"])
     for name in sorted(shown.keys() | used.keys()):
         if not np.array_equal(shown.get(name, ()), used.get(name, ())):
             yield (
@@ -648,7 +648,7 @@ def _links_are_busy_when_they_carry(facts: Columns) -> Broken:
             return
 
 
-def _joined(names: Array, begun: Array, ended: Array) -> dict[str, Array]:
+def _join_intervals(names: Array, begun: Array, ended: Array) -> dict[str, Array]:
     """Per name the borders of its intervals, those that touch each other as one."""
     borders = {}
     order = np.lexsort((ended, begun, names))

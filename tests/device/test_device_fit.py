@@ -11,7 +11,7 @@ from simfed.calibrate.check import compare
 from simfed.calibrate.fit import FitSample, choose_law, fit_law
 from simfed.calibrate.profiles import fit_profile, profile_text
 from simfed.calibrate.spread import coverage, interval_factor, spread_of, typical_of
-from simfed.calibrate.starts import with_starts
+from simfed.calibrate.starts import add_starts
 from simfed.device import ModelWork, build_processor, load_profile
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
@@ -217,7 +217,7 @@ def test_stretches_of_several_lengths_tell_steps_from_their_beginning_and_whose_
 
 def test_one_length_cannot_tell_and_nothing_is_changed(tmp_path):
     table = read_stretches(tmp_path, stretches(np.random.default_rng(5), 3))
-    assert with_starts(table) is table
+    assert add_starts(table) is table
     document = fit_profile(table, kind="table", name="stretches").document
     assert "starting" not in document
     assert "per_step" not in document["noise"]["training"]

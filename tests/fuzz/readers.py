@@ -159,13 +159,13 @@ GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def scenario(path):
-    from simfed.experiment.assembly import checked
+    from simfed.experiment.assembly import check_parts
     from simfed.scenario import dump_scenario, load_scenario
 
     loaded = load_scenario(path)
     dump_scenario(loaded)
     if loaded.client_count < 1000:
-        checked(loaded, path, False)
+        check_parts(loaded, path, False)
 
 
 def study(path):

@@ -24,7 +24,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import deal, files_digest, labels_in, load_data
 from simfed.learn.data.hub import TorchvisionReader
-from simfed.learn.data.looks import turned
+from simfed.learn.data.looks import turn_images
 from simfed.scenario.dataset import DatasetSpec
 from simfed.verify.run import verify
 
@@ -562,8 +562,8 @@ def test_log_normal_sizes_spread_as_sigma_says():
 
 def test_pictures_turn_about_their_centre():
     image = rng.integers(0, 256, (2, 1, 5, 5), dtype=np.uint8)
-    assert (turned(image, 90) == np.rot90(image, axes=(2, 3))).all()
-    assert (turned(image, 0) == image).all()
+    assert (turn_images(image, 90) == np.rot90(image, axes=(2, 3))).all()
+    assert (turn_images(image, 0) == image).all()
 
 
 # ---- in scenarios ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from simfed.ground.errors import InputError, RunFailed
 from simfed.record import Checkpoint, Recorder, RunDirectory, open_run, read_manifest
 from simfed.record.digest import fingerprint
-from simfed.record.directory import reserved
+from simfed.record.directory import reserve
 from simfed.record.schema import LinkUse, PolicyValue, PrototypeResult, Round, Span
 
 SCENARIO = "name: tiny\nrounds: 3\n"
@@ -565,13 +565,13 @@ def names(folder):
 
 
 def test_a_reserved_folder_is_nobody_elses_and_goes_if_nothing_was_written(tmp_path):
-    with reserved(tmp_path / "run"):
+    with reserve(tmp_path / "run"):
         by_whom = f"process {os.getpid()} on .*nobody else is writing"
-        with pytest.raises(InputError, match=by_whom), reserved(tmp_path / "run"):
+        with pytest.raises(InputError, match=by_whom), reserve(tmp_path / "run"):
             raise AssertionError
         assert names(tmp_path / "run") == [".lock"]
     assert names(tmp_path) == []
-    with reserved(tmp_path / "run"):
+    with reserve(tmp_path / "run"):
         create(tmp_path / "run")
     assert names(tmp_path / "run") == ["manifest.json", "scenario.yaml"]
 
@@ -579,7 +579,7 @@ def test_a_reserved_folder_is_nobody_elses_and_goes_if_nothing_was_written(tmp_p
 def test_the_lock_of_a_process_that_died_holds_nobody_up(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").write_text("process 1 on the moon")
-    with reserved(tmp_path / "run"):
+    with reserve(tmp_path / "run"):
         create(tmp_path / "run")
 
 
@@ -593,7 +593,7 @@ def test_what_is_refused_is_refused_before_anything_is_written(tmp_path):
         ("thesis", {"resume": True}, "other files in it"),
         ("thesis", {"overwrite": True}, "other files in it"),
     ):
-        with pytest.raises(InputError, match=sentence), reserved(tmp_path / folder, **options):
+        with pytest.raises(InputError, match=sentence), reserve(tmp_path / folder, **options):
             raise AssertionError
     assert names(tmp_path) == ["run", "thesis"]
     assert names(tmp_path / "thesis") == ["text"]
@@ -612,7 +612,7 @@ def test_what_is_left_of_a_beginning_that_was_killed_holds_nobody_up(tmp_path, s
         (run / ".partial-manifest.json").unlink()
     (run / ".lock").write_text("process 4 on a host")
     for options in ({}, {"resume": True}, {"overwrite": True}):
-        with reserved(run, **options):
+        with reserve(run, **options):
             assert RunDirectory.resume(run, scenario_yaml=SCENARIO, mode="full") is None
     create(run)
     assert names(run) == ["manifest.json", "scenario.yaml"]
@@ -640,7 +640,7 @@ def test_whenever_the_replacing_process_is_killed_one_whole_run_is_left(
             directory.save_checkpoint(Checkpoint(1, {}, {}), directory.recorder())
             monkeypatch.undo()
     (run / ".lock").write_text("process 4 on a host")
-    with reserved(run, overwrite=True):
+    with reserve(run, overwrite=True):
         pass
     assert (run / "notes.txt").read_text() == "mine"
     assert not list(run.glob(".*"))

@@ -212,7 +212,7 @@ def test_the_critical_client_of_every_round_is_marked(payload, report_run):
 
 def test_more_bars_than_a_page_carries_are_sampled_by_rounds_the_longest_among_them(report_run):
     run = report_run(10, 100)
-    sampled = page_timeline.kept_rounds(run, most_bars=1500)
+    sampled = page_timeline.choose_rounds(run, most_bars=1500)
     assert len(sampled) <= 30
     assert run.rounds["duration_s"].idxmax() + 1 in sampled["round"].to_numpy()
     assert {1, 100} <= set(sampled["round"])

@@ -15,7 +15,7 @@ import simpy
 import simfed
 from simfed import native
 from simfed.cli import main
-from simfed.experiment.assembly import capacities_of, checked
+from simfed.experiment.assembly import capacities_of, check_parts
 from simfed.ground.errors import Interrupted, SimfedError
 from simfed.net import FlowStart, play
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
@@ -49,7 +49,7 @@ def validated(plain):
 
 
 def topology(*args, **network):
-    return checked(validated(scenario(*args, **network)), "s", time_only=True).topology
+    return check_parts(validated(scenario(*args, **network)), "s", time_only=True).topology
 
 
 def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
@@ -148,7 +148,7 @@ def uploads(folder, cells, slow, falls_at_s=None):
         rates = {"up": rate, "down": rate} if "cellular" in cells["home"] else {"rate": rate}
         links.append({"cell": "home", **rates})
     plain = validated_in(scenario(links, cells), source="s", folder=folder)
-    built = checked(plain, "s", time_only=True).topology
+    built = check_parts(plain, "s", time_only=True).topology
     sends = [FlowStart(0, 0, 250_000), FlowStart(0, 2, 250_000)]
     ends = [end.duration_s for end in play(built, sends)]
     with pytest.MonkeyPatch.context() as patch:
@@ -220,7 +220,7 @@ def test_a_share_of_the_air_may_vary(tmp_path, scale):
     (tmp_path / "air.csv").write_text(f"at,share\n0,{1 / scale}\n1,{0.5 / scale}\n")
     share = {**COMES, "time_column": "at", "rate_column": "share", "scale": scale}
     plain = validated_in(scenario([STREET], street(share)), source="s", folder=tmp_path)
-    built = checked(plain, "s", time_only=True).topology
+    built = check_parts(plain, "s", time_only=True).topology
     assert [built.link_name(link) for link in built.traces] == [
         "airtime of cell street, up",
         "airtime of cell street, down",
@@ -308,7 +308,7 @@ def test_show_fleet_says_what_a_cell_has_of_the_air(tmp_path, capsys):
 
 def refused(links, cells=None, **network):
     with pytest.raises(SimfedError) as error:
-        checked(validated(scenario(links, cells, **network)), "s", time_only=True)
+        check_parts(validated(scenario(links, cells, **network)), "s", time_only=True)
     return str(error.value)
 
 

@@ -11,7 +11,7 @@ from simfed.experiment.assembly import Parts
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.reading import parse_yaml
 from simfed.scenario import dump_scenario, load_scenario
-from simfed.scenario.lines import with_line
+from simfed.scenario.lines import add_line
 
 SCENARIO = """\
 name: first
@@ -181,7 +181,7 @@ def test_a_key_of_an_extended_file_names_that_file(file, tmp_path, capsys):
     )
     (tmp_path / "round.yaml").write_text("extends: round.yaml\n")
     circle = InputError("x", where=f"{tmp_path / 'round.yaml'}: rounds")
-    assert str(with_line(circle)) == str(circle)
+    assert str(add_line(circle)) == str(circle)
 
 
 def test_a_study_s_keys_are_paths_themselves(file, tmp_path, capsys):

@@ -76,8 +76,8 @@ class Dataset:
         if not whole or self.classes < least:
             raise InputError(f"at least {least} classes", got=self.classes)
         for split in ("train", "test"):
-            images = _checked_images(getattr(self, f"{split}_images"), f"{split}_images")
-            labels = _checked_labels(
+            images = _check_images(getattr(self, f"{split}_images"), f"{split}_images")
+            labels = _check_labels(
                 getattr(self, f"{split}_labels"),
                 self.task,
                 self.classes,
@@ -86,7 +86,7 @@ class Dataset:
             )
             owners = getattr(self, f"{split}_owners")
             if owners is not None:
-                owners = _checked_owners(owners, self.owners, len(images), f"{split}_owners")
+                owners = _check_owners(owners, self.owners, len(images), f"{split}_owners")
             object.__setattr__(self, f"{split}_owners", owners)
             object.__setattr__(self, f"{split}_images", images)
             object.__setattr__(self, f"{split}_labels", labels)
@@ -198,7 +198,7 @@ def load_dataset(name: str, *, where: str | None = None) -> Dataset:
     return data
 
 
-def _checked_images(images: Any, name: str) -> np.ndarray:
+def _check_images(images: Any, name: str) -> np.ndarray:
     array = np.asarray(images)
     if array.dtype == np.float64:
         array = array.astype(np.float32)
@@ -215,7 +215,7 @@ def _checked_images(images: Any, name: str) -> np.ndarray:
     return _read_only(array)
 
 
-def _checked_labels(
+def _check_labels(
     labels: Any, task: str, classes: int, samples: tuple[int, ...], name: str
 ) -> np.ndarray:
     array = np.asarray(labels)
@@ -241,9 +241,7 @@ def _checked_labels(
     return _read_only(array.astype(np.int64))
 
 
-def _checked_owners(
-    owners: Any, names: tuple[str, ...], count: int, name: str
-) -> NDArray[np.int64]:
+def _check_owners(owners: Any, names: tuple[str, ...], count: int, name: str) -> NDArray[np.int64]:
     array = np.asarray(owners)
     if not np.issubdtype(array.dtype, np.integer) or array.shape != (count,):
         raise InputError(

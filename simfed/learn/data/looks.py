@@ -22,14 +22,14 @@ def looks_of(client: int, partition: Partition, streams: Streams) -> tuple[float
     return angle, float(rng.uniform(0, partition.noise))
 
 
-def with_own_looks(data: Dataset, split: Split, partition: Partition, streams: Streams) -> Dataset:
+def apply_looks(data: Dataset, split: Split, partition: Partition, streams: Streams) -> Dataset:
     """The data set with every client's training images as that client sees them; public and test
     images stay as they are. Of images stored as numbers, black to white is taken for 1."""
     images = np.array(data.train_images)
     scale = 255.0 if images.dtype == np.uint8 else 1.0
     for client, owned in enumerate(split.clients):
         angle, sd = looks_of(client, partition, streams)
-        looks = turned(images[owned], angle).astype(np.float32)
+        looks = turn_images(images[owned], angle).astype(np.float32)
         noise = streams("looks noise", client).standard_normal(looks.shape, np.float32)
         looks += scale * sd * noise
         if images.dtype == np.uint8:
@@ -38,11 +38,11 @@ def with_own_looks(data: Dataset, split: Split, partition: Partition, streams: S
     return replace(data, train_images=images)
 
 
-def turned(images: np.ndarray, degrees: float) -> np.ndarray:
+def turn_images(images: np.ndarray, degrees: float) -> np.ndarray:
     """Images (n, channels, height, width) turned counter-clockwise about their centres, nearest
     pixels; what comes from outside is 0.
 
-    >>> turned(np.arange(4).reshape(1, 1, 2, 2), 90)[0, 0].tolist()
+    >>> turn_images(np.arange(4).reshape(1, 1, 2, 2), 90)[0, 0].tolist()
     [[1, 3], [0, 2]]
     """
     height, width = images.shape[-2:]

@@ -43,6 +43,7 @@ def test_the_report_is_the_same_for_the_same_results(keep, tmp_path):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 
+@pytest.mark.long
 def test_the_report_says_what_there_is_and_is_not(keep, tmp_path):
     write_report(keep(*some_runs()), tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
@@ -153,6 +154,7 @@ def test_every_policy_has_one_colour():
     assert len(set(COLOURS.values())) == len(POLICIES) == 5
 
 
+@pytest.mark.long
 def test_what_is_committed_regenerates():
     """RESULTS.md and its appendix are those of the compact results beside it."""
     results = campaign_results(ANALYSIS / "paper" / "runs")

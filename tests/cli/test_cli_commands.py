@@ -250,6 +250,11 @@ def test_a_closed_pipe_is_no_error(tiny):
 
 
 CLOCK = ["--time-only", "--quiet", "--no-figures"]
+SIGNALS = [
+    (signal.SIGINT, 130),
+    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
+]
+"""What ends a command, and what it then answers."""
 
 
 def in_a_process(*arguments, **options):
@@ -283,8 +288,8 @@ def test_the_folder_one_is_in_and_a_folder_without_a_name(tiny, tmp_path, monkey
     assert main(["verify", "."]) == 0
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.long)])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, code, workers):
     """To the whole process group, as a terminal and a cluster's scheduler do."""
     endless = ["--rounds", "100000", "--set", "checkpoint.every=1", "--workers", workers]
@@ -301,7 +306,7 @@ def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, 
     assert manifest["reason"] == f"stopped after round {state['round']}"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
     study = {"name": "s", "base": str(tiny), "seeds": [0, 1], "grid": {"rounds": [100_000]}}
     Path("s.yaml").write_text(yaml.safe_dump(study))

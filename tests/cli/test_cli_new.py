@@ -18,6 +18,8 @@ from simfed.scenario import load_scenario
 
 HERE = Path(__file__).resolve().parents[2]
 NAMES = [template.name for template in templates.templates()]
+QUICK = ("fleet", "lte", "quickstart")
+"""Those that are written and run in a few seconds."""
 
 
 @pytest.fixture
@@ -34,7 +36,10 @@ def in_a_process(*words):
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in NAMES],
+)
 def test_a_template_is_written_and_runs_with_nothing_beside_it(empty, name, capsys):
     assert main(["new", name]) == 0
     *files, command = capsys.readouterr().out.splitlines()

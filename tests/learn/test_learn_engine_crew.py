@@ -198,7 +198,14 @@ SCRIPT = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+    ],
+)
 def test_no_process_outlives_its_parent(ending):
     parent = subprocess.Popen(
         [sys.executable, "-c", SCRIPT],

@@ -20,7 +20,11 @@ from simfed.scenario.presence import Failure
 from simfed.verify.invariants import verify
 
 
-@pytest.mark.parametrize("server", [False, True], ids=["", "server device"])
+@pytest.mark.parametrize(
+    "server",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["", "server device"],
+)
 @pytest.mark.parametrize("mode", modes.MODES)
 def test_a_run_goes_on_to_the_same_rows_wherever_it_stopped(tmp_path, mode, server):
     plain = modes.scenario(mode)

@@ -36,6 +36,7 @@ def test_a_cluster_that_does_not_answer(write_study, tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_an_address_without_a_port_is_one_sentence(write_study, tmp_path):
     """A client that is half made takes its time to go, and leaves a traceback."""
     path = write_study(seeds=[0])

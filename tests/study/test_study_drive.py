@@ -350,6 +350,7 @@ def finish_after_a_kill(path, out, lost):
     assert len(before) >= 6 - lost - 2
 
 
+@pytest.mark.long
 def test_kill_9_of_the_study_loses_the_runs_in_flight_only(held):
     path, out, process = held
     workers = children_of(process.pid)
@@ -360,6 +361,7 @@ def test_kill_9_of_the_study_loses_the_runs_in_flight_only(held):
     finish_after_a_kill(path, out, lost=2)
 
 
+@pytest.mark.long
 def test_kill_9_of_a_worker_costs_nothing_but_its_run(held):
     _, out, process = held
     # meanwhile, from elsewhere: what is done, and how far the rest is
@@ -407,6 +409,7 @@ def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write_study, tmp_pat
     assert again.fingerprint == result.fingerprint
 
 
+@pytest.mark.long
 def test_a_run_begins_again_where_an_idle_worker_died_beside_its_own(tmp_path):
     folder = StudyFolder(tmp_path / "out")
     folder.make("test")

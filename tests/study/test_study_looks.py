@@ -49,6 +49,7 @@ def lines(studied, slow, fast):
     yield from looks.of_page("two studies", versus_page(slow, fast))
 
 
+@pytest.mark.long
 def test_every_picture_and_chart_looks_as_kept(studied, play, fake_runs, monkeypatch):
     monkeypatch.setattr(fakes, "JOULES", 2.0)
     looks_now = lines(studied, play("slow", "5 Mbps", [0, 1]), play("fast", "50 Mbps", [0]))

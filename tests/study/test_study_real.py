@@ -140,6 +140,7 @@ def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
         study_figure(result)
 
 
+@pytest.mark.long
 def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(write_study, tmp_path, capsys):
     path = write_study(
         base={"rounds": 5},

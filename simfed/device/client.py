@@ -83,12 +83,12 @@ class Processor:
         return seconds * self.scale[quantity] if quantity in self.scale else seconds
 
     def stretch_s(self, work: Work) -> float:
-        """`nominal_s` of all of a unit's times in a row; of training with what its beginning takes
-        beside the steps, where that is known."""
+        """`nominal_s` of all of a unit's times in a row; of training that begins with what that
+        takes beside the steps, where it is known."""
         return work.times * self.work_s(work) + self._starting_s(work)
 
     def _starting_s(self, work: Work) -> float:
-        if work.quantity not in _STEPS:
+        if work.quantity not in _STEPS or work.goes_on:
             return 0.0
         key = "starting", work.model
         seconds = self._memo_s.get(key)

@@ -415,7 +415,7 @@ class Clock:
             duration_s = self._seconds_elsewhere(flight, work, nth, now_s)
         else:
             device = self._device_for(flight)
-            duration_s = seconds_of(work, device, flight, now_s, nth, more=step.more)
+            duration_s = seconds_of(work, device, flight, now_s, nth)
             strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
             if strikes is not None:
                 duration_s, within = strikes.stretch(now_s, duration_s)
@@ -689,13 +689,11 @@ def _stream_of(step: Step) -> str:
     return step.stream if isinstance(step, Send) else ""
 
 
-def seconds_of(
-    work: Work, device: Device, flight: Flight, start_at_s: float, nth: int, *, more: bool = False
-) -> float:
+def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float, nth: int) -> float:
     """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
-    and by how many of that quantity stand before it (`nth`). more: it goes on with that before."""
+    and by how many of that quantity stand before it (`nth`)."""
     try:
-        nominal_s = work.times * device.work_s(work) if more else device.stretch_s(work)
+        nominal_s = device.stretch_s(work)
     except InputError:
         if work not in flight.task.unpacking:
             raise

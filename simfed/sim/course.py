@@ -108,18 +108,19 @@ def sliced_upload(
     last: _Numbers = ()
     entries, flops = sum(one.entries for one in slices), sum(one.flops for one in slices)
 
-    def work(step: Do, part: int, whole: int, more: bool = False) -> None:
+    def work(step: Do, part: int, whole: int, goes_on: bool = False) -> None:
         nonlocal last
-        of_part = step.work._replace(times=step.work.times * part / whole)
+        times = step.work.times * part / whole
+        of_part = step.work._replace(times=times, goes_on=goes_on)
         last, before = (len(steps),), last
-        steps.append(step._replace(work=of_part, more=more))
+        steps.append(step._replace(work=of_part))
         after.append(before)
 
     if training is not None:
         work(training, 1, 3)
     for piece in slices:
         if training is not None:
-            work(training, 2 * piece.flops, 3 * flops, more=True)
+            work(training, 2 * piece.flops, 3 * flops, goes_on=True)
         for step in packing:
             work(step, piece.entries, entries)
         steps.append(UPLOAD._replace(stream="upload", share=piece.share))
@@ -167,7 +168,7 @@ def _course(steps: Sequence[Step], after: Sequence[_Numbers] | None) -> Course:
         nth = 0
         if isinstance(step, Do):
             key = step.node, step.work.quantity
-            nth = counts.get(key, 0) - step.more
+            nth = counts.get(key, 0) - step.work.goes_on
             counts[key] = nth + 1
             if step.node == CLIENT:
                 ends[""] = number

@@ -25,6 +25,7 @@ import ast
 import contextlib
 import copy
 import csv
+import functools
 import json
 import math
 import os
@@ -38,12 +39,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).resolve().parents[1]
+_Node = TypeVar("_Node", bound=ast.AST)
 Outcome = Literal["died", "timed out", "survived"]
 Place = tuple[tuple[str, int | None], ...]
 """The way from a module to a node: fields, with the index where the field is a list."""
@@ -127,10 +129,9 @@ def changes(node: ast.AST, place: Place = ()) -> Iterator[tuple[Place, str]]:
                 yield from changes(inner, (*place, (field, index)))
 
 
-def mutate(tree: ast.Module, place: Place, change: str) -> ast.Module:
-    """A copy of `tree` with one of its `changes`."""
-    mutated = copy.deepcopy(tree)
-    *_, holder, node = _walk(mutated, place)
+def replacement(tree: ast.Module, place: Place, change: str) -> tuple[Place, ast.AST]:
+    """The place where one of the `changes` puts another node, and that node."""
+    node = copy.deepcopy(list(_walk(tree, place))[-1])
     kind, _, index = change.partition(" ")
     if isinstance(node, ast.Compare):
         node.ops[int(index)] = _OTHER[type(node.ops[int(index)])]()  # type: ignore[call-overload]
@@ -141,15 +142,23 @@ def mutate(tree: ast.Module, place: Place, change: str) -> ast.Module:
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         node.value += 1 if kind == "more" else -1
     elif isinstance(node, ast.If | ast.IfExp | ast.While):
-        node.test = ast.UnaryOp(ast.Not(), node.test)
+        return (*place, ("test", None)), ast.UnaryOp(ast.Not(), node.test)
+    elif isinstance(node, ast.UnaryOp):
+        node = node.operand
     else:
-        field, at = place[-1]
-        other = node.operand if isinstance(node, ast.UnaryOp) else ast.Pass()
-        if at is None:
-            setattr(holder, field, other)
-        else:
-            getattr(holder, field)[at] = other
-    return ast.fix_missing_locations(mutated)
+        node = ast.Pass()
+    return place, node
+
+
+def put(tree: _Node, place: Place, node: ast.AST) -> _Node:
+    """The same tree, with a node in place of another; never in place of the tree itself."""
+    *_, holder, _ = _walk(tree, place)
+    field, at = place[-1]
+    if at is None:
+        setattr(holder, field, node)
+    else:
+        getattr(holder, field)[at] = node
+    return tree
 
 
 def _changes_of(node: ast.AST) -> Sequence[str]:
@@ -191,10 +200,10 @@ def _is_left_alone(node: ast.AST) -> bool:
     return "__all__" in names
 
 
-def _walk(tree: ast.Module, place: Place) -> Iterator[ast.AST]:
-    """The nodes on the way to a place, after the module's own double."""
-    node: ast.AST = tree
-    yield from (node, node)
+def _walk(tree: ast.AST, place: Place) -> Iterator[ast.AST]:
+    """The nodes on the way to a place, from the tree itself."""
+    node = tree
+    yield node
     for field, index in place:
         value = getattr(node, field)
         node = value if index is None else value[index]
@@ -215,24 +224,28 @@ def draw(root: Path, count: int, seed: int, only: str | None = None) -> list[Mut
         (path, number)
         for path in listed
         if only in (None, Mutant(path, 0, 0, "", "").room)
-        for number, _ in enumerate(changes(_parse(root, path)))
+        for number, _ in enumerate(_read(root, path)[1])
     ]
     chosen = random.Random(seed).sample(sites, min(count, len(sites)))
     return [_describe(root, path, number) for path, number in chosen]
 
 
-def _parse(root: Path, path: str) -> ast.Module:
-    return ast.parse((root / path).read_text(encoding="utf-8"))
+@functools.cache
+def _read(root: Path, path: str) -> tuple[ast.Module, list[tuple[Place, str]]]:
+    tree = ast.parse((root / path).read_text(encoding="utf-8"))
+    return tree, list(changes(tree))
 
 
 def _describe(root: Path, path: str, number: int) -> Mutant:
-    tree = _parse(root, path)
-    place, change = list(changes(tree))[number]
-    depth, node = [(i, n) for i, n in enumerate(_walk(tree, place)) if isinstance(n, ast.stmt)][-1]
-    other = list(_walk(mutate(tree, place, change), place[: depth - 1]))[-1]
-    pairs = zip(ast.unparse(node).splitlines(), ast.unparse(other).splitlines(), strict=False)
+    tree, places = _read(root, path)
+    spot, other = replacement(tree, *places[number])
+    ways = enumerate(_walk(tree, spot))
+    depth, statement = [(i, node) for i, node in ways if isinstance(node, ast.stmt)][-1]
+    if inner := spot[depth:]:
+        other = put(copy.deepcopy(statement), inner, other)
+    pairs = zip(ast.unparse(statement).splitlines(), ast.unparse(other).splitlines(), strict=False)
     before, after = next(pair for pair in pairs if pair[0] != pair[1])
-    return Mutant(path, number, node.lineno, before.strip(), after.strip())
+    return Mutant(path, number, statement.lineno, before.strip(), after.strip())
 
 
 # --- switching ---------------------------------------------------------------------------------
@@ -270,18 +283,14 @@ def with_switches(source: str, path: str, switches: dict[int, str]) -> tuple[str
     whole, tree, outside = ast.parse(source), ast.parse(source), set()
     places = list(changes(whole))
     for number in sorted(switches, key=lambda number: -len(places[number][0])):
-        place, change = places[number]
-        spot = (*place, ("test", None)) if change == "turn" else place
-        other, node = list(_walk(mutate(whole, place, change), spot))[-1], list(_walk(tree, spot))
-        either: ast.AST = ast.If(_call(switches[number]), [other], [node[-1]])  # type: ignore[list-item]
+        spot, other = replacement(whole, *places[number])
+        node: Any = list(_walk(tree, spot))[-1]
+        switch = _call(switches[number])
         if isinstance(other, ast.expr):
-            either = ast.IfExp(_call(switches[number]), other, node[-1])  # type: ignore[arg-type]
-        field, at = spot[-1]
-        if at is None:
-            setattr(node[-2], field, either)
-        else:
-            getattr(node[-2], field)[at] = either
-        if _is_outside_functions(whole, place):
+            put(tree, spot, ast.IfExp(switch, other, node))
+        elif isinstance(other, ast.stmt):
+            put(tree, spot, ast.If(switch, [other], [node]))
+        if _is_outside_functions(whole, spot):
             outside.add(switches[number])
     for function in ast.walk(tree) if outside else ():
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -296,7 +305,7 @@ def _call(switch: str) -> ast.expr:
 
 def _is_outside_functions(tree: ast.Module, place: Place) -> bool:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    steps = zip(list(_walk(tree, place))[1:], place, strict=False)
+    steps = zip(_walk(tree, place), place, strict=False)
     return not any(isinstance(node, functions) and field == "body" for node, (field, _) in steps)
 
 

@@ -31,9 +31,9 @@ def f(x: int = 2) -> bool:
 
 
 def all_mutants(source):
-    tree = ast.parse(source)
-    for place, change in mutants.changes(tree):
-        yield ast.unparse(mutants.mutate(tree, place, change))
+    for place, change in mutants.changes(ast.parse(source)):
+        tree = ast.parse(source)
+        yield ast.unparse(mutants.put(tree, *mutants.replacement(tree, place, change)))
 
 
 def test_every_mutant_differs_from_the_source_and_from_all_others():

@@ -110,15 +110,15 @@ def play_app(folder: Path, name: str, options: argparse.Namespace) -> Played:
 
     run = options.out / name.replace("/", "--")
     try:
-        own = describe(folder, {})[1]
+        described = describe(folder, {})[1]
         nodes = options.nodes or min(stated_nodes(folder), default=10)
         if options.fleet:
             nodes = load_fleet(options.fleet).client_count
     except SimfedError as error:
         return Played(name, "refused", None, 0.0, None, None, str(error))
-    rounds = next((key for key in own if key.rpartition(".")[2] in ROUND_SETTINGS), None)
+    rounds = next((key for key in described if key.rpartition(".")[2] in ROUND_SETTINGS), None)
     config: dict[str, Plain] = {} if rounds is None else {rounds: options.rounds}
-    config |= {key: value for key, value in options.run_config.items() if key in own}
+    config |= {key: value for key, value in options.run_config.items() if key in described}
     fleet = str(options.fleet.resolve()) if options.fleet else ""
 
     def play(engine: str) -> tuple[str, str, Replies]:

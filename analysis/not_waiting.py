@@ -98,7 +98,7 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
         at_s, reached = first_amount(curve, TARGET, "at_s", end_s)
         end_bytes = float(curve["total_bytes"].iloc[-1])
         moved_bytes, _ = first_amount(curve, TARGET, "total_bytes", end_bytes)
-        own = _own_accuracy(run.table("clients").to_pandas())
+        accuracies = _own_accuracy(run.table("clients").to_pandas())
         rows.append(
             {
                 "spread": SPREADS[float(str(point[SPEED]))],
@@ -109,8 +109,8 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
                 "reached": reached,
                 "moved_bytes": moved_bytes,
                 "final_accuracy": float(curve["accuracy"].iloc[-1]),
-                "fastest_own": own[0],
-                "slowest_own": own[-1],
+                "fastest_own": accuracies[0],
+                "slowest_own": accuracies[-1],
             }
         )
     return pd.DataFrame(rows)

@@ -185,7 +185,7 @@ def _rows(setting: Setting, label: str, seed: int) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         run = simfed.run(scenario, Path(folder) / "run", workers=1, progress=False)
         evaluated = run.prototypes.dropna(subset=["test_accuracy"])
-        own = run.clients.groupby("round").mean(numeric_only=True)
+        means = run.clients.groupby("round").mean(numeric_only=True)
         for round, rows in evaluated.groupby("round"):
             yield {
                 "setting": setting.name,
@@ -193,7 +193,7 @@ def _rows(setting: Setting, label: str, seed: int) -> Iterator[dict[str, Any]]:
                 "seed": seed,
                 "round": int(round),
                 "accuracy": round_(100 * rows["test_accuracy"].mean()),
-                "own_mix": round_(100 * own["own_accuracy"].get(round, float("nan"))),
+                "own_mix": round_(100 * means["own_accuracy"].get(round, float("nan"))),
             }
 
 

@@ -325,9 +325,9 @@ def _held(row: dict[str, Any], law: Law, more: float) -> tuple[str, str, str, fl
     """A number that a profile was not made of: what, as published, as the profile has it, and the
     profile's time over the published one."""
     if "product_gflops" in row:
-        rate, own = SHARE_OF_PRODUCT * row["product_gflops"], 1e-9 / law.per_flop
+        rate, ours = SHARE_OF_PRODUCT * row["product_gflops"], 1e-9 / law.per_flop
         what = f"{row['what']}, {SHARE_OF_PRODUCT:.0%} of it"
-        return what, f"{rate:.3g} GFLOP/s", f"{own:.3g} GFLOP/s", rate / own
+        return what, f"{rate:.3g} GFLOP/s", f"{ours:.3g} GFLOP/s", rate / ours
     flops, seconds = _work(row)
     cost = 1.0 if row["what"].startswith("training") else 1 / more
     at_once = "images_per_s" in row  # a batch of unknown size: the overhead shared by many

@@ -255,19 +255,19 @@ def measured(work: Path, quiet: Quiet, names: Sequence[str]) -> dict[str, tuple[
     lenets: list[object] = ["--models", "lenet5-half,lenet5"]
     wide: list[object] = ["--models", "perceptron", "--k", "30000,40000"]
     clients, server = "training,compression", "decompression,inference,distillation,evaluation"
-    own = "starting,handling"  # which is processor time, so that others beside do not matter
+    host = "starting,handling"  # which is processor time, so that others beside do not matter
     plain: list[object] = [*lenets, "--k", "3000,5000"]
     asked: dict[str, list[list[object]]] = {
         "server": [[*plain, "--only", server]],
-        "plain": [[*plain, "--only", clients, "--beside", 9], [*plain, "--only", own]],
+        "plain": [[*plain, "--only", clients, "--beside", 9], [*plain, "--only", host]],
         "long-server": [[*wide, "--only", server]],
-        "long": [[*wide, "--only", clients, "--beside", 1], [*wide, "--only", own]],
+        "long": [[*wide, "--only", clients, "--beside", 1], [*wide, "--only", host]],
     }
     for name in QUOTAS:  # as its clients work: so many steps in a row, rested
         case = CASES[name]
         steps, k = case["training"]["local_steps"], case["compression"]["k"]
         as_there: list[object] = [*lenets, "--k", k, "--steps", steps, "--paced", 0.1]
-        asked[name] = [[*as_there, "--only", f"{clients},{own}"]]
+        asked[name] = [[*as_there, "--only", f"{clients},{host}"]]
     profiles = {}
     for name in names:
         pair = [name if name in QUOTAS else "long" if name == "long" else "plain"]
@@ -336,8 +336,8 @@ def _with_devices(
 ) -> dict[str, Any]:
     scenario = copy.deepcopy(dict(plain))
     for group, other in zip(scenario["clients"], like["clients"], strict=True):
-        own = {key: group["device"][key] for key in ("quota",) if key in group["device"]}
-        group["device"] = {**other["device"], "profile": str(profile), **own}
+        quota = {key: group["device"][key] for key in ("quota",) if key in group["device"]}
+        group["device"] = {**other["device"], "profile": str(profile), **quota}
     scenario["server"] = like["server"]
     return scenario
 

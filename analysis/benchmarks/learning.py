@@ -423,16 +423,16 @@ class AveragingLoop:
         per_round = self._made.participation.clients_per_round
         cohort = self._selecting.cohort(self._streams, number, per_round)
         owned = [self._data.owned[client] for client in cohort]
-        samples = sum(len(own) for own in owned)
+        samples = sum(len(owner_rows) for owner_rows in owned)
         parameters = list(self._model.parameters())
         start = [entries.detach().clone() for entries in parameters]
         total = [torch.zeros_like(entries) for entries in start]
-        for client, own in zip(cohort, owned, strict=True):
+        for client, owner_rows in zip(cohort, owned, strict=True):
             with torch.no_grad():
                 for parameter, first in zip(parameters, start, strict=True):
                     parameter.copy_(first)
             rng = self._streams("batch", client, number)
-            for positions in draw_local(rng, own, self._made.training):
+            for positions in draw_local(rng, owner_rows, self._made.training):
                 batch = torch.from_numpy(positions)
                 self._optimizer.zero_grad()
                 logits = self._model(self._images[batch])
@@ -440,7 +440,7 @@ class AveragingLoop:
                 self._optimizer.step()
             with torch.no_grad():
                 for mean, parameter in zip(total, parameters, strict=True):
-                    mean.add_(parameter, alpha=len(own) / samples)
+                    mean.add_(parameter, alpha=len(owner_rows) / samples)
         with torch.no_grad():
             for parameter, mean in zip(parameters, total, strict=True):
                 parameter.copy_(mean)

@@ -76,11 +76,11 @@ class Steps:
         self._weights.sub_(into, alpha=RATE)
 
     def one_by_one(self) -> None:
-        into, own = torch.zeros_like(self._gradient), torch.zeros_like(self._gradient)
+        into, each = torch.zeros_like(self._gradient), torch.zeros_like(self._gradient)
         for sample, label in zip(self.samples, self.labels, strict=True):
-            share = partial(self._objective.loss, targets=label[None]), own.zero_()
+            share = partial(self._objective.loss, targets=label[None]), each.zero_()
             self._passes.gradients(sample[None], [share], training=True)
-            into.add_(own, alpha=min(1.0, CLIP / own.norm().item()))
+            into.add_(each, alpha=min(1.0, CLIP / each.norm().item()))
 
 
 def processor() -> str:

@@ -56,11 +56,11 @@ def best_ms(*tasks: Callable[[], Any], repeat: int) -> list[float]:
     """The shortest time of each task, all of them taken in turn."""
     times: list[list[float]] = [[] for _ in tasks]
     for _ in range(repeat):
-        for task, own in zip(tasks, times, strict=True):
+        for task, taken in zip(tasks, times, strict=True):
             began = time.perf_counter()
             task()
-            own.append(1e3 * (time.perf_counter() - began))
-    return [min(own) for own in times]
+            taken.append(1e3 * (time.perf_counter() - began))
+    return [min(taken) for taken in times]
 
 
 def line(what: str, d: int, k: int, ours: float, other: float) -> None:
@@ -231,7 +231,7 @@ def codecs(quick: bool) -> None:
 def energy(updates: Sequence[Any], copy: float) -> None:
     """K of a share of the energy, beside its two passes: sum of squares, comparison."""
     for share in (0.5, 0.9, 0.99):
-        ours = min(processor_ms(partial(energy_entries, own, share)) for own in updates)
+        ours = min(processor_ms(partial(energy_entries, update, share)) for update in updates)
         print(
             f"| K of energy:{100 * share:g}% | {ours:.1f} | {ours / copy:.1f} | 2: sum, comparison "
             f"| {ours / copy / 2:.1f} | – |"

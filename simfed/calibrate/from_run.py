@@ -144,8 +144,8 @@ def server_times(run: Run, *, rounds: tuple[int, int] | None = None) -> ServerTi
     spans = spans.assign(seconds=spans["finished_at_s"] - spans["started_at_s"])
     sending_s = 0.0
     if any(group["device"].get("quota") for group in run.scenario["clients"]):
-        own = spans[spans["client"].notna() & spans["name"].isin(_SERVERS_OWN)]
-        sending_s = float(own.groupby(["round", "client"])["seconds"].sum().median())
+        sending = spans[spans["client"].notna() & spans["name"].isin(_SERVERS_OWN)]
+        sending_s = float(sending.groupby(["round", "client"])["seconds"].sum().median())
     spans = spans[spans["track"] == "server"]
     tests, losses = spans["name"] == "evaluation", spans["name"] == "losses"
     masks = (~tests & ~losses, tests, losses)

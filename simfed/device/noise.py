@@ -147,8 +147,8 @@ def fit_noise(factors: Array, steps: Array | None = None) -> Measured:
     if abs(math.log(law.mean() / float(np.mean(factors)))) <= _MEAN_OFF:
         if steps is None or np.ptp(steps) == 0:
             return law
-        shared, own = _split_scatter(np.log(factors), steps)
-        return replace(law, log_sd=shared, per_step=own)
+        shared, per_step = _split_scatter(np.log(factors), steps)
+        return replace(law, log_sd=shared, per_step=per_step)
     return Measured(0.0, quantiles=tuple(np.quantile(factors, np.linspace(0, 1, _QUANTILES))))
 
 
@@ -162,8 +162,8 @@ def _split_scatter(log: Array, steps: Array) -> tuple[float, float]:
     weight = np.sqrt([np.sum(steps == count) for count in counts])
     design = np.column_stack([np.ones(len(counts)), 1 / counts])
     variances, _ = optimize.nnls(design * weight[:, None], spread**2 * weight)
-    shared, own = np.sqrt(variances)
-    return max(float(shared), 1e-6), float(own)
+    shared, per_step = np.sqrt(variances)
+    return max(float(shared), 1e-6), float(per_step)
 
 
 def _fit_law(factors: Array) -> Measured:

@@ -230,10 +230,10 @@ def _price_pass(processor: Processor, step: Pass) -> float:
     moved_bytes = float(f"{beyond:.2g}")  # so that steps that differ by a sum are one model
     quantity = "training" if step.trained else "inference"
     size: dict[str, Any] = {"batch" if step.trained else "samples": step.samples}
-    own = step.flops / step.samples
-    flops = own + _FLOPS_PER_BYTE * moved_bytes
+    per_sample = step.flops / step.samples
+    flops = per_sample + _FLOPS_PER_BYTE * moved_bytes
     beside = f" and {moved_bytes:g} bytes" if moved_bytes else ""
-    name = f"a model of {step.parameters} parameters and {own:.17g} FLOPs{beside} a sample"
+    name = f"a model of {step.parameters} parameters and {per_sample:.17g} FLOPs{beside} a sample"
     processor.profile.models.setdefault(name, ModelWork(step.parameters, flops, flops))
     try:
         return processor.nominal_s(quantity, model=name, **size)

@@ -356,21 +356,21 @@ def _products(amounts: Sequence[str], settings: Sequence[str]) -> list[str]:
     """What may size a message, the simplest first: amounts times settings (epochs), or in pieces
     of a setting (batches), nodes, and pairs of them; without any amount, settings over one another
     and over `nodes`."""
-    own = [name for name in settings if name != "nodes"]
-    pairs = [f"{one} * {other}" for one, other in combinations(own, 2)]
+    keys = [name for name in settings if name != "nodes"]
+    pairs = [f"{one} * {other}" for one, other in combinations(keys, 2)]
     texts = [
         *amounts,
         *settings,
         *pairs,
-        *(f"nodes * {name}" for name in own if "nodes" in settings),
+        *(f"nodes * {name}" for name in keys if "nodes" in settings),
         *(["nodes * nodes"] if "nodes" in settings else []),
     ]
     for amount in amounts:
-        pieces = [f"ceil({amount} / {over})" for over in own]
-        texts += [f"{amount} * {times}" for times in own] + pieces
+        pieces = [f"ceil({amount} / {over})" for over in keys]
+        texts += [f"{amount} * {times}" for times in keys] + pieces
         texts += [f"{amount} * {pair}" for pair in pairs]
         texts += [
-            f"{piece} * {t}" for piece, o in zip(pieces, own, strict=True) for t in own if t != o
+            f"{piece} * {t}" for piece, o in zip(pieces, keys, strict=True) for t in keys if t != o
         ]
     for over in settings if not amounts else []:
         others = [name for name in settings if name != over]

@@ -490,7 +490,7 @@ class Play:
         client, nodes, config = mail.client, len(self.ids), self._run_config
         state, reply_id = self._states.get(client), f"{mail.number:063x}f"
         seed = self._parts.streams.integer("flower-call", client, turn)
-        own = self._node_config(client)
+        node_config = self._node_config(client)
         return Call(
             mail.message,
             client,
@@ -500,7 +500,7 @@ class Play:
             seed,
             reply_id,
             self.charges.counts,
-            own,
+            node_config,
             self.charges.paces,
         )
 

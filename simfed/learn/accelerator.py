@@ -88,7 +88,7 @@ class AcceleratorKit(Kit):
         positions = self._data.places(np.concatenate(samples))
         logits = seat.passes.logits(positions, self._data.samples)
         losses = F.cross_entropy(logits, self._data.labels[positions], reduction="none")
-        return [own.mean() for own in losses.split([len(own) for own in samples])]
+        return [each.mean() for each in losses.split([len(each) for each in samples])]
 
     def most_in_one_pass(self, prototype: str, samples: int) -> int:
         return _TOGETHER if prototype in self.small else 1

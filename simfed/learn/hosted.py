@@ -316,7 +316,7 @@ class HostedWorkload:
         """All that a resumed run needs. Pending work is done first."""
         self.work_off()
         arrays: Arrays = {}
-        own = {str(client): state for client, state in sorted(self._own.items())}
+        states = {str(client): state for client, state in sorted(self._own.items())}
         rests = {
             f"{client}:{name}": self._residuals.known(self.tasks.who(client), name)
             for client, name in sorted(self._residuals.used)
@@ -330,7 +330,7 @@ class HostedWorkload:
                 for key, memory in sorted(self._memories.items(), key=lambda item: item[0])
             ],
             "server": to_plain(self._server, "server", arrays),
-            "own": to_plain(own, "own", arrays),
+            "own": to_plain(states, "own", arrays),
             "residuals": to_plain(rests, "residuals", arrays),
             "open": [upload.plain(arrays) for upload in self._open],
             "lent": [self._gathers, [edge.plain(arrays) for edge in self._lent.values()]],

@@ -380,8 +380,8 @@ class Kit:
         positions = self._data.places(np.concatenate(batches))
         samples, labels = self._data.at(positions)
         shares = [
-            (partial(self._data.objective.loss, targets=own), into)
-            for own, into in zip(labels.split(len(batches[0])), gradients, strict=True)
+            (partial(self._data.objective.loss, targets=targets), into)
+            for targets, into in zip(labels.split(len(batches[0])), gradients, strict=True)
         ]
         with self.noise(who, round):
             losses = seat.passes.gradients(samples, shares, training=True)

@@ -142,8 +142,8 @@ def _join_blocks(blocks: Sequence[Block], after: Sequence[_Numbers]) -> Course:
         if number not in ends:
             block, first = blocks[number], firsts[number]
             inner = {other for before in block.after for other in before}
-            own = {first + k for k in range(len(block.steps)) if k not in inner}
-            ends[number] = own or set().union(*(ends_of(other) for other in after[number]))
+            last = {first + k for k in range(len(block.steps)) if k not in inner}
+            ends[number] = last or set().union(*(ends_of(other) for other in after[number]))
         return ends[number]
 
     before: list[_Numbers] = []

@@ -270,8 +270,8 @@ def link_spans(uses: LinkUses, round: int) -> list[Span]:
     ]
 
 
-def prototype_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[Plain, ...]]:
-    """One row per prototype of which the merge said anything; `own`: see `own_columns`."""
+def prototype_rows(outcome: Outcome, names: Sequence[str] = ()) -> Iterable[tuple[Plain, ...]]:
+    """One row per prototype of which the merge said anything; `names`: see `own_columns`."""
     for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
         measured = outcome.losses.get(prototype, {})
@@ -282,14 +282,14 @@ def prototype_rows(outcome: Outcome, own: Sequence[str] = ()) -> Iterable[tuple[
             test_accuracy=tested.accuracy if tested else None,
             test_loss=tested.loss if tested else None,
         )
-        more = {**measured, "test_measure": tested.measure if tested else None} if own else {}
-        yield (*row, *map(more.get, own)) if own else row
+        more = {**measured, "test_measure": tested.measure if tested else None} if names else {}
+        yield (*row, *map(more.get, names)) if names else row
 
 
 def client_rows(
-    outcome: Outcome, own: Sequence[str] = (), account: Account | None = None
+    outcome: Outcome, names: Sequence[str] = (), account: Account | None = None
 ) -> Iterable[tuple[Plain, ...]]:
-    """One row per client whose own model was evaluated; `own`: see `own_columns`; `account`: of
+    """One row per client whose own model was evaluated; `names`: see `own_columns`; `account`: of
     samples' privacy."""
     spent = (account.by_client() if account is not None else None) or {}
     for client, evaluation in sorted(outcome.clients.items()):
@@ -303,4 +303,4 @@ def client_rows(
         )
         more = {"measure": evaluation.measure, "own_measure": evaluation.own_measure}
         more["epsilon"] = spent.get(client, 0.0)
-        yield (*row, *map(more.get, own)) if own else row
+        yield (*row, *map(more.get, names)) if names else row

@@ -156,7 +156,7 @@ class Simulation:
         world, world_arrays = self._world.state()
         aggregator = self._aggregator
         flying = [*aggregator.in_flight.values(), *aggregator.ended]
-        own = {
+        plain = {
             "now_s": self._now_s,
             "forced_arm": self._forced_arm,
             "version": [self._version, self._shared_loss],
@@ -168,35 +168,35 @@ class Simulation:
             "restarts": aggregator.restarts,
             **({} if self._account is None else {"privacy": self._account.state()}),
         }
-        every = {"simulation": own, "world": world, "workload": facts}
+        every = {"simulation": plain, "world": world, "workload": facts}
         return Checkpoint(self._round, every, {**arrays, **world_arrays})
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Inverse of `checkpoint`, on a new simulation of the same scenario, before `run`."""
-        own = checkpoint.facts["simulation"]
+        state = checkpoint.facts["simulation"]
         aggregator = self._aggregator
         aggregator.merges = checkpoint.round
-        self._now_s = own["now_s"]
-        self._forced_arm = own["forced_arm"]
-        self._version, self._shared_loss = own["version"]
+        self._now_s = state["now_s"]
+        self._forced_arm = state["forced_arm"]
+        self._version, self._shared_loss = state["version"]
         if self._held is not None:
-            self._held.update(own["held"])
-        self._population.restore(own["population"])
+            self._held.update(state["held"])
+        self._population.restore(state["population"])
         self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
-        aggregator.starts, aggregator.restarts = own["starts"], own["restarts"]
+        aggregator.starts, aggregator.restarts = state["starts"], state["restarts"]
         if self._account is not None:
-            self._account.restore(own["privacy"])
+            self._account.restore(state["privacy"])
         self._set_out()
         self._world.restore(checkpoint.facts["world"], checkpoint.arrays)
         if self._edges is not None:
-            self._edges.backbone.restore(own["edges"]["backbone"], {})
+            self._edges.backbone.restore(state["edges"]["backbone"], {})
         # in the order in which they began what they do
-        plain = sorted(own["flights"], key=lambda one: int(one["order"]))
+        plain = sorted(state["flights"], key=lambda one: int(one["order"]))
         flying = list(map(self._recorded, plain))
         for flight in flying:
             aggregator.resume(flight)
         if self._edges is not None:
-            self._edges.restore(own["edges"], flying, self._recorded)
+            self._edges.restore(state["edges"], flying, self._recorded)
 
     def _set_out(self) -> None:
         self._has_set_out = True
@@ -427,8 +427,8 @@ class Simulation:
             into = self._recorder
             into.rounds.append(rows.round_row(played, flights, outcome, who, self._account))
             into.prototypes.extend(rows.prototype_rows(outcome, into.own.get("prototypes", ())))
-            own = into.own.get("clients", ())
-            into.clients.extend(rows.client_rows(outcome, own, self._account))
+            columns = into.own.get("clients", ())
+            into.clients.extend(rows.client_rows(outcome, columns, self._account))
             for (flight, merge), verdict in zip(settled, verdicts, strict=True):
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)

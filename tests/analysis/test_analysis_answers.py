@@ -160,5 +160,5 @@ def test_labels_go_with_speed_or_with_nothing():
     assert np.isin(slowest, (8, 9)).mean() == pytest.approx(0.9, abs=0.03)
     at_random = not_waiting.owned_by_class(labels, with_speed=False)
     assert np.unique(labels[at_random >= 32]).size > 4
-    own = np.bincount(owners, minlength=40)
-    assert sorted(np.bincount(at_random, minlength=40)) == sorted(own)
+    counts = np.bincount(owners, minlength=40)
+    assert sorted(np.bincount(at_random, minlength=40)) == sorted(counts)

@@ -57,8 +57,8 @@ def test_a_template_is_written_and_runs_with_nothing_beside_it(empty, name, caps
 
 def test_the_quickstart_is_that_of_the_repository(empty):
     assert main(["new", "quickstart", "a folder", "--out", "mine.yaml"]) == 0
-    own = load_scenario(empty / "a folder" / "mine.yaml")
-    assert own == load_scenario(HERE / "scenarios" / "quickstart.yaml")
+    copy = load_scenario(empty / "a folder" / "mine.yaml")
+    assert copy == load_scenario(HERE / "scenarios" / "quickstart.yaml")
 
 
 def test_the_listed_are_those_that_can_be_written(capsys):
@@ -107,8 +107,8 @@ def test_a_template_that_needs_a_package_is_left_out_without_it(tmp_path):
 def test_every_page_can_be_shown(capsys):
     assert main(["help"]) == 0
     pages = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    own = {path.stem for path in (HERE / "docs").glob("*.md")}
-    assert set(pages) == own | {"devices"}
+    names = {path.stem for path in (HERE / "docs").glob("*.md")}
+    assert set(pages) == names | {"devices"}
     assert main(["help", "faults"]) == 0
     assert capsys.readouterr().out == (HERE / "docs" / "faults.md").read_text()
 

@@ -304,9 +304,9 @@ def test_powersgd_is_one_step_of_power_iteration():
         )
         p = np.linalg.qr(m @ q)[0]
         q = m.T @ p
-        got = payload.dense()
-        assert np.allclose(got[:216].reshape(12, 18), p @ p.T @ m, atol=1e-4)
-        assert np.array_equal(got[216:], vector)
+        decoded = payload.dense()
+        assert np.allclose(decoded[:216].reshape(12, 18), p @ p.T @ m, atol=1e-4)
+        assert np.array_equal(decoded[216:], vector)
 
 
 def test_powersgd_started_warm_comes_to_the_best_approximation():
@@ -327,8 +327,8 @@ def test_svd_is_the_best_approximation_of_its_rank(shape, rank):
     m = matrix_of(*shape, 9)
     u, s, vt = np.linalg.svd(m, full_matrices=False)
     best = u[:, :rank] * s[:rank] @ vt[:rank]
-    got = decoded(SVD(rank), m.ravel(), layout=[shape])
-    assert np.allclose(got.reshape(shape), best, atol=1e-4 * s[0])
+    update = decoded(SVD(rank), m.ravel(), layout=[shape])
+    assert np.allclose(update.reshape(shape), best, atol=1e-4 * s[0])
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])

@@ -49,9 +49,9 @@ def vectors():
 
 @given(values=vectors(), k=st.integers(1, 90))
 def test_equals_a_stable_sort(values, k):
-    got = top_k_indices(values, k)
-    assert got.dtype == np.int64
-    assert got.tolist() == stable_sort_top_k(values, k).tolist()
+    indices = top_k_indices(values, k)
+    assert indices.dtype == np.int64
+    assert indices.tolist() == stable_sort_top_k(values, k).tolist()
 
 
 @given(values=vectors(), k=st.integers(1, 90), sample=st.integers(1, 40))
@@ -149,9 +149,9 @@ def test_tensors_give_tensors(dtype):
 
     values = torch.randn(500, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
     values[::7] = values[3]
-    got = top_k_indices(values.requires_grad_(), 50)
-    assert isinstance(got, torch.Tensor)
-    assert got.tolist() == stable_sort_top_k(values.detach().double().numpy(), 50).tolist()
+    indices = top_k_indices(values.requires_grad_(), 50)
+    assert isinstance(indices, torch.Tensor)
+    assert indices.tolist() == stable_sort_top_k(values.detach().double().numpy(), 50).tolist()
 
 
 def test_a_tensor_with_bfloat16_beyond_the_range_of_float16_is_finite():
@@ -165,8 +165,8 @@ def test_the_kernels_for_accelerators_give_the_same(values, k):
     import torch
 
     k = min(k, len(values))
-    got = selection.top_k_on_device(torch.from_numpy(values), k)
-    assert got.tolist() == stable_sort_top_k(values, k).tolist()
+    indices = selection.top_k_on_device(torch.from_numpy(values), k)
+    assert indices.tolist() == stable_sort_top_k(values, k).tolist()
 
 
 def test_accelerators_take_at_most_32_bits():

@@ -76,7 +76,7 @@ def test_a_part_is_refused_where_it_does_not_declare_the_level(kind, name):
     made = scenario(**naming(kind, name))
     assert (kind, name) in [(use.kind, use.got) for use in uses_of(made)]
     for level in LEVELS:
-        assert (name in [got for _, got in refused(made, level)]) == (
+        assert (name in [part for _, part in refused(made, level)]) == (
             level not in coverage_of(kind, name)
         )
 
@@ -94,7 +94,7 @@ def test_a_declaration_is_not_inherited(kind, add_part):
     mine.privacy = ("client",)
     made = scenario(**naming(kind, name))
     assert refused(made) == []
-    assert name in [got for _, got in refused(made, "sample")]
+    assert name in [part for _, part in refused(made, "sample")]
 
 
 MARKOV = {"markov": {"on": "1 h", "off": "1 h"}}

@@ -26,8 +26,8 @@ def echo():
 
     def answer(connection):
         with connection:
-            got = b"".join(iter(lambda: connection.recv(65536), b""))
-            connection.sendall(got)
+            data = b"".join(iter(lambda: connection.recv(65536), b""))
+            connection.sendall(data)
 
     threading.Thread(target=serve, daemon=True).start()
     yield listener.getsockname()

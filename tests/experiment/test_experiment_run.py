@@ -320,8 +320,8 @@ def test_federated_averaging_too_is_checked_against_the_data_and_not_by_a_clock(
 def test_a_run_to_replay_that_is_not_there_is_one_sentence(tiny):
     (sentence,) = sentences(tiny, {"policy.arms_from": "/nope"})
     assert sentence.startswith(f"{tiny}: policy.arms_from: /nope: no such folder")
-    own = {"kind": "ascend", "arms_from": "/nope"}
-    (sentence,) = sentences(tiny, {"clients[1].policy": own})
+    policy = {"kind": "ascend", "arms_from": "/nope"}
+    (sentence,) = sentences(tiny, {"clients[1].policy": policy})
     assert sentence.startswith(f"{tiny}: clients[1].policy.arms_from: /nope: ")
 
 

@@ -65,15 +65,15 @@ def test_a_node_handles_one_message_after_another_and_keeps_its_state(tmp_path):
         context.state["seen"] = MetricRecord({"n": before + 1})
         return RecordDict({"metrics": MetricRecord({"n": before + 1})})
 
-    got = []
+    replies = []
 
     def main(grid, context):
         (node,) = grid.get_node_ids()
         for reply in grid.send_and_receive([to(node), to(node), to(node)]):
-            got.append(reply.content["metrics"]["n"])
+            replies.append(reply.content["metrics"]["n"])
 
     run = play(main, fleet({}), tmp_path, client(count))
-    assert got == [1, 2, 3]
+    assert replies == [1, 2, 3]
     assert run.participations["started_at_s"].tolist() == [0.0, 1.0, 2.0]
     assert run.rounds["finished_at_s"].tolist() == [3.0]
 
@@ -89,22 +89,22 @@ def test_what_a_node_has_not_finished_it_does_not_know_of(tmp_path):
 
     trace = tmp_path / "online.csv"
     trace.write_text("client,from_s,to_s\n0,0,1.5\n0,100,1000\n")
-    got = []
+    seen = []
 
     def main(grid, context):
         (node,) = grid.get_node_ids()
         for _ in range(2):
             (reply,) = grid.send_and_receive([to(node)])
-            got.append(reply.content["metrics"]["n"] if reply.has_content() else reply.error.code)
-        got.append(time.monotonic())
+            seen.append(reply.content["metrics"]["n"] if reply.has_content() else reply.error.code)
+        seen.append(time.monotonic())
         while not grid.get_node_ids():
             time.sleep(10)
         (reply,) = grid.send_and_receive([to(node)])
-        got.append(reply.content["metrics"]["n"])
+        seen.append(reply.content["metrics"]["n"])
 
     world = fleet({"availability": {"trace": str(trace)}})
     run = play(main, world, tmp_path, client(count))
-    assert got == [1, ErrorCode.NODE_UNAVAILABLE, 61.5, 2]
+    assert seen == [1, ErrorCode.NODE_UNAVAILABLE, 61.5, 2]
     assert run.participations["outcome"].tolist() == ["aggregated", "dropped", "aggregated"]
 
 
@@ -202,7 +202,7 @@ def test_the_app_is_told_simulated_time_and_the_host_keeps_its_own(tmp_path):
 
 
 def test_contents_are_those_of_when_they_were_sent(tmp_path):
-    got = []
+    values = []
 
     def main(grid, context):
         (node,) = grid.get_node_ids()
@@ -213,10 +213,10 @@ def test_contents_are_those_of_when_they_were_sent(tmp_path):
             ids += grid.push_messages([to(node, content)])
         content["metrics"]["v"] = 3.0
         time.sleep(5)
-        got.extend(reply.content["metrics"]["v"] for reply in grid.pull_messages(ids))
+        values.extend(reply.content["metrics"]["v"] for reply in grid.pull_messages(ids))
 
     play(main, fleet({}), tmp_path)
-    assert got == [1.0, 2.0]
+    assert values == [1.0, 2.0]
 
 
 def test_runs_repeat_bit_for_bit_though_the_app_seeds_nothing(tmp_path):
@@ -231,8 +231,8 @@ def test_runs_repeat_bit_for_bit_though_the_app_seeds_nothing(tmp_path):
         nodes = grid.get_node_ids()
         for _ in range(3):
             chosen = random.sample(nodes, 2)
-            got = grid.send_and_receive([to(node, payload(random.random())) for node in chosen])
-            drawn.append([reply.content["metrics"]["v"] for reply in got])
+            replies = grid.send_and_receive([to(node, payload(random.random())) for node in chosen])
+            drawn.append([reply.content["metrics"]["v"] for reply in replies])
 
     seen = []
     for _ in range(2):
@@ -319,8 +319,8 @@ def test_the_servers_own_work_is_declared_per_exchange(tmp_path):
         for _ in range(2):
             list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
 
-    own = {"computing": {"kind": "declared", "seconds": "0.25 * replies"}}
-    run = play(main, fleet(server=own), tmp_path)
+    server = {"computing": {"kind": "declared", "seconds": "0.25 * replies"}}
+    run = play(main, fleet(server=server), tmp_path)
     assert run.rounds["server_s"].tolist() == [0.5, 0.5]
     assert run.rounds["finished_at_s"].tolist() == [1.5, 3.0]
     spans = run.spans[run.spans["track"] == "server"]
@@ -726,15 +726,15 @@ def test_a_nodes_number_in_its_group_follows_the_order_of_clients(tmp_path):
     def tell(message, context):
         return payload(float(context.node_config["nth"]))
 
-    got = []
+    numbers = []
 
     def main(grid, context):
         replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
-        got.extend(reply.content["metrics"]["v"] for reply in replies)
+        numbers.extend(reply.content["metrics"]["v"] for reply in replies)
 
     groups = [{"count": 3, "node_config": {"nth": "{nth}"}}, {"node_config": {"nth": "1{nth}"}}]
     play(main, fleet(*groups, client_order="round-robin"), tmp_path, client(tell))
-    assert got == [0, 10, 1, 2]
+    assert numbers == [0, 10, 1, 2]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

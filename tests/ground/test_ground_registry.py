@@ -36,27 +36,27 @@ def test_naming_does_not_import():
 
 def test_entry_points_and_registered_parts_are_found(monkeypatch):
     monkeypatch.setattr(simfed.ground.registry, "entry_points", lambda group: [_EntryPoint()])
-    own = Registry("policy", {"text": "builtins:str"})
-    own.add("mine", int)
-    assert own.names() == ["text", "theirs", "mine"]
-    assert (own.get("text"), own.get("theirs"), own.get("mine")) == (str, "their part", int)
-    assert [own.origin(name) for name in own.names()] == ["built in", "installed", "registered"]
+    parts = Registry("policy", {"text": "builtins:str"})
+    parts.add("mine", int)
+    assert parts.names() == ["text", "theirs", "mine"]
+    assert (parts.get("text"), parts.get("theirs"), parts.get("mine")) == (str, "their part", int)
+    assert [parts.origin(name) for name in parts.names()] == ["built in", "installed", "registered"]
 
 
 def test_a_taken_name_is_refused_unless_replaced():
-    own = Registry("policy", {"text": "builtins:str"})
+    policies = Registry("policy", {"text": "builtins:str"})
     with pytest.raises(InputError, match="there is a policy 'text', expected a new name"):
-        own.add("text", int)
-    own.add("text", int, replace=True)
-    assert own.get("text") is int
+        policies.add("text", int)
+    policies.add("text", int, replace=True)
+    assert policies.get("text") is int
 
 
 @pytest.mark.parametrize("name", ["", " ", None, 7, ["a"]])
 def test_a_part_needs_a_name(name):
-    own = Registry("policy", {})
+    policies = Registry("policy", {})
     with pytest.raises(InputError, match="text as the name of a policy"):
-        own.add(name, int)
-    assert own.names() == []
+        policies.add(name, int)
+    assert policies.names() == []
 
 
 def test_groups_are_the_documented_ones():

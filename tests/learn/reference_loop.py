@@ -203,8 +203,8 @@ class ReferenceLoop:
         self.residuals[client] = residual
         model = copy.deepcopy(self.models[name])
         load(model, flat(self.models[name].parameters()) - rate * dense)
-        for own, new in zip(statistics(model), new_statistics, strict=True):
-            own.copy_(new)
+        for statistic, new in zip(statistics(model), new_statistics, strict=True):
+            statistic.copy_(new)
         return model.eval(), dense
 
     def pay(self, pulls, kd, local, tau_s):
@@ -224,8 +224,8 @@ class ReferenceLoop:
         for name, clients in self.clients.items():
             student = self.models[name]
             load(student, torch.stack([flat(models[c].parameters()) for c in clients]).mean(0))
-            for i, own in enumerate(statistics(student)):
-                own.copy_(torch.stack([statistics(models[c])[i] for c in clients]).mean(0))
+            for i, statistic in enumerate(statistics(student)):
+                statistic.copy_(torch.stack([statistics(models[c])[i] for c in clients]).mean(0))
             student.eval()
             for step in range(distillation.steps):
                 student.zero_grad()

@@ -69,15 +69,15 @@ def test_honest_clients_are_as_without_attackers(honest):
 
 def test_sign_flip_turns_its_own_update_around(honest):
     updates, _ = sent(with_attack({"sign-flip": 3}))
-    assert_equal(updates[2:], [-3 * own for own in honest[2:]])
+    assert_equal(updates[2:], [-3 * update for update in honest[2:]])
 
 
 def test_gaussian_noise_is_as_long_as_it_says_and_keyed_by_client_and_round(honest):
     updates, _ = sent(with_attack({"gaussian": 5}))
-    for update, own in zip(updates[2:], honest[2:], strict=True):
-        ratio = float(update.norm() / own.norm())
+    for update, clean in zip(updates[2:], honest[2:], strict=True):
+        ratio = float(update.norm() / clean.norm())
         assert abs(ratio / 5 - 1) < 0.15
-        assert abs(float(torch.corrcoef(torch.stack([update, own]))[0, 1])) < 0.2
+        assert abs(float(torch.corrcoef(torch.stack([update, clean]))[0, 1])) < 0.2
     assert not torch.equal(updates[2] / updates[2].norm(), updates[3] / updates[3].norm())
     again, _ = sent(with_attack({"gaussian": 5}))
     assert all(map(torch.equal, updates, again))
@@ -90,8 +90,8 @@ def test_alie_stays_within_what_a_majority_supports(n, m):
     share = (n - m - supporters) / (n - m) if n > m else 1.0
     z = NormalDist().inv_cdf(min(max(share, 0.5), 0.999))
     expected = rows.mean(0) - z * rows.std(0)
-    got = attacks.Alie().agree(torch.from_numpy(rows), n).numpy()
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    agreed = attacks.Alie().agree(torch.from_numpy(rows), n).numpy()
+    np.testing.assert_allclose(agreed, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_alie_of_the_papers_example_is_a_third_of_a_deviation_away():
@@ -101,11 +101,11 @@ def test_alie_of_the_papers_example_is_a_third_of_a_deviation_away():
 
 
 def test_colluding_attackers_send_what_comes_of_the_updates_of_all_of_them(honest):
-    own = torch.stack(honest[2:])
+    clean = torch.stack(honest[2:])
     alie, _ = sent(with_attack({"alie": 1.5}))
-    assert_equal(alie[2:], [own.mean(0) - 1.5 * own.std(0, correction=0)] * 2)
+    assert_equal(alie[2:], [clean.mean(0) - 1.5 * clean.std(0, correction=0)] * 2)
     ipm, _ = sent(with_attack({"ipm": 0.7}))
-    assert_equal(ipm[2:], [-0.7 * own.mean(0)] * 2)
+    assert_equal(ipm[2:], [-0.7 * clean.mean(0)] * 2)
 
 
 def test_attackers_of_two_kinds_agree_among_their_own():
@@ -113,10 +113,10 @@ def test_attackers_of_two_kinds_agree_among_their_own():
         {"prototype": "a", "device": "any", "attack": attack}
         for attack in (None, "ipm", "alie", "ipm")
     ], client_order="grouped")  # fmt: skip
-    own, _ = sent(scenario("fedavg"))
+    clean, _ = sent(scenario("fedavg"))
     updates, _ = sent(made)
-    assert_equal([updates[1], updates[3]], [-0.5 * (own[1] + own[3]) / 2] * 2)
-    assert_equal([updates[2]], [own[2]])  # alone it has no deviation
+    assert_equal([updates[1], updates[3]], [-0.5 * (clean[1] + clean[3]) / 2] * 2)
+    assert_equal([updates[2]], [clean[2]])  # alone it has no deviation
 
 
 def book(made, change):
@@ -197,7 +197,7 @@ def test_what_an_attacker_sends_goes_through_its_codec():
     updates, _ = sent(made, arm="top-k")
     honest, _ = sent(scenario("fedavg", arm="top-k"), arm="top-k")
     assert [int((u != 0).sum()) for u in updates] == [30] * 4
-    assert_equal(updates[2:], [-2 * own for own in honest[2:]])
+    assert_equal(updates[2:], [-2 * update for update in honest[2:]])
 
 
 def test_the_success_of_a_backdoor_is_the_share_of_marked_images_taken_for_its_target():
@@ -210,7 +210,7 @@ def test_the_success_of_a_backdoor_is_the_share_of_marked_images_taken_for_its_t
     for round in range(1, 5):
         uploads = [workload.execute(workload.task(round, c), Choice("dense", 1)) for c in range(4)]
         outcome = workload.merge(round, uploads)
-    got = outcome.losses["a"]["attack_success"]
+    success = outcome.losses["a"]["attack_success"]
     textbook = Textbook(made)
     model = textbook.module("a")
     torch.nn.utils.vector_to_parameters(
@@ -222,8 +222,8 @@ def test_the_success_of_a_backdoor_is_the_share_of_marked_images_taken_for_its_t
     with torch.no_grad():
         said = model((images.float() / 255 - 0.4) / 0.3).argmax(1)
     others = labels != 1
-    assert got == pytest.approx(float((said[others] == 1).float().mean()))
-    assert got > 0.5  # and it works
+    assert success == pytest.approx(float((said[others] == 1).float().mean()))
+    assert success > 0.5  # and it works
     assert made.own_columns["prototypes"] == ("attack_success",)
     workload.close()
 

@@ -126,9 +126,9 @@ def test_everything_sent_means_learning_as_without(method):
             work.merge(
                 round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in range(3)]
             )
-    got = weights_of(changed)[0]
+    weights = weights_of(changed)[0]
     want = tiny.state_of(plain).server["only"]["weights"]
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+    torch.testing.assert_close(weights, want, rtol=0, atol=1e-6)
 
 
 def test_a_model_that_is_not_finite_is_named():

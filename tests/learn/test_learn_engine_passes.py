@@ -105,12 +105,12 @@ def test_clients_in_one_pass_get_bit_for_bit_what_each_gets_alone(name, shape):
 def check_together(passes, flat, x):
     residuals = torch.randn(3, flat.parameters, generator=torch.Generator().manual_seed(2))
     alone, together = residuals.clone(), residuals.clone()
-    own = [partial(cross_entropy, labels=(torch.arange(16) * i) % 10) for i in (1, 3, 7)]
+    losses = [partial(cross_entropy, labels=(torch.arange(16) * i) % 10) for i in (1, 3, 7)]
     batches = x.split(16)
     values = [
-        passes.gradient(*given, training=True) for given in zip(batches, own, alone, strict=True)
+        passes.gradient(*given, training=True) for given in zip(batches, losses, alone, strict=True)
     ]
-    gradients = passes.gradients(x, list(zip(own, together, strict=True)), training=True)
+    gradients = passes.gradients(x, list(zip(losses, together, strict=True)), training=True)
     assert torch.equal(torch.stack(gradients), torch.stack(values))
     assert torch.equal(together, alone)
     assert not torch.equal(together[0] - residuals[0], together[1] - residuals[1])

@@ -64,9 +64,9 @@ class World:
 
     def parameters(self, rows, model):
         stop = 3 + self.x.shape[2] * self.outputs
-        own = rows[model].numpy()
-        weight = own[3:stop].reshape(self.outputs, -1)
-        return weight, own[stop : stop + self.outputs] if self.biased else None
+        row = rows[model].numpy()
+        weight = row[3:stop].reshape(self.outputs, -1)
+        return weight, row[stop : stop + self.outputs] if self.biased else None
 
     def forward(self, loops):
         return loops.forward(self.rows, self.start, self.outputs, self.biased, self.x)
@@ -138,11 +138,11 @@ def test_widths_agree_models_are_alone_and_nothing_else_is_touched(shape, biased
     by_itself = [alone.forward(loops), alone.parameters_after(loops, 0.1), alone.in_inputs(loops)]
     for one, whole in zip(by_itself, results[0], strict=True):
         assert torch.equal(one[0], whole[last])
-    own = [world.parameters(world.rows, m) for m in range(shape[0])]
-    weight = torch.from_numpy(np.stack([array for array, _ in own]))
+    pairs = [world.parameters(world.rows, m) for m in range(shape[0])]
+    weight = torch.from_numpy(np.stack([array for array, _ in pairs]))
     exact = world.x.double() @ weight.double().transpose(1, 2)
     if biased:
-        exact += torch.from_numpy(np.stack([array for _, array in own]))[:, None].double()
+        exact += torch.from_numpy(np.stack([array for _, array in pairs]))[:, None].double()
     size = world.x.double().abs() @ weight.double().abs().transpose(1, 2)
     assert bool(((results[0][0] - exact).abs() <= 2**-20 * (size + 5)).all())
 

@@ -96,9 +96,9 @@ def test_a_regression_is_learned_measured_by_rmse_and_said_so(tmp_path):
     assert np.allclose(tested.test_accuracy, 1 - tested.test_loss / variance)  # R² beside it
     assert verify(tmp_path / "run") == []
     assert result.manifest["measure"] == {"name": "RMSE", "better": "lower"}
-    own = result.clients
-    assert np.allclose(own.own_loss, own.loss)  # nobody owns test rows
-    assert np.allclose(own.own_measure, own.measure)
+    clients = result.clients
+    assert np.allclose(clients.own_loss, clients.loss)  # nobody owns test rows
+    assert np.allclose(clients.own_measure, clients.measure)
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ def test_the_geometric_median_minimises_the_sum_of_distances(updates):
 
 
 def test_a_norm_bound_shortens_what_is_longer_and_no_other(updates):
-    got = merged(rules.NormBound(4.0), updates)
-    for before, after in zip(updates, got, strict=True):
+    shortened = merged(rules.NormBound(4.0), updates)
+    for before, after in zip(updates, shortened, strict=True):
         length = np.linalg.norm(before)
         np.testing.assert_allclose(after, before * min(1, 4.0 / length), rtol=1e-6)
     zeros = np.zeros((3, 4), np.float32)
@@ -108,8 +108,8 @@ def test_a_norm_bound_shortens_what_is_longer_and_no_other(updates):
 @pytest.mark.parametrize("kind", ["krum", "multi-krum", "bulyan", "median", "geometric-median"])
 def test_three_far_ones_of_thirteen_move_little(updates, kind):
     rule = registry("rule").get(kind)
-    got = merged(rule(f=F) if "f" in rule.example else rule(), updates[:-1])
-    assert np.linalg.norm(got - 1.0) < 1.5
+    mean = merged(rule(f=F) if "f" in rule.example else rule(), updates[:-1])
+    assert np.linalg.norm(mean - 1.0) < 1.5
     assert np.linalg.norm(updates[:-1].mean(0) - 1.0) > 10
 
 

@@ -54,11 +54,11 @@ def test_values_of_any_kind_travel_with_their_types(ends):
     first, other = ends
     sparse = Sparse(torch.tensor([1, 3]), torch.ones(2), 5)
     message = {"a": (1, [torch.ones(500)]), "sparse": sparse, "text": "x", "none": None}
-    got = other.unpack(first.pack(message))
-    assert isinstance(got["a"], tuple)
-    assert isinstance(got["sparse"], Sparse)
-    assert same(got["a"][1][0], torch.ones(500))
-    assert (got["text"], got["none"]) == ("x", None)
+    unpacked = other.unpack(first.pack(message))
+    assert isinstance(unpacked["a"], tuple)
+    assert isinstance(unpacked["sparse"], Sparse)
+    assert same(unpacked["a"][1][0], torch.ones(500))
+    assert (unpacked["text"], unpacked["none"]) == ("x", None)
     received = other.unpack(first.pack(Received({"update": sparse})))
     assert received["update"].tolist() == [0, 1, 0, 1, 0]
 

@@ -72,9 +72,9 @@ def courses(model, sizes, *, drift=False, seed=1):
     """Of clients that begin with weights of their own, on batches of these sizes."""
     rng, flat = np.random.default_rng(seed), built(model)
     made = []
-    for client, own in enumerate(sizes):
+    for client, samples in enumerate(sizes):
         start = flat.weights + 0.01 * client
-        batches = [rng.integers(0, len(DATA.labels), size) for size in own]
+        batches = [rng.integers(0, len(DATA.labels), size) for size in samples]
         shift = torch.from_numpy(rng.normal(size=len(start))).float() if drift else None
         made.append(LocalTraining(start, flat.statistics, batches, shift))
     return made

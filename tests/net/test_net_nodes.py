@@ -14,8 +14,8 @@ def small_tree(**access):
     """Four clients, two below each edge, both edges below one fog node."""
     edge = Tier("edge", 2, up_bytes_per_s=50.0, down_bytes_per_s=60.0, latency_s=0.1)
     fog = Tier("fog", 1, up_bytes_per_s=70.0, down_bytes_per_s=80.0, latency_s=0.2)
-    own = Access(up_bytes_per_s=10.0, down_bytes_per_s=20.0, latency_s=0.01, **access)
-    return tree(4, own, [edge, fog], receive_bytes_per_s=90.0, server_latency_s=0.4)
+    line = Access(up_bytes_per_s=10.0, down_bytes_per_s=20.0, latency_s=0.01, **access)
+    return tree(4, line, [edge, fog], receive_bytes_per_s=90.0, server_latency_s=0.4)
 
 
 def names(topology, source, target):
@@ -88,12 +88,12 @@ def test_what_a_node_sends_shares_its_link_with_clients():
     network = Network(env, small_tree())
     assert network.nodes is not None
     upload = network.send(0, 99.0)
-    own = network.send_between("edge-0", "fog", 400.0, key=(7, 1))
+    sent = network.send_between("edge-0", "fog", 400.0, key=(7, 1))
     env.run()
     assert upload.done.value == pytest.approx(0.71 + 9.9, rel=1e-12)
     # 50 bytes/s for 0.61 s, then 40
-    assert own.done.value == pytest.approx(0.71 + (400.0 - 30.5) / 40.0, rel=1e-12)
-    assert own.name == "edge-0 to fog"
+    assert sent.done.value == pytest.approx(0.71 + (400.0 - 30.5) / 40.0, rel=1e-12)
+    assert sent.name == "edge-0 to fog"
 
 
 def test_keys_and_ends_of_transfers_are_in_the_state():

@@ -131,7 +131,7 @@ def test_a_key_of_another_kind_is_refused_with_the_kind_that_uses_it(mark):
 
 @pytest.mark.parametrize("format", ["mahimahi", "pensieve", "csv"])
 def test_keys_of_another_format_of_traces_are_refused(format):
-    own = {"mahimahi": ["bin"], "csv": ["time_column", "rate_column", "time_unit", "rate_unit"]}
+    keys = {"mahimahi": ["bin"], "csv": ["time_column", "rate_column", "time_unit", "rate_unit"]}
     samples = {
         "bin": "20 ms",
         "time_column": 3,
@@ -141,7 +141,7 @@ def test_keys_of_another_format_of_traces_are_refused(format):
     }
     for key, value in samples.items():
         trace = {"file": "up.csv", "format": format, "end": "hold", key: value}
-        if key in own.get(format, ()):
+        if key in keys.get(format, ()):
             load({"clients[0].link.up": trace})
         else:
             with pytest.raises(InputErrors, match=rf"\({key} belongs to format"):

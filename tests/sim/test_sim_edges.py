@@ -164,8 +164,8 @@ def test_an_edge_server_waits_from_a_merges_start_until_its_last_upload():
         (f"edge-{number}", round) for number in range(3) for round in (1, 2)
     ]
     for wait in waits:
-        own = (row for row in rows(recorder, "spans") if row["track"] == wait["track"])
-        then = min(row["started_at_s"] for row in own if row["started_at_s"] > wait["started_at_s"])
+        one = (row for row in rows(recorder, "spans") if row["track"] == wait["track"])
+        then = min(row["started_at_s"] for row in one if row["started_at_s"] > wait["started_at_s"])
         assert wait["finished_at_s"] == then  # what it does with them begins
         assert wait["name"] == "merge 1"
 

@@ -135,8 +135,8 @@ def test_the_critical_path_goes_through_the_branch_that_ended_last():
 def test_a_processor_does_one_unit_at_a_time_in_order_of_readiness():
     played = world("units").run()
     # units 0 and 1 are ready at 0, unit 3 at 0.5: they are done by 1, 2 and 3
-    own = [span for span in spans(played, "client 0") if span[0] == "training"]
-    assert [span[2:] for span in own] == [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]
+    training = [span for span in spans(played, "client 0") if span[0] == "training"]
+    assert [span[2:] for span in training] == [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]
     # both messages share the line of 1000 bytes/s from 2 on: 1000 of the first 2000 are left
     assert [span[2:] for span in spans(played, "client 0 · link")] == [
         (0.0, 0.5),

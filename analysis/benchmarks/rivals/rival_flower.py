@@ -48,17 +48,17 @@ def clock() -> Rounds:
 def train(message: Message, context: Context) -> Message:
     """One local epoch of a client."""
     task, model, images, labels = read()
-    own = torch.from_numpy(task.owned[int(context.node_config["partition-id"])])
+    rows = torch.from_numpy(task.owned[int(context.node_config["partition-id"])])
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimizer = torch.optim.SGD(model.parameters(), lr=task.rate)
-    for batch in own[torch.randperm(len(own))].split(task.batch):
+    for batch in rows[torch.randperm(len(rows))].split(task.batch):
         optimizer.zero_grad()
         F.cross_entropy(model(images[batch]), labels[batch]).backward()
         optimizer.step()
     content = RecordDict(
         {
             "arrays": ArrayRecord(model.state_dict()),
-            "metrics": MetricRecord({"num-examples": len(own)}),
+            "metrics": MetricRecord({"num-examples": len(rows)}),
         }
     )
     return Message(content=content, reply_to=message)

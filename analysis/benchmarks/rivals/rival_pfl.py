@@ -63,8 +63,8 @@ def main() -> None:
     owned = [torch.from_numpy(own) for own in task.owned]
 
     def shuffled(user: int) -> Any:
-        own = owned[user][torch.randperm(len(owned[user]))]
-        return Dataset((images[own], labels[own]), user_id=str(user))
+        rows = owned[user][torch.randperm(len(owned[user]))]
+        return Dataset((images[rows], labels[rows]), user_id=str(user))
 
     users = FederatedDataset(shuffled, get_user_sampler("random", list(range(task.clients))))
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))

@@ -35,8 +35,8 @@ class Proximal(NumPyClient):
         self.net = build_net()
 
     def load(self, parameters) -> None:
-        for own, came in zip(self.net.parameters(), parameters, strict=True):
-            own.data = torch.tensor(came)
+        for parameter, came in zip(self.net.parameters(), parameters, strict=True):
+            parameter.data = torch.tensor(came)
 
     def fit(self, parameters, config):
         self.load(parameters)

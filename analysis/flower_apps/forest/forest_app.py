@@ -34,8 +34,8 @@ def evaluate(message: Message, context: Context) -> Message:
     """How far the mean importances are from the node's correlations."""
     (weights,) = message.content["arrays"].to_numpy_ndarrays()
     rows, classes = rows_of(context)
-    own = np.abs(np.corrcoef(rows.T, classes)[-1, :-1])
-    metrics = MetricRecord({"loss": float(np.abs(own - weights).mean())})
+    correlations = np.abs(np.corrcoef(rows.T, classes)[-1, :-1])
+    metrics = MetricRecord({"loss": float(np.abs(correlations - weights).mean())})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 

@@ -94,8 +94,8 @@ class FedKD(Averaging):
         factor_of = dict(zip(map(id, arrivals), factors, strict=True))
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():
-            own = [factor_of[id(arrival)] for arrival in mine]
-            after[name] = averaged(kit, server[name], mine, [1] * len(mine), own)
+            scale = [factor_of[id(arrival)] for arrival in mine]
+            after[name] = averaged(kit, server[name], mine, [1] * len(mine), scale)
         after, losses = kit.distil_each(
             after,
             round,

@@ -123,9 +123,9 @@ def _modules(
     for path, part in module.named_modules():
         name = f"{root}.{path}" if path else root
         inner = sum(total.get(f"{name}.{child}", 0) for child, _ in part.named_children())
-        own = [p for p in part.parameters(recurse=False) if p.requires_grad and id(p) not in seen]
-        seen.update(map(id, own))
-        yield sum(p.numel() for p in own), total.get(name, 0) - inner
+        mine = [p for p in part.parameters(recurse=False) if p.requires_grad and id(p) not in seen]
+        seen.update(map(id, mine))
+        yield sum(p.numel() for p in mine), total.get(name, 0) - inner
 
 
 def last_linear(module: nn.Module) -> nn.Linear | None:

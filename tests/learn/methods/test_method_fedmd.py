@@ -76,8 +76,8 @@ def test_late_answers_are_about_the_samples_that_were_asked():
     both = [place for place in asked[0] if place in asked[1]]
     only = next(place for place in asked[0] if place not in asked[1])
     assert_close(consensus[only], late[asked[0].index(only)])
-    own = workload.kit.logits("a", state_of(workload).own[2], workload.kit.public(3))
-    now = own[asked[1].index(both[0])]
+    logits = workload.kit.logits("a", state_of(workload).own[2], workload.kit.public(3))
+    now = logits[asked[1].index(both[0])]
     assert_close(consensus[both[0]], (late[asked[0].index(both[0])] + now) / 2)
     workload.close()
 

@@ -14,9 +14,9 @@ def objective(c, z, rows, samples, rho, temperature):
     total = 0.0
     for n in rows:
         target = torch.softmax(torch.tensordot(c[n], z, 1) / temperature, 1)
-        own = F.log_softmax(z[n] / temperature, 1)
+        log_shares = F.log_softmax(z[n] / temperature, 1)
         share = samples[n] / sum(samples[m] for m in rows)
-        total = total + share * F.kl_div(own, target, reduction="batchmean")
+        total = total + share * F.kl_div(log_shares, target, reduction="batchmean")
     return total + rho * ((c - 1 / len(c)) ** 2)[rows].sum()
 
 

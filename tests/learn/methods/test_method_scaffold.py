@@ -44,9 +44,9 @@ def test_under_compression_the_servers_control_stays_the_mean_of_the_clients():
     made = scenario("scaffold", arm="top-k", participation={"clients_per_round": 2})
     workload, last = played(made)
     arrays = workload.state()[1]
-    own = [torch.tensor(arrays[key]) for key in arrays if key.startswith("own/")]
-    assert_close(torch.tensor(arrays["server/a/control"]), sum(own) / 4)
-    assert any(bool(one.any()) for one in own)
+    controls = [torch.tensor(arrays[key]) for key in arrays if key.startswith("own/")]
+    assert_close(torch.tensor(arrays["server/a/control"]), sum(controls) / 4)
+    assert any(bool(one.any()) for one in controls)
     # two fields of 30 entries each
     [size] = set(last.uplink_bytes.values())
     task = workload.task(4, 0)

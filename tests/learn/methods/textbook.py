@@ -62,9 +62,9 @@ def played(made, rounds=None):
     return workload, last
 
 
-def assert_close(got, expected, tolerance=1e-6):
+def assert_close(actual, expected, tolerance=1e-6):
     """Equal up to float32 rounding, in the length of the whole vector."""
-    apart = torch.linalg.vector_norm(got.double() - expected.double())
+    apart = torch.linalg.vector_norm(actual.double() - expected.double())
     assert apart <= tolerance * max(torch.linalg.vector_norm(expected.double()).item(), 1e-3)
 
 

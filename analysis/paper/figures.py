@@ -99,6 +99,10 @@ class FigureSpec:
         }
         return list(by_hash.values())
 
+    def drawn(self, results: Results) -> list[Panel]:
+        """The panels of which there are runs."""
+        return [panel for panel in self.panels if any(self.of(panel, results).values())]
+
     @property
     def planned(self) -> int:
         """How many runs it asks for; a run that two panels show counts once."""
@@ -113,6 +117,9 @@ class FigureSpec:
         least, most = min(counts), max(counts)
         seeds = f"{most} seed{'s' * (most > 1)}" if least == most else f"{least} to {most} seeds"
         of_runs = f"{len(self.runs(results))} of {self.planned} runs"
+        drawn = self.drawn(results)
+        if missing := [panel.title for panel in self.panels if panel not in drawn]:
+            of_runs += f"; not run: {', '.join(missing)}"
         if most == 1:
             return f"single seeds, so no band; {of_runs}"
         shown = ["mean" + " and 95 % t interval" * (most >= _ENOUGH) + f" over {seeds}"]
@@ -127,21 +134,20 @@ class FigureSpec:
 @picture_style()
 def _curves(spec: FigureSpec, results: Results) -> Figure:
     """Above the whole runs, below their last part on the scale of its means."""
-    columns = len(spec.panels)
+    panels = spec.drawn(results)
+    columns = len(panels)
     figure, axes = _axes(2 * columns, 2.0, columns)
-    for ax, near, panel in zip(axes[:columns], axes[columns:], spec.panels, strict=True):
+    for ax, near, panel in zip(axes[:columns], axes[columns:], panels, strict=True):
         ax.set_title(panel.title, fontsize=7)
-        drawn = []
-        for policy, runs in spec.of(panel, results).items():
-            if runs:
-                drawn.append(_curve((ax, near), policy, list(runs.values()), panel.prototype))
+        curves = [
+            _curve((ax, near), policy, list(runs.values()), panel.prototype)
+            for policy, runs in spec.of(panel, results).items()
+            if runs
+        ]
         ax.set_xlim(left=0)
-        _percent_axis(ax, max((mean.max() for _, mean in drawn), default=100.0))
-        _zoom(near, drawn)
+        _percent_axis(ax, max(mean.max() for _, mean in curves))
+        _zoom(near, curves)
         near.set_xlabel("simulated time (s)")
-        if not drawn:
-            _not_run(ax)
-            _not_run(near)
     for ax in (axes[0], axes[columns]):
         ax.set_ylabel("test accuracy (%)")
     _legend(figure, axes, spec, results)
@@ -187,8 +193,6 @@ def _curve(
 def _zoom(ax: Axes, drawn: Sequence[_Curve]) -> None:
     """To the last part of what is drawn, between the even percentages around its means."""
     ax.grid(color="black", alpha=0.12, lw=0.4)
-    if not drawn:
-        return
     end_s = max(grid[-1] for grid, _ in drawn)
     from_s = (1 - _LAST) * end_s
     shown = [mean[grid >= from_s] for grid, mean in drawn if grid[-1] >= from_s]
@@ -204,8 +208,9 @@ def _zoom(ax: Axes, drawn: Sequence[_Curve]) -> None:
 @picture_style()
 def _selection(spec: FigureSpec, results: Results) -> Figure:
     """Shares of strategies in rounds of free choice: grouped bars per panel and policy."""
-    figure, axes = _axes(len(spec.panels), 1.9, min(3, len(spec.panels)))
-    for ax, panel in zip(axes, spec.panels, strict=True):
+    panels = spec.drawn(results)
+    figure, axes = _axes(len(panels), 1.9, min(3, len(panels)))
+    for ax, panel in zip(axes, panels, strict=True):
         ax.set_title(panel.title, fontsize=7)
         for at, runs in enumerate(spec.of(panel, results).values()):
             for i, arm in enumerate(FIXED):
@@ -216,8 +221,6 @@ def _selection(spec: FigureSpec, results: Results) -> Figure:
         ax.set_xticks(range(len(panel.policies)), [NAMES[p] for p in panel.policies])
         ax.set_xlim(-0.5, len(panel.policies) - 0.5)
         ax.set_ylim(0, 100)
-        if not ax.patches:
-            _not_run(ax)
     axes[0].set_ylabel("share of free choices (%)")
     _legend(figure, axes, spec, results)
     return figure
@@ -293,10 +296,6 @@ def _percent_axis(ax: Axes, most: float) -> None:
     ax.set_ylim(0, top)
     ax.set_yticks(range(0, top + 1, 20))
     ax.grid(color="black", alpha=0.12, lw=0.4)
-
-
-def _not_run(ax: Axes) -> None:
-    ax.text(0.5, 0.5, "not run", ha="center", va="center", transform=ax.transAxes, color="grey")
 
 
 def _legend(figure: Figure, axes: Sequence[Axes], spec: FigureSpec, results: Results) -> None:

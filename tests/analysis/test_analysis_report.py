@@ -90,6 +90,13 @@ def test_a_first_screen_has_a_line_per_claim(keep):
     assert "| 3 of 5 |" in next(row for row in rows if "LeNet5-half chooses" in row)
 
 
+def test_a_panel_without_runs_is_named_and_not_drawn(keep):
+    results = Results(keep(*(facts("ascend", s, k=5000) for s in range(2))))
+    (spec,) = [figure for figure in FIGURES if figure.name == "mnist-large-k"]
+    assert spec.caption(results).endswith("; 2 of 50 runs; not run: K = 10,000")
+    assert [ax.get_title() for ax in spec.draw(spec, results).axes] == ["K = 5,000", ""]
+
+
 @pytest.mark.parametrize(
     ("seeds", "caption"),
     [

@@ -49,7 +49,7 @@ from simfed.ground.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from simfed import compress, flower, net
-    from simfed.experiment.assembly import check
+    from simfed.experiment.checks import check
     from simfed.experiment.running import RunResult, load_run, run
     from simfed.scenario import Scenario, load_scenario
     from simfed.study import Comparison, StudyResult, compare, load_study, run_study
@@ -59,7 +59,7 @@ _HOMES = {
     "RunResult": "simfed.experiment.running",
     "Scenario": "simfed.scenario",
     "StudyResult": "simfed.study",
-    "check": "simfed.experiment.assembly",
+    "check": "simfed.experiment.checks",
     "compare": "simfed.study",
     "load_run": "simfed.experiment.running",
     "load_scenario": "simfed.scenario",

@@ -76,7 +76,7 @@ def show(
     width: Width = "7in",
 ) -> None:
     """Show what each client of a scenario owns: how many samples, of which classes."""
-    from simfed.experiment.assembly import check_parts
+    from simfed.experiment.checks import check_parts
     from simfed.learn.catalogue import dataset_facts
     from simfed.report.owned import owned_figure, owned_lines
     from simfed.report.pictures import parse_width, save_picture

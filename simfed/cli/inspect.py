@@ -130,7 +130,7 @@ def validate(
     import_: Imports = None,
 ) -> None:
     """Check scenario files, or fleets of apps: every error of every file, one line each."""
-    from simfed.experiment.assembly import check_parts
+    from simfed.experiment.checks import Checks, check_parts
     from simfed.scenario import dump_scenario
     from simfed.scenario.load import is_fleet, read_yaml
 
@@ -157,7 +157,7 @@ def validate(
             else:
                 clients = counted(scenario.client_count, "client")
                 typer.echo(f"{path}: valid ({clients}, {counted(scenario.rounds, 'round')})")
-            warnings = parts.warnings()
+            warnings = Checks(parts).warnings()
             if not details:
                 warnings = shorten_warnings(warnings, f"simfed validate --details {path}")
             for warning in warnings:
@@ -169,7 +169,7 @@ def validate(
 def _validate_fleet(
     path: Path, set_: list[str] | None, *, resolved: bool, allow_outside: bool
 ) -> None:
-    from simfed.experiment.assembly import check_world
+    from simfed.experiment.checks import Checks, check_world
     from simfed.scenario.fleet_file import dump_fleet, load_fleet
 
     fleet = load_fleet(path, read_overrides(set_), allow_outside=allow_outside)
@@ -178,7 +178,7 @@ def _validate_fleet(
         typer.echo(dump_fleet(fleet), nl=False)
     else:
         typer.echo(f"{path}: valid (a fleet of {counted(fleet.client_count, 'node')} for an app)")
-    for warning in parts.warnings():
+    for warning in Checks(parts).warnings():
         typer.echo(f"{path}: warning: {warning}", err=True)
 
 

@@ -52,7 +52,7 @@ def fleet(
     """Print and draw what clients have: speeds, links, K, when they are there."""
     import numpy as np
 
-    from simfed.experiment.assembly import check_parts, check_world
+    from simfed.experiment.checks import Checks, check_parts, check_world
     from simfed.report.fleet import fleet_figure
     from simfed.report.pictures import parse_width, save_picture
     from simfed.scenario.fleet_file import load_fleet
@@ -87,7 +87,8 @@ def fleet(
             )
     path = out if out is not None else Path(f"{scenario.stem}-fleet.png")
     typer.echo(save_picture(fleet_figure(columns, names, there, hours, width_in=width_in), path))
-    for warning in shorten_warnings(parts.warnings(), f"simfed validate --details {scenario}"):
+    details = f"simfed validate --details {scenario}"
+    for warning in shorten_warnings(Checks(parts).warnings(), details):
         typer.echo(f"{scenario}: warning: {warning}", err=True)
 
 

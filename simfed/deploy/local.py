@@ -17,7 +17,7 @@ from simfed.deploy.delay import start_delays
 from simfed.deploy.serving import Listening, serve
 from simfed.deploy.shaping import MOST_CLIENTS, QUEUE_S, Shaped, shape
 from simfed.deploy.warden import Warden
-from simfed.experiment.assembly import check_parts
+from simfed.experiment.checks import check_parts
 from simfed.experiment.running import RunResult, accept
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, cast
 from simfed.deploy.frames import Frame, quoted
 from simfed.deploy.peers import Patience, Peers
 from simfed.deploy.playing import Remote
-from simfed.experiment.assembly import Parts, check_parts
+from simfed.experiment.assembly import Parts
+from simfed.experiment.checks import check_parts
 from simfed.experiment.running import Progress, RunResult, accept, carry_out, self_contained
 from simfed.fleet.contract import Workload
 from simfed.ground.errors import InputError, Interrupted, RunFailed

@@ -27,7 +27,6 @@ from simfed.device import (
     profile_names,
     shipped_name,
 )
-from simfed.experiment.checks import Checks, check_data
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Task
 from simfed.fleet.edges import EdgeServer
@@ -328,14 +327,6 @@ class Parts:
 
         return net.build_model(self.scenario.network.plain())
 
-    def errors(self, *, time_only: bool = False) -> list[InputError]:
-        """All errors that show only when the parts are built: see `Checks.errors`."""
-        return Checks(self).errors(time_only=time_only)
-
-    def warnings(self) -> list[str]:
-        """One sentence for each omission that costs realism: see `Checks.warnings`."""
-        return Checks(self).warnings()
-
     def find_profile(self, name: str) -> Path:
         return find_profile(name, profile_folders(self._source.parent if self._source else Path()))
 
@@ -382,15 +373,43 @@ def _make_law(spec: float | Distribution, of_number: Callable[[float], Law]) -> 
     return law
 
 
-def check(
-    scenario: Scenario, *, source: str | Path | None = None, time_only: bool = False
-) -> list[str]:
-    """Build everything that needs no torch; the warnings that a run would record.
-
-    Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy arguments,
-    too little data for the clients and the public images.
-    """
-    return check_parts(scenario, source, time_only).warnings()
+def check_data(scenario: Scenario) -> None:
+    """Every client owns a sample, and no shard is empty. Raises: `InputError`."""
+    data, clients = scenario.dataset, scenario.client_count
+    sizes = dataset_facts(data)
+    method = scenario.method
+    if sizes.task != "classification" and method.made.needs_classes:
+        allowed = f"a method without classes for a {sizes.task} task, such as fedavg"
+        problem = f"{method.kind} compares classes"
+        raise InputError(allowed, where="method.kind", got=method.kind, problem=problem)
+    samples, kind = sizes.train_samples, data.partition.kind
+    if kind == "natural" and clients > sizes.owners:
+        if not sizes.owners:
+            allowed = "a data set that names owners"
+            hint = "owner: COLUMN, arrays owner_train, a folder per owner"
+            raise InputError(allowed, where="dataset.partition.kind", got=kind, hint=hint)
+        allowed = f"at most {sizes.owners}, as many as there are owners"
+        raise InputError(allowed, where="clients", got=clients)
+    if kind in ("dirichlet", "shards") and sizes.task != "classification":
+        allowed = f"natural, quantity, feature or iid, as a {sizes.task} has no classes"
+        raise InputError(allowed, where="dataset.partition.kind", got=kind)
+    if kind == "feature" and len(sizes.input_shape) != 3:
+        got = f"samples of shape {sizes.input_shape}"
+        raise InputError("feature with images alone", where="dataset.partition.kind", got=got)
+    public = scenario.public_dealt
+    most = samples - min(public, 1)
+    if clients > most:
+        allowed = f"at most {most} clients, as {data.label} has {samples} training samples"
+        raise InputError(allowed, where="clients", got=clients)
+    most = samples - clients
+    if public > most:
+        allowed = f"at most {most} public images, so that each client owns one of the {samples}"
+        raise InputError(allowed, where="dataset.public", got=public)
+    most, shards = (samples - public) // clients, data.partition.shards_per_client
+    if data.partition.kind == "shards" and shards > most:
+        allowed = f"at most {most}, so that no shard is empty"
+        where = "dataset.partition.shards_per_client"
+        raise InputError(allowed, where=where, got=shards)
 
 
 def parts_of_run(run: Run, path: str | os.PathLike[str]) -> Parts:
@@ -460,32 +479,6 @@ def _list_steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]
         at_s.append(max(0.0, from_s - link.offset_s))
         rates.append(link.trace.rate_bytes_per_s(moment))
     return at_s, rates
-
-
-def check_parts(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
-    """The scenario's parts, all of them built. Raises: `InputErrors`, see `Parts.errors`."""
-    parts = Parts(scenario, source)
-    errors = parts.errors(time_only=time_only)
-    if errors:
-        raise InputErrors([error.within(parts.name) for error in errors])
-    return parts
-
-
-def check_world(world: Scenario, source: str | Path | None) -> Parts:
-    """The parts of a world without learning of its own, such as a fleet's for an app.
-
-    Raises: `InputErrors` for profiles, tables, availability, topology.
-    """
-    parts = Parts(world, source)
-    try:
-        _ = parts.processors
-        parts.columns()
-        parts.fleet.availability()
-        parts.server_device()
-        _ = parts.topology, parts.network_model
-    except InputError as error:
-        raise InputErrors([error.within(parts.name)]) from None
-    return parts
 
 
 def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:

@@ -9,25 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simfed.compress.choice import Choice
 from simfed.compress.slices import sliced
+from simfed.experiment.assembly import Parts, check_data
 from simfed.fleet.columns import forgotten_links
 from simfed.fleet.contract import Task
 from simfed.fleet.privacy import find_unprovable, require_accountant, time_decides
 from simfed.fleet.tasks import Tasks, codec_work
-from simfed.ground.errors import InputError, listed
+from simfed.ground.errors import InputError, InputErrors, listed
 from simfed.ground.method import Method, Plan, Work
 from simfed.ground.steps import Wait, check_steps, nodes_of
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import dataset_facts
+from simfed.scenario import Scenario
 from simfed.scenario.presence import OwnPresence
 
 if TYPE_CHECKING:
     from simfed.device import Profile
-    from simfed.experiment.assembly import Parts
-    from simfed.scenario import Scenario
     from simfed.scenario.device import DeviceSpec
 
 _SLOWEST_BYTES_PER_S = 125.0
@@ -467,40 +468,38 @@ class Checks:
             device.work_s(piece)
 
 
-def check_data(scenario: Scenario) -> None:
-    """Every client owns a sample, and no shard is empty. Raises: `InputError`."""
-    data, clients = scenario.dataset, scenario.client_count
-    sizes = dataset_facts(data)
-    method = scenario.method
-    if sizes.task != "classification" and method.made.needs_classes:
-        allowed = f"a method without classes for a {sizes.task} task, such as fedavg"
-        problem = f"{method.kind} compares classes"
-        raise InputError(allowed, where="method.kind", got=method.kind, problem=problem)
-    samples, kind = sizes.train_samples, data.partition.kind
-    if kind == "natural" and clients > sizes.owners:
-        if not sizes.owners:
-            allowed = "a data set that names owners"
-            hint = "owner: COLUMN, arrays owner_train, a folder per owner"
-            raise InputError(allowed, where="dataset.partition.kind", got=kind, hint=hint)
-        allowed = f"at most {sizes.owners}, as many as there are owners"
-        raise InputError(allowed, where="clients", got=clients)
-    if kind in ("dirichlet", "shards") and sizes.task != "classification":
-        allowed = f"natural, quantity, feature or iid, as a {sizes.task} has no classes"
-        raise InputError(allowed, where="dataset.partition.kind", got=kind)
-    if kind == "feature" and len(sizes.input_shape) != 3:
-        got = f"samples of shape {sizes.input_shape}"
-        raise InputError("feature with images alone", where="dataset.partition.kind", got=got)
-    public = scenario.public_dealt
-    most = samples - min(public, 1)
-    if clients > most:
-        allowed = f"at most {most} clients, as {data.label} has {samples} training samples"
-        raise InputError(allowed, where="clients", got=clients)
-    most = samples - clients
-    if public > most:
-        allowed = f"at most {most} public images, so that each client owns one of the {samples}"
-        raise InputError(allowed, where="dataset.public", got=public)
-    most, shards = (samples - public) // clients, data.partition.shards_per_client
-    if data.partition.kind == "shards" and shards > most:
-        allowed = f"at most {most}, so that no shard is empty"
-        where = "dataset.partition.shards_per_client"
-        raise InputError(allowed, where=where, got=shards)
+def check(
+    scenario: Scenario, *, source: str | Path | None = None, time_only: bool = False
+) -> list[str]:
+    """Build everything that needs no torch; the warnings that a run would record.
+
+    Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy arguments,
+    too little data for the clients and the public images.
+    """
+    return Checks(check_parts(scenario, source, time_only)).warnings()
+
+
+def check_parts(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
+    """The scenario's parts, all of them built. Raises: `InputErrors`, see `Checks.errors`."""
+    parts = Parts(scenario, source)
+    errors = Checks(parts).errors(time_only=time_only)
+    if errors:
+        raise InputErrors([error.within(parts.name) for error in errors])
+    return parts
+
+
+def check_world(world: Scenario, source: str | Path | None) -> Parts:
+    """The parts of a world without learning of its own, such as a fleet's for an app.
+
+    Raises: `InputErrors` for profiles, tables, availability, topology.
+    """
+    parts = Parts(world, source)
+    try:
+        _ = parts.processors
+        parts.columns()
+        parts.fleet.availability()
+        parts.server_device()
+        _ = parts.topology, parts.network_model
+    except InputError as error:
+        raise InputErrors([error.within(parts.name)]) from None
+    return parts

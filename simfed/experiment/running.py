@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from simfed.experiment.assembly import Parts, check_parts
+from simfed.experiment.assembly import Parts
+from simfed.experiment.checks import Checks, check_parts
 from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.progress import RunProgress
 from simfed.fleet.contract import Workload
@@ -534,7 +535,7 @@ def _at_end(
     """The manifest's facts that are known after the last round."""
     resumed = directory.manifest["warnings"] if directory is not None else ()
     return {
-        "warnings": [*parts.warnings(), *getattr(workload, "warnings", ()), *resumed],
+        "warnings": [*Checks(parts).warnings(), *getattr(workload, "warnings", ()), *resumed],
         "wall_s": {"total": 0.0, **simulation.wall_s()},
         "learning_wall_s": dict(workload.timings()),
     }

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import yaml
 
-from simfed.experiment.assembly import Parts, check_world
+from simfed.experiment.assembly import Parts
+from simfed.experiment.checks import Checks, check_world
 from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.running import RunResult, accept_as, explained, run_in_memory, self_contained
 from simfed.flower.versions import flower_version
@@ -456,7 +457,8 @@ def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict
     warnings = played.charges.warnings()
     if _is_measured(fleet):
         warnings.append("computing was measured on this machine: another run takes another time")
-    facts = {"warnings": [*warnings, *parts.warnings()], "wall_s": {"total": wall_s}, "workers": 0}
+    noted = [*warnings, *Checks(parts).warnings()]
+    facts = {"warnings": noted, "wall_s": {"total": wall_s}, "workers": 0}
     raised = played.charges.raised
     return facts if raised is None else {**facts, "raised": raised}
 

@@ -72,7 +72,7 @@ class ScenarioRuns:
         return validated(data, source=source, folder=folder)
 
     def check(self, run: Scenario, *, source: str, time_only: bool) -> None:
-        from simfed.experiment.assembly import check
+        from simfed.experiment.checks import check
 
         check(run, source=source, time_only=time_only)
 
@@ -120,7 +120,7 @@ class AppRuns:
         return fleet
 
     def check(self, run: FleetFile, *, source: str, time_only: bool) -> None:
-        from simfed.experiment.assembly import check_world
+        from simfed.experiment.checks import check_world
 
         import_part("simfed.flower.versions:flower_version")()
         if time_only:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from simfed.experiment.assembly import Parts, parts_of_run
+from simfed.experiment.checks import Checks
 from simfed.experiment.running import facts_at_start, self_contained
 from simfed.ground.errors import InputError, InputErrors
 from simfed.learn.catalogue import dataset_facts
@@ -77,7 +78,7 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
     for key in sorted(again.keys() - {"versions", "warnings"}):
         if manifest.get(key, again[key]) != again[key] and (same_version or key != "profiles"):
             yield f"manifest.json: {key} is {manifest[key]}, that of scenario.yaml is {again[key]}"
-    missing = sorted(set(parts.warnings()) - set(manifest["warnings"]))
+    missing = sorted(set(Checks(parts).warnings()) - set(manifest["warnings"]))
     if not same_version:
         return
     if missing:

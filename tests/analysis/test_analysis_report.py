@@ -12,7 +12,7 @@ from pictures import PICTURES
 from report import appendix_text, campaign_results, results_text, write_report
 from results import POLICIES, Results
 
-import simfed.experiment.assembly
+import simfed.experiment.checks
 from simfed.ground.errors import InputError
 from simfed.record.digest import digest_of
 from simfed.study import plan_study
@@ -189,7 +189,7 @@ def test_studies_expand_into_scenarios_that_can_be_built(path):
     assert "\n# Expected:" in head
     assert "\n# Runs in:" in head
     for run in plan.runs[: len(plan.runs) // len(plan.seeds)]:
-        warnings = simfed.experiment.assembly.check(run.scenario, source=plan.study.base)
+        warnings = simfed.experiment.checks.check(run.scenario, source=plan.study.base)
         assert all(re.search("k = 1[06]000 is extrapolated", warning) for warning in warnings)
         assert not run.scenario.charge.downlink
         assert not run.scenario.charge.buffers

@@ -159,7 +159,7 @@ GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def scenario(path):
-    from simfed.experiment.assembly import check_parts
+    from simfed.experiment.checks import check_parts
     from simfed.scenario import dump_scenario, load_scenario
 
     loaded = load_scenario(path)

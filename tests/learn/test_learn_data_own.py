@@ -634,7 +634,7 @@ def test_validate_sees_what_is_wrong_and_imports_no_torch(tmp_path):
     write_npz(tmp_path / "mine.npz")
     path = scenario(tmp_path, {"file": "mine.npz"}, clients=5)
     code = (
-        "import sys; from simfed.experiment.assembly import check\n"
+        "import sys; from simfed.experiment.checks import check\n"
         "from simfed.scenario import load_scenario\n"
         f"try: check(load_scenario({str(path)!r}))\n"
         "except Exception as error: print(error, 'torch' in sys.modules)"

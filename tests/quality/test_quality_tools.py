@@ -64,7 +64,7 @@ def test_every_scenario_that_ships_is_valid():
 )
 def test_every_study_that_ships_has_valid_scenarios(path):
     """As `simfed study run` checks them, for one seed: seeds differ in nothing checked."""
-    from simfed.experiment.assembly import check
+    from simfed.experiment.checks import check
     from simfed.study import plan_study
 
     plan = plan_study(path)

@@ -8,6 +8,7 @@ import yaml
 
 from simfed.cli import main
 from simfed.experiment.assembly import Parts
+from simfed.experiment.checks import Checks
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.reading import parse_yaml
 from simfed.scenario import dump_scenario, load_scenario
@@ -40,7 +41,7 @@ def file(tmp_path, monkeypatch):
 def device(file, **changes):
     loaded = load_scenario(file, {f"clients[*].device.{key}": v for key, v in changes.items()})
     parts = Parts(loaded, file)
-    assert parts.errors() == []
+    assert Checks(parts).errors() == []
     return parts.device(0)
 
 

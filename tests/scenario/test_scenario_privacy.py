@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from simfed.experiment.assembly import Parts
+from simfed.experiment.checks import Checks
 from simfed.fleet.privacy import is_amplified, sampling_parts
 from simfed.ground.errors import InputErrors
 from simfed.scenario import dump_scenario
@@ -47,7 +48,7 @@ def refusals(privacy=CLIENT, **changes):
         return [
             (error.where.partition(": ")[2] or error.where, error.got) for error in found.errors
         ]
-    errors = Parts(made).errors()  # of which one says that there is no accountant, where none is
+    errors = Checks(Parts(made)).errors()  # one of them: there is no accountant, where none is
     return [(error.where, error.got) for error in errors if error.where != "privacy"]
 
 
@@ -171,14 +172,14 @@ def test_amplified_is_poisson_synchronous_and_always_there():
     ):
         parts = Parts(scenario(**changes))
         assert not is_amplified(parts.scenario)
-        assert any("not amplified" in sentence for sentence in parts.warnings())
-    assert not any("amplified" in sentence for sentence in Parts(scenario()).warnings())
+        assert any("not amplified" in sentence for sentence in Checks(parts).warnings())
+    assert not any("amplified" in sentence for sentence in Checks(Parts(scenario())).warnings())
 
 
 def test_a_profile_without_private_steps_is_to_be_measured_not_made_free():
     device = {"profile": "x86-2core-vm"}
     clients = [{**plain()["clients"][0], "device": device}]
-    errors = Parts(scenario(SAMPLE, clients=clients)).errors()
+    errors = Checks(Parts(scenario(SAMPLE, clients=clients))).errors()
     (error,) = [e for e in errors if e.where.endswith("x86-2core-vm: private")]
     assert "calibrate measure --only private" in error.hint
     assert "0 s" not in error.hint
@@ -187,13 +188,13 @@ def test_a_profile_without_private_steps_is_to_be_measured_not_made_free():
 
 
 def test_a_large_delta_is_said():
-    warnings = Parts(scenario({**CLIENT, "delta": 0.05})).warnings()
+    warnings = Checks(Parts(scenario({**CLIENT, "delta": 0.05}))).warnings()
     assert any("delta 0.05" in sentence for sentence in warnings)
 
 
 def test_without_the_accountant_one_sentence_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    (error,) = Parts(scenario()).errors()
+    (error,) = Checks(Parts(scenario())).errors()
     assert error.where == "privacy"
     assert error.hint == 'pip install "simfed[privacy]"'
 

@@ -10,6 +10,7 @@ from test_sim_verify import at, tamper
 import simfed
 from simfed.cli import main
 from simfed.experiment.assembly import Parts
+from simfed.experiment.checks import Checks
 from simfed.experiment.running import clock_of, learning_of, simulation_of
 from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, message_up
 from simfed.learn.methods import Averaging
@@ -66,7 +67,7 @@ def world(edges=None, cloud=None, *, count=1, tier=None, method="fedavg", rounds
 
 def build(scenario, *, learn=False):
     parts, recorder = Parts(scenario), Recorder()
-    assert parts.errors(time_only=not learn) == []
+    assert Checks(parts).errors(time_only=not learn) == []
     workload = learning_of(parts, 1, "cpu") if learn else clock_of(parts)
     return simulation_of(parts, workload, recorder), recorder, workload
 
@@ -347,5 +348,6 @@ PRIVATE = {
 )
 def test_what_edge_servers_cannot_pass_on_is_refused_before_anything_runs(changes, where, add_part):
     add_part("method", "talking", Talking)
-    errors = Parts(world({"merges": 2}, count=2, tier=BACKBONE, **changes)).errors(time_only=True)
+    made = world({"merges": 2}, count=2, tier=BACKBONE, **changes)
+    errors = Checks(Parts(made)).errors(time_only=True)
     assert [error.where for error in errors] == [where]

@@ -14,6 +14,7 @@ import personal_worlds as tiny
 
 from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts
+from simfed.experiment.checks import Checks
 from simfed.ground.method import Work
 
 KIND = {
@@ -168,7 +169,7 @@ def test_heads_are_personal_and_models_are_not():
 
 def test_embeddings_of_different_widths_are_refused():
     parts = Parts(tiny.scenario(KIND, mixed=True))
-    [error] = (said for said in map(str, parts.errors()) if said.startswith("method: got "))
+    [error] = (said for said in map(str, Checks(parts).errors()) if said.startswith("method: got "))
     assert "expected prototypes with embeddings of one width" in error
 
 

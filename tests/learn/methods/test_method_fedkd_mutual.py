@@ -19,7 +19,7 @@ import personal_worlds as tiny
 from simfed import run
 from simfed.cli import main
 from simfed.compress.choice import Choice
-from simfed.experiment.assembly import check
+from simfed.experiment.checks import check
 from simfed.ground.errors import InputErrors
 from simfed.ground.method import Work
 from simfed.learn.catalogue import facts

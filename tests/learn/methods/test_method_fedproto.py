@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
 from simfed.compress.choice import Choice
-from simfed.experiment.assembly import check
+from simfed.experiment.checks import check
 from simfed.ground.errors import InputError
 from simfed.ground.method import Work
 from simfed.scenario import Scenario

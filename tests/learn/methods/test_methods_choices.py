@@ -8,6 +8,7 @@ from textbook import played, scenario
 
 from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts
+from simfed.experiment.checks import Checks
 from simfed.experiment.running import run
 from simfed.ground.method import Field
 from simfed.learn.methods.scaffold import Scaffold
@@ -148,12 +149,12 @@ def test_runs_hold_and_are_the_same_without_learning_and_replayed(tmp_path, meth
 )
 def test_names_that_do_not_exist_are_one_sentence(method, strategy, sentence):
     made = world(method, policy={"kind": "uniform", "strategy": strategy})
-    [error] = {str(error) for error in Parts(made).errors()}
+    [error] = {str(error) for error in Checks(Parts(made)).errors()}
     assert re.search(sentence, error)
 
 
 def test_a_field_without_layers_has_no_codec_for_each(add_part):
     add_part("method", "flat", FlatControl)
     made = world("flat", policy={"kind": "uniform", "strategy": {"layers": {"*": "qsgd"}}})
-    [error] = {str(error) for error in Parts(made).errors()}
+    [error] = {str(error) for error in Checks(Parts(made)).errors()}
     assert "a field whose layers have names" in error

@@ -45,6 +45,13 @@ class Divides(Rule):
 
 
 @dataclass(frozen=True)
+class NeedsAMiddle(Rule):
+    def merge(self, fields):
+        odd = len(fields["update"]) % 2
+        return {name: table.mean(0) / odd for name, table in fields.items()}
+
+
+@dataclass(frozen=True)
 class Doubles(Rule):
     def merge(self, fields):
         return {name: table.mean(0).double() for name, table in fields.items()}
@@ -57,6 +64,7 @@ class Doubles(Rule):
         (Forgets, "an answer to every field"),
         (Sums, "what all agree on"),
         (Divides, "finite numbers of update"),
+        (NeedsAMiddle, "finite numbers of update"),
         (Doubles, "float32 vectors of update"),
     ],
 )

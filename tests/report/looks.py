@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator
 
 import simfed
@@ -46,9 +47,9 @@ def of_figure(name: str, figure) -> Iterator[Line]:
     for legend in figure.legends:
         yield from ((part, line) for line in _of_legend(legend))
     yield from ((part, _of_text(text)) for text in figure.texts)
-    for number, ax in enumerate(figure.axes):
+    for number, ax in enumerate(inner for ax in figure.axes for inner in (ax, *ax.child_axes)):
         part = f"{name}: axes {number}"
-        yield part, f"{ax.get_title()!r} at {_text(ax.get_position().bounds)}"
+        yield part, f"at {_text(ax.get_position().bounds)}"
         yield part, f"x {_of_axis(ax.xaxis)} {ax.get_xscale()} {_text(ax.get_xlim())}"
         yield part, f"y {_of_axis(ax.yaxis)} {ax.get_yscale()} {_text(ax.get_ylim())}"
         yield from ((part, f"{_look_of(line)} {_text(line.get_xydata())}") for line in ax.lines)
@@ -58,7 +59,10 @@ def of_figure(name: str, figure) -> Iterator[Line]:
         for patch in ax.patches:
             box = patch.get_path().transformed(patch.get_patch_transform()).vertices
             yield part, f"{_look_of(patch)} {_text(box)}"
-        yield from ((part, _of_text(text)) for text in ax.texts)
+        for image in ax.images:
+            yield part, f"image {_text([image.get_clim(), image.get_extent(), image.get_array()])}"
+        said = (child for child in ax.get_children() if isinstance(child, Text))
+        yield from ((part, _of_text(text)) for text in said if text.get_text())
         if ax.get_legend() is not None:
             yield from ((part, line) for line in _of_legend(ax.get_legend()))
 
@@ -111,7 +115,8 @@ def _of_axis(axis) -> str:
         ticks = list(where.tick_values(*axis.get_view_interval()))
     if isinstance(words, FixedFormatter):
         named = list(words.seq)
-    return f"{axis.get_label_text()!r} ticks {_text(ticks)} {_text(named)}"
+    look = {key: value for key, value in axis.get_tick_params().items() if "color" not in key}
+    return f"{_of_text(axis.label)} ticks {_text(ticks)} {_text(named)} {_text(look)}"
 
 
 _LOOKS = ("color", "facecolor", "edgecolor", "linestyle", "linewidth", "alpha", "hatch", "marker")
@@ -128,7 +133,7 @@ def _look_of(artist) -> str:
 def _of_legend(legend) -> Iterator[str]:
     yield f"legend at {_text(legend.get_bbox_to_anchor().bounds[:2])}"
     for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True):
-        yield f"{text.get_text()!r} {_look_of(handle)}"
+        yield f"{_of_text(text)} {_look_of(handle)}"
 
 
 def _of_text(text) -> str:

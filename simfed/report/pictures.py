@@ -206,7 +206,11 @@ def _draw_legend(
 def legend_height_in(
     legend: Sequence[Artist], width_in: float, points: float = FONT_POINTS
 ) -> float:
-    """What `new_figure` needs above its first panel for a legend of this width."""
+    """What `new_figure` needs above its first panel for a legend of this width.
+
+    >>> legend_height_in([], 3.5, 2 * FONT_POINTS) / legend_height_in([], 3.5)
+    2.0
+    """
     with picture_style(points):
         rows = len(_legend_rows(legend, width_in))
     return (0.2 + _LEGEND_ROW_IN * rows + (0.08 if rows else 0)) * points / FONT_POINTS

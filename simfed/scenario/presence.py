@@ -29,8 +29,8 @@ _TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
 def time_of_day_s(text: object) -> float:
     """Seconds after midnight from `22:00`, up to `24:00`.
 
-    >>> time_of_day_s("06:30")
-    23400.0
+    >>> time_of_day_s("06:30"), time_of_day_s("24:00")
+    (23400.0, 86400.0)
     """
     match = _TIME.match(text) if isinstance(text, str) else None
     seconds = 3600.0 * int(match[1]) + 60.0 * int(match[2]) if match else -1.0

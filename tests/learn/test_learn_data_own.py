@@ -23,9 +23,10 @@ from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import deal, files_digest, labels_in, load_data
+from simfed.learn.data.dataset import Dataset
 from simfed.learn.data.hub import TorchvisionReader
-from simfed.learn.data.looks import turn_images
-from simfed.scenario.dataset import DatasetSpec
+from simfed.learn.data.looks import apply_looks, turn_images
+from simfed.scenario.dataset import DatasetSpec, Partition
 from simfed.verify.run import verify
 
 rng = np.random.default_rng(0)
@@ -564,6 +565,20 @@ def test_pictures_turn_about_their_centre():
     image = rng.integers(0, 256, (2, 1, 5, 5), dtype=np.uint8)
     assert (turn_images(image, 90) == np.rot90(image, axes=(2, 3))).all()
     assert (turn_images(image, 0) == image).all()
+
+
+def test_noise_is_a_share_of_black_to_white_however_images_are_stored():
+    def seen(images):
+        labels = np.arange(8) % 2
+        data = Dataset(images, labels, images, labels, classes=2)
+        partition = Partition(kind="feature", rotation=0, noise=0.2)
+        split = SimpleNamespace(clients=[np.arange(4), np.arange(4, 8)])
+        return apply_looks(data, split, partition, Streams(0)).train_images
+
+    grey = np.full((8, 1, 5, 5), 128, np.uint8)
+    of_floats = seen(grey.astype(np.float32) / 255)
+    assert of_floats.std() > 0.01
+    assert np.abs(seen(grey) / 255 - of_floats.clip(0, 1)).max() < 0.51 / 255
 
 
 # ---- in scenarios ------------------------------------------------------------------------------

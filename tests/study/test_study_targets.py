@@ -104,6 +104,7 @@ def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(writ
     assert places_of(study, UP).at == pytest.approx((0, 1 / 3, 1))  # of their logarithms
     figure = target_figure(study)
     assert [ax.get_title() for ax in figure.axes] == ["payload fp32", "payload fp16"]
+    assert not any(ax.title.get_parse_math() for ax in figure.axes)  # a name may have dollar signs
     ticks = figure.axes[0].get_xticklabels()
     assert [tick.get_text() for tick in ticks] == ["2 Mbps", "20 Mbps", "2 Gbps"]
 

@@ -59,12 +59,9 @@ class Arrays:
         if dtype.hasobject:
             raise InputError("an array of numbers or texts", where=where, got="objects")
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        if size > self._sizes[f"{name}.npy"]:
-            raise InputError(
-                f"{size:,} bytes, as its header says",
-                where=where,
-                got=f"{self._sizes[f'{name}.npy']:,}",
-            )
+        if size > (left := self._sizes[f"{name}.npy"] - file.tell()):
+            allowed = f"{size:,} bytes, as its header says"
+            raise InputError(allowed, where=where, got=f"{left:,}")
         return shape, dtype
 
     @contextmanager

@@ -185,7 +185,11 @@ def _numbers(targets: np.ndarray, where: str) -> NDArray[np.float32]:
 
 
 def _first_row(wrong: NDArray[np.bool_]) -> int | None:
-    """The first row with a true value; None: there is none."""
+    """The first row with a true value; None: there is none.
+
+    >>> _first_row(np.array([[False, False], [False, True]]))
+    1
+    """
     rows = np.flatnonzero(wrong.any(axis=tuple(range(1, wrong.ndim))))
     return int(rows[0]) if rows.size else None
 

@@ -108,6 +108,10 @@ def test_threads_are_a_whole_number_however_it_is_written(tmp_path):
             "cannot be read: field larger than field limit (131072)",
         ),
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,12\n", "0.1 s in line 2 and 12 s in line 3"),
+        (
+            HEAD + "".join(f"training,m,,,32,{s}\n" for s in (0.1, 0.1, 0.1, 0.001, 100)),
+            "0.001 s in line 5 and 100 s in line 6",  # two of five, more than a third
+        ),
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,300\n", "0.1 s at 32 and 300 s at 64"),
         (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,0.0001\n", "0.1 s at 32 and 0.0001 s at 64"),
     ],

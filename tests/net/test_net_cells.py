@@ -90,6 +90,9 @@ def test_overheads_take_more_of_a_fast_radio():
     single = Wifi("n", 20, aggregation=False)
     assert single.alone(65 * MBPS) < 0.55 * Wifi("n", 20).alone(65 * MBPS)
     assert single.alone(0.0) == 0
+    one_frame = Wifi("n", 20, max_mpdus=1).alone(65 * MBPS)
+    assert Wifi("n", 20, max_ampdu_bytes=1).alone(65 * MBPS) == one_frame  # of at least one
+    assert one_frame < Wifi("n", 20, max_ampdu_bytes=16_000).alone(65 * MBPS)
 
 
 def test_weights_are_one_on_average_and_equal_without_aggregation():

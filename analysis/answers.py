@@ -318,7 +318,6 @@ def long_table(cells: Sequence[Answer]) -> str:
 
 
 def cells_page(cells: Sequence[Answer]) -> str:
-    """ANSWERS-cells.md."""
     momentum = (
         f"## DGC beside momentum at {target:.0%}\n\nHow many times sooner than DGC at 1 % 8 bits "
         f"with momentum at the server are; in bold where that is clear.\n\n"
@@ -393,7 +392,6 @@ def _draw_map(axes: Axes, cells: Sequence[Answer]) -> None:
 
 
 def read_rows() -> pd.DataFrame:
-    """The kept rows."""
     import pandas as pd
 
     return pd.read_parquet(ROWS)

@@ -60,7 +60,6 @@ def play(out: Path, jobs: int | None) -> None:
 
 
 def read_rows() -> pd.DataFrame:
-    """The kept rows."""
     return pd.read_csv(ROWS)
 
 

@@ -239,7 +239,6 @@ def play_apps(folders: Sequence[Path], nodes: int) -> None:
 
 
 def write_rows(rows: Sequence[Row]) -> None:
-    """Replace the kept rows."""
     with open(ROWS, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(Row._fields)
@@ -247,7 +246,6 @@ def write_rows(rows: Sequence[Row]) -> None:
 
 
 def read_rows() -> list[Row]:
-    """The kept rows."""
     if not ROWS.exists():
         return []
     with open(ROWS, encoding="utf-8", newline="") as file:
@@ -256,7 +254,6 @@ def read_rows() -> list[Row]:
 
 
 def page_parts() -> dict[str, str]:
-    """A line per row."""
     table = [["app", "message", "how many", "charged", "deployed", "charged ×"]]
     for app, what, count, charged_s, deployed_s in read_rows():
         ratio = f"{charged_s / deployed_s:.2f}"
@@ -265,7 +262,6 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    """The command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     play = commands.add_parser("play")

@@ -255,7 +255,6 @@ def host_of() -> Processor:
 
 
 def write_rows(rows: Sequence[Row]) -> None:
-    """Replace the kept rows."""
     with open(ROWS, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(Row._fields)
@@ -265,7 +264,6 @@ def write_rows(rows: Sequence[Row]) -> None:
 
 
 def read_rows() -> list[Row]:
-    """The kept rows."""
     if not ROWS.exists():
         return []
     with open(ROWS, encoding="utf-8", newline="") as file:
@@ -305,7 +303,6 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    """The command."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("measure", "meter"):

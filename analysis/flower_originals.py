@@ -76,8 +76,6 @@ class Job(NamedTuple):
 
 
 class Played(NamedTuple):
-    """How one app ended."""
-
     app: str
     outcome: str
     """`finished`, `failed` (exit code 1), `refused` (2), `timeout`, `broken` (by verify), or

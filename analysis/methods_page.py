@@ -52,7 +52,6 @@ _SHORT = {
 
 
 def read_rows() -> pd.DataFrame:
-    """The kept rows."""
     rows: pd.DataFrame = pd.read_parquet(ROWS)
     return rows
 

@@ -108,7 +108,6 @@ def scatter(cases: Sequence[Case]) -> float:
 
 
 def table() -> str:
-    """The table as Markdown."""
     wifi, lte = load("ns3_wifi"), load("ns3_lte")
     groups = [("**Wi-Fi, all**", wifi)]
     groups += [(text, [c for c in wifi if c["cell"]["name"] == key]) for key, text in CELLS.items()]

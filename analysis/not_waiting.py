@@ -280,7 +280,6 @@ def _draw_border(axes: Axes, y: float, spreads: tuple[float, float, float]) -> N
 
 
 def read_rows() -> pd.DataFrame:
-    """The kept rows."""
     import pandas as pd
 
     return pd.read_parquet(ROWS)

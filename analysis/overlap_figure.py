@@ -88,7 +88,6 @@ def play(codec: str, speed: str, link: str, overlap: str) -> dict[str, object]:
 
 
 def read_rows() -> pd.DataFrame:
-    """The kept rows."""
     return pd.read_csv(ROWS, dtype={"overlap": str})
 
 
@@ -166,7 +165,6 @@ def draw(rows: pd.DataFrame) -> Figure:
 
 
 def main() -> None:
-    """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draw-only", action="store_true")
     if not parser.parse_args().draw_only:

@@ -82,8 +82,6 @@ class Row:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is played."""
-
     clients: int = 1000
     per_round: int = 100
     rounds: int = 60

@@ -31,8 +31,6 @@ _LINK = {"up": "10 Mbps", "down": "50 Mbps"}
 
 @dataclass(frozen=True)
 class Setting:
-    """A published experiment."""
-
     name: str
     source: str
     base: dict[str, Any]

@@ -188,7 +188,6 @@ def _factor(*spreads: float) -> float:
 
 
 def profile_text(name: str, numbers: dict[str, Any]) -> str:
-    """The profile's file."""
     law, device = law_of(name, numbers["devices"]), numbers["devices"][name]
     more, _ = step_over_forward()
     sources = "\n".join(_source(where, what, numbers) for where, what in _used(name, numbers))

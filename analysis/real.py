@@ -242,7 +242,6 @@ def counting(run: Run) -> Any:
 
 
 def command(*arguments: object) -> None:
-    """A `simfed` command."""
     subprocess.run([sys.executable, "-m", "simfed", *map(str, arguments)], check=True)
 
 
@@ -343,7 +342,6 @@ def _with_devices(
 
 
 def simulated(plain: Mapping[str, Any], out: Path, *, time_only: bool = True) -> Run:
-    """Its simulation, anew."""
     path = out.with_suffix(".yaml")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(dict(plain), sort_keys=False))

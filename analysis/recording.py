@@ -193,7 +193,6 @@ def _shown(name: str, begin: float, until: float | None, inner: str) -> str:
 
 
 def _legend(run: RunResult, rounds: int) -> list[str]:
-    """The phases that occur."""
     spans = run.spans[(run.spans["round"] <= rounds) & run.spans["client"].notna()]
     lines, x = [], float(GANTT[0])
     for kind in [name for name in PHASES if name in set(spans["kind"])]:

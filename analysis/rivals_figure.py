@@ -86,7 +86,6 @@ def play(out: Path, jobs: int | None) -> None:
 
 
 def read_rows(path: Path = ROWS) -> pd.DataFrame:
-    """The kept rows."""
     return pd.read_parquet(path)
 
 
@@ -135,8 +134,6 @@ def against(times: pd.DataFrame, setting: str, arm: str, reference: str) -> Agai
 
 
 class Verdict(NamedTuple):
-    """One registered comparison."""
-
     spent: str
     rival: str
     against: Against

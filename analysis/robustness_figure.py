@@ -63,8 +63,6 @@ BOUND = 0.5
 
 
 class Cell(NamedTuple):
-    """One run."""
-
     model: str
     seed: int
     share: float

@@ -68,7 +68,6 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
 
 
 def read_rows() -> pd.DataFrame:
-    """The kept rows."""
     return pd.read_parquet(ROWS)
 
 

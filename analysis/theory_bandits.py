@@ -70,8 +70,6 @@ def overtaken(plays: int) -> Floats:
 
 @dataclass(frozen=True)
 class Story:
-    """One client's plays."""
-
     regret: Floats
     """Per play."""
     explored: NDArray[np.bool_]

@@ -68,7 +68,6 @@ class Rows:
 
     @classmethod
     def read(cls) -> Rows:
-        """The kept ones."""
         return cls(pd.read_csv(ROWS) if ROWS.is_file() else None)
 
     def put(self, fact: str, who: str, at: int, values: Sequence[float] | Floats) -> None:
@@ -81,7 +80,6 @@ class Rows:
         self.frame = pd.concat([old, new], ignore_index=True) if len(old) else new
 
     def save(self) -> None:
-        """Keep them."""
         ordered = self.frame.sort_values(["fact", "who", "at", "client"], kind="stable")
         ordered.to_csv(ROWS, index=False)
 

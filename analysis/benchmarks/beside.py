@@ -95,8 +95,6 @@ class Cost(NamedTuple):
 
 
 class _Tree:
-    """One checkout at play."""
-
     def __init__(self, tree: Path, case: str, workers: int) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), "--play", case]
         self._process = subprocess.Popen(
@@ -117,7 +115,6 @@ class _Tree:
         return dict(json.loads(line))
 
     def play(self) -> Cost:
-        """One block."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
@@ -193,7 +190,6 @@ def compare(trees: Sequence[Path], case: str, workers: int, blocks: int) -> None
 
 
 def main() -> None:
-    """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", type=Path, help="a checkout to compare this one with")
     parser.add_argument("--after", type=Path, default=_HERE)

@@ -419,7 +419,6 @@ class AveragingLoop:
         self._selecting = Selecting(selection, made.client_count, lambda _: 1)
 
     def round(self, number: int) -> None:
-        """One round."""
         per_round = self._made.participation.clients_per_round
         cohort = self._selecting.cohort(self._streams, number, per_round)
         owned = [self._data.owned[client] for client in cohort]
@@ -517,7 +516,6 @@ def workload(made: Scenario, streams: Streams, data: Federation) -> HostedWorklo
 
 
 def main() -> None:
-    """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("case", choices=[*CASES, "options", "accuracy", "memory", "fedavg"])
     parser.add_argument(

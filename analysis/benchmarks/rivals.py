@@ -180,7 +180,6 @@ def _held_bytes(pid: int) -> int:
 
 
 def play(side: str, path: Path, dataset: str, envs: Path) -> dict[str, Any]:
-    """One side, once."""
     if side == "simfed run":
         folder = Path(tempfile.mkdtemp(dir=path.parent))
         described, out = folder / "rival.yaml", folder / "run"
@@ -216,7 +215,6 @@ def run(job: int, sides: Sequence[str], repeats: int, dataset: str, envs: Path, 
 
 
 def machine() -> dict[str, Any]:
-    """Day, processor and cores."""
     models = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -309,7 +307,6 @@ def _accuracies(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Parse and do."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--envs", type=Path, default=Path("rivals-envs"))
     commands = parser.add_subparsers(dest="command", required=True)

@@ -71,7 +71,6 @@ def write_rows(source: str, rows: Iterable[Row]) -> Path:
 
 
 def read_rows(source: str) -> list[Row]:
-    """What `write_rows` wrote."""
     with (HERE / source / "rows.csv").open(newline="", encoding="utf-8") as file:
         return [_row(line) for line in csv.DictReader(file)]
 

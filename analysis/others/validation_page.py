@@ -18,8 +18,6 @@ _SHOWN_ROWS = 24
 
 
 class Source(NamedTuple):
-    """A source of rows."""
-
     title: str
     """Of its section on the page, which says where it is from and where simfed fails."""
     script: str

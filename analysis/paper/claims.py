@@ -62,8 +62,6 @@ _AFTER = {
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison."""
-
     what: str
     state: str
     estimate: Estimate
@@ -457,8 +455,6 @@ class _Trend:
         return tuple((f"K {k:,}", {"task": self.task, "k": k}) for k in (self.small, self.large))
 
     def checks(self, results: Results) -> Iterator[Check]:
-        """Every comparison."""
-
         def runs(policy: str, k: int) -> Runs:
             return results.runs(policy, self.task, k=k)
 

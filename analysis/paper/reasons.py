@@ -45,7 +45,6 @@ def compression_shares(results: Results) -> dict[str, float]:
 
 
 def compression_share(results: Results) -> str:
-    """The same in words."""
     each = [
         f"{100 * share:.2g} % of a round on {name}"
         for name, share in compression_shares(results).items()

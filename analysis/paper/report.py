@@ -480,7 +480,6 @@ def _interval(estimate: Estimate) -> str:
 
 
 def _open_points() -> str:
-    """The table of docs/learning.md."""
     page = Path(__file__).resolve().parents[2] / "docs" / "learning.md"
     section = page.read_text(encoding="utf-8").split("## What the source leaves open", 1)[1]
     return "\n".join(line for line in section.split("\n## ")[0].splitlines() if line[:1] == "|")

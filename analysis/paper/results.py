@@ -52,14 +52,11 @@ _TASKS = {"mnist": MNIST, "cifar10": CIFAR10, "cifar10-small": CIFAR10_SMALL}
 
 @dataclass(frozen=True)
 class Result:
-    """One run."""
-
     facts: dict[str, Any] = field(repr=False)
     measure: str = "last"
     """What counts as its accuracy: one of `MEASURES`."""
 
     def final(self, prototype: str | None = None) -> float:
-        """Its accuracy by `measure`."""
         return MEASURES[self.measure][0](self.accuracies(prototype))
 
     @property

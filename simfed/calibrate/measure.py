@@ -403,7 +403,6 @@ def _surroundings(plan: MeasurementPlan) -> Iterator[None]:
 
 
 def _train_for_ever(model: str, dataset: str, plan: MeasurementPlan, ready: Semaphore) -> None:
-    """What a process beside the measuring one does."""
     torch.set_num_threads(1)
     bench = Bench(model, facts(model, dataset), replace(plan, device="cpu", strategies=()))
     ready.release()
@@ -624,7 +623,6 @@ class Bench:
         return lambda: self.encode(case)
 
     def _decompression(self, case: MeasuredCase) -> Callable[[], object]:
-        """One payload's change of the server's weights."""
         self.step(_FILLER)
         payload = self.encode(case)
         weights, codec = self.server.weights, self._players[case.strategy].codec
@@ -641,8 +639,6 @@ class Bench:
         return call
 
     def _inference(self, case: MeasuredCase) -> Callable[[], object]:
-        """Public logits of one client's model, weights included."""
-
         def call() -> torch.Tensor:
             self.client.weights.copy_(self.server.weights)
             return self._client_passes.logits(self._public[: case.size])

@@ -48,8 +48,6 @@ class Typical:
 
 @dataclass(frozen=True, slots=True)
 class _Components:
-    """One curve's scatter, taken apart."""
-
     squares: float
     """Sum of squared residuals within sessions."""
     freedom: float

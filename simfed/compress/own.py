@@ -421,7 +421,6 @@ class EF21(_Around):
         return self._received(sent, estimate, None)
 
     def _received(self, sent: Payload, estimate: Floats, device: Device) -> Payload:
-        """`estimate` becomes the one after `sent`."""
         before = self._move(estimate, sent, np.add)
         state = Memory(sent.state, {"estimate": estimate})
         return Payload(

@@ -283,7 +283,6 @@ class Profile:
         return size
 
     def _draw_curve(self, key: Key, curve: Curve) -> Curve:
-        """The curve with its constants drawn; see `drawn`."""
         if isinstance(curve, Constant):
             return curve
         assert self.draws is not None

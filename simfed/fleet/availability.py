@@ -172,7 +172,6 @@ class Markov:
         self._everybody: _Stays | None = None
 
     def _first(self, places: Ints) -> _Stays:
-        """The stays of these clients at time 0."""
         zero, one = (np.full(len(places), k, dtype=np.int64) for k in (0, 1))
         share = self._on_s[places] / (self._on_s[places] + self._off_s[places])
         on = self._draw(places, zero) < share

@@ -75,7 +75,6 @@ class MessageRow:
 
 
 def _is_name(name: str) -> bool:
-    """Whether arithmetic can name it."""
     reserved = keyword.iskeyword(name) or name in ("min", "max", "ceil")
     return name.isidentifier() and not reserved
 

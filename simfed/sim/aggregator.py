@@ -235,7 +235,6 @@ class Aggregator:
         self._wait()
 
     def _close(self) -> None:
-        """Nobody is waited for any longer."""
         self._struck = struck = not self._due()
         self._last = None if struck else self._last_awaited()
         if (struck or not self.mode.keeps_late or self._node.last) and self._cut_off():

@@ -68,7 +68,6 @@ def params_of(task: Task) -> Params:
 
 
 def main() -> None:
-    """All rounds."""
     task = read_task(sys.argv[1])
     logits: Callable[[Params, Any], Any] = lenet5 if task.model == "lenet5" else logistic
 

@@ -26,8 +26,6 @@ rounds: Rounds
 
 
 class Given(BasicPartitioner):  # type: ignore[misc]  # FLGo's, where it is not installed
-    """The task's split."""
-
     def __init__(self, owned: list[list[int]]) -> None:
         self.owned, self.num_clients = owned, len(owned)
 
@@ -42,7 +40,6 @@ class Server(fedavg.Server):  # type: ignore[misc]
     """FLGo's, with the clock after every round."""
 
     def iterate(self) -> Any:
-        """One round."""
         updated = super().iterate()
         rounds.after(self.current_round)
         return updated

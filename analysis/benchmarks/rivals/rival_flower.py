@@ -77,7 +77,6 @@ def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
 
 @server_app.main()
 def serve(grid: Grid, context: Context) -> None:
-    """Federated averaging."""
     task, model, *_ = read()
     strategy = FedAvg(
         fraction_train=task.per_round / task.clients,
@@ -94,7 +93,6 @@ def serve(grid: Grid, context: Context) -> None:
 
 
 def main() -> None:
-    """All rounds."""
     import rival_flower as app  # the importable twin of this script: what is pickled is its names
 
     os.environ[TASK] = os.path.abspath(sys.argv[1])

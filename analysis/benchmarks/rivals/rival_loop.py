@@ -15,7 +15,6 @@ from rival_torch import accuracy, build, samples
 
 
 def main() -> None:
-    """All rounds."""
     task = read_task(sys.argv[1])
     model, (images, labels) = build(task), samples(task)
     owned = [torch.from_numpy(own) for own in task.owned]

@@ -56,7 +56,6 @@ class Look(TrainingProcessCallback):  # type: ignore[misc]  # pfl's, where it is
 
 
 def main() -> None:
-    """All rounds."""
     task = read_task(sys.argv[1])
     module, (images, labels) = build(task), samples(task)
     module.loss, module.metrics = partial(loss, module), partial(metrics, module)  # type: ignore[assignment]

@@ -36,7 +36,6 @@ class Task:
 
     @property
     def clients(self) -> int:
-        """How many there are."""
         return len(self.owned)
 
 
@@ -55,7 +54,6 @@ def write_task(path: Path, task: Task) -> None:
 
 
 def read_task(path: str | Path) -> Task:
-    """What `write_task` wrote."""
     with np.load(path) as file:
         ends = np.cumsum(file["counts"])[:-1]
         weights = {

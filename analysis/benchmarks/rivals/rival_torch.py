@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 
 class Logistic(nn.Module):
-    """One linear layer."""
-
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(784, 10)
@@ -47,7 +45,6 @@ def build(task: Task) -> nn.Module:
 
 
 def samples(task: Task) -> tuple[Tensor, Tensor]:
-    """Training images and labels."""
     return torch.from_numpy(task.images), torch.from_numpy(task.labels)
 
 

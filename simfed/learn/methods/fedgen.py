@@ -322,7 +322,6 @@ def _flat_head(kit: Kit, prototype: str, model: Values) -> Any:
 
 
 def _with_head(kit: Kit, who: Who, own: State, head: Any) -> dict[str, Any]:
-    """The client's model with another last layer."""
     model = {"weights": own["weights"].clone(), "buffers": own["buffers"]}
     weight, bias = kit.head(who.prototype, model)
     weight.copy_(head[: weight.numel()].view_as(weight))

@@ -18,8 +18,6 @@ _POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ct
 
 
 class _Shape(ctypes.Structure):
-    """The struct `Linear` of linear.cpp."""
-
     _fields_ = [(name, _LONG) for name in ("models", "samples", "inputs", "outputs", "stride")]
 
 

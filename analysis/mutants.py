@@ -10,9 +10,10 @@ repository. There the tests run once with no switch on, which tells how long eac
 which switches it comes. Then a forked process per mutant turns its switch on and runs the tests
 that come to it: those of its room first, then the rest of their files, whose shared set-up may.
 A mutant *dies* where a test fails that passes, after the same tests, without it; it *timed out*
-where a test took ten times as long as without it and 20 s more; else it *survived*, at the latest
-after `--most` seconds of tests. A survivor is a test that is missing, or a change that makes no
-difference; which of the two, only a reader can tell.
+where a test took ten times the processor's seconds that it takes without it, and 20 more, or waited
+twenty times as long as that; else it *survived*, at the latest after `--most` such seconds of
+tests. A survivor is a test that is missing, or a change that makes no difference; which of the two,
+only a reader can tell.
 
 `--out` takes a row for each mutant as it ends, and the first run of the tests is kept beside it:
 the same command goes on after the last row. Tests of `tests/quality` read files and are left out.
@@ -88,7 +89,7 @@ def is_on(name):
 """The copy's module `mutant_switch`; subprocesses of tests find their mutant in the environment."""
 _PYTEST = ["-q", "-p", "no:cacheprovider", "--basetemp=../tests", "--ignore=tests/quality"]
 SLACK_S = 20.0
-"""What a test may take longer, besides ten times its time."""
+"""What a test may take, besides ten times its processor's seconds."""
 _MEMORY_BYTES = 12 << 30
 """Of a process that runs tests: a mutant may ask for memory without end."""
 
@@ -453,7 +454,7 @@ class Player:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # what it left running
         last = (self._log.read_text(encoding="utf-8").splitlines() or [""])[-1].split("\t")[0]
-        timed_out = code == -signal.SIGALRM
+        timed_out = code in (-signal.SIGALRM, -signal.SIGXCPU)
         return Played("timed out" if timed_out else "died" if code else "survived", last)
 
 
@@ -471,16 +472,21 @@ class Once:
 def run(
     tests: Sequence[pytest.Item], limits: dict[str, float], log: Path, stops: bool = True
 ) -> int:
-    """Run tests, each to its limit in seconds; 1 where one fails. A line of `log` tells of each."""
+    """Run tests, each to its limit in a processor's seconds; 1 where one fails.
+
+    A line of `log` tells of each.
+    """
     failed = False
     with log.open("a", encoding="utf-8") as file:
         for test, following in zip(tests, [*tests, None][1:], strict=True):
-            signal.alarm(math.ceil(limits[test.nodeid]))
+            limit_s, spent_s = math.ceil(limits[test.nodeid]), math.ceil(time.process_time())
+            resource.setrlimit(resource.RLIMIT_CPU, (spent_s + limit_s, resource.RLIM_INFINITY))
+            signal.alarm(20 * limit_s)
             print(test.nodeid, end="", file=file, flush=True)
-            start = time.monotonic()
+            before_s = sum(os.times()[:4])  # its subprocesses' too
             failed = any(part.failed for part in runtestprotocol(test, False, following))
             ending = "failed" if failed else "passed"
-            print(f"\t{ending}\t{time.monotonic() - start:.3f}", file=file, flush=True)
+            print(f"\t{ending}\t{sum(os.times()[:4]) - before_s:.2f}", file=file, flush=True)
             if failed and stops:
                 return 1
     return 0
@@ -547,7 +553,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", metavar="ROOM", help="draw from one room")
     parser.add_argument("--tests", nargs="+", default=["tests", "simfed"], help="all if omitted")
     parser.add_argument("--out", type=Path, default=Path("mutants.csv"), help="table to go on with")
-    parser.add_argument("--most", type=float, default=120.0, help="seconds of tests per mutant")
+    parser.add_argument("--most", type=float, default=120.0, help="processor's seconds per mutant")
     parser.add_argument("--list", action="store_true", help="print the mutants, try none")
     parser.add_argument("--play", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

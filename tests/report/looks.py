@@ -47,7 +47,9 @@ def of_figure(name: str, figure) -> Iterator[Line]:
     for legend in figure.legends:
         yield from ((part, line) for line in _of_legend(legend))
     yield from ((part, _of_text(text)) for text in figure.texts)
-    for number, ax in enumerate(inner for ax in figure.axes for inner in (ax, *ax.child_axes)):
+    for number, ax in enumerate(
+        inner for axes in figure.axes for inner in (axes, *axes.child_axes)
+    ):
         part = f"{name}: axes {number}"
         yield part, f"at {_text(ax.get_position().bounds)}"
         yield part, f"x {_of_axis(ax.xaxis)} {ax.get_xscale()} {_text(ax.get_xlim())}"

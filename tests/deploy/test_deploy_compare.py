@@ -162,6 +162,7 @@ def test_of_two_simulations_none_is_called_real(tmp_path, capsys):
         folders = [str(tmp_path / first), str(tmp_path / second)]
         assert main(["compare", *folders, "--out", str(tmp_path / "page.html")]) == 0
         said = capsys.readouterr().out
+        assert said.startswith("phase ")
         assert all(name in said.splitlines()[0] for name in names)
         assert f"rounds of {names[0]}" in said
         assert not re.search(r"\breal\b|simulated|realit", said)

@@ -3,12 +3,14 @@
     python analysis/paper run [--jobs 2] [--device cuda] [--phase k-1000] [--most 10]
     python analysis/paper collect STUDY_FOLDER
     python analysis/paper oracle
+    python analysis/paper collapse
     python analysis/paper report
 
 `run` goes on with the campaign where it stands: a run is done once its compact result lies in
 analysis/paper/runs. It can be stopped at any time. `collect` keeps the finished runs of a folder that
 `run`, or `simfed study run scenarios/paper/…`, has made. `oracle` plays every strategy of every
-client beside some of ASCEND's runs, into analysis/paper/oracle-runs. `report` draws every figure and
+client beside some of ASCEND's runs, into analysis/paper/oracle-runs. `collapse` plays the small world
+in which networks fall to chance as CIFAR-10's do, into analysis/paper/collapse_rows.csv. `report` draws every figure and
 writes RESULTS.md from the compact results alone, in seconds.
 """
 
@@ -41,6 +43,7 @@ def main() -> None:
     collect.add_argument("study", type=Path)
     oracle = commands.add_parser("oracle", help="play what ASCEND did not choose")
     oracle.add_argument("--out", type=Path, default=Path("studies/oracle"), help="run directories")
+    commands.add_parser("collapse", help="play the small world that falls to chance")
     report = commands.add_parser("report", help="figures, claims table and RESULTS.md")
     report.add_argument("--into", type=Path, default=HERE.parent, help="where RESULTS.md goes")
     arguments = parser.parse_args()
@@ -53,6 +56,11 @@ def main() -> None:
         from oracle import FOLDER, play
 
         play(arguments.out, arguments.results.with_name(FOLDER))
+        return
+    if arguments.command == "collapse":
+        import collapse
+
+        collapse.play()
         return
     import campaign as campaign
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from campaign import unpacked
 from results import (
     FIXED,
     NAMES,
@@ -28,6 +29,10 @@ from simfed.report.statistics import Estimate
 
 CHANCE, NEAR_CHANCE = 0.1, 0.01
 """What guessing one of ten classes gets right, and how near to it a run has learned nothing."""
+
+APART = 1.0
+"""A distillation loss that a prototype has only where it contradicts its teacher: among ten classes
+a teacher that says nothing and a student that is nearly sure are as far apart."""
 
 
 def compression_shares(results: Results) -> dict[str, float]:
@@ -182,6 +187,42 @@ def at_chance(results: Results, settings: Iterable[tuple[str, dict[str, Any]]]) 
     if not phrases:
         return ""
     return f"all runs end at chance, which tells nothing apart ({'; '.join(phrases)})"
+
+
+def before_chance(results: Results) -> str:
+    """How the distillation loss moves before CIFAR-10's runs fall to chance; nothing, if one does
+    not."""
+    runs = [run for arm in POLICIES for run in results.runs(arm, "cifar10").values()]
+    if not runs or any(abs(run.final() - CHANCE) >= NEAR_CHANCE for run in runs):
+        return ""
+    rounds, losses = zip(*map(_first_apart, runs), strict=True)
+    if not all(rounds):
+        return ""
+    best = max(map(_best_after, runs, rounds))
+    return (
+        f"{min(losses):.1g} to {max(losses):.1g} in the middle of the first 25 rounds, has "
+        f"exceeded {APART:g} for both prototypes by round {', '.join(map(str, rounds))}, and no "
+        f"evaluation after it finds more than {100 * best:.1f} %"
+    )
+
+
+def _first_apart(run: Result) -> tuple[int, float]:
+    """The round by which each prototype has had a distillation loss above `APART` (0: one never
+    has), and the median of the losses of the first 25 rounds."""
+    length = run.facts["setting"]["rounds"]
+    packed_losses = run.facts["by_round"]["kd_loss"].values()
+    losses = np.array([unpacked(one, "float32", length) for one in packed_losses])
+    above = losses > APART
+    last = int(above.argmax(axis=1).max()) + 1 if above.any(axis=1).all() else 0
+    return last, float(np.median(losses[:, :25]))
+
+
+def _best_after(run: Result, round: int) -> float:
+    """The best accuracy of any prototype in evaluations after a round."""
+    curve = run.facts["curve"]
+    first = sum(number <= round for number in curve["round"])
+    best: float = max(max(of_one[first:]) for of_one in curve["accuracy"].values())
+    return best
 
 
 def grid_spread(good: Runs, others: Sequence[Runs], margin: float) -> str:

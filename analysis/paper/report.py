@@ -26,6 +26,7 @@ from claims import (
     judge,
     survives_holm,
 )
+from collapse import read_rows
 from figures import FIGURES, FigureSpec
 from multiverse import (
     SAFEGUARDS,
@@ -41,7 +42,13 @@ from multiverse import (
 )
 from oracle import EVERY, FOLDER, KS, REWARDS, gain_over_time, samples, shares_over_thirds
 from pictures import PICTURES
-from reasons import clipped_share, compression_share, fixed_spread, rejected_rounds
+from reasons import (
+    before_chance,
+    clipped_share,
+    compression_share,
+    fixed_spread,
+    rejected_rounds,
+)
 from results import (
     CONSTANTS,
     EXPLORATION,
@@ -145,6 +152,7 @@ def appendix_text(results: Results, drawn: Sequence[str] = ()) -> str:
         _PROSE["comparison rules"],
         _comparisons(judged),
         _reasons(results),
+        _chance(results),
         _PROSE["figure rules"],
         _picture("mnist-selection-over-time", drawn),
         _oracle(results.folder.with_name(FOLDER)),
@@ -641,6 +649,25 @@ def _spread_at_5000(results: Results) -> str:
         return ""
     of_seeds = f"{seeds} seed{'s' * (seeds > 1)}"
     return f"fixed strategies end within {100 * spread:.1f} points of each other at K = 5,000 ({of_seeds})"
+
+
+def _chance(results: Results) -> str:
+    """How CIFAR-10's networks fall to chance, and the small world that says why."""
+    before = before_chance(results)
+    if not before:
+        return ""
+    rows = read_rows()
+    wide = rows.pivot(index=["setting", "seed"], columns="round", values="accuracy")
+    table = []
+    for setting in rows["setting"].unique():
+        of_seeds = wide.loc[setting]
+        table.append((setting, *(_each_percent(of_seeds[number]) for number in wide.columns)))
+    header = ("setting", *(f"{number} rounds, %" for number in wide.columns))
+    return f"{_PROSE['chance rules'].format(before=before)}\n\n{_table(header, table)}"
+
+
+def _each_percent(values: Iterable[float]) -> str:
+    return " / ".join(map(_percent, values))
 
 
 # --- cost and runs -----------------------------------------------------------------------------

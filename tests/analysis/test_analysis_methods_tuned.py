@@ -185,3 +185,6 @@ def test_the_pages_sentences_follow_from_the_rows():
         own = by_key["synthetic(1, 1)", "own_accuracy", budget]
         assert sum(len({*averaging} & {*own.behind(method)}) for method in personal) == ahead
         assert not any(personal & {*own.behind(method)} for method in averaging)
+    clip = methods_page.clip_table(rows, pd.read_parquet(methods_tuned.CLIPPED))
+    assert clip.count("**") == 2 * 4
+    assert "Of 64 comparisons four are told apart" in page

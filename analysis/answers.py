@@ -17,7 +17,7 @@ device on a link) and accuracy, as the one of least mean time. Intervals are Stu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,6 +49,13 @@ WITH_MOMENTUM: dict[str, object] = {
     "8 bit, server momentum": {"qsgd": {"levels": 127}},
 }
 """What is played once more with momentum at the server: 0.9, as DGC has at its clients."""
+MOMENTUM: dict[str, object] = {
+    "method": {"kind": "fedopt", "optimizer": "momentum"},
+    "grid.policy": {
+        way: {"kind": "uniform", "strategy": codec} for way, codec in WITH_MOMENTUM.items()
+    },
+}
+"""What that changes in the study."""
 RIVAL = "8 bit, server momentum"
 _LEVEL = "Top-K, best level"
 _ROWS = ("8 bit", "sign", _LEVEL, "top-k@1%", "balance", "ascend", DGC, *WITH_MOMENTUM)
@@ -108,15 +115,16 @@ nothing."""
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def rows_of(study: StudyResult) -> pd.DataFrame:
+def rows_of(study: StudyResult, radios: Mapping[str, Radio] = RADIOS) -> pd.DataFrame:
     """One row per finished run and accuracy: what was spent when it was first reached, else by the
-    end. Bytes and joules are means over the devices."""
+    end. Bytes and joules are means over the devices. radios: by the name of the link."""
     import pandas as pd
 
     rows = []
     for entry, run in study.finished:
         curve = study.curve_of(entry["address"])
-        spent = _spent(run.participations, entry["point"][DEVICE], entry["point"][LINK])
+        radio = radios[entry["point"][LINK]]
+        spent = _spent(run.participations, WORK_W[entry["point"][DEVICE]], radio)
         curve = curve.merge(spent, on="round")
         for target in TARGETS:
             row: dict[str, object] = {
@@ -133,12 +141,12 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _spent(participations: pd.DataFrame, device: str, link: str) -> pd.DataFrame:
+def _spent(participations: pd.DataFrame, work_w: float, radio: Radio) -> pd.DataFrame:
     """`round, sent_bytes, joules` of a device, up to the end of each round."""
-    radio, p = RADIOS[link], participations
+    p = participations
     mbit_up, mbit_down = (8e-6 * p[f"{way}_bytes"] for way in ("uplink", "downlink"))
     joules = (
-        WORK_W[device] * (p["training_s"] + p["compression_s"])
+        work_w * (p["training_s"] + p["compression_s"])
         + radio.on_w * (p["uplink_s"] + p["downlink_s"])
         + radio.up_j_per_mbit * mbit_up
         + radio.down_j_per_mbit * mbit_down
@@ -412,16 +420,10 @@ def main() -> None:
 
     if arguments.do == "run":
         frames = []
-        momentum = {
-            "method": {"kind": "fedopt", "optimizer": "momentum"},
-            "grid.policy": {
-                way: {"kind": "uniform", "strategy": codec} for way, codec in WITH_MOMENTUM.items()
-            },
-        }
         for name, changes in (
             ("answers", {"seeds": REPORTED}),
             ("answers-choosing", {"seeds": CHOOSING}),
-            ("answers-momentum", {"seeds": REPORTED, **momentum}),
+            ("answers-momentum", {"seeds": REPORTED, **MOMENTUM}),
         ):
             folder = arguments.out / name
             run_study(STUDY, folder, jobs=arguments.jobs, overrides=changes)

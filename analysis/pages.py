@@ -24,6 +24,7 @@ STUDIES = (
     "not_waiting",
     "rivals_figure",
     "tail_figure",
+    "recorded_links",
     "codecs_table",
     "gpu_table",
     "cell_figure",

@@ -31,6 +31,7 @@ GATHERED = (
     "analysis/METHODS.md",
     "analysis/NOT-WAITING.md",
     "analysis/REAL.md",
+    "analysis/RECORDED.md",
     "analysis/RESULTS.md",
     "analysis/TAIL.md",
 )

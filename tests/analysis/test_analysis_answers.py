@@ -97,7 +97,7 @@ def test_joules_are_those_of_work_and_of_the_radio():
             "downlink_bytes": 250_000.0,
         }
     )
-    spent = answers._spent(run, "Raspberry Pi 4", "Wi-Fi cell")
+    spent = answers._spent(run, 1.4, answers.RADIOS["Wi-Fi cell"])
     once = 1.4 * 1.5 + 0.133 * 3 + 0.283 + 2 * 0.137
     assert spent["joules"].tolist() == pytest.approx([once, 2 * once])
     assert spent["sent_bytes"].tolist() == [125_000, 250_000]

@@ -115,7 +115,29 @@ nothing."""
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def rows_of(study: StudyResult, radios: Mapping[str, Radio] = RADIOS) -> pd.DataFrame:
+def play(
+    name: str,
+    out: Path,
+    jobs: int | None,
+    changes: Mapping[str, object] | None = None,
+    radios: Mapping[str, Radio] = RADIOS,
+) -> pd.DataFrame:
+    """The rows of the study with some changes, under all seeds and once more with momentum. name:
+    with what the folders of its runs begin; radios: by the name of the link."""
+    import pandas as pd
+
+    frames = []
+    for folder, more in (
+        (out / name, {"seeds": REPORTED}),
+        (out / f"{name}-choosing", {"seeds": CHOOSING}),
+        (out / f"{name}-momentum", {"seeds": REPORTED, **MOMENTUM}),
+    ):
+        run_study(STUDY, folder, jobs=jobs, overrides={**(changes or {}), **more})
+        frames.append(rows_of(load_study(folder), radios))
+    return pd.concat(frames, ignore_index=True)
+
+
+def rows_of(study: StudyResult, radios: Mapping[str, Radio]) -> pd.DataFrame:
     """One row per finished run and accuracy: what was spent when it was first reached, else by the
     end. Bytes and joules are means over the devices. radios: by the name of the link."""
     import pandas as pd
@@ -416,19 +438,8 @@ def page_parts() -> dict[str, str]:
 
 def main() -> None:
     arguments = study_parser(__doc__, "studies").parse_args()
-    import pandas as pd
-
     if arguments.do == "run":
-        frames = []
-        for name, changes in (
-            ("answers", {"seeds": REPORTED}),
-            ("answers-choosing", {"seeds": CHOOSING}),
-            ("answers-momentum", {"seeds": REPORTED, **MOMENTUM}),
-        ):
-            folder = arguments.out / name
-            run_study(STUDY, folder, jobs=arguments.jobs, overrides=changes)
-            frames.append(rows_of(load_study(folder)))
-        pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
+        play("answers", arguments.out, arguments.jobs).to_parquet(ROWS, index=False)
     write_page("answers")
     cells = answers(read_rows())
     TABLE.write_text(cells_page(cells), encoding="utf-8")

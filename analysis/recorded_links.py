@@ -106,15 +106,7 @@ def play_answers(folder: Path, out: Path, jobs: int | None) -> pd.DataFrame:
         answers.LINK: links,
     }
     radios = dict.fromkeys(NETWORKS, answers.RADIOS["LTE-like"])
-    frames = []
-    for name, changes in (
-        ("recorded", {"seeds": answers.REPORTED}),
-        ("recorded-choosing", {"seeds": answers.CHOOSING}),
-        ("recorded-momentum", {"seeds": answers.REPORTED, **answers.MOMENTUM}),
-    ):
-        run_study(answers.STUDY, out / name, jobs=jobs, overrides={**fewer, **changes})
-        frames.append(answers.rows_of(load_study(out / name), radios))
-    return pd.concat(frames, ignore_index=True)
+    return answers.play("recorded", out, jobs, fewer, radios)
 
 
 def play_tail(folder: Path, out: Path, jobs: int | None) -> pd.DataFrame:

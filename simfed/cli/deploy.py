@@ -89,8 +89,8 @@ def serve(
         say=say,
         told=lambda host, port: say(f"{loaded.name}: clients join {_format_address(host, port)}"),
     )
-    made = RunOptions(out, resume, overwrite, figures, quiet)
-    make_run(loaded, made, play, seconds="measured")
+    options = RunOptions(out, resume, overwrite, figures, quiet)
+    make_run(loaded, options, play, seconds="measured")
 
 
 def join(
@@ -177,8 +177,8 @@ def deploy(
         allow_plugins=allow_plugins,
         say=_make_say(quiet),
     )
-    made = RunOptions(out, resume, overwrite, figures, quiet)
-    make_run(loaded, made, play, seconds="measured")
+    options = RunOptions(out, resume, overwrite, figures, quiet)
+    make_run(loaded, options, play, seconds="measured")
 
 
 def address(text: str, where: str) -> tuple[str, int]:

@@ -109,13 +109,13 @@ def run(
 
 
 def make_run(
-    loaded: Scenario, made: RunOptions, play: Player, *, seconds: str = "simulated"
+    loaded: Scenario, options: RunOptions, play: Player, *, seconds: str = "simulated"
 ) -> RunResult:
     """`play` a scenario into its folder, draw its pictures, and print its summary. `seconds`: the
     word before the time in progress, `simulated` or `measured`."""
     from simfed.experiment.progress import RunProgress
 
-    out, resume, overwrite, figures, quiet = made
+    out, resume, overwrite, figures, quiet = options
     if resume and out is None:
         raise InputError(
             "--out DIR of the run to go on with", where="--resume", problem="no run is named"

@@ -572,6 +572,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.chdir(folder)
         os.environ["PYTHONPATH"] = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
         os.environ["MUTANT_NOTES"] = str(folder.with_name("notes"))
+        os.environ["OMP_NUM_THREADS"] = "1"  # a fork has none of the threads that a pool waits for
         player = Player(mutants, outside, Path(name), out, options.most)
         sys.path.insert(0, str(folder))
         ending = pytest.main([*_PYTEST, *options.tests], plugins=[player])

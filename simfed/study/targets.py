@@ -136,19 +136,20 @@ def _amounts(
 
 
 def _energy(run: Run) -> pd.DataFrame:
-    """`round, energy_j`: joules of all clients from the start to the end of each round.
+    """`round, energy_j`: joules of all participations that were over, merged or lost, by the end of
+    each round.
 
     Raises: `InputError` where a device's profile does not know its power.
     """
-    rounds = run.table("participations").select(["round", "energy_j"])
-    if rounds.column("energy_j").null_count or not rounds.num_rows:
+    joules = run.table("participations").select(["merge", "energy_j"])
+    if joules.column("energy_j").null_count or not joules.num_rows:
         allowed = "runs that know the energy of every participation"
         hint = "give the devices' profiles their power"
         raise InputError(allowed, got="devices without power", hint=hint)
-    sums = rounds.group_by("round").aggregate([("energy_j", "sum")]).to_pandas()
-    sums = sums.sort_values("round", ignore_index=True)
-    energy: pd.DataFrame = sums.assign(energy_j=sums["energy_j_sum"].cumsum())
-    return energy[["round", "energy_j"]]
+    of_merge = joules.group_by("merge").aggregate([("energy_j", "sum")]).to_pandas()
+    rounds = run.table("rounds").column("round").to_pandas()
+    spent = of_merge.set_index("merge")["energy_j_sum"].reindex(rounds, fill_value=0.0).cumsum()
+    return spent.rename("energy_j").rename_axis("round").reset_index()
 
 
 # --- the swept axis ----------------------------------------------------------------------------

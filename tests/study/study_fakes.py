@@ -23,6 +23,8 @@ CLASSES: int | None = None
 """Whose number says what guessing reaches; unknown if None."""
 JOULES: float | None = None
 """Of each participation."""
+MERGED_AFTER = 0
+"""Rounds between a participation's start and its merge."""
 
 FAILS, DIES, DIES_ONCE, FULL_DISK, WRONG = 101, 102, 103, 104, 105
 
@@ -124,6 +126,7 @@ def participation_row(number, round_s):
         reward_raw=None,
         reward=None,
         slack_s=0.0,
+        merge=number + MERGED_AFTER,
     )
 
 

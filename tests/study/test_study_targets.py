@@ -84,6 +84,21 @@ def test_energy_is_summed_over_clients_and_rounds(write_study, tmp_path, monkeyp
     assert list(rows["reached"]) == [2, 0]
 
 
+@pytest.mark.parametrize(("rounds", "joules"), [(1, 28.0), (20, 0.0)])
+def test_energy_counts_in_the_round_whose_merge_it_came_to(
+    write_study, tmp_path, monkeypatch, rounds, joules
+):
+    monkeypatch.setattr(fakes, "JOULES", 2.0)
+    monkeypatch.setattr(fakes, "MERGED_AFTER", rounds)
+    path = write_study(
+        grid={"policy.strategy": ["top-k"]},
+        seeds=[0],
+        compare={"arms": "policy.strategy", "thresholds": [0.5]},  # passed in round 15
+    )
+    rows = ran(path, tmp_path / "out").targets("energy")
+    assert (list(rows["at_least"]), list(rows["reached"])) == ([joules], [1])
+
+
 def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(write_study, tmp_path):
     path = write_study(
         grid={

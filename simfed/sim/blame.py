@@ -91,7 +91,7 @@ def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Bla
 def critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Leg]]:
     """The legs that the end of `last` waited for, latest first, with their clients: where steps
     join, what ended last, on a processor or a connection what was before it, and before a barrier
-    those of whoever came to it last."""
+    those of whoever came to it last and was not lost there."""
     path: list[tuple[int, Leg]] = []
     flight, ahead = last, len(last.legs)
     flights_of = {flight.client: flight for flight in flights}
@@ -99,13 +99,14 @@ def critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Le
         ahead -= 1
         leg = flight.legs[ahead]
         if leg.phase == BARRIER:
-            came = [
-                (earlier.duration_s, other.client, number, other)
+            comers = [
+                (other.lost and earlier is other.legs[-1], -earlier.started_at_s, other.client,
+                 number, other)
                 for other in flights
                 for number, earlier in enumerate(other.legs)
                 if earlier.phase == BARRIER and earlier.name == leg.name
-            ]
-            *_, ahead, flight = min(came, key=lambda one: one[:2])
+            ]  # fmt: skip
+            *_, ahead, flight = min(comers, key=lambda comer: comer[:3])
             leg = flight.legs[ahead]
         else:
             path.append((flight.client, leg))

@@ -68,13 +68,21 @@ def _registered():
     registry("method").remove("split")
 
 
-def world(kind="staged", clients=3, rounds=1, recorder=None, options=None, **changes):
-    """What travels up takes size / 1000 s, down size / 2000; client c trains c + 1 s."""
+def world(
+    kind="staged",
+    clients=3,
+    rounds=1,
+    recorder=None,
+    options=None,
+    trains_s=(1, 2, 3, 4),
+    **more,
+):
+    """What travels up takes size / 1000 s, down size / 2000."""
     method = {"kind": kind, **(options or {})}
     group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h"}
-    plain = sim.scenario(rounds=rounds, clients=[group], method=method, **changes)
+    plain = sim.scenario(rounds=rounds, clients=[group], method=method, **more)
     star = Star(clients, up_bytes_per_s=1000.0, down_bytes_per_s=2000.0)
-    devices = [sim.Fixed(1.0 + c) for c in range(clients)]
+    devices = [sim.Fixed(float(seconds)) for seconds in trains_s[:clients]]
     down_bytes = 4000.0 if kind == "staged" else 0.0
     return sim.build(
         plain, star=star, devices=devices, downlink_bytes=down_bytes, recorder=recorder
@@ -118,6 +126,16 @@ def test_a_drop_out_in_each_stage_is_told_to_every_barrier_it_would_have_come_to
     (wait,) = [span for span in spans(played, "client 0") if span[0] == "barrier"]
     assert wait[1:] == ("shares", 3.5, opens_at_s)
     assert played.column("rounds", "duration_s") == [opens_at_s + 3.0]
+
+
+def test_who_was_lost_at_a_barrier_is_not_who_came_to_it_last():
+    # client 1 comes at 3.5; client 0 at 7.5, for half a second; client 2 never: the barrier opens
+    # with its loss
+    simulation = lose_at(world(trains_s=(5, 1, 20)), 8.0, 0, "dropped")
+    played = lose_at(simulation, 9.0, 2, "dropped").run()
+    assert played.column("rounds", "duration_s") == [12.0]
+    assert played.column("rounds", "critical_client") == [1]
+    assert played.column("rounds", "critical_phase") == ["download"]
 
 
 def test_with_fewer_than_a_barrier_needs_those_who_came_fail():

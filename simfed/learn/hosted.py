@@ -372,12 +372,14 @@ class HostedWorkload:
             if self.tasks.changes_vary(task):
                 task = self.tasks.as_sent(task, None, self.held_models.sizes(task.prototype))
             task = task._replace(downlink_bytes=downlink_bytes)
-            values = {name: as_received(value) for name, value in tree(plain["values"]).items()}
+            values = tree(plain["values"])
+            if values is not None:
+                values = Received({name: as_received(value) for name, value in values.items()})
             loss_before, loss_after = plain["losses"]
             upload = HostedUpload(
                 self, task, Choice.of(plain["choice"]), {}, tree(plain["own_before"]),
-                Received(values), plain["sizes"], tree(plain["if_lost"]), loss_before,
-                loss_after, plain["kept"],
+                values, plain["sizes"], tree(plain["if_lost"]), loss_before,
+                loss_after, kept=plain["kept"],
             )  # fmt: skip
             self._open.add(upload)
 

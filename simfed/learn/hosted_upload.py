@@ -169,17 +169,18 @@ class HostedUpload:
         return self.workload.uplink_bytes(self)
 
     def plain(self, arrays: Arrays) -> dict[str, Plain]:
-        """What a checkpoint keeps of it while it is under way; vectors go to `arrays`."""
+        """What a checkpoint keeps of it while it is under way; vectors go to `arrays`. Of one whose
+        client is elsewhere and still at work there are no values."""
         name = f"open/{self.task.client}/{self.task.key}"
-        assert self.values is not None
         values = self.values
+        changes = None if values is None else {of: values.change(of) for of in values}
         return {
             "task": [*self.task.arguments, self.task.downlink_bytes],
             "choice": self.choice.label,
             "kept": self.kept,
             "losses": [self.loss_before, self.loss_after],
             "own_before": to_plain(self.own_before, f"{name}/own", arrays),
-            "values": to_plain({of: values.change(of) for of in values}, f"{name}/values", arrays),
+            "values": to_plain(changes, f"{name}/values", arrays),
             "sizes": self.sizes,
             "if_lost": to_plain(self.if_lost, f"{name}/if-lost", arrays),
         }

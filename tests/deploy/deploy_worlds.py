@@ -52,11 +52,14 @@ ONE_AT_A_TIME = threading.Lock()
 class Slow:
     """A client's half that takes its time, and shares its process with others."""
 
-    def __init__(self, half, seconds):
-        self._half, self._seconds = half, seconds
+    def __init__(self, half, until):
+        self._half, self._until = half, until
 
     def work(self, parcel):
-        time.sleep(self._seconds)
+        if isinstance(self._until, threading.Event):
+            self._until.wait()
+        else:
+            time.sleep(self._until)
         with ONE_AT_A_TIME:
             return self._half.work(parcel)
 
@@ -66,7 +69,7 @@ class Slow:
 
 @contextmanager
 def slowed(**seconds_of):
-    """Meanwhile clients are slow: `client_2=1.0`."""
+    """Meanwhile clients are slow: `client_2=1.0`, or until an event is set."""
     real = apart.client_half
 
     def made(scenario, streams, client, device="cpu"):

@@ -95,6 +95,39 @@ def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(tmp_path, ch
     assert verify(tmp_path / "real") == []
 
 
+@pytest.mark.parametrize("strategy", ["top-k", "top-k@energy:90%"])
+def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(tmp_path, strategy):
+    plan = worlds.scenario(
+        rounds=8,
+        checkpoint={"every": 3},
+        method="fedavg",
+        policy={"kind": "uniform", "strategy": strategy},
+        aggregation={"mode": "asynchronous", "concurrency": 3},
+    )
+    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=60.0)
+    crowd, merged = worlds.Crowd(patience_s=30.0), threading.Event()
+
+    def stop(round, time_s, accuracy):
+        if round == 3:
+            merged.set()  # client 2 has its task, and is asked for its state
+        if round == 4:
+            raise KeyboardInterrupt
+
+    with worlds.slowed(client_2=merged):
+        crowd.begin("127.0.0.1", listening.port)
+        with pytest.raises(Interrupted):
+            worlds.serve(plan, tmp_path / "real", listening=listening, progress=stop)
+        real = worlds.serve(
+            plan, tmp_path / "real", listening=listening, progress=False, resume=True
+        )
+        crowd.end()
+    assert crowd.errors == {}
+    first, *_ = real.participations.query("client == 2").itertuples()
+    assert (first.outcome, first.merge) == ("dropped", 4)
+    assert len(real.rounds) == 8
+    assert verify(tmp_path / "real") == []
+
+
 @pytest.mark.long
 def test_a_server_killed_at_twenty_moments_ends_with_the_bits_of_the_simulation(tmp_path):
     plan = worlds.scenario(rounds=100, checkpoint={"every": 1}, method="fedprox")

@@ -103,10 +103,15 @@ def encode(frame: Frame, *, sealed: bool = False) -> bytes:
 
 
 async def write_frame(
-    writer: asyncio.StreamWriter, frame: Frame, *, patience_s: float, seal: Seal | None = None
-) -> int:
-    """Send a message, with a digest where there is a seal; its bytes on the wire. Raises: `Gone`
-    if the other end takes nothing for `patience_s`."""
+    writer: asyncio.StreamWriter,
+    frame: Frame,
+    *,
+    patience_s: float,
+    seal: Seal | None = None,
+    left: Callable[[int], object] = lambda size: None,
+) -> None:
+    """Send a message, with a digest where there is a seal; `left` is called with the bytes of each
+    piece that has left. Raises: `Gone` if the other end takes nothing for `patience_s`."""
     data = memoryview(encode(frame, sealed=seal is not None))
     digest = None if seal is None else seal.digest()
     try:
@@ -117,10 +122,10 @@ async def write_frame(
                 if at + _PIECE >= len(data):  # in one write: one segment where it fits into one
                     piece = memoryview(bytes(piece) + digest.digest())
             writer.write(piece)
+            left(len(piece))  # an answer may come while the last piece is waited for
             await within(patience_s, writer.drain())
     except (OSError, asyncio.TimeoutError) as error:
         raise _as_gone(error, patience_s) from None
-    return len(data) + (0 if seal is None else seal.size)
 
 
 async def read_frame(

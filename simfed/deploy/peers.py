@@ -89,6 +89,10 @@ class _Errand:
     sent_s: float = 0.0
     sent_bytes: int = 0
 
+    def add_sent(self, size: int) -> None:
+        """So many bytes of it more have left."""
+        self.sent_bytes += size
+
     def arrival(self, frame: Frame | None, line: ClockLine) -> ArrivedUpload:
         return ArrivedUpload(frame, self.sent_s, self.sent_bytes, line)
 
@@ -184,9 +188,14 @@ class Peers:
         frame = Frame("task", parcel.facts, parcel.body)
         self._soon(self._give(client, label, frame, _Errand(tell, most_body)))
 
-    def forget(self, client: int, label: str) -> None:
-        """Nobody waits for this upload any longer: it need not be sent."""
-        self._soon(self._forget(client, label))
+    def forget(self, client: int, label: str) -> int:
+        """Nobody waits for this upload any longer: it need not be sent. How many bytes of its task
+        have left."""
+        errand = self._wait(self._take_back(client, label))
+        if errand is None:
+            return 0
+        self._soon(self._tell(client, Frame("skip", {"label": label})))
+        return errand.sent_bytes
 
     def tell(self, client: int, frame: Frame) -> None:
         """Something that a client must know, now or when it is back."""
@@ -455,16 +464,14 @@ class Peers:
             return frame
 
         try:
-            errand.sent_s, errand.sent_bytes = await peer.wire.send(task)
+            await peer.wire.send(task, errand.add_sent)
         except Gone as error:
             self._lose(peer, str(error))
             peer.wire.close()
 
-    async def _forget(self, client: int, label: str) -> None:
+    async def _take_back(self, client: int, label: str) -> _Errand | None:
         peer = self._peers.get(client)
-        if peer is not None and peer.errands.pop(label, None) is not None:
-            with contextlib.suppress(Gone):
-                await peer.wire.send(Frame("skip", {"label": label}))
+        return None if peer is None else peer.errands.pop(label, None)
 
     async def _tell(self, client: int, frame: Frame) -> None:
         peer = self._peers.get(client)

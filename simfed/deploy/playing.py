@@ -177,8 +177,8 @@ class Remote:
         done.callbacks.clear()
         if not done.triggered:
             done.succeed(None)
-        self._peers.forget(flight.client, flight.task.label)
-        self._lose(flight, "dropped")
+        sent_bytes = self._peers.forget(flight.client, flight.task.label)
+        self._lose(flight, "dropped", sent_bytes)
         self._land(flight)
 
     def _arrive(self, flight: Flight, arrival: ArrivedUpload) -> None:

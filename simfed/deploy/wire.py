@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,16 +27,21 @@ class Wire:
         """From now on every message carries a digest under the key of the end that sends it."""
         self._ours, self._theirs = Seal(ours), Seal(theirs)
 
-    async def send(self, frame: Frame | Callable[[], Frame]) -> tuple[float, int]:
-        """Send a message, or what a function makes at that very moment; when it began to leave
-        (s, monotonic clock), and its bytes. Raises: `Gone`."""
+    async def send(
+        self,
+        frame: Frame | Callable[[], Frame],
+        left: Callable[[int], object] = lambda size: None,
+    ) -> None:
+        """Send a message, or what a function makes at that very moment; `left` is called with the
+        bytes of each piece that has left. Raises: `Gone`."""
         async with self._free:
-            since_s = time.monotonic()
-            frame = frame if isinstance(frame, Frame) else frame()
-            size = await write_frame(
-                self.writer, frame, patience_s=self.patience_s, seal=self._ours
+            await write_frame(
+                self.writer,
+                frame if isinstance(frame, Frame) else frame(),
+                patience_s=self.patience_s,
+                seal=self._ours,
+                left=left,
             )
-        return since_s, size
 
     async def receive(
         self, most_body: int | Callable[[], int], heard: Callable[[], object] = lambda: None

@@ -276,6 +276,8 @@ def test_a_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):
     rows = real.participations
     assert set(rows[rows["client"] == 2]["outcome"]) == {"dropped"}
     assert set(rows[rows["client"] != 2]["outcome"]) == {"aggregated"}
+    sent_bytes = rows[rows["round"] == 1]["downlink_bytes"]
+    assert (sent_bytes > 0.99 * sent_bytes.max()).all()  # to client 2 as well
     assert (real.rounds["duration_s"] >= 1.5).all()
     assert verify(tmp_path / "real") == []
 

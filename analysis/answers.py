@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from pages import as_share, in_words, markdown, study_parser, with_interval, write_page
 
-from simfed.report.pictures import empty_figure, picture_style, save_picture
-from simfed.report.reach import first_amount
-from simfed.report.statistics import Estimate, Paired, mean_interval, paired_times
+from simfed.report.pictures import build_empty_figure, picture_style, save_picture
+from simfed.report.reach import find_first_amount
+from simfed.report.statistics import Estimate, Paired, compare_times, estimate_mean
 from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def rows_of(study: StudyResult, radios: Mapping[str, Radio]) -> pd.DataFrame:
             }
             for column in ("at_s", "sent_bytes", "joules"):
                 end = float(curve[column].iloc[-1])
-                row[column], row["reached"] = first_amount(curve, target, column, end)
+                row[column], row["reached"] = find_first_amount(curve, target, column, end)
             rows.append({**row, "final_accuracy": float(curve["accuracy"].iloc[-1])})
     return pd.DataFrame(rows)
 
@@ -227,7 +227,7 @@ def compare_ways(times: Times, way: str, reference: str) -> Paired:
     seeds = sorted(times[way].keys() & times[reference].keys())
     mine_s, mine_reached = zip(*(times[way][seed] for seed in seeds), strict=True)
     other_s, other_reached = zip(*(times[reference][seed] for seed in seeds), strict=True)
-    return paired_times(mine_s, mine_reached, other_s, other_reached, relevant_ratio=RELEVANT)
+    return compare_times(mine_s, mine_reached, other_s, other_reached, relevant_ratio=RELEVANT)
 
 
 def answers(rows: pd.DataFrame) -> list[Answer]:
@@ -246,7 +246,7 @@ def answers(rows: pd.DataFrame) -> list[Answer]:
         )
         spent = {column: times_of(reported, column) for column in ("sent_bytes", "joules")}
         used = {
-            column: mean_interval([amount for amount, _ in by_way[use].values()])
+            column: estimate_mean([amount for amount, _ in by_way[use].values()])
             for column, by_way in spent.items()
         }
         cells.append(
@@ -380,7 +380,7 @@ def ways_table(cells: Sequence[Answer], target: float) -> str:
 @picture_style()
 def answers_figure(cells: Sequence[Answer]) -> Figure:
     """Two maps, one per accuracy: how many times sooner than dense each way was, by cell."""
-    figure = empty_figure(figsize=(9.6, 5.6), layout="constrained")
+    figure = build_empty_figure(figsize=(9.6, 5.6), layout="constrained")
     for letter, axes, target in zip("ab", figure.subplots(2, 1), TARGETS, strict=True):
         _draw_map(axes, [cell for cell in cells if cell.target == target])
         axes.set_title(f"{letter}  times sooner than dense at {target:.0%}", loc="left", fontsize=8)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from pages import markdown, study_parser, write_page
 
-from simfed.report.pictures import empty_figure, picture_style, save_picture
+from simfed.report.pictures import build_empty_figure, picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
 
@@ -72,7 +72,7 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
 @picture_style()
 def draw(rows: pd.DataFrame) -> Figure:
     """Rounds, stragglers and choices in the three worlds."""
-    figure = empty_figure(figsize=(7.2, 2.7), layout="constrained")
+    figure = build_empty_figure(figsize=(7.2, 2.7), layout="constrained")
     panels = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
     _draw_rounds(panels[0], rows[rows["policy"] == "top-k"])
     _draw_stragglers(panels[1], rows)

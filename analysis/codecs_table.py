@@ -15,8 +15,8 @@ from pathlib import Path
 import pandas as pd
 from pages import markdown, study_parser, with_interval, write_page
 
-from simfed.report.reach import first_amount
-from simfed.report.statistics import median_time, paired_times
+from simfed.report.reach import find_first_amount
+from simfed.report.statistics import compare_times, estimate_median_time
 from simfed.study import StudyResult, load_study, run_study
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,7 +37,7 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
         amounts = {}
         for column in ("round", "at_s"):
             end = float(curve[column].iloc[-1])
-            amounts[column], reached = first_amount(curve, TARGET, column, end)
+            amounts[column], reached = find_first_amount(curve, TARGET, column, end)
         rows.append(
             {
                 "setting": entry["point"]["zip"],
@@ -70,7 +70,7 @@ def table(rows: pd.DataFrame) -> str:
     arms = {place: arm.sort_values("seed") for place, arm in rows.groupby(["setting", "codec"])}
     for codec in dict.fromkeys(rows["codec"]):
         mine = arms[settings[0], codec]
-        needed = median_time(mine["round"].tolist(), mine["reached"].tolist())
+        needed = estimate_median_time(mine["round"].tolist(), mine["reached"].tolist())
         text = f"{needed.least:g}" if needed.is_exact else f"> {needed.least:g}"
         if not mine["reached"].all():
             text += f" ({int(mine['reached'].sum())} of {len(mine)} seeds got there)"
@@ -78,7 +78,7 @@ def table(rows: pd.DataFrame) -> str:
         for setting in settings:
             pair = arms[setting, codec], arms[setting, REFERENCE]
             columns = (arm[name].tolist() for arm in pair for name in ("at_s", "reached"))
-            ratios.append("1" if codec == REFERENCE else with_interval(paired_times(*columns)))
+            ratios.append("1" if codec == REFERENCE else with_interval(compare_times(*columns)))
         lines.append([str(codec), f"{mine['upload_kb'].mean():.1f}", text, *ratios])
     return markdown(lines)
 

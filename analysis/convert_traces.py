@@ -36,7 +36,7 @@ from typing import Any
 
 from simfed.fleet.availability import read_trace
 from simfed.ground.errors import InputError
-from simfed.ground.reading import read_text, why_unreadable
+from simfed.ground.reading import explain_unreadable, read_text
 from simfed.ground.units import parse_duration
 
 Span = tuple[float, float]
@@ -71,7 +71,9 @@ def read_plain_pickle(path: Path) -> Any:
     except InputError as error:
         raise error.within(str(path)) from None
     except OSError as error:
-        raise InputError("a readable file", where=str(path), got=why_unreadable(error)) from None
+        raise InputError(
+            "a readable file", where=str(path), got=explain_unreadable(error)
+        ) from None
     except Exception as error:  # a broken pickle raises whatever it likes
         raise InputError("a pickle", where=str(path), got=type(error).__name__) from None
 

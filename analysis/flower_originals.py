@@ -103,13 +103,13 @@ def find_apps(checkout: Path, only: str) -> Iterator[Path]:
 
 def play_app(folder: Path, name: str, options: argparse.Namespace) -> Played:
     """Play one app, check its run directory, and compare it."""
-    from simfed.flower.loading import describe, stated_nodes
+    from simfed.flower.loading import describe, read_stated_nodes
     from simfed.scenario.fleet_file import load_fleet
 
     run = options.out / name.replace("/", "--")
     try:
         described = describe(folder, {})[1]
-        nodes = options.nodes or min(stated_nodes(folder), default=10)
+        nodes = options.nodes or min(read_stated_nodes(folder), default=10)
         if options.fleet:
             nodes = load_fleet(options.fleet).client_count
     except SimfedError as error:

@@ -16,7 +16,7 @@ import json
 import sys
 from pathlib import Path
 
-from simfed.learn.data.published import texts_by_president
+from simfed.learn.data.published import join_speeches
 from simfed.learn.data.store import Archive
 
 CHARACTERS = 20_000
@@ -27,7 +27,7 @@ def main(package: str) -> None:
     view = Archive(Path(package))
     names = [name for name in view.names() if name.endswith(".json")]
     speeches = [name for name in names if name.startswith("package/data/")]
-    whole = texts_by_president({name: view.read(name, 1 << 24) or b"" for name in speeches})
+    whole = join_speeches({name: view.read(name, 1 << 24) or b"" for name in speeches})
     _print_facts("sotu", whole)
     texts = {name: text[:CHARACTERS] for name, text in json.loads(whole).items()}
     texts = {name: text for name, text in texts.items() if len(text) == CHARACTERS}

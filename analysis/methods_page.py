@@ -33,7 +33,7 @@ from methods_tuned import (
 from pages import markdown, write_page
 
 from simfed.report.pictures import picture_style, save_picture
-from simfed.report.statistics import Estimate, holm, mean_interval
+from simfed.report.statistics import Estimate, estimate_mean, holm
 from simfed.report.style import SERIES_COLOURS
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def estimates(rows: pd.DataFrame, data: str) -> tuple[Estimates, dict[str, float
     ends = reported(rows)
     by = ends[ends["data"] == data].groupby(["method", "budget"])
     accuracies = {
-        (method, measure, budget): mean_interval((100 * one[measure]).tolist())
+        (method, measure, budget): estimate_mean((100 * one[measure]).tolist())
         for (method, budget), one in by
         for measure in MEASURES
     }
@@ -153,7 +153,7 @@ def clip_table(rows: pd.DataFrame, clipped: pd.DataFrame) -> str:
         cells = []
         for key in ((method, *column) for column in columns):
             if key in gaps:
-                estimate = mean_interval((100 * gaps[key]).tolist())
+                estimate = estimate_mean((100 * gaps[key]).tolist())
                 text = f"{estimate.least:+.1f} [{estimate.low:+.1f}, {estimate.high:+.1f}]"
                 cells.append(f"**{text}**" if told[key] else text)
             else:

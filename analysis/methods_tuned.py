@@ -29,7 +29,7 @@ from scipy import stats
 import simfed
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
-from simfed.report.statistics import Estimate, holm, paired_difference
+from simfed.report.statistics import Estimate, estimate_paired_difference, holm
 
 HERE = Path(__file__).resolve().parent
 BASE = HERE.parent / "scenarios" / "methods-tuned.yaml"
@@ -377,7 +377,12 @@ def judge(rows: pd.DataFrame) -> list[Family]:
             p_values = [p_value(table[one] - table[other]) for one, other in both]
             enough = len(table) >= FEWEST_SEEDS
             pairs = tuple(
-                Pair(one, other, paired_difference(table[one], table[other]), told and enough)
+                Pair(
+                    one,
+                    other,
+                    estimate_paired_difference(table[one], table[other]),
+                    told and enough,
+                )
                 for (one, other), told in zip(both, holm(p_values), strict=True)
             )
             means = table.mean().sort_values(ascending=False)

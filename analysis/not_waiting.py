@@ -21,9 +21,9 @@ from answers import compare_ways, times_of
 from pages import as_share, in_words, markdown, study_parser, with_interval, write_page
 
 from simfed.learn.data import load_dataset
-from simfed.report.pictures import empty_figure, picture_style, save_picture
-from simfed.report.reach import first_amount
-from simfed.report.statistics import Estimate, Paired, paired_difference
+from simfed.report.pictures import build_empty_figure, picture_style, save_picture
+from simfed.report.reach import find_first_amount
+from simfed.report.statistics import Estimate, Paired, estimate_paired_difference
 from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
         curve = study.curve_of(entry["address"])
         point = study.point_of(entry)
         end_s = float(curve["at_s"].iloc[-1])
-        at_s, reached = first_amount(curve, TARGET, "at_s", end_s)
+        at_s, reached = find_first_amount(curve, TARGET, "at_s", end_s)
         end_bytes = float(curve["total_bytes"].iloc[-1])
-        moved_bytes, _ = first_amount(curve, TARGET, "total_bytes", end_bytes)
+        moved_bytes, _ = find_first_amount(curve, TARGET, "total_bytes", end_bytes)
         accuracies = _own_accuracy(run.table("clients").to_pandas())
         rows.append(
             {
@@ -159,7 +159,7 @@ def cells(rows: pd.DataFrame) -> list[Cell]:
                 str(skew),
                 {way: compare_ways(times, way, "synchronous") for way in ways},
                 {way: compare_ways(moved, way, "synchronous") for way in ways},
-                {way: paired_difference(_gaps(arms[way]), _gaps(base)) for way in ways},
+                {way: estimate_paired_difference(_gaps(arms[way]), _gaps(base)) for way in ways},
                 (float(base["fastest_own"].mean()), float(base["slowest_own"].mean())),
             )
         )
@@ -245,7 +245,7 @@ def served_table(cells: Sequence[Cell]) -> str:
 def map_figure(rows: pd.DataFrame) -> Figure:
     """One map per way: how many times sooner than waiting, by skew and spread, and the border."""
     mapped = [cell for cell in cells(rows) if cell.skew in MAPPED]
-    figure = empty_figure(figsize=(9.6, 2.0), layout="constrained")
+    figure = build_empty_figure(figsize=(9.6, 2.0), layout="constrained")
     panels = figure.subplots(1, len(WAYS), sharey=True)
     for letter, axes, way in zip("abcde", panels, WAYS, strict=True):
         _draw_map(axes, mapped, way)

@@ -35,8 +35,8 @@ from pages import markdown, study_parser, write_page
 
 import simfed
 from simfed.replay import TrajectoryStore
-from simfed.report.pictures import empty_figure, picture_style, save_picture
-from simfed.report.statistics import mean_interval
+from simfed.report.pictures import build_empty_figure, picture_style, save_picture
+from simfed.report.statistics import estimate_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -202,7 +202,7 @@ def _place(column: pd.Series) -> pd.Series:
 
 def with_mean(values: Iterable[float]) -> tuple[float, float, float]:
     """(mean, ends of its 95 % interval); of one value it has none."""
-    estimate = mean_interval(list(values))
+    estimate = estimate_mean(list(values))
     return estimate.least, estimate.low, estimate.high
 
 
@@ -211,7 +211,7 @@ def privacy_figure(points: pd.DataFrame) -> Figure:
     """A panel per model and link: accuracy against ε, a line per codec."""
     models, links = list(dict.fromkeys(points["model"])), list(dict.fromkeys(points["link"]))
     inches = 2.0 * len(links) + 0.4, 1.7 * len(models) + 0.5
-    figure = empty_figure(figsize=inches, layout="constrained")
+    figure = build_empty_figure(figsize=inches, layout="constrained")
     panels = figure.subplots(len(models), len(links), squeeze=False, sharey="row", sharex=True)
     for (i, model), (j, link) in itertools.product(enumerate(models), enumerate(links)):
         ax, here = panels[i][j], points[(points["model"] == model) & (points["link"] == link)]

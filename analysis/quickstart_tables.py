@@ -17,7 +17,7 @@ import pandas as pd
 from pages import markdown, write_page
 
 import simfed
-from simfed.report.reach import first_amount
+from simfed.report.reach import find_first_amount
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("quickstart_rows.csv")
@@ -73,7 +73,7 @@ def play(scenario: str) -> dict[str, object]:
         row |= {phase: round(float(phases[phase].sum()), 3) for phase in phases}
         row["end_s"] = round(float(rounds["finished_at_s"].iloc[-1]), 4)
         for target in TARGETS:
-            at_s, reached = first_amount(curve, target, "at_s", float("nan"))
+            at_s, reached = find_first_amount(curve, target, "at_s", float("nan"))
             row[f"at_s_{target:.2f}"] = round(at_s, 4) if reached else None
         row["accuracy"] = round(float(curve["accuracy"].iloc[-1]), 5)
         row["undone"] = int(rounds["rolled_back"].sum())

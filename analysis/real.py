@@ -44,7 +44,7 @@ from scipy import stats
 import simfed
 from simfed.deploy.fidelity import Fidelity, fidelity
 from simfed.deploy.local import deploy
-from simfed.ground.cores import available_cores, cpu_groups, home_group
+from simfed.ground.cores import available_cores, find_cpu_groups, find_home_group
 from simfed.ground.units import counted
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
@@ -203,11 +203,11 @@ class Quiet:
 def before_others() -> Iterator[None]:
     """While the server has its turn before other work of this machine, which is what shaped
     clients have. Nice values would not do that: Linux looks at them within a session."""
-    above = cpu_groups()
+    above = find_cpu_groups()
     if above is None:
         yield
         return
-    group, home = above / "simfed-real", home_group(above)
+    group, home = above / "simfed-real", find_home_group(above)
     group.mkdir(exist_ok=True)
     weight = "cpu.shares" if (group / "cpu.shares").exists() else "cpu.weight"
     (group / weight).write_text("262144" if weight == "cpu.shares" else "10000")
@@ -458,9 +458,9 @@ def _learned(run: Run) -> dict[str, Any]:
 
 def machine() -> str:
     """What this machine is, in words."""
-    from simfed.calibrate.measure import this_machine
+    from simfed.calibrate.measure import describe_machine
 
-    host = this_machine("cpu", 1)
+    host = describe_machine("cpu", 1)
     torch = f"PyTorch {host['torch']}"
     return ", ".join([host["machine"], host["cpu"], counted(available_cores(), "core"), torch])
 

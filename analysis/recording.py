@@ -135,7 +135,7 @@ def _curve(run: RunResult) -> list[str]:
     """Mean test accuracy of the whole run, uncovered in the same seconds."""
     left, top, width, height = CURVE
     tidy = frames.curves(run)
-    means = tidy[tidy["prototype"] == frames.headline(tidy)].dropna(subset=["accuracy"])
+    means = tidy[tidy["prototype"] == frames.choose_headline(tidy)].dropna(subset=["accuracy"])
     end_s = float(run.rounds["finished_at_s"].iloc[-1])
     points = " ".join(
         f"{at_s / end_s * width:.1f},{height * (1 - accuracy):.1f}"

@@ -21,9 +21,9 @@ from pages import markdown, study_parser, with_interval, write_page
 from scipy import stats
 
 from simfed.compress.choice import Choice
-from simfed.report.pictures import empty_figure, picture_style, save_picture
-from simfed.report.reach import first_amount
-from simfed.report.statistics import Paired, holm, mean_interval, paired_times
+from simfed.report.pictures import build_empty_figure, picture_style, save_picture
+from simfed.report.reach import find_first_amount
+from simfed.report.statistics import Paired, compare_times, estimate_mean, holm
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
 
@@ -70,7 +70,7 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
         row = {"setting": entry["point"]["zip"], ARM: entry["point"]["list"], "seed": entry["seed"]}
         for column in SPENT.values():
             end = float(curve[column].iloc[-1])
-            row[column], row["reached"] = first_amount(curve, TARGET, column, end)
+            row[column], row["reached"] = find_first_amount(curve, TARGET, column, end)
         rows.append({**row, "final_accuracy": float(curve["accuracy"].iloc[-1])})
     return pd.DataFrame(rows)
 
@@ -125,7 +125,7 @@ def against(times: pd.DataFrame, setting: str, arm: str, reference: str) -> Agai
     """An arm's times beside those of the reference, seed by seed."""
     mine, base = (times[times[ARM] == name].sort_values("seed") for name in (arm, reference))
     columns = [rows[name].tolist() for rows in (mine, base) for name in ("at_s", "reached")]
-    paired = paired_times(*columns)
+    paired = compare_times(*columns)
     p_value = paired.p_value
     if paired.ratio.is_exact and arm != reference and len(mine) > 1:
         logs = np.log(base["at_s"].to_numpy() / mine["at_s"].to_numpy())
@@ -214,7 +214,7 @@ def share_table(rows: pd.DataFrame) -> str:
 
 def _typical_text(amounts: pd.Series, pattern: str) -> str:
     """The geometric mean and its 95 % interval."""
-    logs = mean_interval(np.log(amounts.to_numpy()).tolist())
+    logs = estimate_mean(np.log(amounts.to_numpy()).tolist())
     mean, low, high = (f"{np.exp(end):{pattern}}" for end in (logs.least, logs.low, logs.high))
     return f"{mean} [{low}, {high}]"
 
@@ -222,7 +222,7 @@ def _typical_text(amounts: pd.Series, pattern: str) -> str:
 @picture_style()
 def rivals_figure(rows: pd.DataFrame) -> Figure:
     """Time and bytes to 85 % of every arm that got there under every seed, a panel per setting."""
-    figure = empty_figure(figsize=(9.2, 3.3), layout="constrained")
+    figure = build_empty_figure(figsize=(9.2, 3.3), layout="constrained")
     panels = figure.subplots(1, rows["setting"].nunique(), sharey=True)
     for letter, axes, (setting, there) in zip(
         "abc", panels, rows.groupby("setting", sort=False), strict=False

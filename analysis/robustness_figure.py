@@ -30,7 +30,7 @@ from pages import markdown, write_page
 import simfed
 from simfed.ground.errors import InputErrors
 from simfed.report.pictures import picture_style, save_picture
-from simfed.report.statistics import half_width, mean_interval
+from simfed.report.statistics import compute_half_width, estimate_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -153,9 +153,9 @@ def means(rows: pd.DataFrame, share: float, column: str) -> tuple[pd.DataFrame, 
     half = middle.copy()
     for (rule, attack), cell in rows[rows["share"] == share].groupby(["rule", "attack"]):
         values = cell[column].dropna().tolist()
-        middle.loc[rule, attack] = mean_interval(values).exact
+        middle.loc[rule, attack] = estimate_mean(values).exact
         if len(values) >= _FEWEST:
-            half.loc[rule, attack] = half_width(values)
+            half.loc[rule, attack] = compute_half_width(values)
     return middle, half
 
 

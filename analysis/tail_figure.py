@@ -22,7 +22,7 @@ import pandas as pd
 from pages import markdown, study_parser, write_page
 
 from simfed.ground.arrays import Floats
-from simfed.report.pictures import empty_figure, picture_style, save_picture
+from simfed.report.pictures import build_empty_figure, picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
 
@@ -176,7 +176,7 @@ def table(results: Sequence[Tail]) -> str:
 @picture_style()
 def tail_figure(rows: pd.DataFrame, results: Sequence[Tail]) -> Figure:
     """The share of rounds that take longer than so many seconds, by codec; p50 to p99 of all."""
-    figure = empty_figure(figsize=(7.6, 3.4), layout="constrained")
+    figure = build_empty_figure(figsize=(7.6, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
     codecs = list(dict.fromkeys(one.codec for one in results))
     servers = list(dict.fromkeys(one.server for one in results))

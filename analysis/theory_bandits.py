@@ -22,7 +22,7 @@ from theory_rows import PAGE, ROOT, Rows, interval, percent, slope
 
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, build_policy
-from simfed.report.pictures import empty_figure, picture_style, save_picture
+from simfed.report.pictures import build_empty_figure, picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
 
 if TYPE_CHECKING:
@@ -397,7 +397,7 @@ def _log_ticks(ax: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
 
 
 def _panels(n: int) -> tuple[Figure, list[Axes]]:
-    figure = empty_figure(figsize=(6.7, 2.4), layout="constrained")
+    figure = build_empty_figure(figsize=(6.7, 2.4), layout="constrained")
     return figure, list(figure.subplots(1, n))
 
 

@@ -20,7 +20,7 @@ from theory_rows import PAGE, ROOT, Interval, Rows, slope
 
 from simfed.compress import codec_from_spec, feedback_for
 from simfed.ground.seeding import Streams
-from simfed.report.pictures import empty_figure, picture_style, save_picture
+from simfed.report.pictures import build_empty_figure, picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def slope_of(gradients: NDArray[np.float64], grid: Sequence[int]) -> Interval:
 
 def figure_of(seeds: int, rows: Rows) -> Figure:
     """Averaged squared gradients over steps, with feedback and without."""
-    figure = empty_figure(figsize=(4.6, 2.8), layout="constrained")
+    figure = build_empty_figure(figsize=(4.6, 2.8), layout="constrained")
     ax = figure.subplots()
     for at, label in enumerate(CODECS):
         gradients = averages(label, GRID, seeds)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from pages import markdown, study_parser, write_page
 
-from simfed.report.pictures import empty_figure, picture_style, save_picture
-from simfed.report.reach import first_amount
-from simfed.report.statistics import Paired, paired_times
-from simfed.report.style import ARM_MARKS, arm_colours
+from simfed.report.pictures import build_empty_figure, picture_style, save_picture
+from simfed.report.reach import find_first_amount
+from simfed.report.statistics import Paired, compare_times
+from simfed.report.style import ARM_MARKS, choose_arm_colours
 from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def rows_of(study: StudyResult) -> pd.DataFrame:
         amounts = {}
         for column in ("round", "at_s"):
             end = float(curve[column].iloc[-1])
-            amounts[column], row["reached"] = first_amount(curve, TARGET, column, end)
+            amounts[column], row["reached"] = find_first_amount(curve, TARGET, column, end)
         at_s = round(amounts["at_s"], 6)
         rows.append({**row, "seed": entry["seed"], "round": int(amounts["round"]), "at_s": at_s})
     return pd.DataFrame(rows)
@@ -90,7 +90,7 @@ def cell_of(times: pd.DataFrame) -> Cell:
 
     def against(one: str, other: str) -> Paired:
         columns = [arms[arm][name].tolist() for arm in (one, other) for name in ("at_s", "reached")]
-        return paired_times(*columns)
+        return compare_times(*columns)
 
     def least_lead(one: str) -> float:
         return min(against(one, other).ratio.least for other in arms if other != one)
@@ -110,11 +110,11 @@ def map_figure(times: pd.DataFrame) -> Figure:
     speeds, rates = list(times[SPEED].unique()), list(times[UP].unique())
     from matplotlib.patches import Patch
 
-    figure = empty_figure(
+    figure = build_empty_figure(
         figsize=(0.62 * len(rates) + 1.3, 0.5 * len(speeds) + 1.35), layout="constrained"
     )
     ax = figure.add_subplot()
-    colours = arm_colours(ARM_MARKS)
+    colours = choose_arm_colours(ARM_MARKS)
     for (speed, rate), rows in times.groupby([SPEED, UP]):
         _draw_cell(ax, rates.index(rate), speeds.index(speed), cell_of(rows), colours)
     ax.set_xticks(range(len(rates)), rates)

@@ -31,7 +31,7 @@ from pages import markdown, write_page
 from simfed.learn.flat import FlatModel
 from simfed.learn.models import build_model
 from simfed.learn.objective import Classification
-from simfed.learn.passes import Passes, passes_of
+from simfed.learn.passes import Passes, choose_passes
 from simfed.learn.precision import exact_float32, same_algorithms
 
 ROWS = Path(__file__).with_name("private_rows.csv")
@@ -122,7 +122,7 @@ def main() -> None:
     print(f"{'model':20} {'passes':16} {'batch':>5} {'ordinary':>9} {'private':>9} {'ratio':>6}")
     for model in arguments.models:
         flat = FlatModel(build_model(model, SHAPE, CLASSES, seed=0))
-        fast = passes_of(flat, SHAPE)
+        fast = choose_passes(flat, SHAPE)
         for passes in (fast,) if type(fast) is Passes else (fast, Passes(flat)):
             for batch in arguments.batch:
                 steps = Steps(flat, passes, batch)

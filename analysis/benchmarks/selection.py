@@ -44,7 +44,7 @@ from simfed.compress import (
     top_k_indices,
     with_error_feedback,
 )
-from simfed.compress.selection import energy_entries
+from simfed.compress.selection import count_energy_entries
 from simfed.ground.seeding import Streams
 from simfed.learn.data import load_dataset
 from simfed.learn.models.build import build_model
@@ -231,7 +231,7 @@ def codecs(quick: bool) -> None:
 def energy(updates: Sequence[Any], copy: float) -> None:
     """K of a share of the energy, beside its two passes: sum of squares, comparison."""
     for share in (0.5, 0.9, 0.99):
-        ours = min(processor_ms(partial(energy_entries, update, share)) for update in updates)
+        ours = min(processor_ms(partial(count_energy_entries, update, share)) for update in updates)
         print(
             f"| K of energy:{100 * share:g}% | {ours:.1f} | {ours / copy:.1f} | 2: sum, comparison "
             f"| {ours / copy / 2:.1f} | – |"

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from simfed.record.digest import digest_of
+from simfed.record.digest import digest_value
 from simfed.record.read import Run, open_run
 from simfed.scenario import Scenario
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 from simfed.study import plan_study, run_study
-from simfed.study.executors import LocalExecutor, default_jobs
+from simfed.study.executors import LocalExecutor, choose_jobs
 from simfed.study.plan import PlannedRun
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result, run_scenario
@@ -116,7 +116,7 @@ def run_hash(scenario: Scenario) -> str:
         constants = [k for k in ("strategy", "warmup", "c", "ema", "mixing") if k in options]
         first = {"kind": said["kind"]} if "kind" in said else {}
         plain["policy"] = first | {key: options[key] for key in constants} | said
-    return digest_of(plain)[:16]
+    return digest_value(plain)[:16]
 
 
 def campaign(phases: Iterable[Phase] = PHASES) -> list[Planned]:
@@ -152,7 +152,7 @@ def work_off(
     out.parent.mkdir(parents=True, exist_ok=True)
     for batch in _batches(todo):
         study = _study_file(out.with_name(f"{out.name}.batch.yaml"), batch)
-        executor = _Metered(jobs or default_jobs(device), lambda: collect(out, results))
+        executor = _Metered(jobs or choose_jobs(device), lambda: collect(out, results))
         run_study(study, out, executor=executor, device=device, retry_failed=True)
         collect(out, results)  # runs that another batch left here
     return len(todo)
@@ -224,7 +224,9 @@ def collect(study: Path, results: Path = RESULTS) -> list[str]:
         if not store.is_finished(folder.name):
             continue
         run = open_run(folder)
-        scenario = validated(run.scenario, source=str(folder / "scenario.yaml"), folder=folder)
+        scenario = validate_scenario(
+            run.scenario, source=str(folder / "scenario.yaml"), folder=folder
+        )
         path = results / f"{run_hash(scenario)}.json"
         if path.exists():
             continue
@@ -274,7 +276,7 @@ def setting_of(scenario: Mapping[str, Any]) -> dict[str, Any]:
     """The coordinates of a run in the paper's evaluation; None where one has no meaning."""
     policy, reward = scenario["policy"], scenario["policy"].get("reward") or {}
     learns = policy["kind"] != "uniform"
-    group = validated(dict(scenario), source="scenario.yaml", folder=Path()).clients[0]
+    group = validate_scenario(dict(scenario), source="scenario.yaml", folder=Path()).clients[0]
     if not isinstance(group.link.up, float):
         raise TypeError("the evaluation's links have one rate")
     return {
@@ -329,7 +331,7 @@ def _safeguard(section: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 def _profiles(folder: Path) -> dict[str, str]:
     """Device profiles that lie beside the run's scenario → a digest of their content."""
     paths = sorted((folder / "calibration").glob("*.yaml"))
-    return {path.stem: digest_of(path.read_text(encoding="utf-8"))[:16] for path in paths}
+    return {path.stem: digest_value(path.read_text(encoding="utf-8"))[:16] for path in paths}
 
 
 def _curve(run: Run) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from results import (
 )
 from scipy import stats
 
-from simfed.report.statistics import Estimate, holm, paired_times
+from simfed.report.statistics import Estimate, compare_times, holm
 
 HOLDS, FAILS, UNDECIDED, MISSING = "holds", "fails", "cannot be told", "short of seeds"
 GIVEN = "given by the set-up"
@@ -387,7 +387,7 @@ def _gains(results: Results) -> Iterator[Check]:
         times = [(one[s].first_at_s(0.8), other[s].first_at_s(0.8)) for s in seeds]
         columns.append([a_s * b_s for (a_s, _), (b_s, _) in times])
         columns.append([a and b for (_, a), (_, b) in times])
-    gain = paired_times(*columns).ratio
+    gain = compare_times(*columns).ratio
     what = "500 Mbps against 5: Random-K's time to 80% shrinks by 1 % more than Top-K's"
     state = state_of(gain, LEAST_GAIN, len(seeds), 5)
     yield Check(what, state, gain, "×", len(seeds), bound=LEAST_GAIN)

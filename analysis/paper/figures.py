@@ -29,15 +29,15 @@ from results import (
     shares,
 )
 
-from simfed.report.pictures import empty_figure, picture_style
-from simfed.report.statistics import mean_interval
-from simfed.report.style import arm_colours
+from simfed.report.pictures import build_empty_figure, picture_style
+from simfed.report.statistics import estimate_mean
+from simfed.report.style import choose_arm_colours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = arm_colours(POLICIES)
+COLOURS = choose_arm_colours(POLICIES)
 _DASHES: dict[str, Any] = {
     "top-k": "-",
     "random-k": (0, (4, 1.5)),
@@ -164,7 +164,7 @@ def _curve(
     """Mean over seeds at equal simulated times, as long as every seed has a value."""
     grid = np.linspace(max(run.at_s[0] for run in runs), min(run.at_s[-1] for run in runs), _POINTS)
     values = np.array([np.interp(grid, run.at_s, run.accuracies(prototype)) for run in runs])
-    bands = [mean_interval(column.tolist()) for column in values.T]
+    bands = [estimate_mean(column.tolist()) for column in values.T]
     colour = COLOURS[policy]
     for ax in both:
         ax.plot(
@@ -227,7 +227,7 @@ def _selection(spec: FigureSpec, results: Results) -> Figure:
 
 
 def _bar(ax: Axes, x: float, values: Sequence[float], arm: str) -> None:
-    band = mean_interval(values)
+    band = estimate_mean(values)
     low, high = max(0.0, band.low), min(100.0, band.high)  # a share ends there, and so do its caps
     enough = len(values) >= _ENOUGH
     error = [[band.least - low], [high - band.least]] if enough else None
@@ -282,7 +282,7 @@ def _axes(count: int, height_in: float, columns: int) -> tuple[Figure, list[Axes
 
 def axes_in(heights_in: Sequence[float], widths: Sequence[float]) -> tuple[Figure, list[Axes]]:
     """Rows of so many inches, columns of such relative widths; the axes row by row."""
-    figure = empty_figure(figsize=(_WIDTH_IN, sum(heights_in) + 0.45), layout="constrained")
+    figure = build_empty_figure(figsize=(_WIDTH_IN, sum(heights_in) + 0.45), layout="constrained")
     grid = figure.add_gridspec(
         len(heights_in), len(widths), height_ratios=heights_in, width_ratios=widths
     )

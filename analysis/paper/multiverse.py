@@ -35,7 +35,7 @@ from results import FIXED, LARGE, NAMES, SMALL, Result, Results, Runs, shares
 from scipy import stats
 
 import simfed
-from simfed.report.statistics import Estimate, holm, mean_interval
+from simfed.report.statistics import Estimate, estimate_mean, holm
 from simfed.scenario import Scenario
 from simfed.study import plan_study
 
@@ -67,7 +67,7 @@ def readings(results: Results) -> Iterator[Specification]:
         seeds = sorted(set(a) & set(b))
         for axis, horizon, measure in itertools.product(_AXES, HORIZONS, _READ_AS):
             gaps = [_gap(a[s], b[s], axis, horizon, measure) for s in seeds]
-            estimate = mean_interval(gaps)
+            estimate = estimate_mean(gaps)
             state = state_of(estimate, bound, len(seeds), 5)
             where = {
                 **comparison,

@@ -16,7 +16,7 @@ from campaign import STUDIES
 from results import FIXED
 
 import simfed
-from simfed.report.statistics import Estimate, mean_interval
+from simfed.report.statistics import Estimate, estimate_mean
 
 FOLDER = "oracle-runs"
 """Beside the compact results."""
@@ -97,7 +97,7 @@ def shares_over_thirds(
         arm: (
             float(np.mean([early for early, _ in each])),
             float(np.mean([late for _, late in each])),
-            mean_interval([late - early for early, late in each]),
+            estimate_mean([late - early for early, late in each]),
         )
         for arm, each in shares.items()
         if each

@@ -72,7 +72,7 @@ from results import (
 )
 from sentences import sentences
 
-from simfed.report.comparison import ratio_text
+from simfed.report.comparison import format_ratio
 from simfed.report.pictures import save_picture
 from simfed.report.statistics import Estimate
 
@@ -358,7 +358,7 @@ def _setups(results: Results) -> str:
         for arm in FIXED[1:]:
             gap, _ = accuracy_gap(runs[arm], runs["top-k"])
             sooner = time_ratio(runs[arm], runs["top-k"], 0.9).ratio
-            row += [f"{100 * gap.least:+.2f} points{_interval(gap)}", ratio_text(sooner, 0.95)]
+            row += [f"{100 * gap.least:+.2f} points{_interval(gap)}", format_ratio(sooner, 0.95)]
         rows.append(row)
     if not rows:
         return ""
@@ -381,7 +381,7 @@ def _beside_dense(results: Results) -> str:
         gap, _ = accuracy_gap(runs, dense)
         sooner = time_ratio(runs, dense, 0.9).ratio
         rows.append((f"{k:,}", policy, len(seeds), f"{sum(fewer) / len(fewer):.1f} ×",
-                     f"{100 * gap.least:+.2f} points{_interval(gap)}", ratio_text(sooner, 0.95)))  # fmt: skip
+                     f"{100 * gap.least:+.2f} points{_interval(gap)}", format_ratio(sooner, 0.95)))  # fmt: skip
     if not rows:
         return ""
     header = (
@@ -543,7 +543,7 @@ def check_text(check: Check) -> str:
         if estimate.is_exact and all(0.98 < end < 1.02 for end in ends):
             least, low, high = (f"{100 * (end - 1):+.2g} %" for end in ends)
             return f"{least} [{low}, {high}]"
-        return ratio_text(estimate, 0.95)
+        return format_ratio(estimate, 0.95)
     text = f"{100 * estimate.least:+.2f} points"
     if not math.isnan(estimate.low):
         text += f" [{100 * estimate.low:+.2f}, {100 * estimate.high:+.2f}]"

@@ -16,10 +16,10 @@ from simfed.ground.errors import InputError
 from simfed.report.statistics import (
     Estimate,
     Paired,
-    mean_interval,
-    median_time,
-    paired_difference,
-    paired_times,
+    compare_times,
+    estimate_mean,
+    estimate_median_time,
+    estimate_paired_difference,
 )
 
 FORMAT = 1
@@ -210,7 +210,7 @@ def _common(*several: Runs) -> list[int]:
 def over_seeds(measure: Callable[..., float], *several: Runs) -> tuple[Estimate, int]:
     """The mean of a number that is made of the runs of one seed, and over how many seeds."""
     seeds = _common(*several)
-    return mean_interval([measure(*(r[s] for r in several)) for s in seeds]), len(seeds)
+    return estimate_mean([measure(*(r[s] for r in several)) for s in seeds]), len(seeds)
 
 
 def over_settings(
@@ -220,7 +220,7 @@ def over_settings(
     all settings have, since settings share their seeds' data, weights and batches."""
     seeds = _common(*(runs for pair in pairs for runs in pair))
     each = [float(np.mean([measure(a[s], b[s]) for a, b in pairs])) for s in seeds]
-    return mean_interval(each), len(seeds)
+    return estimate_mean(each), len(seeds)
 
 
 def final_accuracy(runs: Runs, prototype: str | None = None) -> tuple[Estimate, int]:
@@ -232,7 +232,7 @@ def accuracy_gap(a: Runs, b: Runs, prototype: str | None = None) -> tuple[Estima
     """Final accuracy of `a` − that of `b`, seed by seed."""
     seeds = _common(a, b)
     last_a, last_b = ([runs[s].final(prototype) for s in seeds] for runs in (a, b))
-    return paired_difference(last_a, last_b), len(seeds)
+    return estimate_paired_difference(last_a, last_b), len(seeds)
 
 
 def mean_accuracy_gap(a: Runs, b: Runs) -> tuple[Estimate, int]:
@@ -263,7 +263,7 @@ def grid_gaps(good: Runs, others: Sequence[Runs]) -> tuple[list[Estimate], int, 
     seeds = _common(good, *others)
     last = np.array([[runs[s].final() for s in seeds] for runs in (good, *others)])
     if len(seeds) < 2:
-        return [paired_difference(last[0], row) for row in last[1:]], len(seeds), 0
+        return [estimate_paired_difference(last[0], row) for row in last[1:]], len(seeds), 0
     left = last - last.mean(axis=1, keepdims=True) - last.mean(axis=0) + last.mean()
     freedom = len(others) * (len(seeds) - 1)
     error = math.sqrt(2 * float((left**2).sum()) / freedom / len(seeds))
@@ -280,14 +280,14 @@ def time_ratio(a: Runs, b: Runs, threshold: float, prototype: str | None = None)
     columns: list[Any] = []
     for of_arm in times:
         columns += [[at_s for at_s, _ in of_arm], [reached for _, reached in of_arm]]
-    return paired_times(*columns)
+    return compare_times(*columns)
 
 
 def time_to(runs: Runs, threshold: float) -> tuple[Estimate, int]:
     """The median time to the threshold, and how many seeds got there."""
     times = [run.first_at_s(threshold) for run in runs.values()]
     reached = [there for _, there in times]
-    return median_time([at_s for at_s, _ in times], reached), sum(reached)
+    return estimate_median_time([at_s for at_s, _ in times], reached), sum(reached)
 
 
 def shares(run: Result, prototype: str) -> dict[str, float]:

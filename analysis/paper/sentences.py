@@ -45,7 +45,7 @@ from results import (
 )
 
 from simfed.ground.units import counted
-from simfed.report.statistics import Estimate, mean_interval
+from simfed.report.statistics import Estimate, estimate_mean
 
 Unused = object
 Make = Callable[[Results, Sequence[Judged], Sequence[Specification]], str]
@@ -254,7 +254,7 @@ def _safeguard(results: Results, *_unused: Unused) -> str:
     attempts = [losses for run in runs.values() if (losses := losses_around(run))]
     if len(runs) < 3 or len(attempts) < len(runs):
         return ""
-    worse = mean_interval([float(np.mean([a.second > a.undone for a in one])) for one in attempts])
+    worse = estimate_mean([float(np.mean([a.second > a.undone for a in one])) for one in attempts])
     each = [attempt for one in attempts for attempt in one]
     opening = {
         1: "The safeguard against bad rounds mostly makes a worse one",

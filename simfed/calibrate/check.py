@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from simfed.calibrate.spread import interval_factor
+from simfed.calibrate.spread import compute_interval_factor
 from simfed.device.curve import Fitted, Points
 from simfed.device.profile import QUANTITIES, Key, Profile
 from simfed.device.table import MeasuredRows, Row
@@ -92,7 +92,9 @@ def compare(profile: Profile, table: MeasuredRows) -> ProfileCheck:
     """
     times: dict[tuple[Key, float], list[float]] = defaultdict(list)
     for row in table.rows:
-        times[row.key, row.size].append(row.seconds - _starting_s(profile, row) / row.steps)
+        times[row.key, row.size].append(
+            row.seconds - _estimate_starting_s(profile, row) / row.steps
+        )
     points = []
     for (key, x), seconds in times.items():
         quantity, model, strategy = key
@@ -101,12 +103,12 @@ def compare(profile: Profile, table: MeasuredRows) -> ProfileCheck:
         if predicted_s == 0:
             allowed = f"a profile that predicts a time for {quantity} of {model}"
             raise InputError(allowed, where=profile.name, got="0 s")
-        measured_s, factor = statistics.median(seconds), interval_around(profile, key, x)
+        measured_s, factor = statistics.median(seconds), find_interval_factor(profile, key, x)
         points.append(HeldOutPoint(key, x, measured_s, predicted_s, factor))
     return ProfileCheck(tuple(points))
 
 
-def _starting_s(profile: Profile, row: Row) -> float:
+def _estimate_starting_s(profile: Profile, row: Row) -> float:
     """What a row's seconds hold of the beginning of training, as far as the profile knows it."""
     quantity, model, _ = row.key
     if quantity not in ("training", "private") or not profile.has("starting", model=model):
@@ -114,7 +116,7 @@ def _starting_s(profile: Profile, row: Row) -> float:
     return profile.seconds("starting", model=model, samples=1)
 
 
-def interval_around(profile: Profile, key: Key, x: float) -> float | None:
+def find_interval_factor(profile: Profile, key: Key, x: float) -> float | None:
     """The factor by which a new median may differ from the profile, with probability `LEVEL`."""
     entry = profile.find(key)
     if entry is None:
@@ -122,7 +124,9 @@ def interval_around(profile: Profile, key: Key, x: float) -> float | None:
     curve = entry[1]
     if isinstance(curve, Fitted) and curve.spread is not None:
         size = {name: np.array([value]) for name, value in profile.size_of(key, curve, x).items()}
-        return float(interval_factor(curve.law, curve.parameters, curve.spread, size, LEVEL)[0])
+        return float(
+            compute_interval_factor(curve.law, curve.parameters, curve.spread, size, LEVEL)[0]
+        )
     if isinstance(curve, Points) and key[0] in profile.uncertainty:
         return math.exp(float(stats.norm.ppf(0.5 + LEVEL / 2)) * profile.uncertainty[key[0]])
     return None

@@ -109,7 +109,7 @@ def choose_law(names: Sequence[str], sample: FitSample) -> Candidate:
 
 def _fit_candidate(law: CostLaw, sample: FitSample) -> Candidate:
     parameters = fit_law(law, sample)
-    residuals = _log_errors(law, parameters, sample)
+    residuals = _compute_log_errors(law, parameters, sample)
     held_out = np.zeros(len(sample))
     fits = []
     if len(sample.groups) <= len(law.parameters):
@@ -118,12 +118,12 @@ def _fit_candidate(law: CostLaw, sample: FitSample) -> Candidate:
         out = sample.group == group
         others = sample.where(~out)
         without = fit_law(law, others)
-        held_out[out] = _log_errors(law, without, sample.where(out))
+        held_out[out] = _compute_log_errors(law, without, sample.where(out))
         fits.append((without, others))
     return Candidate(law, parameters, residuals, held_out, fits=fits)
 
 
-def _log_errors(law: CostLaw, parameters: dict[str, float], sample: FitSample) -> Array:
+def _compute_log_errors(law: CostLaw, parameters: dict[str, float], sample: FitSample) -> Array:
     """log(predicted / measured); a law may say 0 s where rows contradict each other."""
     return _log(law.seconds(parameters, sample.size) / sample.seconds)
 
@@ -138,7 +138,7 @@ def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
     if law.features is not None:
         design = np.column_stack([f(sample.size) * np.ones(len(sample)) for f in law.features])
         relative = design / sample.seconds[:, None]
-        values: Array = _chebyshev_linear(relative) if few else _robust_linear(relative)
+        values: Array = _fit_chebyshev_linear(relative) if few else _fit_robust_linear(relative)
     elif law.name.startswith("power-"):
         values = _fit_power(sample.size[law.needs[0]], sample.seconds, few)
     else:
@@ -146,18 +146,18 @@ def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
     return {name: float(value) for name, value in zip(law.parameters, values, strict=True)}
 
 
-def _robust_linear(relative: Array) -> Array:
+def _fit_robust_linear(relative: Array) -> Array:
     """θ ≥ 0 for which the rows of `relative`·θ are near 1 in log (rows: points over their
     times)."""
-    scale = _largest(relative)
+    scale = _find_largest(relative)
     scaled = relative / scale
     start, _ = optimize.nnls(scaled, np.ones(len(scaled)))
-    values = _soft_l1(lambda x: _log(scaled @ x), start, len(start))
+    values = _fit_soft_l1(lambda x: _log(scaled @ x), start, len(start))
     values[scaled.max(axis=0) * values < 1e-7] = 0.0  # a term that never shows is not there
     return np.asarray(values / scale)
 
 
-def _soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: int) -> Array:
+def _fit_soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: int) -> Array:
     """Robust least squares over x ≥ 0: with a wide scale first, then twice with that of the
     residuals."""
     x, scale = np.maximum(start, 1e-6), 0.1
@@ -173,13 +173,15 @@ def _soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: int)
     return np.asarray(x)
 
 
-def _chebyshev_linear(relative: Array) -> Array:
+def _fit_chebyshev_linear(relative: Array) -> Array:
     """θ ≥ 0 that minimises the largest |relative·θ − 1|."""
-    scale = _largest(relative)
-    return _chebyshev(relative / scale, np.ones(len(relative)), (0, None)) / scale
+    scale = _find_largest(relative)
+    return _fit_chebyshev(relative / scale, np.ones(len(relative)), (0, None)) / scale
 
 
-def _chebyshev(design: Array, target: Array, *bounds: tuple[float | None, float | None]) -> Array:
+def _fit_chebyshev(
+    design: Array, target: Array, *bounds: tuple[float | None, float | None]
+) -> Array:
     """The x that minimises the largest |design·x − target|, each within its bounds (the last are
     those of all others): a linear programme."""
     ones = np.ones((len(design), 1))
@@ -195,7 +197,7 @@ def _chebyshev(design: Array, target: Array, *bounds: tuple[float | None, float 
     return np.asarray(best.x)[:-1]
 
 
-def _largest(columns: Array) -> Array:
+def _find_largest(columns: Array) -> Array:
     """The largest entry of each column, which brings features of any unit near 1."""
     largest = columns.max(axis=0)
     return np.asarray(np.where(largest > 0, largest, 1.0))
@@ -212,10 +214,10 @@ def _fit_power(x: Array, seconds: Array, few: bool) -> Array:
     base = float(np.median(log_t))
     if few:  # the largest log-error
         design = np.column_stack([np.ones(len(x)), log_x - middle])
-        log_a, p = map(float, _chebyshev(design, log_t, (None, None), (0, None)))
+        log_a, p = map(float, _fit_chebyshev(design, log_t, (None, None), (0, None)))
     else:
         slope = max(0.0, float(np.polyfit(log_x - middle, log_t, 1)[0]))
-        a, p = _soft_l1(residuals, np.array([1.0, slope]), 2)
+        a, p = _fit_soft_l1(residuals, np.array([1.0, slope]), 2)
         log_a = math.log(a) + base
     return np.array([math.exp(log_a - p * middle), p])
 
@@ -235,7 +237,7 @@ def _fit_roofline(law: CostLaw, sample: FitSample) -> Array:
         overhead, slope = optimize.nnls(design, np.ones(len(t)))[0]
         start = np.array([overhead, 0.0, 0.0])
         start[place], start[3 - place] = slope, slope / 2
-        values = _soft_l1(residuals, start, 3)
+        values = _fit_soft_l1(residuals, start, 3)
         if best is None or np.abs(residuals(values)).sum() < np.abs(residuals(best)).sum():
             best = values
     assert best is not None

@@ -65,7 +65,7 @@ class ServerTimes(NamedTuple):
     """Until everybody asked had measured its loss; None: nobody was asked."""
 
 
-def measurements(
+def format_table(
     run: Run, parts: Parts, *, rounds: tuple[int, int] | None = None, host: bool = True
 ) -> str:
     """The run's participations as a table in CSV, such as `simfed calibrate fit` reads.
@@ -74,14 +74,16 @@ def measurements(
     well, as handling of messages. Raises: `InputError` for a run that was not deployed, or has no
     such rows.
     """
-    faster = {group.group: group.faster for group in group_speeds(run, parts, rounds=rounds)}
+    faster = {
+        group.group: group.faster for group in measure_group_speeds(run, parts, rounds=rounds)
+    }
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS)
     writer.writeheader()
     rows = 0
     session, dataset = str(run.manifest.get("id", "run")), parts.scenario.dataset.label
-    worked = _worked(run, parts)
-    for row in _arrivals(run, rounds):
+    worked = _build_work_reader(run, parts)
+    for row in _list_arrivals(run, rounds):
         who = parts.tasks.who(row["client"])
         speed = faster[int(parts.fleet.group[row["client"]])]
         training_s, compression_s, beside_s = (speed * seconds for seconds in worked(row))
@@ -134,8 +136,8 @@ def centre_rows(document: Mapping[str, Plain], table: MeasuredRows) -> dict[str,
     return profile
 
 
-def server_times(run: Run, *, rounds: tuple[int, int] | None = None) -> ServerTimes:
-    """What the server took for its merges; `rounds` as of `measurements`.
+def measure_server_times(run: Run, *, rounds: tuple[int, int] | None = None) -> ServerTimes:
+    """What the server took for its merges; `rounds` as of `format_table`.
 
     Where devices have quotas, what it took to send tasks and to turn to uploads is part of a merge;
     else it is in what clients' hosts took.
@@ -156,14 +158,14 @@ def server_times(run: Run, *, rounds: tuple[int, int] | None = None) -> ServerTi
     return ServerTimes((merge_s or 0.0) + sending_s, test_s, losses_s)
 
 
-def group_speeds(
+def measure_group_speeds(
     run: Run, parts: Parts, *, rounds: tuple[int, int] | None = None
 ) -> list[GroupSpeed]:
-    """Per group, what its transfers and its devices came to; `rounds` as of `measurements`."""
+    """Per group, what its transfers and its devices came to; `rounds` as of `format_table`."""
     rates: dict[int, tuple[list[float], list[float]]] = {}
     steps: dict[int, list[float]] = {}
-    worked = _worked(run, parts)
-    for row in _arrivals(run, rounds):
+    worked = _build_work_reader(run, parts)
+    for row in _list_arrivals(run, rounds):
         client = row["client"]
         group = int(parts.fleet.group[client])
         training_s, _, _ = worked(row)
@@ -177,11 +179,11 @@ def group_speeds(
                 way_rates.append(row[f"{way}link_bytes"] / took_s)
     by_model: dict[str, list[float]] = {}
     for group, seconds in steps.items():
-        by_model.setdefault(_model(parts, group), []).extend(seconds)
+        by_model.setdefault(_find_model(parts, group), []).extend(seconds)
     typical_s = {model: _median(seconds) for model, seconds in by_model.items()}
     speeds = []
     for group, (up, down) in sorted(rates.items()):
-        faster = typical_s[_model(parts, group)] / _median(steps[group])
+        faster = typical_s[_find_model(parts, group)] / _median(steps[group])
         speeds.append(GroupSpeed(group, _median(up), _median(down), faster))
     return speeds
 
@@ -218,7 +220,7 @@ def calibrate_scenario(
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _arrivals(run: Run, rounds: tuple[int, int] | None) -> Iterator[dict[str, Any]]:
+def _list_arrivals(run: Run, rounds: tuple[int, int] | None) -> Iterator[dict[str, Any]]:
     """The rows of participations that arrived. Raises: `InputError` for a run not deployed."""
     mode = run.manifest.get("mode")
     if mode != "deployed":
@@ -229,7 +231,9 @@ def _arrivals(run: Run, rounds: tuple[int, int] | None) -> Iterator[dict[str, An
             yield row
 
 
-def _worked(run: Run, parts: Parts) -> Callable[[dict[str, Any]], tuple[float, float, float]]:
+def _build_work_reader(
+    run: Run, parts: Parts
+) -> Callable[[dict[str, Any]], tuple[float, float, float]]:
     """What gives the seconds of training, compression and all else of a participation's hosts, as
     its device would take them without its quota and at speed 1."""
     limited = [group.device.quota is not None for group in parts.scenario.clients]
@@ -237,7 +241,7 @@ def _worked(run: Run, parts: Parts) -> Callable[[dict[str, Any]], tuple[float, f
     of_participation = {(row["merge"], row["client"], row["started_at_s"]): row for row in told}
 
     def seconds(row: dict[str, Any]) -> tuple[float, float, float]:
-        client, speed = row["client"], _speed(parts, row["client"])
+        client, speed = row["client"], _find_speed(parts, row["client"])
         if limited[int(parts.fleet.group[client])]:
             busy = of_participation[row["merge"], client, row["started_at_s"]]
             beside_s = busy["other_s"]
@@ -249,12 +253,12 @@ def _worked(run: Run, parts: Parts) -> Callable[[dict[str, Any]], tuple[float, f
     return seconds
 
 
-def _model(parts: Parts, group: int) -> str:
+def _find_model(parts: Parts, group: int) -> str:
     model: str = parts.scenario.prototypes[parts.scenario.clients[group].prototype].model
     return model
 
 
-def _speed(parts: Parts, client: int) -> float:
+def _find_speed(parts: Parts, client: int) -> float:
     speed = parts.group(client).device.speed
     return parts.fleet.speed(client) if isinstance(speed, Distribution) else float(speed)
 

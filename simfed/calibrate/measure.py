@@ -53,11 +53,11 @@ import torch
 from simfed.compress import Chain, ErrorFeedback, Payload, codec_from_spec, feedback_for
 from simfed.compress.codec import Memory
 from simfed.compress.vectors import move_positions
-from simfed.device.profile import QUANTITIES, codec_key, is_value_codec
+from simfed.device.profile import QUANTITIES, is_value_codec, name_codec
 from simfed.device.table import MACHINE_COLUMNS, WORK_COLUMNS
-from simfed.ground.cores import cpu_groups, home_group, make_group, most_processes
+from simfed.ground.cores import find_cpu_groups, find_home_group, make_group, most_processes
 from simfed.ground.errors import InputError, Interrupted, listed
-from simfed.ground.reading import why_unreadable
+from simfed.ground.reading import explain_unreadable
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.ground.version import VERSION
@@ -67,7 +67,7 @@ from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.objective import Classification
-from simfed.learn.passes import PARTS, passes_of, stretch
+from simfed.learn.passes import PARTS, choose_passes, find_stretch
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.rehearsal import Rehearsal, rehearsals
 
@@ -172,7 +172,7 @@ class MeasurementPlan:
         d, buffers = facts(model, dataset).parameters, facts(model, dataset).buffers
         ks = [k for k in sorted(set(self.ks)) if k <= d]
         per_strategy = [
-            (codec_key(strategy), k)
+            (name_codec(strategy), k)
             for strategy in self.strategies
             for k in ([d] if is_value_codec(strategy) else ks)
         ]
@@ -194,7 +194,7 @@ class MeasurementPlan:
     @property
     def has_clients(self) -> bool:
         """Whether real clients show what they take."""
-        return self.take_part is not None and _alone_on_a_cpu(self)
+        return self.take_part is not None and _is_alone_on_a_cpu(self)
 
     def _auxiliary(self, model: str, dataset: str) -> list[MeasuredCase]:
         """The work of methods beside this model; some of it has no samples, and the size 1."""
@@ -245,14 +245,14 @@ def measure(
     a table of another machine or setting; `Interrupted` on Ctrl-C, every row so far being in the
     table.
     """
-    _check(plan)
+    _check_plan(plan)
     out = Path(out)
-    machine = {**this_machine(plan.device, plan.threads), "manner": plan.manner}
-    done = _rows_in(out, machine)
+    machine = {**describe_machine(plan.device, plan.threads), "manner": plan.manner}
+    done = _count_measured(out, machine)
     wanted: dict[tuple[str, MeasuredCase], tuple[str, str, MeasuredCase]] = {}
     for model, dataset in plan.models:
         for case in plan.cases(model, dataset):
-            wanted.setdefault(_key(model, case), (model, dataset, case))  # work may be alike
+            wanted.setdefault(_make_key(model, case), (model, dataset, case))  # work may be alike
     todo: dict[tuple[str, str], dict[MeasuredCase, int]] = {pair: {} for pair in plan.models}
     for key, (model, dataset, case) in wanted.items():
         wished = 1 if case.quantity == "starting" else plan.repeat
@@ -260,7 +260,11 @@ def measure(
             todo[model, dataset][case] = wished - done[key]
     total = sum(sum(times.values()) for times in todo.values())
     new = 0
-    common = {"session": _now(), "clock": "cpu" if _alone_on_a_cpu(plan) else "wall", **machine}
+    common = {
+        "session": _format_now(),
+        "clock": "cpu" if _is_alone_on_a_cpu(plan) else "wall",
+        **machine,
+    }
     threads = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
     try:
@@ -281,7 +285,7 @@ def measure(
                         "steps": plan.steps if quantity in ("training", "private") else "",
                         "seconds": f"{seconds:.9g}",
                         "preempted": preempted,
-                        "measured_at": _now(),
+                        "measured_at": _format_now(),
                     }
                     writer.writerow(row)
                     file.flush()
@@ -298,12 +302,12 @@ def measure(
     return new
 
 
-def this_machine(device: str, threads: int) -> dict[str, str]:
+def describe_machine(device: str, threads: int) -> dict[str, str]:
     """What describes this machine in every row; no name of it and nobody's."""
     return {
         "machine": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_model(),
-        "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "cpu": _find_cpu_model(),
+        "governor": _read_first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "threads": str(threads),
         "python": platform.python_version(),
@@ -313,11 +317,11 @@ def this_machine(device: str, threads: int) -> dict[str, str]:
     }
 
 
-def _key(model: str, case: MeasuredCase) -> tuple[str, MeasuredCase]:
+def _make_key(model: str, case: MeasuredCase) -> tuple[str, MeasuredCase]:
     return case.work or model, replace(case, work="")
 
 
-def _check(plan: MeasurementPlan) -> None:
+def _check_plan(plan: MeasurementPlan) -> None:
     if plan.device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=plan.device)
     if plan.device == "cuda" and not torch.cuda.is_available():
@@ -356,13 +360,13 @@ def _check(plan: MeasurementPlan) -> None:
     raise InputError(allowed, where="--only", got=got, hint=hint)
 
 
-def _alone_on_a_cpu(plan: MeasurementPlan) -> bool:
+def _is_alone_on_a_cpu(plan: MeasurementPlan) -> bool:
     """Whether the process's time on processors is the time that its one thread took, and all that
     is asked for."""
-    return plan.device == "cpu" and plan.threads == 1 and not _waits_count(plan)
+    return plan.device == "cpu" and plan.threads == 1 and not _is_waiting_counted(plan)
 
 
-def _waits_count(plan: MeasurementPlan) -> bool:
+def _is_waiting_counted(plan: MeasurementPlan) -> bool:
     """Whether waiting for the processor is part of what is asked for."""
     return plan.quota is not None or plan.beside > 0
 
@@ -371,7 +375,7 @@ def _waits_count(plan: MeasurementPlan) -> bool:
 def _surroundings(plan: MeasurementPlan) -> Iterator[None]:
     """While this process is under the plan's quota, and beside the others that it asks for.
     Raises: `InputError` where there can be no quota."""
-    above = cpu_groups() if plan.quota is not None else None
+    above = find_cpu_groups() if plan.quota is not None else None
     if plan.quota is not None and above is None:
         allowed = "a system that gives quotas of processor time"
         got = "no cgroup with the `cpu` controller that can be written"
@@ -382,7 +386,7 @@ def _surroundings(plan: MeasurementPlan) -> Iterator[None]:
         def limit(process: int) -> None:
             if above is None or plan.quota is None:
                 return
-            group, home = above / f"simfed-measure-{process}", home_group(above)
+            group, home = above / f"simfed-measure-{process}", find_home_group(above)
             make_group(group, plan.quota, "--quota")
             stack.callback(_remove_group, group, home)
             (group / "cgroup.procs").write_text(str(process))
@@ -434,11 +438,11 @@ def _open_table(out: Path) -> TextIO:
         raise InputError(where=str(out), problem=problem) from None
 
 
-def _rows_in(out: Path, machine: dict[str, str]) -> Counter[tuple[str, MeasuredCase]]:
+def _count_measured(out: Path, machine: dict[str, str]) -> Counter[tuple[str, MeasuredCase]]:
     """How often each case of a model was measured in a table."""
     done: Counter[tuple[str, MeasuredCase]] = Counter()
     tries: Counter[tuple[str, MeasuredCase]] = Counter()
-    for line, row in _read(out):
+    for line, row in _read_rows(out):
         for column in _SETTING:
             if row[column] != machine[column]:
                 allowed = f"a table of this machine and setting ({column} {machine[column]})"
@@ -452,13 +456,13 @@ def _rows_in(out: Path, machine: dict[str, str]) -> Counter[tuple[str, MeasuredC
             allowed, where = "a row of `calibrate measure`", f"{out}: line {line}"
             raise InputError(allowed, where=where, problem="cannot be read") from None
         tries[key] += 1
-        if _counts(seconds, preempted, tries[key]):
+        if _is_last_attempt(seconds, preempted, tries[key]):
             done[key] += 1
             tries[key] = 0
     return done
 
 
-def _read(out: Path) -> list[tuple[int, dict[str, str]]]:
+def _read_rows(out: Path) -> list[tuple[int, dict[str, str]]]:
     """The rows of a table with their line numbers; none where there is no table yet."""
     allowed = "a new file, or a table of `calibrate measure`"
     try:
@@ -466,14 +470,14 @@ def _read(out: Path) -> list[tuple[int, dict[str, str]]]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(allowed, where=str(out), got=why_unreadable(error)) from None
+        raise InputError(allowed, where=str(out), got=explain_unreadable(error)) from None
     rows = csv.DictReader(text.splitlines())
     if text and tuple(rows.fieldnames or ()) != COLUMNS:
         raise InputError(allowed, where=str(out), got=rows.fieldnames)
     return [(rows.line_num, row) for row in rows]
 
 
-def _counts(seconds: float, preempted: int, attempt: int) -> bool:
+def _is_last_attempt(seconds: float, preempted: int, attempt: int) -> bool:
     """Whether this attempt ends a repeat, rather than being followed by another."""
     return preempted == 0 or attempt == _TRIES or seconds > _SLICE_S
 
@@ -495,7 +499,7 @@ def _time_cases(
         for i in Streams(repeat)("measure-order", model).permutation(len(left)):
             for attempt in range(1, _TRIES + 1):
                 seconds, preempted = bench.time(left[i])
-                last = _counts(seconds, preempted, attempt)
+                last = _is_last_attempt(seconds, preempted, attempt)
                 yield left[i], seconds, preempted, last
                 if last:
                     break
@@ -538,7 +542,7 @@ class Bench:
         rehearsals: Mapping[str, Rehearsal] | None = None,
     ) -> None:
         self._plan = plan
-        self.clock = time.process_time if _alone_on_a_cpu(plan) else time.perf_counter
+        self.clock = time.process_time if _is_alone_on_a_cpu(plan) else time.perf_counter
         self._rng = np.random.default_rng(0)
         draw = torch.Generator().manual_seed(0)
         count, public = max([_FILLER, *plan.batches]), max([1, *plan.samples])
@@ -549,13 +553,13 @@ class Bench:
         self._targets = soft_targets(logits, 1.0).to(plan.device)
         self.server = self._flat_model(model, facts)
         self.client = self._flat_model(model, facts)
-        self._server_passes = passes_of(self.server, facts.input_shape)
-        self._client_passes = passes_of(self.client, facts.input_shape)
+        self._server_passes = choose_passes(self.server, facts.input_shape)
+        self._client_passes = choose_passes(self.client, facts.input_shape)
         self._objective = Classification()
         self.residual = self._zeros(facts.parameters)
         self._gradient = self._zeros(facts.parameters)
         self._players = {
-            codec_key(name): feedback_for(codec_from_spec(name)) for name in plan.strategies
+            name_codec(name): feedback_for(codec_from_spec(name)) for name in plan.strategies
         }
         self._states: dict[str, Memory | None] = {}
         self._rehearsals = rehearsals or {}
@@ -567,11 +571,11 @@ class Bench:
             call = self.prepare(case)
             self._wait()
             self.rest()
-            before, begin = _preemptions(), self.clock()
+            before, begin = _count_preemptions(), self.clock()
             call()
             self._wait()
             seconds = self.clock() - begin
-            preempted = 0 if _waits_count(self._plan) else _preemptions() - before
+            preempted = 0 if _is_waiting_counted(self._plan) else _count_preemptions() - before
         if case.quantity in ("training", "private"):
             seconds /= self._plan.steps
         return seconds * (self._plan.quota or 1.0), preempted
@@ -653,7 +657,7 @@ class Bench:
         def call() -> None:
             self._gradient.zero_()
             for number in range(parts):
-                where = stretch(case.size, parts, number)
+                where = find_stretch(case.size, parts, number)
                 for part in self._server_passes.chunks(where.start, where.stop):
                     self._distil(part)
             self.server.weights.sub_(self._gradient, alpha=0.0)
@@ -731,7 +735,7 @@ class Bench:
             torch.cuda.synchronize()
 
 
-def _preemptions() -> int:
+def _count_preemptions() -> int:
     """How often the operating system has taken a processor away from this process."""
     try:
         import resource
@@ -740,18 +744,18 @@ def _preemptions() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
-def _now() -> str:
+def _format_now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _first_line(path: str) -> str:
+def _read_first_line(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").splitlines()[0].strip()
     except (OSError, IndexError, UnicodeDecodeError):
         return "unknown"
 
 
-def _cpu_model() -> str:
+def _find_cpu_model() -> str:
     if sys.platform == "linux":
         try:
             text = Path("/proc/cpuinfo").read_text(encoding="utf-8")

@@ -13,12 +13,12 @@ import yaml
 
 from simfed.calibrate.check import LEVEL
 from simfed.calibrate.fit import Candidate, FitSample, choose_law
-from simfed.calibrate.spread import coverage, spread_of, typical_of
+from simfed.calibrate.spread import coverage, estimate_spread, estimate_typical_spread
 from simfed.calibrate.starts import add_starts
 from simfed.device.laws import ACROSS_MODELS, PER_MODEL
 from simfed.device.noise import fit_noise
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork
-from simfed.device.table import MeasuredRows, medians
+from simfed.device.table import MeasuredRows, compute_medians
 from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 
@@ -99,37 +99,41 @@ def fit_profile(
         models: sizes of the measured models, for laws that count d or FLOPs.
     """
     table, models = add_starts(table), models or {}
-    samples = {key: _sample(table, [key], models) for key in table.keys}
-    document: dict[str, Plain] = {"kind": kind, "name": name, "provenance": _provenance(table)}
+    samples = {key: _build_sample(table, [key], models) for key in table.keys}
+    document: dict[str, Plain] = {
+        "kind": kind,
+        "name": name,
+        "provenance": _build_provenance(table),
+    }
     curves: list[CurveReport] = []
-    between = _between_sessions(table)
+    between = _estimate_session_scatter(table)
     for quantity in QUANTITIES:
         of_work = {key: sample for key, sample in samples.items() if key[0] == quantity}
         if not of_work:
             continue
         laws = PER_MODEL[QUANTITIES[quantity].variable]
         fitted = {k: choose_law(laws, x) for k, x in of_work.items() if len(x.groups) >= 2}
-        repeats = {key: _fewest_repeats(table, key) for key in of_work}
-        reports = _reports(of_work, fitted, between.get(quantity, 0.0), repeats)
-        across = _across_models(quantity, table, models)
-        document[quantity] = _nodes(reports, of_work, across, kind)
+        repeats = {key: _find_fewest_repeats(table, key) for key in of_work}
+        reports = _report_curves(of_work, fitted, between.get(quantity, 0.0), repeats)
+        across = _fit_across_models(quantity, table, models)
+        document[quantity] = _build_work_node(reports, of_work, across, kind)
         curves += [*reports, *[report for report, _ in across]]
     if between:
-        document["uncertainty"] = {q: _round(sd) for q, sd in between.items()}
-    factors = _noise_factors(table)
+        document["uncertainty"] = {q: _round_number(sd) for q, sd in between.items()}
+    factors = _collect_noise_factors(table)
     enough = {q: np.array(pairs).T for q, pairs in factors.items() if len(pairs) >= NOISE_ROWS}
     if enough:
         document["noise"] = {q: fit_noise(*pairs).written() for q, pairs in enough.items()}
-    notes = [*_notes_on_laws(curves), *_notes_on_rows(table), *_notes_on_noise(factors)]
+    notes = [*_list_law_notes(curves), *_list_row_notes(table), *_list_noise_notes(factors)]
     return Calibration(document, tuple(curves), tuple(notes))
 
 
-def _fewest_repeats(table: MeasuredRows, key: Key) -> int:
+def _find_fewest_repeats(table: MeasuredRows, key: Key) -> int:
     """Rows of the size of a curve that has the fewest."""
     return min(Counter(row.size for row in table.rows_of(key)).values())
 
 
-def _notes_on_laws(curves: Sequence[CurveReport]) -> list[str]:
+def _list_law_notes(curves: Sequence[CurveReport]) -> list[str]:
     """Where no error of a law can be known, and what it would take."""
     fits = [(c, c.candidate) for c in curves if c.candidate is not None and c.key[1] != ANY]
     few = [curve for curve, candidate in fits if not len(candidate.held_out)]
@@ -154,7 +158,7 @@ def _name_curves(curves: Sequence[CurveReport]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _notes_on_noise(factors: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
+def _list_noise_notes(factors: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
     few = {quantity: len(pairs) for quantity, pairs in factors.items() if len(pairs) < NOISE_ROWS}
     if not few:
         return []
@@ -165,7 +169,7 @@ def _notes_on_noise(factors: Mapping[str, Sequence[tuple[float, float]]]) -> lis
     ]
 
 
-def _notes_on_rows(table: MeasuredRows) -> list[str]:
+def _list_row_notes(table: MeasuredRows) -> list[str]:
     notes = []
     if table.dropped:
         counts = Counter(row.key[0] for row in table.dropped)
@@ -184,7 +188,7 @@ def _notes_on_rows(table: MeasuredRows) -> list[str]:
     return notes
 
 
-def _reports(
+def _report_curves(
     samples: Mapping[Key, FitSample],
     fitted: Mapping[Key, Candidate],
     between: float,
@@ -192,14 +196,16 @@ def _reports(
 ) -> list[CurveReport]:
     """Fits with their uncertainty and what is to be said of them, of all curves of a kind of
     work."""
-    typical = typical_of([(candidate, samples[key]) for key, candidate in fitted.items()])
+    typical = estimate_typical_spread(
+        [(candidate, samples[key]) for key, candidate in fitted.items()]
+    )
     reports = []
     for key, sample in samples.items():
         sizes = len(sample.groups)
         if key not in fitted:
             reports.append(CurveReport(key, sizes, None, repeats=repeats[key]))
             continue
-        candidate = replace(fitted[key], spread=spread_of(fitted[key], sample, typical))
+        candidate = replace(fitted[key], spread=estimate_spread(fitted[key], sample, typical))
         residuals = [float(np.mean(candidate.residuals[sample.group == g])) for g in sample.groups]
         largest = max(residuals, key=abs)
         tolerated = max(math.log1p(_TABLE_BETTER), 2 * between)
@@ -209,7 +215,7 @@ def _reports(
     return reports
 
 
-def _nodes(
+def _build_work_node(
     reports: Sequence[CurveReport],
     samples: Mapping[Key, FitSample],
     across: Sequence[tuple[CurveReport, FitSample]],
@@ -220,7 +226,7 @@ def _nodes(
     for report, sample in [*[(report, samples[report.key]) for report in reports], *across]:
         _, model, strategy = report.key
         by_rows = report.candidate is None or (kind == "table" and model != ANY)
-        value = _rows_node(report.key, sample) if by_rows else _law_node(report, sample)
+        value = _build_rows_node(report.key, sample) if by_rows else _build_law_node(report, sample)
         if strategy:
             node.setdefault(model, {})[strategy] = value
         else:
@@ -228,7 +234,7 @@ def _nodes(
     return node
 
 
-def _across_models(
+def _fit_across_models(
     quantity: str, table: MeasuredRows, models: Mapping[str, ModelWork]
 ) -> list[tuple[CurveReport, FitSample]]:
     """Laws for models that were not measured, from at least two that were."""
@@ -240,35 +246,37 @@ def _across_models(
         keys = [k for k in table.keys if k[0] == quantity and k[2] == strategy and k[1] in models]
         if len(keys) < 2:
             continue
-        sample = _sample(table, keys, models)
+        sample = _build_sample(table, keys, models)
         laws = ACROSS_MODELS[QUANTITIES[quantity].variable]
         candidate = choose_law(laws, sample)
-        errors = _left_out_models(candidate, keys, table, models)
-        typical = typical_of([(candidate, sample)])
-        candidate = replace(candidate, spread=spread_of(candidate, sample, typical))
+        errors = _estimate_model_error(candidate, keys, table, models)
+        typical = estimate_typical_spread([(candidate, sample)])
+        candidate = replace(candidate, spread=estimate_spread(candidate, sample, typical))
         key = (quantity, ANY, strategy)
         reports.append((CurveReport(key, len(sample.groups), candidate, None, errors), sample))
     return reports
 
 
-def _left_out_models(
+def _estimate_model_error(
     candidate: Candidate, keys: Sequence[Key], table: MeasuredRows, models: Mapping[str, ModelWork]
 ) -> float | None:
     """Mean absolute log-error of the law on each model, fitted without it; None where that leaves
     too little."""
     errors: list[float] = []
     for left_out in keys:
-        others = _sample(table, [key for key in keys if key != left_out], models)
+        others = _build_sample(table, [key for key in keys if key != left_out], models)
         if len(others.groups) < len(candidate.law.parameters):
             return None
         without = choose_law([candidate.law.name], others)
-        out = _sample(table, [left_out], models)
+        out = _build_sample(table, [left_out], models)
         predicted = without.law.seconds(without.parameters, out.size)
         errors += list(np.abs(np.log(predicted / out.seconds)))
     return float(np.mean(errors))
 
 
-def _sample(table: MeasuredRows, keys: Sequence[Key], models: Mapping[str, ModelWork]) -> FitSample:
+def _build_sample(
+    table: MeasuredRows, keys: Sequence[Key], models: Mapping[str, ModelWork]
+) -> FitSample:
     """The medians of some curves as points with their sizes."""
     features: list[dict[str, float]] = []
     seconds: list[float] = []
@@ -278,7 +286,7 @@ def _sample(table: MeasuredRows, keys: Sequence[Key], models: Mapping[str, Model
     for key in keys:
         quantity, model, _ = key
         work = models.get(model)
-        for x, name, middle, _ in medians(table.rows_of(key)):
+        for x, name, middle, _ in compute_medians(table.rows_of(key)):
             size = {QUANTITIES[quantity].variable: x}
             features.append({**size, **(work.size(quantity, x) if work else {})})
             seconds.append(middle)
@@ -293,7 +301,7 @@ def _sample(table: MeasuredRows, keys: Sequence[Key], models: Mapping[str, Model
     )
 
 
-def _between_sessions(table: MeasuredRows) -> dict[str, float]:
+def _estimate_session_scatter(table: MeasuredRows) -> dict[str, float]:
     """By how much a new session's medians differ from the table's (sd of the logarithm), per kind
     of work, from sizes measured in several sessions."""
     deviations = {}
@@ -303,7 +311,7 @@ def _between_sessions(table: MeasuredRows) -> dict[str, float]:
             logs: dict[tuple[float, float], list[float]] = defaultdict(list)
             for steps in {row.steps for row in table.rows_of(key)}:
                 alike = [row for row in table.rows_of(key) if row.steps == steps]
-                for x, _, middle, _ in medians(alike):
+                for x, _, middle, _ in compute_medians(alike):
                     logs[x, steps].append(math.log(middle))
             for values in logs.values():
                 squares += float(np.var(values)) * len(values)
@@ -314,7 +322,7 @@ def _between_sessions(table: MeasuredRows) -> dict[str, float]:
     return deviations
 
 
-def _noise_factors(table: MeasuredRows) -> dict[str, list[tuple[float, float]]]:
+def _collect_noise_factors(table: MeasuredRows) -> dict[str, list[tuple[float, float]]]:
     """Each kind of work in the table → (its rows' seconds over their medians, steps), of sizes that
     were repeated often enough in one session."""
     factors: dict[str, list[tuple[float, float]]] = {}
@@ -333,7 +341,7 @@ def _noise_factors(table: MeasuredRows) -> dict[str, list[tuple[float, float]]]:
 # ---- the profile's file ------------------------------------------------------------------------
 
 
-def _provenance(table: MeasuredRows) -> dict[str, Plain]:
+def _build_provenance(table: MeasuredRows) -> dict[str, Plain]:
     machine: dict[str, Plain] = {
         column: values[0] if len(values) == 1 else values
         for column, values in table.machine.items()
@@ -351,7 +359,7 @@ def _provenance(table: MeasuredRows) -> dict[str, Plain]:
     }
 
 
-def _rows_node(key: Key, sample: FitSample) -> dict[float, str]:
+def _build_rows_node(key: Key, sample: FitSample) -> dict[float, str]:
     variable = QUANTITIES[key[0]].variable
     rows: dict[float, str] = {}
     for group in sample.groups:
@@ -359,11 +367,11 @@ def _rows_node(key: Key, sample: FitSample) -> dict[float, str]:
         # geometric mean of the sessions' medians; of one session, its median to the last digit
         t = points.seconds
         middle = float(t[0]) if len(t) == 1 else float(f"{np.exp(np.mean(np.log(t))):.6g}")
-        rows[_plain(points.size[variable][0])] = f"{middle!r} s"
+        rows[_shorten_number(points.size[variable][0])] = f"{middle!r} s"
     return rows
 
 
-def _law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
+def _build_law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
     candidate = report.candidate
     assert candidate is not None
     law = candidate.law
@@ -371,14 +379,15 @@ def _law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
         "law": law.name,
         "parameters": {p: float(f"{v:.6g}") for p, v in candidate.parameters.items()},
         "valid": {
-            n: [_plain(sample.size[n].min()), _plain(sample.size[n].max())] for n in law.needs
+            n: [_shorten_number(sample.size[n].min()), _shorten_number(sample.size[n].max())]
+            for n in law.needs
         },
         "error": {
-            "in_sample": _share(candidate.in_sample),
-            "worst": _share(candidate.worst),
-            "cross_validated": _share(candidate.cross_validated),
-            "coverage_90": _share(report.coverage),
-            **({"other_model": _share(report.other_model)} if report.key[1] == ANY else {}),
+            "in_sample": _round_share(candidate.in_sample),
+            "worst": _round_share(candidate.worst),
+            "cross_validated": _round_share(candidate.cross_validated),
+            "coverage_90": _round_share(report.coverage),
+            **({"other_model": _round_share(report.other_model)} if report.key[1] == ANY else {}),
             "sizes": report.sizes,
         },
     }
@@ -387,9 +396,9 @@ def _law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
         sd = np.sqrt(np.diag(spread.covariance))
         used = [i for i in range(len(sd)) if sd[i] > 0]
         node["uncertainty"] = {
-            "residual": _round(spread.residual),
-            "freedom": _round(spread.freedom),
-            "standard_error": {law.coordinates[i]: _round(float(sd[i])) for i in used},
+            "residual": _round_number(spread.residual),
+            "freedom": _round_number(spread.freedom),
+            "standard_error": {law.coordinates[i]: _round_number(float(sd[i])) for i in used},
             "correlation": [
                 [round(float(spread.covariance[i, j] / (sd[i] * sd[j])), 4) for j in used]
                 for i in used
@@ -398,20 +407,20 @@ def _law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
     return node
 
 
-def _plain(x: float) -> float | int:
+def _shorten_number(x: float) -> float | int:
     return int(x) if float(x).is_integer() else float(x)
 
 
-def _round(x: float | None) -> float | None:
+def _round_number(x: float | None) -> float | None:
     return None if x is None or not math.isfinite(x) else float(f"{x:.4g}")
 
 
-def _share(x: float | None) -> float | None:
+def _round_share(x: float | None) -> float | None:
     """A relative error or a share, as a person wants to read it."""
     return None if x is None or not math.isfinite(x) else round(x, 4)
 
 
-def profile_text(document: Mapping[str, Plain], header: str = "") -> str:
+def format_profile(document: Mapping[str, Plain], header: str = "") -> str:
     """The profile's YAML: small mappings on one line, so that it reads as a table."""
 
     class Dumper(yaml.SafeDumper):

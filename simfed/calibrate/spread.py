@@ -57,10 +57,10 @@ class _Components:
     sessions: int
 
 
-def typical_of(fitted: Sequence[tuple[Candidate, FitSample]]) -> Typical | None:
+def estimate_typical_spread(fitted: Sequence[tuple[Candidate, FitSample]]) -> Typical | None:
     """The medians over the curves that have points to spare; None where none has. (A mean would
     let one bad curve spoil the others.)"""
-    parts = [_components(c.residuals, s, c.parameters) for c, s in fitted]
+    parts = [_estimate_components(c.residuals, s, c.parameters) for c, s in fitted]
     spare = [part for part in parts if part.freedom > 0]
     if not spare:
         return None
@@ -68,9 +68,11 @@ def typical_of(fitted: Sequence[tuple[Candidate, FitSample]]) -> Typical | None:
     return Typical(within, float(np.median([part.session for part in spare])))
 
 
-def spread_of(candidate: Candidate, sample: FitSample, typical: Typical | None) -> Spread | None:
+def estimate_spread(
+    candidate: Candidate, sample: FitSample, typical: Typical | None
+) -> Spread | None:
     """The uncertainty of a fit; None where nothing says how large it is."""
-    return _spread(candidate.law, candidate.parameters, sample, typical)
+    return _estimate_law_spread(candidate.law, candidate.parameters, sample, typical)
 
 
 def coverage(
@@ -80,16 +82,18 @@ def coverage(
     where no size could be left out."""
     inside: list[bool] = []
     for (parameters, others), group in zip(candidate.fits, sample.groups, strict=False):
-        spread = _spread(candidate.law, parameters, others, typical)
+        spread = _estimate_law_spread(candidate.law, parameters, others, typical)
         if spread is None:
             return None
         out = sample.group == group
-        factor = interval_factor(candidate.law, parameters, spread, sample.where(out).size, level)
+        factor = compute_interval_factor(
+            candidate.law, parameters, spread, sample.where(out).size, level
+        )
         inside.extend(np.abs(candidate.held_out[out]) <= np.log(factor))
     return float(np.mean(inside)) if inside else None
 
 
-def interval_factor(
+def compute_interval_factor(
     law: CostLaw, parameters: Mapping[str, float], spread: Spread, size: Size, level: float
 ) -> Array:
     """The factor f for which a new median lies in [predicted/f, predicted·f] with probability
@@ -100,11 +104,11 @@ def interval_factor(
     return np.asarray(np.exp(quantile * np.sqrt(spread.residual**2 + parameter_variance)))
 
 
-def _spread(
+def _estimate_law_spread(
     law: CostLaw, parameters: Mapping[str, float], sample: FitSample, typical: Typical | None
 ) -> Spread | None:
     residuals = np.log(law.seconds(parameters, sample.size) / sample.seconds)
-    scatter = _components(residuals, sample, parameters)
+    scatter = _estimate_components(residuals, sample, parameters)
     borrowed = BORROWED if typical is not None else 0.0
     freedom = scatter.freedom + borrowed
     if freedom == 0:
@@ -121,7 +125,7 @@ def _spread(
     return Spread(math.sqrt(within + session), freedom, covariance)
 
 
-def _components(
+def _estimate_components(
     residuals: Array, sample: FitSample, parameters: Mapping[str, float]
 ) -> _Components:
     used = sum(value > 0 for value in parameters.values())
@@ -129,10 +133,10 @@ def _components(
     freedom = len(residuals) - used - (len(names) - 1)
     if len(names) == 1 or freedom <= 0:
         freedom = max(0, len(residuals) - used)
-        return _Components(_robust_squares(residuals) if freedom else 0.0, freedom, 0.0, 1)
+        return _Components(_sum_robust_squares(residuals) if freedom else 0.0, freedom, 0.0, 1)
     means = np.array([residuals[sample.session == name].mean() for name in names])
     moved = residuals - means[np.searchsorted(names, sample.session)]
-    squares = _robust_squares(moved)
+    squares = _sum_robust_squares(moved)
     per_session = len(residuals) / len(names)
     between = float(np.var(means, ddof=1)) - squares / freedom / per_session
     return _Components(squares, freedom, max(0.0, between), len(names))
@@ -150,7 +154,7 @@ def _inverse_information(jacobian: Array) -> Array:
     return inverse
 
 
-def _robust_squares(residuals: Array) -> float:
+def _sum_robust_squares(residuals: Array) -> float:
     """Sum of squared residuals, the wild ones held to 3 robust standard deviations."""
     bound = max(3 * 1.4826 * float(np.median(np.abs(residuals))), _LEAST_BOUND)
     return float(np.sum(np.minimum(np.abs(residuals), bound) ** 2))

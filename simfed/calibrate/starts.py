@@ -34,12 +34,12 @@ def add_starts(table: MeasuredRows) -> MeasuredRows:
     starting: dict[str, list[float]] = defaultdict(list)
     for (model, *_), by_steps in of_curve.items():
         if len(by_steps) > 1:
-            starting[model].append(_starting_s(by_steps))
+            starting[model].append(_fit_starting_s(by_steps))
     starts = {model: statistics.median(seconds) for model, seconds in starting.items()}
     starts = {model: seconds for model, seconds in starts.items() if seconds > 0}
     if not starts:
         return table
-    rows = [_less(row, starts.get(row.key[1], 0.0)) for row in table.rows]
+    rows = [_subtract_start(row, starts.get(row.key[1], 0.0)) for row in table.rows]
     for model, seconds in starts.items():
         like = next(row for row in table.rows if row.key[1] == model)
         row = replace(like, key=("starting", model, ""), size=1.0, steps=1.0, seconds=seconds)
@@ -47,7 +47,7 @@ def add_starts(table: MeasuredRows) -> MeasuredRows:
     return replace(table, rows=tuple(rows))
 
 
-def _starting_s(by_steps: Mapping[float, list[float]]) -> float:
+def _fit_starting_s(by_steps: Mapping[float, list[float]]) -> float:
     """The a ≥ 0 of a + n·b ≥ 0 through the medians of whole stretches of n steps, by relative
     errors."""
     counts = np.array(sorted(by_steps))
@@ -57,7 +57,7 @@ def _starting_s(by_steps: Mapping[float, list[float]]) -> float:
     return float(values[0])
 
 
-def _less(row: Row, starting_s: float) -> Row:
+def _subtract_start(row: Row, starting_s: float) -> Row:
     """The row without its share of `starting_s`: seconds of its steps alone."""
     if row.key[0] not in _STEPS or not starting_s:
         return row

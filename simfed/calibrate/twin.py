@@ -145,7 +145,7 @@ class Twin:
         if not logged:
             return _STAND_INS[0]
         size = float(np.median(logged))
-        return min(_STAND_INS, key=lambda name: abs(math.log(_model_bytes(name) / size)))
+        return min(_STAND_INS, key=lambda name: abs(math.log(_count_model_bytes(name) / size)))
 
     def _table(self, model: str) -> str:
         """A line per client, with standard errors and how often it was logged."""
@@ -168,13 +168,13 @@ class Twin:
                 "rounds",
             )
         )
-        size = _model_bytes(model)
+        size = _count_model_bytes(model)
         for client in self.clients:
             speed = self.work_s / client.work.value if client.work.value else 1.0
-            up = _rate(size, client.upload, client.latency_s)
-            down = _rate(size, client.download, 0.0)
+            up = _compute_rate(size, client.upload, client.latency_s)
+            down = _compute_rate(size, client.download, 0.0)
             numbers = (speed, *client.work, *up, *down, client.latency_s)
-            writer.writerow((client.name, *(_written(x) for x in numbers), client.rounds))
+            writer.writerow((client.name, *(_format_number(x) for x in numbers), client.rounds))
         return text.getvalue()
 
     def _scenario(self, name: str, model: str, table: Path, profile: Path, source: str) -> str:
@@ -194,10 +194,10 @@ class Twin:
         else:
             device |= {name: f"{s:.7g} s" for name, s in self._work_s().items()}
         if self.work_cv:
-            device["noise"] = _noise(self.work_cv)
+            device["noise"] = _build_noise(self.work_cv)
         server: dict[str, Plain] = {"handling": f"{self.server.value:.7g} s"}
         if self.server_cv:
-            server["noise"] = _noise(self.server_cv)
+            server["noise"] = _build_noise(self.server_cv)
         plain: dict[str, Plain] = {
             "name": name,
             "seed": 0,
@@ -268,7 +268,7 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
     by_round: dict[int, list[LogRow]] = {}
     for row in log:
         by_round.setdefault(row.round, []).append(row)
-    spans = _round_spans(by_round)
+    spans = _compute_round_spans(by_round)
     numbers = [number for number, span in spans.items() if span.whole] or list(spans)
     if rounds is None:
         chosen = numbers[min(len(numbers) // 2, _SETTLING) :]
@@ -290,9 +290,9 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
     absent = len({row.client for row in log if row.client} - {row.client for row in rows})
     return Twin(
         clients=clients,
-        server=_estimate(servers_s),
-        work_cv=_scatter(flights),
-        server_cv=_variation(servers_s),
+        server=_estimate_mean(servers_s),
+        work_cv=_estimate_scatter(flights),
+        server_cv=_estimate_variation(servers_s),
         participants=len(flights) / len(chosen),
         rounds_s=lengths_s,
         scatter_s=float(pool_s.std(ddof=1)) if len(pool_s) > 1 else 0.0,
@@ -300,7 +300,7 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
         logged_rounds=len(by_round),
         power_w=_fit_power(rows),
         training_share=1.0 if whole or not work_s else training_s / work_s,
-        untold=tuple(_untold(rows, clients, absent, named, whole)),
+        untold=tuple(_list_untold(rows, clients, absent, named, whole)),
     )
 
 
@@ -330,7 +330,7 @@ class _Participation(NamedTuple):
         if not by_client:
             return [cls("", {}, span.length_s - span.server_s, {})]
         flights = []
-        for client, its_rows in sorted(by_client.items(), key=lambda item: _natural(item[0])):
+        for client, its_rows in sorted(by_client.items(), key=lambda item: _make_sort_key(item[0])):
             phases_s: dict[str, float] = {}
             sizes: dict[str, float] = {}
             for row in its_rows:
@@ -344,7 +344,7 @@ class _Participation(NamedTuple):
         return flights
 
 
-def _round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _Span]:
+def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _Span]:
     """A round lasts until the next one's start; the last one as long as its lines say."""
     starts = {
         number: min(row.started_at_s for row in rows) for number, rows in sorted(by_round.items())
@@ -378,25 +378,25 @@ def _fit_clients(flights: Sequence[_Participation]) -> tuple[TwinClient, ...]:
     for flight in flights:
         by_client.setdefault(flight.client, []).append(flight)
     clients = []
-    for name, rows in sorted(by_client.items(), key=lambda item: _natural(item[0])):
-        up_s, up_bytes = _transfers(rows, "upload")
-        down_s, down_bytes = _transfers(rows, "download")
+    for name, rows in sorted(by_client.items(), key=lambda item: _make_sort_key(item[0])):
+        up_s, up_bytes = _collect_transfers(rows, "upload")
+        down_s, down_bytes = _collect_transfers(rows, "download")
         clients.append(
             TwinClient(
                 name=name or "all",
-                work=_estimate(np.array([row.work_s for row in rows])),
-                upload=_estimate(up_s) if len(up_s) else None,
-                download=_estimate(down_s) if len(down_s) else None,
+                work=_estimate_mean(np.array([row.work_s for row in rows])),
+                upload=_estimate_mean(up_s) if len(up_s) else None,
+                download=_estimate_mean(down_s) if len(down_s) else None,
                 upload_bytes=float(up_bytes.mean()) if len(up_bytes) else None,
                 download_bytes=float(down_bytes.mean()) if len(down_bytes) else None,
-                latency_s=_latency_s(up_s, up_bytes),
+                latency_s=_fit_latency_s(up_s, up_bytes),
                 rounds=len(rows),
             )
         )
     return tuple(clients)
 
 
-def _transfers(rows: Iterable[_Participation], phase: str) -> tuple[Array, Array]:
+def _collect_transfers(rows: Iterable[_Participation], phase: str) -> tuple[Array, Array]:
     """Seconds, and bytes where they are logged throughout."""
     logged = [row for row in rows if row.phases_s.get(phase, 0.0) > 0]
     seconds = np.array([row.phases_s[phase] for row in logged])
@@ -404,7 +404,7 @@ def _transfers(rows: Iterable[_Participation], phase: str) -> tuple[Array, Array
     return seconds, sizes if np.isfinite(sizes).all() else np.array([])
 
 
-def _latency_s(seconds: Array, sizes: Array) -> float:
+def _fit_latency_s(seconds: Array, sizes: Array) -> float:
     """What an upload of no bytes would take, by least squares; 0 where sizes do not differ."""
     if len(sizes) < 3 or sizes.max() < _VARIED * sizes.min():
         return 0.0
@@ -431,7 +431,7 @@ def _fit_power(rows: Iterable[LogRow]) -> dict[str, float]:
     return {word: joules[word] / seconds[word] for word in joules}
 
 
-def _untold(
+def _list_untold(
     rows: Sequence[LogRow], clients: Sequence[TwinClient], absent: int, named: bool, whole: bool
 ) -> Iterable[str]:
     """What the log, or its fitted rounds, cannot tell."""
@@ -455,7 +455,7 @@ def _untold(
         yield "Untold: joules."
 
 
-def _scatter(flights: Sequence[_Participation]) -> float:
+def _estimate_scatter(flights: Sequence[_Participation]) -> float:
     """The coefficient of variation of work around each client's mean, pooled over clients."""
     by_client: dict[str, list[float]] = {}
     for flight in flights:
@@ -463,26 +463,26 @@ def _scatter(flights: Sequence[_Participation]) -> float:
             by_client.setdefault(flight.client, []).append(math.log(flight.work_s))
     squares = sum(float(np.var(logs)) * len(logs) for logs in by_client.values())
     freedom = sum(len(logs) - 1 for logs in by_client.values())
-    return _significant(math.sqrt(math.expm1(squares / freedom))) if freedom else 0.0
+    return _drop_rounding_error(math.sqrt(math.expm1(squares / freedom))) if freedom else 0.0
 
 
-def _variation(seconds: Array) -> float:
+def _estimate_variation(seconds: Array) -> float:
     mean_s = float(seconds.mean())
     if len(seconds) < 2 or mean_s <= 0:
         return 0.0
-    return _significant(float(seconds.std(ddof=1)) / mean_s)
+    return _drop_rounding_error(float(seconds.std(ddof=1)) / mean_s)
 
 
-def _significant(variation: float) -> float:
+def _drop_rounding_error(variation: float) -> float:
     return 0.0 if variation < 1e-9 else variation  # rounding errors of instants are no scatter
 
 
-def _estimate(values: Array) -> FittedNumber:
+def _estimate_mean(values: Array) -> FittedNumber:
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return FittedNumber(float(values.mean()), error)
 
 
-def _rate(
+def _compute_rate(
     size_bytes: float, transfer: FittedNumber | None, latency_s: float
 ) -> tuple[float, float]:
     """(bytes per second, standard error) of a link on which the model takes that long, its latency
@@ -494,20 +494,20 @@ def _rate(
     return rate, rate * transfer.error / moving_s
 
 
-def _model_bytes(model: str) -> int:
+def _count_model_bytes(model: str) -> int:
     from simfed.learn.catalogue import facts
 
     return facts(model, _DATASET).parameter_bytes
 
 
-def _noise(cv: float) -> dict[str, Plain]:
+def _build_noise(cv: float) -> dict[str, Plain]:
     return {"kind": "lognormal", "cv": float(f"{cv:.6g}")}
 
 
-def _natural(client: str) -> tuple[float, str]:
+def _make_sort_key(client: str) -> tuple[float, str]:
     """Clients in the order of their numbers, names behind them."""
     return (float(client), "") if client.isdecimal() else (math.inf, client)
 
 
-def _written(number: float) -> str:
+def _format_number(number: float) -> str:
     return "" if math.isnan(number) else f"{number:.9g}"

@@ -86,18 +86,18 @@ def _read_row(values: Mapping[str, str | None], line: int) -> LogRow:
     if phase not in phases:
         allowed = listed(phases) + ("" if client else " where there is no client")
         raise InputError(allowed, where="phase", got=phase, hint=did_you_mean(phase, phases))
-    number = _number(values, "round", "a round: 1, 2, …")
+    number = _read_number(values, "round", "a round: 1, 2, …")
     if number < 1 or number != int(number):
         raise InputError("a round: 1, 2, …", where="round", got=values["round"])
-    start_s, end_s = (_number(values, name, "seconds") for name in LOG_COLUMNS[3:])
+    start_s, end_s = (_read_number(values, name, "seconds") for name in LOG_COLUMNS[3:])
     if end_s < start_s:
         allowed = f"an instant not before started_at_s, {start_s:g}"
         raise InputError(allowed, where="finished_at_s", got=end_s)
-    measures = [_measure(values, name) for name in _MEASURES]
+    measures = [_read_measure(values, name) for name in _MEASURES]
     return LogRow(int(number), client, phase, start_s, end_s, measures[0], measures[1], line)
 
 
-def _number(values: Mapping[str, str | None], name: str, allowed: str) -> float:
+def _read_number(values: Mapping[str, str | None], name: str, allowed: str) -> float:
     try:
         number = float(values[name] or "")
     except ValueError:
@@ -107,10 +107,10 @@ def _number(values: Mapping[str, str | None], name: str, allowed: str) -> float:
     return number
 
 
-def _measure(values: Mapping[str, str | None], name: str) -> float | None:
+def _read_measure(values: Mapping[str, str | None], name: str) -> float | None:
     if not (values.get(name) or "").strip():
         return None
-    number = _number(values, name, "a number from 0, or nothing")
+    number = _read_number(values, name, "a number from 0, or nothing")
     if number < 0:
         raise InputError("a number from 0, or nothing", where=name, got=values[name])
     return number

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"simfed: {reason}; what was written before is kept", file=sys.stderr)
         return 1
     except Exception as error:
-        return _usage_or_bug(error, debug)
+        return _report_usage_or_bug(error, debug)
 
 
 def _replace_unprintable() -> None:
@@ -81,7 +81,7 @@ def _print_error(error: SimfedError, *, overridden: bool) -> None:
         print(f"simfed: {sentence}", file=sys.stderr)
 
 
-def _usage_or_bug(error: Exception, debug: bool) -> int:
+def _report_usage_or_bug(error: Exception, debug: bool) -> int:
     # click's errors, known by what they can do: typer may bring a click of its own
     show = getattr(error, "show", None)
     if callable(show):

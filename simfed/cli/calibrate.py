@@ -150,7 +150,7 @@ def fit(
     with the profile, the rates and speeds that its groups came to, and what its server took:
     OUT.csv and OUT.scenario.yaml.
     """
-    from simfed.calibrate.profiles import fit_profile, profile_text
+    from simfed.calibrate.profiles import fit_profile, format_profile
     from simfed.device.table import read_table
 
     if kind not in ("law", "table"):
@@ -160,7 +160,7 @@ def fit(
     if not from_ and rounds is not None:
         raise InputError(where="--rounds", problem="without --from RUN this says nothing")
     measured = [_Measured(run, rounds) for run in from_ or ()]
-    beside = [_write(out.with_suffix(".csv"), _rows_of(measured, host))] if measured else []
+    beside = [_write_text(out.with_suffix(".csv"), _join_rows(measured, host))] if measured else []
     table = read_table(tables or beside)
     calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_find_works(table))
     document = dict(calibration.document)
@@ -170,7 +170,7 @@ def fit(
         document = centre_rows(document, table)
     if description:
         document = {"kind": kind, "name": document["name"], "description": description, **document}
-    text = profile_text(document, _HEADERS[kind])
+    text = format_profile(document, _HEADERS[kind])
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8")
@@ -178,11 +178,11 @@ def fit(
         noisy = set(document.get("noise", {}))
         noise = {"training", "compression", *(["handling"] if host else [])} <= noisy
         text = measured[0].scenario(name or out.stem, noise)
-        beside.append(_write(out.with_suffix(".scenario.yaml"), text))
-    _print(_fit_table(calibration))
+        beside.append(_write_text(out.with_suffix(".scenario.yaml"), text))
+    _print_table(_build_fit_table(calibration))
     for note in calibration.notes:
         print(f"note: {note}")
-    print(f"{out}: {kind} profile; {_advice(calibration, kind)}")
+    print(f"{out}: {kind} profile; {_format_advice(calibration, kind)}")
     for path in beside:
         print(path)
 
@@ -204,11 +204,11 @@ def check(
     from simfed.calibrate.check import compare
     from simfed.device.table import read_table
 
-    largest = share_of(bound, "--bound") if bound is not None else None
+    largest = parse_share(bound, "--bound") if bound is not None else None
     table = read_table(tables)
-    loaded = _load(profile, table)
+    loaded = _load_profile(profile, table)
     comparison = compare(loaded, table)
-    _print(_check_table(comparison))
+    _print_table(_build_check_table(comparison))
     for warning in loaded.warnings:
         print(f"warning: {warning}")
     for path in _find_fitted(loaded, tables):
@@ -218,10 +218,10 @@ def check(
         )
     print(comparison.verdict)
     if plot is not None:
-        from simfed.report.calibration import comparison_figure
+        from simfed.report.calibration import draw_comparison_figure
         from simfed.report.pictures import save_picture
 
-        print(save_picture(comparison_figure(comparison), plot))
+        print(save_picture(draw_comparison_figure(comparison), plot))
     if largest is not None and comparison.median_error > largest:
         raise BrokenInvariant(
             f"{loaded.name}: the median error is {comparison.median_error:.1%}, above the bound "
@@ -247,12 +247,12 @@ def show(
     from simfed.report.calibration import profile_figure
     from simfed.report.pictures import save_picture
 
-    loaded = _load(profile, None)
+    loaded = _load_profile(profile, None)
     files = table or _find_files(loaded)
     points = read_table(files) if files else None
     if points is not None:
         loaded.models.update(_find_works(points))
-    _print(_profile_table(loaded))
+    _print_table(_build_profile_table(loaded))
     if out is None and all(model == ANY for _, model, _ in loaded.curves):
         return  # laws across models have no picture
     target = out if out is not None else Path(f"{loaded.name}.png")
@@ -266,35 +266,39 @@ class _Measured:
     """The measurements of a deployed run, and what is made of them."""
 
     def __init__(self, run: Path, rounds: str | None) -> None:
-        from simfed.experiment.assembly import parts_of_run
+        from simfed.experiment.assembly import load_parts
         from simfed.record.read import open_run
         from simfed.report.timeline import parse_rounds
 
         self._run = open_run(run)
-        self._parts = parts_of_run(self._run, run)
+        self._parts = load_parts(self._run, run)
         self._rounds = None if rounds is None else parse_rounds(rounds, len(self._run.rounds))
 
     def table(self, host: bool) -> str:
         """CSV of its participations, a row per activity; `host`: of host seconds too."""
-        from simfed.calibrate.from_run import measurements
+        from simfed.calibrate.from_run import format_table
 
-        return measurements(self._run, self._parts, rounds=self._rounds, host=host)
+        return format_table(self._run, self._parts, rounds=self._rounds, host=host)
 
     def scenario(self, profile: str, noise: bool) -> str:
         """Its scenario as it came to be."""
-        from simfed.calibrate.from_run import calibrate_scenario, group_speeds, server_times
+        from simfed.calibrate.from_run import (
+            calibrate_scenario,
+            measure_group_speeds,
+            measure_server_times,
+        )
 
-        groups = group_speeds(self._run, self._parts, rounds=self._rounds)
-        server = server_times(self._run, rounds=self._rounds)
+        groups = measure_group_speeds(self._run, self._parts, rounds=self._rounds)
+        server = measure_server_times(self._run, rounds=self._rounds)
         return calibrate_scenario(self._parts, profile, groups, server, noise=noise)
 
 
-def _rows_of(runs: Sequence[_Measured], host: bool) -> str:
+def _join_rows(runs: Sequence[_Measured], host: bool) -> str:
     first, *others = [run.table(host) for run in runs]
     return first + "".join(text.partition("\n")[2] for text in others)
 
 
-def _write(path: Path, text: str) -> Path:
+def _write_text(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
@@ -321,7 +325,7 @@ def _parse_model(name: str) -> tuple[str, str]:
     return model, dataset if at else ("cifar10" if model in _CIFAR_MODELS else "mnist-mini")
 
 
-def share_of(text: str, where: str) -> float:
+def parse_share(text: str, where: str) -> float:
     """A relative error: `10%` or `0.1`."""
     try:
         value = float(text.rstrip("% ")) / (100 if text.rstrip().endswith("%") else 1)
@@ -364,7 +368,7 @@ def _find_auxiliary_works(datasets: set[str]) -> dict[str, ModelWork]:
     return works
 
 
-def _load(profile: str, table: MeasuredRows | None) -> Profile:
+def _load_profile(profile: str, table: MeasuredRows | None) -> Profile:
     from simfed.device.load import load_profile, profile_folders
 
     loaded = load_profile(profile, profile_folders(Path()))
@@ -409,7 +413,7 @@ _HEADERS = {
 }
 
 
-def _advice(calibration: Calibration, kind: str) -> str:
+def _format_advice(calibration: Calibration, kind: str) -> str:
     fitted = [c for c in calibration.curves if c.candidate is not None]
     poor = [c for c in fitted if c.prefers_table and c.key[1] != "any"]
     if calibration.recommended == kind:
@@ -430,9 +434,11 @@ def _advice(calibration: Calibration, kind: str) -> str:
     )
 
 
-def _fit_table(calibration: Calibration) -> RichTable:
+def _build_fit_table(calibration: Calibration) -> RichTable:
     words = ("work", "model", "strategy", "law")
-    table = _table(*words, "sizes", "error", "worst", "left out", "in interval", words=len(words))
+    table = _build_table(
+        *words, "sizes", "error", "worst", "left out", "in interval", words=len(words)
+    )
     for c in calibration.curves:
         law, in_sample, worst, left_out = "(rows)", None, None, c.other_model
         if (fitted := c.candidate) is not None:
@@ -448,8 +454,8 @@ def _fit_table(calibration: Calibration) -> RichTable:
     return table
 
 
-def _check_table(comparison: ProfileCheck) -> RichTable:
-    table = _table(
+def _build_check_table(comparison: ProfileCheck) -> RichTable:
+    table = _build_table(
         "work", "model", "strategy", "sizes", "median error", "worst", "at", "in interval", words=3
     )
     for key in dict.fromkeys(point.key for point in comparison.points):
@@ -461,13 +467,13 @@ def _check_table(comparison: ProfileCheck) -> RichTable:
     return table
 
 
-def _profile_table(profile: Profile) -> RichTable:
+def _build_profile_table(profile: Profile) -> RichTable:
     from rich.text import Text
 
     from simfed.device.curve import Constant, Fitted
     from simfed.ground.units import format_duration
 
-    table = _table(
+    table = _build_table(
         "work", "model", "strategy", "curve", "from", "to", "left out", "spread", words=4
     )
     for (quantity, model, strategy), curve in profile.curves.items():
@@ -503,7 +509,7 @@ def _format_share(x: float | None) -> str:
 _WIDEST_NUMBER = len("1000.0%")
 
 
-def _table(*headers: str, words: int) -> RichTable:
+def _build_table(*headers: str, words: int) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
 
@@ -523,7 +529,7 @@ def _add_row(table: RichTable, *cells: str) -> None:
     table.add_row(*map(Text, cells))
 
 
-def _print(table: RichTable) -> None:
+def _print_table(table: RichTable) -> None:
     from rich.console import Console
 
     console = Console()

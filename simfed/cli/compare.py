@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.calibrate import share_of
+from simfed.cli.calibrate import parse_share
 from simfed.ground.errors import BrokenInvariant, InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def compare(
     from simfed.deploy.fidelity import fidelity
     from simfed.record.read import open_run
 
-    most = None if bound is None else share_of(bound, "--bound")
+    most = None if bound is None else parse_share(bound, "--bound")
     if _has_runs(simulated) and _has_runs(real):
         if most is not None or out is not None:
             option = "--bound" if most is not None else "--out"
@@ -48,8 +48,8 @@ def compare(
         _compare_orders(simulated, real)
         return
     ours, theirs = open_run(simulated), open_run(real)
-    comparison = fidelity(ours, theirs, _names(simulated, real))
-    _print(comparison.heads, comparison.phases, comparison.clients)
+    comparison = fidelity(ours, theirs, _name_sides(simulated, real))
+    _print_frames(comparison.heads, comparison.phases, comparison.clients)
     for sentence in comparison.sentences():
         print(sentence)
     if out is not None:
@@ -74,7 +74,7 @@ def _compare_orders(simulated: Path, real: Path) -> None:
         orders = compare_orders(read_configurations(simulated), read_configurations(real))
     except InputError as error:
         raise error if error.where else error.within(f"{simulated} and {real}") from None
-    table, names = orders.table, _names(simulated, real)
+    table, names = orders.table, _name_sides(simulated, real)
     if names is not None:
         heads = [f"{name}_{what}" for what in ("s", "rank") for name in names]
         table = table.set_axis(["configuration", *heads], axis="columns")
@@ -84,7 +84,7 @@ def _compare_orders(simulated: Path, real: Path) -> None:
         print(sentence)
 
 
-def _names(first: Path, second: Path) -> tuple[str, str] | None:
+def _name_sides(first: Path, second: Path) -> tuple[str, str] | None:
     """What two runs, or folders of runs, are called; None for simulations and deployments."""
     if not _are_deployed(first) and _are_deployed(second):
         return None
@@ -99,7 +99,7 @@ def _are_deployed(folder: Path) -> bool:
     return read_manifest(next(manifests).parent).get("mode") == "deployed"
 
 
-def _print(heads: tuple[str, str], *frames: pd.DataFrame) -> None:
+def _print_frames(heads: tuple[str, str], *frames: pd.DataFrame) -> None:
     from rich.console import Console
     from rich.table import Table
 

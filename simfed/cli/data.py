@@ -78,7 +78,7 @@ def show(
     """Show what each client of a scenario owns: how many samples, of which classes."""
     from simfed.experiment.checks import check_parts
     from simfed.learn.catalogue import dataset_facts
-    from simfed.report.owned import owned_figure, owned_lines
+    from simfed.report.owned import draw_owned_figure, format_owned_lines
     from simfed.report.pictures import parse_width, save_picture
 
     loaded = load(scenario, set_, allow_outside, allow_plugins)
@@ -93,18 +93,18 @@ def show(
         f"of {shape}"
     )
     print(f"{', '.join(counted)}; partition {data.partition.kind}")
-    print("\n".join(owned_lines(owned.plain())))
+    print("\n".join(format_owned_lines(owned.plain())))
     if out is not None:
-        figure = owned_figure(owned.samples, owned.classes, owned.names, parse_width(width))
+        figure = draw_owned_figure(owned.samples, owned.classes, owned.names, parse_width(width))
         print(save_picture(figure, out))
 
 
 @app.command()
 def path() -> None:
     """Print the folders data sets are looked for in; the first is where `get` puts them."""
-    from simfed.learn.data.store import data_folders
+    from simfed.learn.data.store import list_data_folders
 
-    for folder in data_folders():
+    for folder in list_data_folders():
         print(folder)
 
 

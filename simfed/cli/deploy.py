@@ -65,9 +65,9 @@ def serve(
     from simfed.deploy.peers import Patience
     from simfed.deploy.serving import Listening
     from simfed.deploy.serving import serve as serve_scenario
-    from simfed.deploy.tls import server_tls
+    from simfed.deploy.tls import load_server_tls
 
-    host, port = address(listen, "--listen")
+    host, port = parse_address(listen, "--listen")
     if (tls_cert is None) != (tls_key is None):
         problem = "one of --tls-cert and --tls-key is missing"
         raise InputError("both, or none", where="--tls-cert", problem=problem)
@@ -77,7 +77,9 @@ def serve(
     if at_least is not None and at_least < 1:
         raise InputError("a whole number of at least 1", where="--at-least", got=at_least)
     loaded = load(scenario, set_, allow_outside, allow_plugins)
-    tls = server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    tls = (
+        load_server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    )
     patience = Patience(silence_s=silence)
     say = _make_say(quiet)
     play = partial(
@@ -112,9 +114,9 @@ def join(
     """Be one client of a served scenario, with the data of this machine, until it is done."""
     from simfed.deploy.handshake import read_token
     from simfed.deploy.joining import join as join_server
-    from simfed.deploy.tls import client_tls
+    from simfed.deploy.tls import load_client_tls
 
-    host, port = address(server, "HOST:PORT")
+    host, port = parse_address(server, "HOST:PORT")
     if client < 0:
         raise InputError("a whole number of at least 0", where="--client", got=client)
     if not patience > 0:
@@ -125,7 +127,7 @@ def join(
             port,
             client,
             token=read_token(token),
-            tls=client_tls(tls_ca) if tls or tls_ca is not None else None,
+            tls=load_client_tls(tls_ca) if tls or tls_ca is not None else None,
             patience_s=patience,
             allow_plugins=allow_plugins,
             say=_make_say(quiet),
@@ -181,10 +183,10 @@ def deploy(
     make_run(loaded, options, play, seconds="measured")
 
 
-def address(text: str, where: str) -> tuple[str, int]:
+def parse_address(text: str, where: str) -> tuple[str, int]:
     """`HOST:PORT`; an IPv6 host stands in brackets.
 
-    >>> address("[::1]:7000", "--listen")
+    >>> parse_address("[::1]:7000", "--listen")
     ('::1', 7000)
     """
     host, colon, port = text.rpartition(":")

@@ -31,7 +31,7 @@ def export(
     """Write curves for other tools, with simulated time as their axis."""
     from simfed.record.read import open_run
     from simfed.report import export as exporting
-    from simfed.report.frames import labels
+    from simfed.report.frames import label_runs
 
     if to not in _WHERE:
         raise InputError(listed(_WHERE), where="--to", got=to, hint=did_you_mean(to, _WHERE))
@@ -39,7 +39,7 @@ def export(
         hint = did_you_mean(step, exporting.STEPS)
         raise InputError(listed(exporting.STEPS), where="--step", got=step, hint=hint)
     opened = [open_run(run) for run in runs]
-    named = dict(zip(labels(opened), opened, strict=True))
+    named = dict(zip(label_runs(opened), opened, strict=True))
     folder = runs[0] if len(runs) == 1 else Path()
     path = out if out is not None else str(folder / _WHERE[to])
     if to == "csv":

@@ -19,7 +19,7 @@ from simfed.cli.inspect import (
     limit_processes,
     read_overrides,
 )
-from simfed.cli.run import draw, folder_for, summarise
+from simfed.cli.run import draw, folder_for, print_summary
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError
@@ -110,7 +110,7 @@ def run(
         )
     drawn = draw(result, folder) if figures else []
     if not quiet:
-        summarise(result, drawn)
+        print_summary(result, drawn)
     check_some_worked(result)
 
 

@@ -96,7 +96,7 @@ def load(
     return load_scenario(path, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins)
 
 
-def _import(files: list[Path] | None) -> list[Path] | None:
+def _import_files(files: list[Path] | None) -> list[Path] | None:
     for file in files or ():
         import_file(file)
     return files
@@ -107,7 +107,7 @@ Imports = Annotated[
     typer.Option(
         "--import",
         metavar="FILE.py",
-        callback=_import,
+        callback=_import_files,
         help="Run a Python file that registers parts of your own; may be repeated.",
     ),
 ]
@@ -188,21 +188,23 @@ def schema(
     ] = "json",
 ) -> None:
     """Print every key of a scenario: what it may be and its default."""
-    from simfed.scenario.reference import reference_page, scenario_schema
+    from simfed.scenario.reference import build_scenario_schema, format_reference_page
 
     if format not in ("json", "markdown"):
         raise InputError("json or markdown", where="--format", got=format)
     if format == "markdown":
-        typer.echo(reference_page(), nl=False)
+        typer.echo(format_reference_page(), nl=False)
     else:
-        typer.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(build_scenario_schema(), indent=2, ensure_ascii=False))
 
 
 def list_parts(
     kind: Annotated[
         str,
         typer.Argument(
-            autocompletion=lambda incomplete: [k for k in _kinds() if k.startswith(incomplete)],
+            autocompletion=lambda incomplete: [
+                k for k in _list_kinds() if k.startswith(incomplete)
+            ],
             help="scenarios, methods, compressors, policies, models, datasets, selections, "
             "availabilities, rules, attacks, profiles",
         ),
@@ -215,14 +217,14 @@ def list_parts(
 
         rows = [(template.name, template.about) for template in templates()]
     elif kind in ("profile", "profiles"):
-        from simfed.experiment.assembly import available_profiles
+        from simfed.experiment.assembly import list_profiles
 
-        rows = available_profiles()
+        rows = list_profiles()
         if not rows:
             typer.echo("no profiles: there is no folder `calibration` here", err=True)
     else:
-        registry = _registry(kind)
-        rows = [(name, _explain(registry, name)) for name in registry.names()]
+        registry = _find_registry(kind)
+        rows = [(name, _explain_part(registry, name)) for name in registry.names()]
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         typer.echo(f"{name:<{width}}  {text}".rstrip())
@@ -230,7 +232,7 @@ def list_parts(
         typer.echo("simfed new NAME writes one of these here", err=True)
 
 
-def _kinds() -> dict[str, str]:
+def _list_kinds() -> dict[str, str]:
     """What may be listed: plural → singular."""
     plurals = {
         registry.group.removeprefix("simfed."): name for name, registry in REGISTRIES.items()
@@ -238,26 +240,26 @@ def _kinds() -> dict[str, str]:
     return {**plurals, "profiles": "profile", "scenarios": "scenario"}
 
 
-def _registry(kind: str) -> Registry:
-    name = _kinds().get(kind, kind)
+def _find_registry(kind: str) -> Registry:
+    name = _list_kinds().get(kind, kind)
     if name not in REGISTRIES:
-        choices = [*_kinds()]
+        choices = [*_list_kinds()]
         raise InputError(listed(choices), where="list", got=kind, hint=did_you_mean(kind, choices))
     return REGISTRIES[name]
 
 
-def _first_sentence(text: str) -> str:
+def _find_first_sentence(text: str) -> str:
     """The first sentence of a docstring on one line; `et al. 2017` ends none.
 
-    >>> _first_sentence("Sends (A et al. 2017)\\n    what changed. The rest is elsewhere.")
+    >>> _find_first_sentence("Sends (A et al. 2017)\\n    what changed. The rest is elsewhere.")
     'Sends (A et al. 2017) what changed.'
     """
     paragraph = " ".join(text.strip().split("\n\n")[0].split())
     return re.split(r"(?<=\.) (?=[A-Z])", paragraph)[0]
 
 
-def _explain(registry: Registry, name: str) -> str:
+def _explain_part(registry: Registry, name: str) -> str:
     part = registry.get(name)
-    text = getattr(part, "about", None) or _first_sentence(part.__doc__ or "")
+    text = getattr(part, "about", None) or _find_first_sentence(part.__doc__ or "")
     origin = registry.origin(name)
     return text if origin == "built in" else f"{text} ({origin})".strip()

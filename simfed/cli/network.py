@@ -76,7 +76,7 @@ def replay(
     except InputError as error:
         raise error.within(str(cases)) from None
     if out is not None:
-        _write(out, chosen, loaded, finishes, errors)
+        _write_finishes(out, chosen, loaded, finishes, errors)
     if errors:
         _print_errors(errors)
     else:
@@ -127,7 +127,7 @@ def _print_finishes(cases: Sequence[Mapping[str, Any]], finishes: Sequence[Any])
         print(f"… and {len(lines) - _SHOWN:,} more; --out FILE writes them all")
 
 
-def _write(
+def _write_finishes(
     out: Path,
     model: Mapping[str, Any],
     cases: Sequence[Mapping[str, Any]],

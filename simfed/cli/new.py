@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.shipped import shipped_folders
+from simfed.ground.shipped import list_shipped_folders
 from simfed.templates import templates, write_template
 
 
-def _complete(incomplete: str) -> list[tuple[str, str]]:
+def _complete_template(incomplete: str) -> list[tuple[str, str]]:
     return [(t.name, t.about) for t in templates() if t.name.startswith(incomplete)]
 
 
@@ -23,7 +23,7 @@ def new(
         str,
         typer.Argument(
             metavar="TEMPLATE",
-            autocompletion=_complete,
+            autocompletion=_complete_template,
             help="A name; `simfed list scenarios` says which there are.",
         ),
     ],
@@ -42,10 +42,10 @@ def new(
     command = next(one.command for one in templates() if one.name == template)
     for path in written:
         typer.echo(path)
-    typer.echo(f"run it: {command.replace('FILE', _quote(written[0]))}")
+    typer.echo(f"run it: {command.replace('FILE', _quote_path(written[0]))}")
 
 
-def _quote(path: Path) -> str:
+def _quote_path(path: Path) -> str:
     import shlex
 
     return shlex.quote(str(path))
@@ -89,10 +89,10 @@ def _list_pages() -> dict[str, Path]:
     """Name → file of each page; that of the devices stands beside their profiles."""
     pages = {
         path.stem: path
-        for folder in reversed(shipped_folders("docs"))
+        for folder in reversed(list_shipped_folders("docs"))
         for path in sorted(folder.glob("*.md"))
     }
-    for folder in shipped_folders("calibration"):
+    for folder in list_shipped_folders("calibration"):
         if (folder / "README.md").is_file():
             pages["devices"] = folder / "README.md"
     return dict(sorted(pages.items()))

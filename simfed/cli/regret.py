@@ -51,7 +51,7 @@ def regret(
     import pandas as pd
 
     from simfed.experiment.progress import RunProgress
-    from simfed.experiment.running import most_workers
+    from simfed.experiment.running import count_useful_workers
     from simfed.scenario import load_scenario
     from simfed.study.regret import regret_of, run_with_oracle
 
@@ -59,7 +59,7 @@ def regret(
     allowed = {"allow_outside": allow_outside, "allow_plugins": allow_plugins}
     base = load_scenario(scenario, pairs, **allowed)
     workers = limit_processes(
-        "--workers", workers, most_workers(base), each=A_CLIENT_AT_A_TIME, quiet=quiet
+        "--workers", workers, count_useful_workers(base), each=A_CLIENT_AT_A_TIME, quiet=quiet
     )
     kinds = _choose_kinds(policies)
     loaded = {base.policy.kind: base}

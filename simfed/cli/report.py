@@ -71,11 +71,11 @@ def timeline(
     elif kind == "html":
         from simfed.report.page import write_page
 
-        varies = [_capacities(opened, run)]
+        varies = [_find_capacities(opened, run)]
         write_page([opened], path, sections=("timeline",), rounds=chosen, capacities=varies)
     else:
         drawn = chosen or (1, min(last, _DEFAULT_ROUNDS))
-        _draw(opened, run, path, drawn, clients, width, height, font_size)
+        _draw_timeline(opened, run, path, drawn, clients, width, height, font_size)
     typer.echo(path)
 
 
@@ -100,7 +100,7 @@ def report(
     opened = [open_run(run) for run in runs]
     folder = runs[0] if len(runs) == 1 else Path()
     target = out if out is not None else folder / "report.html"
-    path = write_page(opened, target, capacities=list(map(_capacities, opened, runs)))
+    path = write_page(opened, target, capacities=list(map(_find_capacities, opened, runs)))
     typer.echo(path)
     if open_:
         import webbrowser
@@ -109,7 +109,7 @@ def report(
             typer.echo(f"no browser found; open {path} in one", err=True)
 
 
-def _draw(
+def _draw_timeline(
     run: Run,
     at: Path,
     path: Path,
@@ -119,7 +119,7 @@ def _draw(
     height: str | None,
     font_size: str,
 ) -> None:
-    from simfed.report.frames import clients_of
+    from simfed.report.frames import list_clients
     from simfed.report.gantt import gantt_figure
     from simfed.report.pictures import parse_points, parse_width, save_picture
     from simfed.report.timeline import parse_clients
@@ -127,16 +127,16 @@ def _draw(
     figure = gantt_figure(
         run,
         rounds=rounds,
-        clients=None if clients is None else parse_clients(clients, clients_of(run)),
+        clients=None if clients is None else parse_clients(clients, list_clients(run)),
         width_in=parse_width(width),
         height_in=None if height is None else parse_width(height, "height"),
         points=parse_points(font_size),
-        capacities=_capacities(run, at),
+        capacities=_find_capacities(run, at),
     )
     save_picture(figure, path)
 
 
-def _capacities(run: Run, at: Path) -> dict[str, tuple[list[float], list[float]]]:
+def _find_capacities(run: Run, at: Path) -> dict[str, tuple[list[float], list[float]]]:
     """How links' capacities step, where they vary; only then is the network built anew."""
     groups = run.scenario.get("clients", [])
     rates = [group.get("link") for group in groups], run.scenario.get("network")

@@ -93,7 +93,7 @@ def run(
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
     loaded = load(scenario, set_, allow_outside, allow_plugins, seed=seed, rounds=rounds)
-    most, silent = experiment.most_workers(loaded), quiet or time_only
+    most, silent = experiment.count_useful_workers(loaded), quiet or time_only
     workers = limit_processes("--workers", workers, most, each=A_CLIENT_AT_A_TIME, quiet=silent)
     play = partial(
         experiment.run,
@@ -132,7 +132,7 @@ def make_run(
         result = play(folder, progress=progress, resume=resume, overwrite=overwrite)
         drawn = pictures(result, folder) if pictures is not None else []
     if not quiet:
-        summarise(result, drawn)
+        print_summary(result, drawn)
     return result
 
 
@@ -182,14 +182,14 @@ class Verify(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def summarise(result: RunResult, drawn: list[str]) -> None:
+def print_summary(result: RunResult, drawn: list[str]) -> None:
     """Print a run's summary, its warnings, and where its files are."""
     from rich.console import Console
 
-    from simfed.report.summary import summary_table
+    from simfed.report.summary import build_summary_table
 
     console = Console()
-    console.print(summary_table(result))
+    console.print(build_summary_table(result))
     for warning in shorten_warnings(result.manifest["warnings"], f"{result.path}/manifest.json"):
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     console.print(f"{result.path}: {', '.join([*drawn, 'tables'])}", markup=False, highlight=False)
@@ -267,7 +267,7 @@ def folder_for(out: str | None, name: str, overwrite: bool) -> Iterator[Path]:
     if out is not None or overwrite:
         yield unnamed if out is None else Path(out)
         return
-    folder = _next_free(unnamed)
+    folder = _make_free_folder(unnamed)
     try:
         yield folder
     finally:
@@ -275,7 +275,7 @@ def folder_for(out: str | None, name: str, overwrite: bool) -> Iterator[Path]:
             folder.rmdir()
 
 
-def _next_free(folder: Path) -> Path:
+def _make_free_folder(folder: Path) -> Path:
     """Make `folder`, or the first of `folder-2`, `folder-3`, … that is not there."""
     candidate = folder
     for n in itertools.count(2):

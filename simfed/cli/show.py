@@ -53,7 +53,7 @@ def fleet(
     import numpy as np
 
     from simfed.experiment.checks import Checks, check_parts, check_world
-    from simfed.report.fleet import fleet_figure
+    from simfed.report.fleet import draw_fleet_figure
     from simfed.report.pictures import parse_width, save_picture
     from simfed.scenario.fleet_file import load_fleet
     from simfed.scenario.load import is_fleet, read_yaml
@@ -73,7 +73,7 @@ def fleet(
     there = parts.fleet.shares_there(3600 * hours)
     names = [
         f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile or 'no profile'}"
-        + _place(group.link, loaded.network.cells)
+        + _describe_cell(group.link, loaded.network.cells)
         for i, group in enumerate(loaded.clients)
     ]
     for i, name in enumerate(names):
@@ -86,13 +86,15 @@ def fleet(
                 f"  there: {least} to {most} of its clients, median {median}, in {_SHOWN_HOURS} h"
             )
     path = out if out is not None else Path(f"{scenario.stem}-fleet.png")
-    typer.echo(save_picture(fleet_figure(columns, names, there, hours, width_in=width_in), path))
+    typer.echo(
+        save_picture(draw_fleet_figure(columns, names, there, hours, width_in=width_in), path)
+    )
     details = f"simfed validate --details {scenario}"
     for warning in shorten_warnings(Checks(parts).warnings(), details):
         typer.echo(f"{scenario}: warning: {warning}", err=True)
 
 
-def _place(link: LinkSpec, cells: Mapping[str, CellSpec]) -> str:
+def _describe_cell(link: LinkSpec, cells: Mapping[str, CellSpec]) -> str:
     """In which radio cell the clients of a link are, if in any, and what it has of the air."""
     if link.cell is None:
         return ""

@@ -65,12 +65,12 @@ def run(
 ) -> None:
     """Run what is not yet done of a study; killed or stopped, the same command goes on."""
     from simfed.study import load_study, run_study
-    from simfed.study.drive import default_out
+    from simfed.study.drive import choose_out
 
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
     jobs = limit_processes("--jobs", jobs, most_processes(), quiet=quiet)
-    folder = out if out is not None else default_out(study)
+    folder = out if out is not None else choose_out(study)
     try:
         with sigterm_is_ctrl_c():
             result = run_study(
@@ -89,10 +89,10 @@ def run(
             )
     except RunFailed:
         if not quiet and (folder / "study.json").exists():
-            _show(load_study(folder))
+            _print_result(load_study(folder))
         raise
     if not quiet:
-        _show(result)
+        _print_result(result)
     try:
         page = _write_page(result)
     except InputError as error:  # without plotly all else is there
@@ -107,9 +107,9 @@ def run(
 def status(folder: Folder) -> None:
     """How far a study is, and what failed; at any time, also while it runs."""
     from simfed.study import load_study
-    from simfed.study.tables import status_lines
+    from simfed.study.tables import describe_status
 
-    for line in status_lines(load_study(folder)):
+    for line in describe_status(load_study(folder)):
         typer.echo(line)
 
 
@@ -129,7 +129,7 @@ def table(
         (result.summary if runs else result.arms).to_csv(csv, index=False)
         typer.echo(f"{csv}: written")
         return
-    _show(result, runs=runs)
+    _print_result(result, runs=runs)
 
 
 @app.command()
@@ -181,30 +181,30 @@ def report(
     if figure not in ("targets", "curves"):
         raise InputError("targets or curves", where="--figure", got=figure)
     if len(folders) > 1:
-        _compare(folders, out)
+        _compare_studies(folders, out)
         return
     (folder,) = folders
     if out is None or out.suffix.lower() == ".html":
         typer.echo(f"{_write_page(load_study(folder), out)}: written")
         return
-    _draw(load_study(folder), out, figure, spent, over, target or [], width, height)
+    _draw_figure(load_study(folder), out, figure, spent, over, target or [], width, height)
 
 
-def _compare(folders: list[Path], out: Path | None) -> None:
+def _compare_studies(folders: list[Path], out: Path | None) -> None:
     from simfed.report.page import write_text
     from simfed.study import load_study
-    from simfed.study.versus import versus_page
+    from simfed.study.versus import render_versus_page
 
     if len(folders) > 2:
         raise InputError("one study, or two to compare", where="DIR", got=f"{len(folders)}")
     path = out if out is not None else Path("report.html")
     if path.suffix.lower() != ".html":
         raise InputError("a file that ends in .html for two studies", where="--out", got=path.name)
-    page = versus_page(*map(load_study, folders))
+    page = render_versus_page(*map(load_study, folders))
     typer.echo(f"{write_text(path, page)}: written")
 
 
-def _draw(
+def _draw_figure(
     result: StudyResult,
     out: Path,
     figure: str,
@@ -215,9 +215,9 @@ def _draw(
     height: str | None,
 ) -> None:
     from simfed.report.pictures import parse_width, save_picture
-    from simfed.study.page import study_figure
-    from simfed.study.target_figure import target_caption, target_figure
-    from simfed.study.targets import parse_target, quantity_of
+    from simfed.study.page import draw_study_figure
+    from simfed.study.target_figure import describe_target_figure, target_figure
+    from simfed.study.targets import find_spent_quantity, parse_target
 
     goals = [parse_target(text, result.measure) for text in target]
     width_in = parse_width(width)
@@ -225,25 +225,25 @@ def _draw(
     if figure == "curves":
         if over is not None:
             raise InputError("--figure targets", where="--over", got="--figure curves")
-        drawn = study_figure(result, targets=goals, width_in=width_in, height_in=height_in)
+        drawn = draw_study_figure(result, targets=goals, width_in=width_in, height_in=height_in)
         typer.echo(f"{save_picture(drawn, out)}: written")
         return
-    quantity_of(spent, where="--spent")
+    find_spent_quantity(spent, where="--spent")
     drawn = target_figure(
         result, quantity=spent, over=over, targets=goals, width_in=width_in, height_in=height_in
     )
     typer.echo(f"{save_picture(drawn, out)}: written")
-    typer.echo(target_caption(result, quantity=spent, targets=goals))
+    typer.echo(describe_target_figure(result, quantity=spent, targets=goals))
 
 
-def _show(result: StudyResult, *, runs: bool = False) -> None:
+def _print_result(result: StudyResult, *, runs: bool = False) -> None:
     from rich.console import Console
 
-    from simfed.study.tables import arms_table, runs_table
+    from simfed.study.tables import build_arms_table, build_runs_table
 
     # a pipe has no width: nothing is cut there
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(runs_table(result) if runs else arms_table(result))
+    console.print(build_runs_table(result) if runs else build_arms_table(result))
 
 
 def _write_page(result: StudyResult, out: Path | None = None) -> Path:

@@ -31,7 +31,9 @@ def pack(numbers: Whole, width: int) -> bytes:
     if width == 0:
         return b""
     blocks = range(0, len(numbers), _BLOCK)
-    return b"".join(np.packbits(_to_bits(numbers[i : i + _BLOCK], width)).tobytes() for i in blocks)
+    return b"".join(
+        np.packbits(_split_bits(numbers[i : i + _BLOCK], width)).tobytes() for i in blocks
+    )
 
 
 def unpack(data: bytes, count: int, width: int) -> Numbers:
@@ -48,16 +50,16 @@ def unpack(data: bytes, count: int, width: int) -> Numbers:
         part = numbers[start : start + _BLOCK]
         first = start * width // 8
         bits = np.unpackbits(octets[first : first + -(-len(part) * width // 8)])
-        part[:] = _from_bits(bits, len(part), width)
+        part[:] = _join_bits(bits, len(part), width)
     return numbers
 
 
-def bits_of(data: bytes) -> Bits:
+def unpack_bits(data: bytes) -> Bits:
     """The bits of these bytes, highest first."""
     return np.unpackbits(np.frombuffer(data, np.uint8))
 
 
-def rice_parameter(gaps: Numbers) -> tuple[int, int]:
+def choose_rice_parameter(gaps: Numbers) -> tuple[int, int]:
     """(r, bits) of the shortest Rice code: each gap as gap >> r in unary and r bits.
 
     The size is convex in r (each step saves less than the one before), so the first r that the
@@ -77,37 +79,37 @@ def encode_rice(gaps: Numbers) -> bytes:
 
     Quotients and remainders stand apart so that both are read without a loop over entries.
     """
-    parameter, _ = rice_parameter(gaps)
-    unary = _unary(gaps >> parameter)
-    remainders = _to_bits(gaps, parameter)
+    parameter, _ = choose_rice_parameter(gaps)
+    unary = _encode_unary(gaps >> parameter)
+    remainders = _split_bits(gaps, parameter)
     return bytes([parameter]) + np.packbits(np.concatenate([unary, remainders])).tobytes()
 
 
 def decode_rice(data: bytes, count: int) -> Numbers:
     """The inverse of `encode_rice`. Raises: `InputError` for data that it did not write."""
     parameter = data[0] if data else 64
-    bits = bits_of(data[1:])
+    bits = unpack_bits(data[1:])
     ends = np.flatnonzero(bits)[:count]
     used = ends[-1] + 1 + count * parameter if len(ends) == count else None
     if parameter >= 63 or used is None or -(-used // 8) != len(data) - 1:
         raise InputError(f"a Rice code of {count} gaps", got=f"{len(data)} other bytes")
-    rest = _from_bits(bits[ends[-1] + 1 :], count, parameter)
+    rest = _join_bits(bits[ends[-1] + 1 :], count, parameter)
     quotients = np.diff(ends, prepend=-1) - 1
     return (quotients << parameter) | rest
 
 
-def gamma_bits(numbers: Whole) -> int:
+def count_gamma_bits(numbers: Whole) -> int:
     """Bits of the Elias gamma codes of numbers ≥ 1: 2·⌊log2 n⌋ + 1 each.
 
-    >>> gamma_bits(np.array([1, 2, 3, 4]))
+    >>> count_gamma_bits(np.array([1, 2, 3, 4]))
     12
     """
-    return 2 * int(_magnitude(numbers).sum()) + len(numbers)
+    return 2 * int(_floor_log2(numbers).sum()) + len(numbers)
 
 
 def encode_gamma(numbers: Whole) -> Bits:
     """Elias gamma codes: all lengths ⌊log2 n⌋ in unary, then what follows each leading one."""
-    widths = _magnitude(numbers)
+    widths = _floor_log2(numbers)
     ends = np.cumsum(widths)
     starts = ends - widths
     rest = np.zeros(int(ends[-1]), np.uint8)
@@ -115,7 +117,7 @@ def encode_gamma(numbers: Whole) -> Bits:
         long = widths > place
         shift = widths[long] - 1 - place
         rest[starts[long] + place] = (numbers[long] >> shift) & 1
-    return np.concatenate([_unary(widths), rest])
+    return np.concatenate([_encode_unary(widths), rest])
 
 
 def decode_gamma(bits: Bits, count: int) -> tuple[Numbers, int]:
@@ -155,12 +157,12 @@ def split_trits(data: bytes, count: int) -> NDArray[np.uint8]:
     return digits.reshape(-1)[:count]
 
 
-def _magnitude(numbers: Whole) -> Numbers:
+def _floor_log2(numbers: Whole) -> Numbers:
     """⌊log2 n⌋ of whole numbers from 1 to 2^53."""
     return np.frexp(numbers.astype(np.float64))[1].astype(np.int64) - 1
 
 
-def _unary(numbers: Numbers) -> Bits:
+def _encode_unary(numbers: Numbers) -> Bits:
     """Each number as so many zeros, ended by a one."""
     ends = np.cumsum(numbers + 1) - 1
     unary = np.zeros(ends[-1] + 1, np.uint8)
@@ -168,13 +170,13 @@ def _unary(numbers: Numbers) -> Bits:
     return unary
 
 
-def _to_bits(numbers: Whole, width: int) -> Bits:
+def _split_bits(numbers: Whole, width: int) -> Bits:
     size = 1 if width <= 8 else 8
     octets = numbers.astype(f">u{size}").view(np.uint8).reshape(-1, size)
     return np.unpackbits(octets, axis=1)[:, 8 * size - width :].reshape(-1)
 
 
-def _from_bits(bits: Bits, count: int, width: int) -> Numbers:
+def _join_bits(bits: Bits, count: int, width: int) -> Numbers:
     size = 1 if width <= 8 else 8
     padded = np.zeros((count, 8 * size), np.uint8)
     padded[:, 8 * size - width :] = bits[: count * width].reshape(count, width)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from simfed.compress.codec import Codec, check_level, codec_from_spec
-from simfed.compress.labels import label_of, names_in, read_label, split
+from simfed.compress.labels import find_names, format_link, read_label, split
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import LEVEL, Level, WrittenLevel
 from simfed.ground.plain import Plain
@@ -69,7 +69,7 @@ class Choice:
                     where=f"{_FIELDS}: {name}",
                     got=choice.label,
                 )
-        text = label_of(_FIELDS, {name: choice.label for name, choice in fields.items()})
+        text = format_link(_FIELDS, {name: choice.label for name, choice in fields.items()})
         return cls(text, None, tuple(fields.items()))
 
     @classmethod
@@ -146,7 +146,7 @@ class Choice:
     @property
     def names(self) -> tuple[str, ...]:
         """Whatever in it may be the name of a registered part, in the label's order."""
-        return tuple(names_in(self.label))
+        return tuple(find_names(self.label))
 
     @property
     def links(self) -> tuple[str, ...]:
@@ -230,13 +230,13 @@ def _split_label(label: str) -> tuple[str, WrittenLevel | None]:
     return codec, int(level) if level.isdigit() else level
 
 
-def choices_of(
+def list_choices(
     strategies: Iterable[str], levels: Sequence[WrittenLevel] = ()
 ) -> tuple[Choice, ...]:
     """What policies choose from: each strategy that goes by K and names no level, with each of
     `levels`.
 
-    >>> [str(c) for c in choices_of(["top-k", "qsgd(16)", "random-k@2%"], [500, 1000])]
+    >>> [str(c) for c in list_choices(["top-k", "qsgd(16)", "random-k@2%"], [500, 1000])]
     ['top-k@500', 'top-k@1000', 'qsgd(16)', 'random-k@2%']
     """
     choices: list[Choice] = []
@@ -248,12 +248,12 @@ def choices_of(
     return tuple(dict.fromkeys(choices))
 
 
-def all_pairs(choices: Iterable[Choice]) -> bool:
+def has_all_pairs(choices: Iterable[Choice]) -> bool:
     """Whether there are levels, and every codec that has any comes with all of them.
 
-    >>> all_pairs(choices_of(["top-k", "dense"], [1, 2]))
+    >>> has_all_pairs(list_choices(["top-k", "dense"], [1, 2]))
     True
-    >>> all_pairs(choices_of(["top-k@1", "random-k@2"]))
+    >>> has_all_pairs(list_choices(["top-k@1", "random-k@2"]))
     False
     """
     levels: dict[str, list[Level]] = {}
@@ -273,17 +273,17 @@ def split_list(text: str) -> list[str]:
     return [part.strip() for part in split(text, ",") if part.strip()]
 
 
-def recorded_labels(scenario: Mapping[str, Plain]) -> tuple[str, ...]:
+def list_recorded_labels(scenario: Mapping[str, Plain]) -> tuple[str, ...]:
     """What a scenario, as a run keeps it, lets policies choose from."""
     compression = scenario.get("compression") or {}
     strategies = map(str, compression.get("strategies") or ())
-    return tuple(c.label for c in choices_of(strategies, compression.get("k_choices") or ()))
+    return tuple(c.label for c in list_choices(strategies, compression.get("k_choices") or ()))
 
 
-def shown_labels(labels: Sequence[str], *, factored: bool) -> tuple[str, ...]:
+def list_shown_labels(labels: Sequence[str], *, factored: bool) -> tuple[str, ...]:
     """Of what a bandit has values: of the choices, or of codecs and levels apart (`@500`).
 
-    >>> shown_labels(["top-k@500", "dense"], factored=True)
+    >>> list_shown_labels(["top-k@500", "dense"], factored=True)
     ('top-k', 'dense', '@500')
     """
     if not factored:
@@ -293,16 +293,16 @@ def shown_labels(labels: Sequence[str], *, factored: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(choice.strategy for choice in choices), *levels]))
 
 
-def arms_for(
+def adapt_arms(
     kind: Callable[..., Any], choices: Sequence[Choice]
 ) -> tuple[Choice, ...] | tuple[str, ...]:
     """Choices as a policy's constructor takes them: as they are where it annotates `arms` with
     `Choice`, as text where it was written for text."""
-    return tuple(choices) if _takes_values(kind) else tuple(choice.label for choice in choices)
+    return tuple(choices) if _can_take_choices(kind) else tuple(choice.label for choice in choices)
 
 
 @lru_cache
-def _takes_values(kind: Callable[..., Any]) -> bool:
+def _can_take_choices(kind: Callable[..., Any]) -> bool:
     """Asking Python takes as long as a hundred pulls, and every client has a policy."""
     parameter = inspect.signature(kind).parameters.get("arms")
     return parameter is not None and "Choice" in str(parameter.annotation)

@@ -23,22 +23,22 @@ import numpy as np
 
 from simfed.compress.compressors import Compressor, Dense, State, TopK
 from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
-from simfed.compress.labels import label_of, read_label
+from simfed.compress.labels import format_link, read_label
 from simfed.compress.selection import check_k, refuse_non_finite
 from simfed.compress.vectors import (
     Block,
     Device,
     Floats,
     Vector,
-    as_numpy,
-    device_of,
-    entries_at,
-    flat,
-    indices_beside,
+    convert_like,
+    convert_to_numpy,
+    find_device,
     is_tensor,
-    like,
-    on_device,
-    pieces,
+    list_layers,
+    move_indices,
+    move_vector,
+    require_vector,
+    take_entries,
 )
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import Level
@@ -280,7 +280,7 @@ class Codec(ABC):
     @property
     def spec(self) -> Plain:
         """As a scenario writes it, in the shortest form."""
-        return _spec(self)
+        return _make_spec(self)
 
     # ---- what it does ----------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class Codec(ABC):
         vector = np.empty(payload.length, np.float32)
         for stretch, values in self.blocks(payload):
             vector[stretch] = values
-        return on_device(vector, payload.device)
+        return move_vector(vector, payload.device)
 
     def undo(self, payload: Payload) -> State:
         """The state for the next play when the upload was lost, as if nothing had been sent.
@@ -445,17 +445,17 @@ class Chain(Codec):
         if self.values is not None and self.keeps_all:
             indices, values, seed, after = None, None, None, play.state
             symbols = self.values.quantise(
-                flat(play.update), play.rng, _fitting(play.layout, len(play.update))
+                require_vector(play.update), play.rng, _check_layout(play.layout, len(play.update))
             )
         else:
             indices, after, seed = self._select(play.update, play.state, play.rng, play.k)
-            values, symbols = entries_at(play.update, indices), None
+            values, symbols = take_entries(play.update, indices), None
             if self.values is not None:
                 host = not is_tensor(play.update) or play.update.device.type == "cpu"
                 if seed is not None and host:  # top-k has looked already
-                    refuse_non_finite(flat(play.update))
-                symbols = self.values.quantise(flat(values), play.rng, None)
-                values = like(_assembled(self.values, symbols, len(values)), values)
+                    refuse_non_finite(require_vector(play.update))
+                symbols = self.values.quantise(require_vector(values), play.rng, None)
+                values = convert_like(_join_blocks(self.values, symbols, len(values)), values)
         payload = Payload(
             self.label,
             len(play.update),
@@ -466,7 +466,7 @@ class Chain(Codec):
             seed,
             symbols,
             play.layout,
-            device_of(play.update),
+            find_device(play.update),
         )
         return payload, after
 
@@ -475,7 +475,7 @@ class Chain(Codec):
     ) -> tuple[Vector, State, int | None]:
         chosen = self.selection.select(update, k, state=state, rng=rng)
         self.check_count(chosen.indices, len(update), k)
-        return indices_beside(chosen.indices, update), chosen.state, chosen.seed
+        return move_indices(chosen.indices, update), chosen.state, chosen.seed
 
     def check_count(self, indices: Vector, length: int, k: int) -> None:
         """What is charged is K entries, so K entries must be sent."""
@@ -537,7 +537,7 @@ class Chain(Codec):
         if index_code == "ideal":
             raise InputError("an index code with an encoder", got=index_code)
         code = code_in_use(self.selection, index_code, payload.length)
-        values = payload.symbols if self.values else as_numpy(payload.values)
+        values = payload.symbols if self.values else convert_to_numpy(payload.values)
         if self.values is None and values.dtype != np.float32:
             raise InputError("values of float32", got=str(values.dtype))
         head: bytes = self.values.write(values) if self.values else values.astype("<f4").tobytes()
@@ -556,7 +556,7 @@ class Chain(Codec):
             values: Floats | None = np.frombuffer(data[:used], "<f4").astype(np.float32)
         else:
             symbols, used = self.values.read(data, k, layout if self.keeps_all else None)
-            values = None if self.keeps_all else _assembled(self.values, symbols, k)
+            values = None if self.keeps_all else _join_blocks(self.values, symbols, k)
         rest, whole = data[used:], values is None
         indices = decode_indices(code, rest, length, k, selection=self.selection, state=state)
         return Payload(
@@ -607,7 +607,7 @@ def check_level(codec: Codec, level: Level) -> None:
         )
 
 
-def as_codec(part: Part) -> Codec:
+def wrap_as_codec(part: Part) -> Codec:
     """A codec, a selection or a value codec as a codec."""
     if isinstance(part, Codec):
         return part
@@ -621,43 +621,43 @@ def _codec(spec: Plain) -> Codec:
             return COMPOSED[name](spec[name])
     if isinstance(spec, str):
         if spec in registry("compressor"):
-            return as_codec(_make(spec, {}))
+            return wrap_as_codec(_make_part(spec, {}))
         links = read_label(spec)
         if len(links) == 1 and links[0][0] in COMPOSED:
             return _codec(dict(links))
-        return _chain([_make(name, options) for name, options in links])
+        return _make_chain([_make_part(name, options) for name, options in links])
     if isinstance(spec, Mapping) and len(spec) == 1 and "chain" in spec:
         links = spec["chain"]
         if not isinstance(links, (list, tuple)) or not links:
             raise InputError("a list of a selection and a value codec", where="chain", got=links)
-        return _chain([_part(link) for link in links])
-    return as_codec(_part(spec))
+        return _make_chain([_make_link(link) for link in links])
+    return wrap_as_codec(_make_link(spec))
 
 
-def _part(spec: Plain) -> Part:
+def _make_link(spec: Plain) -> Part:
     if isinstance(spec, str):
         if spec in registry("compressor"):
-            return _make(spec, {})
+            return _make_part(spec, {})
         links = read_label(spec)
         if len(links) == 1:
-            return _make(*links[0])
+            return _make_part(*links[0])
     if isinstance(spec, Mapping) and len(spec) == 1:
         name, options = next(iter(spec.items()))
         if isinstance(name, str) and name != "chain":
             if options is not None and not isinstance(options, Mapping):
                 raise InputError("options as a mapping", where=name, got=options)
-            return _make(name, dict(options or {}))
+            return _make_part(name, dict(options or {}))
     raise InputError(
         "a codec: its name, {name: {option: value}} or {chain: [selection, values]}", got=spec
     )
 
 
-def _make(name: str, options: Mapping[str | None, Plain]) -> Part:
+def _make_part(name: str, options: Mapping[str | None, Plain]) -> Part:
     """The registered part of this name; an option under None is its constructor's first."""
     cls: Callable[..., Part] = registry("compressor").get(name)
     if not options:
         return cls()
-    allowed = list(_parameters(cls))
+    allowed = list(_list_parameters(cls))
     first = allowed[0] if allowed else None
     named: dict[Any, Plain] = {first if key is None else key: v for key, v in options.items()}
     for option in named:
@@ -677,14 +677,14 @@ def _make(name: str, options: Mapping[str | None, Plain]) -> Part:
 
 
 @lru_cache
-def _parameters(cls: Callable[..., Part]) -> dict[str, Plain]:
+def _list_parameters(cls: Callable[..., Part]) -> dict[str, Plain]:
     """The options of a class with their defaults; asking Python takes 0.1 ms each time."""
     return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
 
 
-def _chain(parts: list[Part]) -> Codec:
+def _make_chain(parts: list[Part]) -> Codec:
     if len(parts) == 1:
-        return as_codec(parts[0])
+        return wrap_as_codec(parts[0])
     for part in parts:
         if isinstance(part, Codec):
             raise InputError(
@@ -704,10 +704,10 @@ def _chain(parts: list[Part]) -> Codec:
     return Chain(selections[0], values[0])
 
 
-def _options(part: Part) -> dict[str | None, Plain]:
+def _list_options(part: Part) -> dict[str | None, Plain]:
     """What differs from the constructor's defaults; the first option always, under None."""
     shown: dict[str | None, Plain] = {}
-    for place, (option, default) in enumerate(_parameters(type(part)).items()):
+    for place, (option, default) in enumerate(_list_parameters(type(part)).items()):
         value = getattr(part, option)
         if place == 0 and value is not None:
             shown[None] = value
@@ -718,29 +718,29 @@ def _options(part: Part) -> dict[str | None, Plain]:
 
 def _label(codec: Codec) -> str:
     links = codec.links if isinstance(codec, Chain) else [codec]
-    return "+".join(label_of(link.name, _options(link)) for link in links)
+    return "+".join(format_link(link.name, _list_options(link)) for link in links)
 
 
-def _spec(codec: Codec) -> Plain:
+def _make_spec(codec: Codec) -> Plain:
     links = codec.links if isinstance(codec, Chain) else [codec]
-    specs = [_link_spec(link) for link in links]
+    specs = [_make_link_spec(link) for link in links]
     return specs[0] if len(specs) == 1 else {"chain": specs}
 
 
-def _link_spec(link: Part) -> Plain:
-    defaults = _parameters(link.__class__)
+def _make_link_spec(link: Part) -> Plain:
+    defaults = _list_parameters(link.__class__)
     options = {
         o: getattr(link, o) for o, default in defaults.items() if getattr(link, o) != default
     }
     return {link.name: options} if options else link.name
 
 
-def _fitting(layout: Layout | None, length: int) -> Layout | None:
-    pieces(length, layout)
+def _check_layout(layout: Layout | None, length: int) -> Layout | None:
+    list_layers(length, layout)
     return layout
 
 
-def _assembled(codec: ValueCodec, symbols: Symbols, count: int) -> Floats:
+def _join_blocks(codec: ValueCodec, symbols: Symbols, count: int) -> Floats:
     vector = np.empty(count, np.float32)
     for stretch, values in codec.blocks(symbols):
         vector[stretch] = values

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from simfed.compress.permutation import KeyedPermutation, keyed_generator
+from simfed.compress.permutation import KeyedPermutation, make_generator
 from simfed.compress.selection import check_k, random_k_indices, top_k_indices
 from simfed.compress.vectors import Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
@@ -99,11 +99,11 @@ class Dense:
             import torch
 
             return Selection(torch.arange(len(update), device=update.device), state)
-        return Selection(_every_index(len(update)), state)
+        return Selection(_list_indices(len(update)), state)
 
 
 @lru_cache(maxsize=2)
-def _every_index(count: int) -> Indices:
+def _list_indices(count: int) -> Indices:
     """All indices below `count`, which nobody writes to: clients of a model share them."""
     return np.arange(count)
 
@@ -137,7 +137,7 @@ class RandomK(_Blind):
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
-        return Selection(random_k_indices(length, k, keyed_generator(seed, 1)), state, seed)
+        return Selection(random_k_indices(length, k, make_generator(seed, 1)), state, seed)
 
 
 class SharedRandomK(RandomK):
@@ -183,7 +183,7 @@ class PeriodicK(_Blind):
         unvisited = min(k, length - position)
         positions = np.arange(position, position + unvisited)
         if unvisited < k:
-            fill = random_k_indices(position, k - unvisited, keyed_generator(seed, 2))
+            fill = random_k_indices(position, k - unvisited, make_generator(seed, 2))
             positions = np.concatenate([fill, positions])
         indices = np.sort(KeyedPermutation(length, key)(positions))
         after = position + unvisited

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from simfed.compress.codec import Chain, Codec, Layout, Payload, as_codec
+from simfed.compress.codec import Chain, Codec, Layout, Payload, wrap_as_codec
 from simfed.compress.compressors import Compressor, State
-from simfed.compress.vectors import Vector, is_tensor, on_device
+from simfed.compress.vectors import Vector, is_tensor, move_vector
 from simfed.ground.errors import InputError
 
 __all__ = [
@@ -45,7 +45,7 @@ class ErrorFeedback:
     """
 
     def __init__(self, codec: Compressor | Codec) -> None:
-        codec = as_codec(codec)
+        codec = wrap_as_codec(codec)
         if codec.feedback not in ("wanted", "optional"):
             why = "keeps its own error" if codec.feedback == "own" else "goes without"
             raise InputError(
@@ -87,11 +87,11 @@ class ErrorFeedback:
         Raises: `InputError` for lengths that differ and for what the codec refuses; `residual`
         then holds residual + gradient, or a part of it.
         """
-        _accumulate(residual, update)
+        _add_update(residual, update)
         payload, _ = self.codec.encode(residual, state, rng, k, layout=layout)
         if payload.indices is None:
             for stretch, values in self.codec.blocks(payload):
-                residual[stretch] -= on_device(values, payload.device)
+                residual[stretch] -= move_vector(values, payload.device)
         elif not self._plain:
             residual[payload.indices] -= payload.values
         elif payload.k == payload.length:
@@ -111,7 +111,7 @@ class WithoutFeedback:
     """A codec that is played without a residual: because it keeps its own error, or on purpose."""
 
     def __init__(self, codec: Compressor | Codec) -> None:
-        self.codec = as_codec(codec)
+        self.codec = wrap_as_codec(codec)
 
     def encode_in_place(
         self,
@@ -127,7 +127,7 @@ class WithoutFeedback:
 
         The arrays of `state` are written over: the payload's state goes on from them.
         """
-        _accumulate(residual, update)
+        _add_update(residual, update)
         payload, _ = self.codec.encode(residual, state, rng, k, layout=layout, consume=True)
         residual[:] = 0.0
         return payload
@@ -155,7 +155,7 @@ def feedback_for(
     `asked` decides otherwise: False for none (to see what they are good for), True for nothing but
     residuals. Raises: `InputError` for True with a codec that keeps its own error or goes without.
     """
-    wants = as_codec(codec).feedback in ("wanted", "optional") if asked is None else asked
+    wants = wrap_as_codec(codec).feedback in ("wanted", "optional") if asked is None else asked
     return ErrorFeedback(codec) if wants else WithoutFeedback(codec)
 
 
@@ -169,7 +169,7 @@ def undo(residual: Vector, payload: Payload, share: float = 1.0) -> State:
     """
     if payload.indices is None:
         for stretch, values in payload.codec.blocks(payload):
-            residual[stretch] += on_device(values, payload.device) * share
+            residual[stretch] += move_vector(values, payload.device) * share
         return payload.state_before
     values = payload.values if share == 1 else payload.values * share
     current = residual[payload.indices]
@@ -184,12 +184,12 @@ def undo(residual: Vector, payload: Payload, share: float = 1.0) -> State:
     return payload.state_before
 
 
-def _accumulate(residual: Vector, update: Update) -> None:
+def _add_update(residual: Vector, update: Update) -> None:
     """residual += update, in place."""
     if update is None:
         return
     parts = update if isinstance(update, (list, tuple)) else [update]
-    flat = [_flat_beside(part, residual) for part in parts]
+    flat = [_flatten_part(part, residual) for part in parts]
     length = sum(map(len, flat))
     if length != len(residual):
         raise InputError(f"an update of {len(residual)} entries, as the residual has", got=length)
@@ -199,7 +199,7 @@ def _accumulate(residual: Vector, update: Update) -> None:
         start += len(part)
 
 
-def _flat_beside(part: Vector, residual: Vector) -> Vector:
+def _flatten_part(part: Vector, residual: Vector) -> Vector:
     """`part` as a flat vector of the residual's kind; a view where memory allows."""
     if is_tensor(part):
         part = part.detach().reshape(-1)

@@ -7,9 +7,16 @@ import math
 
 import numpy as np
 
-from simfed.compress.bits import bits_of, decode_rice, encode_rice, pack, rice_parameter, unpack
+from simfed.compress.bits import (
+    choose_rice_parameter,
+    decode_rice,
+    encode_rice,
+    pack,
+    unpack,
+    unpack_bits,
+)
 from simfed.compress.compressors import Mirrored, State
-from simfed.compress.vectors import Indices, Vector, as_numpy
+from simfed.compress.vectors import Indices, Vector, convert_to_numpy
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.vocabulary import INDEX_CODES
 
@@ -45,11 +52,15 @@ def index_bytes(code: str, d: int, k: int, indices: Vector | None = None) -> flo
     if code == "rice":
         if indices is None:
             return None
-        _, bits = rice_parameter(_gaps(as_numpy(indices)))
+        _, bits = choose_rice_parameter(_compute_gaps(convert_to_numpy(indices)))
         return 1.0 + -(-bits // 8)
-    bits = {"none": 0, "fixed": k * _width(d), "raw32": 32 * k, "bitmap": d, "seeded": _SEED_BITS}[
-        code
-    ]
+    bits = {
+        "none": 0,
+        "fixed": k * _count_bits(d),
+        "raw32": 32 * k,
+        "bitmap": d,
+        "seeded": _SEED_BITS,
+    }[code]
     return float(-(-bits // 8))
 
 
@@ -58,10 +69,10 @@ def encode_indices(code: str, indices: Vector | None, d: int, seed: int | None) 
     `ideal`."""
     if code == "none":
         return b""
-    places = as_numpy(indices)
+    places = convert_to_numpy(indices)
     _check_indices(places, d)
     if code == "fixed":
-        return pack(places, _width(d))
+        return pack(places, _count_bits(d))
     if code == "raw32":
         return places.astype("<u4").tobytes()
     if code == "bitmap":
@@ -69,12 +80,12 @@ def encode_indices(code: str, indices: Vector | None, d: int, seed: int | None) 
         marks[places] = True
         return np.packbits(marks).tobytes()
     if code == "rice":
-        return encode_rice(_gaps(places))
+        return encode_rice(_compute_gaps(places))
     if code == "seeded":
         if seed is None:
             raise InputError("the selection's seed for index code seeded", got=seed)
         return seed.to_bytes(_SEED_BITS // 8, "little")
-    raise _no_encoder(code)
+    raise _make_code_error(code)
 
 
 def decode_indices(
@@ -86,7 +97,7 @@ def decode_indices(
     Raises: `InputError` for data that no encoder wrote, cut short or too long.
     """
     if code == "ideal":
-        raise _no_encoder(code)
+        raise _make_code_error(code)
     size = index_bytes(code, d, k)
     if size is not None and size != len(data):
         raise InputError(f"a payload of {size:.0f} bytes of indices", got=len(data))
@@ -95,34 +106,34 @@ def decode_indices(
     if code == "seeded":
         assert isinstance(selection, Mirrored)
         seed = int.from_bytes(data, "little")
-        return as_numpy(selection.mirror(d, k, state=state, seed=seed).indices)
-    indices = _decoded(code, data, d, k)
+        return convert_to_numpy(selection.mirror(d, k, state=state, seed=seed).indices)
+    indices = _read_indices(code, data, d, k)
     if len(indices) != k:
         raise InputError(f"a payload of {k} entries", got=len(indices))
     _check_indices(indices, d)
     return indices
 
 
-def _decoded(code: str, data: bytes, d: int, k: int) -> Indices:
+def _read_indices(code: str, data: bytes, d: int, k: int) -> Indices:
     if code == "fixed":
-        return unpack(data, k, _width(d))
+        return unpack(data, k, _count_bits(d))
     if code == "raw32":
         return np.frombuffer(data, "<u4").astype(np.int64)
     if code == "bitmap":
-        return np.flatnonzero(bits_of(data))
+        return np.flatnonzero(unpack_bits(data))
     return np.cumsum(decode_rice(data, k) + 1) - 1
 
 
-def _no_encoder(code: str) -> InputError:
+def _make_code_error(code: str) -> InputError:
     return InputError("an index code with an encoder", got=code)
 
 
-def _width(d: int) -> int:
+def _count_bits(d: int) -> int:
     """Bits of the largest of `d` indices: ⌈log2 d⌉, without rounding."""
     return (d - 1).bit_length()
 
 
-def _gaps(indices: Indices) -> Indices:
+def _compute_gaps(indices: Indices) -> Indices:
     """How many entries lie unchosen before each chosen one."""
     return np.diff(indices, prepend=-1) - 1
 

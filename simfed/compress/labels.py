@@ -19,13 +19,16 @@ _LINK = re.compile(r"([^()+,=\s]+)(?:\((.*)\))?", re.DOTALL)
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def label_of(name: str, options: Mapping[str | None, Plain]) -> str:
+def format_link(name: str, options: Mapping[str | None, Plain]) -> str:
     """One link as text.
 
-    >>> label_of("qsgd", {None: 16, "code": "elias"})
+    >>> format_link("qsgd", {None: 16, "code": "elias"})
     'qsgd(16,code=elias)'
     """
-    shown = [_text(v) if key is None else f"{key}={_text(v)}" for key, v in options.items()]
+    shown = [
+        _format_value(v) if key is None else f"{key}={_format_value(v)}"
+        for key, v in options.items()
+    ]
     return f"{name}({','.join(shown)})" if shown else name
 
 
@@ -40,10 +43,10 @@ def read_label(text: str) -> list[Link]:
     return [_read_link(part.strip(), text) for part in split(text, "+")]
 
 
-def names_in(text: str) -> list[str]:
+def find_names(text: str) -> list[str]:
     """The names and option values of a label: whatever in it may be the name of a part.
 
-    >>> names_in("ef21(random-k+fp16)")
+    >>> find_names("ef21(random-k+fp16)")
     ['ef21', 'random-k', 'fp16']
     """
     return re.findall(r"[^()+,=@\s]+", text)
@@ -56,14 +59,14 @@ def _read_link(part: str, text: str) -> Link:
     name, inside = match.groups()
     options: dict[str | None, Plain] = {}
     for place, item in enumerate(split(inside, ",") if inside else []):
-        key, equals, value = _cut(item.strip())
+        key, equals, value = _split_option(item.strip())
         if place and not equals:
             raise InputError("option=value after the first option", where=part, got=item)
-        options[key if equals else None] = _value(value)
+        options[key if equals else None] = _read_value(value)
     return name, options
 
 
-def _cut(item: str) -> tuple[str, str, str]:
+def _split_option(item: str) -> tuple[str, str, str]:
     """`key=value`, unless the first `=` stands inside parentheses."""
     key, equals, value = item.partition("=")
     return (key.strip(), equals, value.strip()) if equals and "(" not in key else ("", "", item)
@@ -85,7 +88,7 @@ def split(text: str, separator: str) -> list[str]:
     return parts
 
 
-def _value(text: str) -> Plain:
+def _read_value(text: str) -> Plain:
     if not text:
         text = "null"
     for read in (int, float):
@@ -96,6 +99,6 @@ def _value(text: str) -> Plain:
     return _WORDS.get(text, text)
 
 
-def _text(value: Plain) -> str:
+def _format_value(value: Plain) -> str:
     words = {word: text for text, word in _WORDS.items()}
     return words[value] if value is None or isinstance(value, bool) else str(value)

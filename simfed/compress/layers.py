@@ -21,8 +21,8 @@ from simfed.compress.codec import (
     Payload,
 )
 from simfed.compress.compressors import State
-from simfed.compress.labels import label_of
-from simfed.compress.vectors import Block, Floats, device_of, flat, pieces
+from simfed.compress.labels import format_link
+from simfed.compress.vectors import Block, Floats, find_device, list_layers, require_vector
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.method import Layers
 from simfed.ground.plain import Plain
@@ -88,7 +88,7 @@ class PerLayer(Codec):
 
     @cached_property
     def label(self) -> str:
-        return label_of(LAYERS, {pattern: choice.label for pattern, choice in self.choices})
+        return format_link(LAYERS, {pattern: choice.label for pattern, choice in self.choices})
 
     @property
     def spec(self) -> Plain:
@@ -115,7 +115,7 @@ class PerLayer(Codec):
         )
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        vector = flat(play.update)
+        vector = require_vector(play.update)
         layers = self._layers(len(vector), play.layout)
         before = _split_states(play.state, len(layers))
         payloads, after = [], []
@@ -139,7 +139,7 @@ class PerLayer(Codec):
             _join_states([payload.state_before for payload in payloads]),
             symbols=payloads,
             layout=play.layout,
-            device=device_of(play.update),
+            device=find_device(play.update),
         )
         return whole, whole.state
 
@@ -152,7 +152,7 @@ class PerLayer(Codec):
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
         for stretch, part in zip(
-            pieces(payload.length, payload.layout), payload.symbols, strict=True
+            list_layers(payload.length, payload.layout), payload.symbols, strict=True
         ):
             yield stretch, part.dense()
 
@@ -254,7 +254,7 @@ class PerLayer(Codec):
         layers = []
         named = [n for n, shape in zip(layout.names, layout, strict=True) if math.prod(shape)]
         shapes = [shape for shape in layout if math.prod(shape)]
-        for name, shape, stretch in zip(named, shapes, pieces(length, layout), strict=True):
+        for name, shape, stretch in zip(named, shapes, list_layers(length, layout), strict=True):
             pattern, choice = next(
                 (pair for pair in self.choices if fnmatchcase(name, pair[0])),
                 ("", NO_COMPRESSION),

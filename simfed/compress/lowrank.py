@@ -21,7 +21,7 @@ from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES, code_in_use
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
-from simfed.compress.vectors import Block, Floats, device_of, flat, pieces
+from simfed.compress.vectors import Block, Floats, find_device, list_layers, require_vector
 from simfed.ground.errors import InputError
 
 Matrix = Floats
@@ -44,12 +44,12 @@ class _LowRank(Codec):
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
         for stretch, factors in zip(
-            pieces(payload.length, payload.layout), payload.symbols, strict=True
+            list_layers(payload.length, payload.layout), payload.symbols, strict=True
         ):
             if factors.right is None:
                 yield stretch, factors.left.reshape(-1)
             else:
-                yield from _products(factors.left, factors.right, stretch.start)
+                yield from _multiply_factors(factors.left, factors.right, stretch.start)
 
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
@@ -58,7 +58,7 @@ class _LowRank(Codec):
         shapes = self._shapes(length, layout)
         if self.rank is None:
             return None
-        return 4.0 * sum(_floats(shape, self._rank(shape)) for shape in shapes)
+        return 4.0 * sum(_count_floats(shape, self._rank(shape)) for shape in shapes)
 
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
         code_in_use(_AllEntries, index_code, payload.length)
@@ -76,13 +76,13 @@ class _LowRank(Codec):
         data, length, layout = arrived.data, arrived.length, arrived.layout
         shapes = self._shapes(length, layout)
         ranks, used = self._read_ranks(data, shapes)
-        size = used + 4 * sum(_floats(s, r) for s, r in zip(shapes, ranks, strict=True))
+        size = used + 4 * sum(_count_floats(s, r) for s, r in zip(shapes, ranks, strict=True))
         if len(data) != size:
             raise InputError(f"a payload of {size} bytes", got=len(data))
         floats = np.frombuffer(data[used:], "<f4").astype(np.float32)
         symbols, start = [], 0
         for (rows, columns), rank in zip(shapes, ranks, strict=True):
-            ends = np.cumsum([start, *_sizes((rows, columns), rank)])
+            ends = np.cumsum([start, *_list_sizes((rows, columns), rank)])
             parts = [floats[a:b] for a, b in pairwise(ends)]
             if rank:
                 symbols.append(Factors(parts[0].reshape(rows, rank), parts[1].reshape(-1, rank)))
@@ -95,7 +95,7 @@ class _LowRank(Codec):
         """(rows, columns) of every layer; (entries, 1) of those that are no matrix."""
         if layout is None:
             raise InputError(f"the shapes of the layers (layout) for {self.name}", got=layout)
-        pieces(length, layout)
+        list_layers(length, layout)
         shapes = [
             (s[0], math.prod(s[1:])) if len(s) > 1 else (math.prod(s), 1)
             for s in layout
@@ -113,7 +113,7 @@ class _LowRank(Codec):
     def _rank(self, shape: tuple[int, int]) -> int:
         """The rank that a matrix travels with; 0 for whole."""
         assert self.rank is not None
-        return self.rank if _pays(shape, self.rank) else 0
+        return self.rank if _is_smaller(shape, self.rank) else 0
 
     def _head_bytes(self, length: int, layout: Layout | None) -> int:
         return 0
@@ -148,18 +148,18 @@ class PowerSGD(_LowRank):
         check_whole("rank", self.rank, 1, 2**31)
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        vector = flat(play.update)
+        vector = require_vector(play.update)
         shapes = self._shapes(len(vector), play.layout)
         symbols, arrays = [], {}
         for i, (stretch, shape) in enumerate(
-            zip(pieces(len(vector), play.layout), shapes, strict=True)
+            zip(list_layers(len(vector), play.layout), shapes, strict=True)
         ):
             if not self._rank(shape):
                 refuse_non_finite(vector[stretch])
                 symbols.append(Factors(vector[stretch].copy(), None))
                 continue
             right = self._right(play.state, f"right{i}", shape, play.rng)
-            left, right_after = _power_step(vector[stretch].reshape(shape), right)
+            left, right_after = _project_matrix(vector[stretch].reshape(shape), right)
             arrays[f"right{i}"] = right_after
             symbols.append(Factors(left, right_after))
         after = Memory(None, arrays)
@@ -172,7 +172,7 @@ class PowerSGD(_LowRank):
             play.state,
             symbols=symbols,
             layout=play.layout,
-            device=device_of(play.update),
+            device=find_device(play.update),
         )
         return payload, after
 
@@ -223,11 +223,11 @@ class SVD(_LowRank):
                 raise InputError("a share above 0, at most 1", where="energy", got=self.energy)
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        vector = flat(play.update)
+        vector = require_vector(play.update)
         shapes = self._shapes(len(vector), play.layout)
         symbols = [
             self._factors(vector[stretch], shape)
-            for stretch, shape in zip(pieces(len(vector), play.layout), shapes, strict=True)
+            for stretch, shape in zip(list_layers(len(vector), play.layout), shapes, strict=True)
         ]
         payload = Payload(
             self.label,
@@ -238,13 +238,13 @@ class SVD(_LowRank):
             play.state,
             symbols=symbols,
             layout=play.layout,
-            device=device_of(play.update),
+            device=find_device(play.update),
         )
         return payload, play.state
 
     def _factors(self, values: Matrix, shape: tuple[int, int]) -> Factors:
         refuse_non_finite(values)
-        if not _pays(shape, self.rank or 1):
+        if not _is_smaller(shape, self.rank or 1):
             return Factors(values.copy(), None)
         matrix = values.reshape(shape)
         wide = shape[0] <= shape[1]
@@ -254,15 +254,15 @@ class SVD(_LowRank):
             exact = matrix.astype(np.float64)
             gram = exact @ exact.T if wide else exact.T @ exact
         squares, vectors = np.linalg.eigh(gram.astype(np.float64))
-        rank = self.rank or _rank_of_share(np.maximum(squares[::-1], 0), self.energy or 1.0)
-        if not _pays(shape, rank):
+        rank = self.rank or _choose_rank(np.maximum(squares[::-1], 0), self.energy or 1.0)
+        if not _is_smaller(shape, rank):
             return Factors(values.copy(), None)
         basis = np.ascontiguousarray(vectors[:, ::-1][:, :rank], np.float32)
         other = matrix.T @ basis if wide else matrix @ basis
         return Factors(basis, other) if wide else Factors(other, basis)
 
     def _head_bytes(self, length: int, layout: Layout | None) -> int:
-        return 0 if self.rank is not None else 2 * len(pieces(length, layout))
+        return 0 if self.rank is not None else 2 * len(list_layers(length, layout))
 
     def _head(self, payload: Payload) -> bytes:
         if self.rank is not None:
@@ -278,7 +278,7 @@ class SVD(_LowRank):
             raise InputError(f"a payload of at least {used} bytes", got=len(data))
         ranks: list[int] = np.frombuffer(data[:used], "<u2").tolist()
         for shape, rank in zip(shapes, ranks, strict=True):
-            if rank and not _pays(shape, rank):
+            if rank and not _is_smaller(shape, rank):
                 raise InputError(f"a rank that a matrix of {shape} is sent with", got=rank)
         return ranks, used
 
@@ -289,7 +289,7 @@ class _AllEntries:
     keeps_all = True
 
 
-def _products(left: Matrix, right: Matrix, start: int) -> Iterator[Block]:
+def _multiply_factors(left: Matrix, right: Matrix, start: int) -> Iterator[Block]:
     """left @ right.T, a few rows at a time."""
     across, together = np.ascontiguousarray(right.T), max(1, 2**16 // len(right))
     for row in range(0, len(left), together):
@@ -300,7 +300,7 @@ def _products(left: Matrix, right: Matrix, start: int) -> Iterator[Block]:
         yield slice(begin, begin + rows.size), rows.reshape(-1)
 
 
-def _power_step(matrix: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
+def _project_matrix(matrix: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
     """(left, right) of the projection on the columns of `matrix @ right`."""
     with np.errstate(over="ignore", invalid="ignore"):
         product = matrix @ right
@@ -311,7 +311,7 @@ def _power_step(matrix: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
     return left, new
 
 
-def _rank_of_share(squares: NDArray[np.float64], share: float) -> int:
+def _choose_rank(squares: NDArray[np.float64], share: float) -> int:
     """The fewest singular values whose squares exceed the share; all of them for a share of 1."""
     total = np.cumsum(squares)
     if total[-1] == 0:
@@ -319,14 +319,14 @@ def _rank_of_share(squares: NDArray[np.float64], share: float) -> int:
     return min(int(np.searchsorted(total, share * total[-1], side="right")) + 1, len(squares))
 
 
-def _pays(shape: tuple[int, int], rank: int) -> bool:
+def _is_smaller(shape: tuple[int, int], rank: int) -> bool:
     """Whether factors of this rank are smaller than the matrix."""
     return rank * sum(shape) < math.prod(shape) and rank <= min(shape)
 
 
-def _floats(shape: tuple[int, int], rank: int) -> int:
-    return sum(_sizes(shape, rank))
+def _count_floats(shape: tuple[int, int], rank: int) -> int:
+    return sum(_list_sizes(shape, rank))
 
 
-def _sizes(shape: tuple[int, int], rank: int) -> list[int]:
+def _list_sizes(shape: tuple[int, int], rank: int) -> list[int]:
     return [rank * shape[0], rank * shape[1]] if rank else [math.prod(shape)]

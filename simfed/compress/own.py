@@ -36,13 +36,13 @@ from simfed.compress.vectors import (
     Floats,
     Indices,
     Vector,
-    as_numpy,
     chunks,
-    device_of,
-    flat,
-    indices_beside,
-    on_device,
-    pieces,
+    convert_to_numpy,
+    find_device,
+    list_layers,
+    move_indices,
+    move_vector,
+    require_vector,
 )
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -87,7 +87,7 @@ class _Counted(Codec):
         return 4.0 * payload.k
 
     def _write(self, payload: Payload) -> bytes:
-        return as_numpy(payload.values).astype("<f4").tobytes()
+        return convert_to_numpy(payload.values).astype("<f4").tobytes()
 
     def _read(
         self, data: bytes, count: int, length: int, layout: Layout | None
@@ -136,8 +136,8 @@ class DGC(_Counted):
         check_whole("warmup", self.warmup, 0, 2**31)
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        gradient = flat(play.update)
-        plays, (momentum, total) = _recall(
+        gradient = require_vector(play.update)
+        plays, (momentum, total) = _read_state(
             play.state, ("momentum", "total"), len(gradient), play.consume
         )
         plays = plays or 0
@@ -155,8 +155,8 @@ class DGC(_Counted):
         payload = Payload(
             self.label,
             len(gradient),
-            indices_beside(indices, play.update),
-            on_device(values, device_of(play.update)),
+            move_indices(indices, play.update),
+            move_vector(values, find_device(play.update)),
             after,
             plays,
             kept=velocities,
@@ -165,9 +165,9 @@ class DGC(_Counted):
 
     def undo(self, payload: Payload) -> Memory:
         arrays = {name: array.copy() for name, array in payload.state.arrays.items()}
-        indices = as_numpy(payload.indices)
+        indices = convert_to_numpy(payload.indices)
         arrays["momentum"][indices] = payload.kept
-        arrays["total"][indices] = as_numpy(payload.values)
+        arrays["total"][indices] = convert_to_numpy(payload.values)
         return Memory(payload.state_before, arrays)
 
     def most_entries(self, length: int, k: int) -> int:
@@ -229,11 +229,11 @@ class AdaComp(_Counted):
         check_whole("conv_bin", self.conv_bin, 1, 2**31)
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        gradient = flat(play.update)
-        _, (error,) = _recall(play.state, ("error",), len(gradient), play.consume)
+        gradient = require_vector(play.update)
+        _, (error,) = _read_state(play.state, ("error",), len(gradient), play.consume)
         chosen, scales = [], []
         for layer, size in self._layers(len(gradient), play.layout):
-            indices, scale = _over_the_bins(error[layer], gradient[layer], size)
+            indices, scale = _select_from_bins(error[layer], gradient[layer], size)
             chosen.append(indices + layer.start)
             scales.append(scale)
         indices = np.concatenate(chosen)
@@ -247,8 +247,8 @@ class AdaComp(_Counted):
         payload = Payload(
             self.label,
             len(gradient),
-            indices_beside(indices, play.update),
-            on_device(values, device_of(play.update)),
+            move_indices(indices, play.update),
+            move_vector(values, find_device(play.update)),
             after,
             symbols=symbols,
             layout=play.layout,
@@ -258,7 +258,7 @@ class AdaComp(_Counted):
 
     def undo(self, payload: Payload) -> Memory:
         error = payload.state.arrays["error"].copy()
-        error[as_numpy(payload.indices)] = payload.kept
+        error[convert_to_numpy(payload.indices)] = payload.kept
         return Memory(None, {"error": error})
 
     def size_bytes(
@@ -279,7 +279,7 @@ class AdaComp(_Counted):
     def _read(
         self, data: bytes, count: int, length: int, layout: Layout | None
     ) -> tuple[Floats | None, Symbols, int]:
-        head = 4 * len(pieces(length, layout))
+        head = 4 * len(list_layers(length, layout))
         used = head + -(-count // 8)
         if len(data) < used:
             raise InputError(f"a payload of at least {used} bytes of values", got=len(data))
@@ -291,7 +291,7 @@ class AdaComp(_Counted):
         self, symbols: Symbols, indices: Indices, length: int, layout: Layout | None
     ) -> Floats:
         scales, signs = symbols
-        bounds = [0, *(layer.stop for layer in pieces(length, layout))]
+        bounds = [0, *(layer.stop for layer in list_layers(length, layout))]
         values: Floats = np.repeat(scales, np.diff(np.searchsorted(indices, bounds)))
         # a choice per entry is several times as slow
         values.view(np.uint32)[...] ^= np.left_shift(~signs, 31, dtype=np.uint32)
@@ -300,10 +300,10 @@ class AdaComp(_Counted):
     def _layers(self, length: int, layout: Layout | None) -> list[tuple[slice, int]]:
         shapes = [s for s in layout if math.prod(s)] if layout is not None else [(length,)]
         sizes = [self.conv_bin if len(shape) > 2 else self.bin for shape in shapes]
-        return list(zip(pieces(length, layout), sizes, strict=True))
+        return list(zip(list_layers(length, layout), sizes, strict=True))
 
 
-def _over_the_bins(error: Floats, gradient: Floats, size: int) -> tuple[Indices, float]:
+def _select_from_bins(error: Floats, gradient: Floats, size: int) -> tuple[Indices, float]:
     """error += gradient; the entries that travel, and the mean of the bins' maxima."""
     reached, total, bins = [], 0.0, 0
     together = max(1, 2**16 // size) * size
@@ -406,17 +406,17 @@ class EF21(_Around):
         self._check_inner()
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        gradient = flat(play.update)
-        before, (estimate,) = _recall(play.state, ("estimate",), len(gradient), play.consume)
+        gradient = require_vector(play.update)
+        before, (estimate,) = _read_state(play.state, ("estimate",), len(gradient), play.consume)
         sent, _ = self._sender.encode(
             gradient - estimate, before, play.rng, play.k, layout=play.layout
         )
-        payload = self._received(sent, estimate, device_of(play.update))
+        payload = self._received(sent, estimate, find_device(play.update))
         return payload, payload.state
 
     def _decode(self, arrived: Arrived) -> Payload:
         data, length, k, index_code, layout, state = arrived
-        before, (estimate,) = _recall(state, ("estimate",), length, False)
+        before, (estimate,) = _read_state(state, ("estimate",), length, False)
         sent = self._sender.from_bytes(data, length, k, index_code, layout=layout, state=before)
         return self._received(sent, estimate, None)
 
@@ -484,9 +484,9 @@ class DetachedEF(_Around):
         return moved
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        gradient = flat(play.update)
+        gradient = require_vector(play.update)
         refuse_non_finite(gradient)
-        before, (error,) = _recall(play.state, ("error",), len(gradient), play.consume)
+        before, (error,) = _read_state(play.state, ("error",), len(gradient), play.consume)
         error += gradient
         sent, after = self._sender.encode(error, before, play.rng, play.k, layout=play.layout)
         before_sending = self._move(error, sent, np.subtract)
@@ -502,9 +502,9 @@ class DetachedEF(_Around):
     def _received(
         self, sent: Payload, memory: Memory | None, kept: Vector, update: Vector | None
     ) -> Payload:
-        indices, values, device = sent.indices, sent.values, device_of(update)
+        indices, values, device = sent.indices, sent.values, find_device(update)
         if indices is not None:
-            indices, values = indices_beside(indices, update), on_device(values, device)
+            indices, values = move_indices(indices, update), move_vector(values, device)
         return Payload(
             self.label,
             sent.length,
@@ -523,7 +523,7 @@ class DetachedEF(_Around):
         return self._sender.blocks(payload.symbols)
 
 
-def _recall(
+def _read_state(
     state: State, names: tuple[str, ...], length: int, consume: bool
 ) -> tuple[Plain, list[Floats]]:
     """(facts, arrays) of a state, zeros before the first play; copies unless they may be

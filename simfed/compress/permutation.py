@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 _ROUNDS = 3
 
 
-def keyed_generator(key: int, purpose: int) -> np.random.Generator:
+def make_generator(key: int, purpose: int) -> np.random.Generator:
     """The generator of a 64-bit key; different purposes are independent."""
     return np.random.Generator(np.random.Philox(key=np.array([key, purpose], dtype=np.uint64)))
 
@@ -32,7 +32,7 @@ class KeyedPermutation:
         self.length = length
         self.columns = math.isqrt(length - 1) + 1
         self.rows = -(-length // self.columns)
-        rng = keyed_generator(key, 0)
+        rng = make_generator(key, 0)
         self._row_shifts = rng.integers(self.rows, size=(_ROUNDS, self.columns))
         self._column_shifts = rng.integers(self.columns, size=(_ROUNDS, self.rows))
 
@@ -49,15 +49,15 @@ class KeyedPermutation:
         row, column = np.divmod(cells, self.columns)
         for row_shift, column_shift in zip(self._row_shifts, self._column_shifts, strict=True):
             row += row_shift[column]
-            _wrap(row, self.rows)
+            _wrap_values(row, self.rows)
             column += column_shift[row]
-            _wrap(column, self.columns)
+            _wrap_values(column, self.columns)
         row *= self.columns
         row += column
         return row
 
 
-def _wrap(values: NDArray[np.int64], modulus: int) -> None:
+def _wrap_values(values: NDArray[np.int64], modulus: int) -> None:
     """values %= modulus for 0 ≤ values < 2·modulus, three times as fast as dividing."""
     unsigned = values.view(np.uint64)  # below the modulus, the difference wraps to a huge number
     np.minimum(unsigned, unsigned - np.uint64(modulus), out=unsigned)

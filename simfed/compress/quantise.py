@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.compress.bits import (
-    bits_of,
+    count_gamma_bits,
     decode_gamma,
     encode_gamma,
-    gamma_bits,
     join_trits,
     pack,
     split_trits,
     unpack,
+    unpack_bits,
 )
 from simfed.compress.codec import Feedback, Layout, Symbols
 from simfed.compress.options import check_choice, check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
-from simfed.compress.vectors import Block, Floats, chunks, pieces
+from simfed.compress.vectors import Block, Floats, chunks, list_layers
 from simfed.ground.errors import InputError
 
 _SMALLEST = 1e-33
@@ -110,7 +110,7 @@ class QSGD:
         if symbols is None:
             return None
         magnitudes = np.abs(symbols.levels.astype(np.int32))
-        return norms + gamma_bits(magnitudes + 1) + int(np.count_nonzero(magnitudes))
+        return norms + count_gamma_bits(magnitudes + 1) + int(np.count_nonzero(magnitudes))
 
     def write(self, symbols: Scaled) -> bytes:
         head = symbols.scales.astype("<f4").tobytes()
@@ -129,7 +129,7 @@ class QSGD:
             _check_long_enough(data, used)
             levels = unpack(data[head:used], count, self._width) - self.levels
         else:
-            bits = bits_of(data[head:])
+            bits = unpack_bits(data[head:])
             levels, read = decode_gamma(bits, count)
             levels -= 1
             signed = np.flatnonzero(levels)
@@ -214,7 +214,7 @@ class TernGrad:
     def quantise(
         self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> Scaled:
-        layers = pieces(len(values), layout)
+        layers = list_layers(len(values), layout)
         levels = np.empty(len(values), np.int8)
         scales = np.array([self._scale(values[layer]) for layer in layers], np.float32)
         draw = _Draws(rng, self.name)
@@ -252,19 +252,19 @@ class TernGrad:
         return min(largest, self.clip * spread) if spread > 1e-6 * largest else largest
 
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
-        return _scaled_blocks(symbols)
+        return _scale_blocks(symbols)
 
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
-        scales = 32 * len(pieces(count, layout))
+        scales = 32 * len(list_layers(count, layout))
         return scales + (count * math.log2(3) if ideal else 8 * -(-count // 5))
 
     def write(self, symbols: Scaled) -> bytes:
         return symbols.scales.astype("<f4").tobytes() + join_trits(symbols.levels + 1)
 
     def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Scaled, int]:
-        layers = pieces(count, layout)
+        layers = list_layers(count, layout)
         scales, head = _read_scales(data, len(layers))
         used = head + -(-count // 5)
         _check_long_enough(data, used)
@@ -305,7 +305,7 @@ class EFSign:
         return Scaled(np.array([total / len(values)], np.float32), levels, np.array([len(values)]))
 
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
-        return _scaled_blocks(symbols)
+        return _scale_blocks(symbols)
 
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
@@ -319,7 +319,7 @@ class EFSign:
         scales, head = _read_scales(data, 1)
         used = head + -(-count // 8)
         _check_long_enough(data, used)
-        levels = 2 * bits_of(data[head:used])[:count].astype(np.int8) - 1
+        levels = 2 * unpack_bits(data[head:used])[:count].astype(np.int8) - 1
         return Scaled(scales, levels.astype(np.int8), np.array([count])), used
 
 
@@ -445,7 +445,7 @@ class _Draws:
         np.clip(out, -most, most, out=out)
 
 
-def _scaled_blocks(symbols: Scaled) -> Iterator[Block]:
+def _scale_blocks(symbols: Scaled) -> Iterator[Block]:
     start = 0
     for end, scale in zip(symbols.ends.tolist(), symbols.scales, strict=True):
         for stretch in chunks(end - start):

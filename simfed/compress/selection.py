@@ -49,15 +49,15 @@ def top_k_indices(values: Vector, k: int) -> Vector:
     array([0, 1, 3])
     """
     if is_tensor(values):
-        return _top_k_of_tensor(values, k)
+        return _select_top_k_of_tensor(values, k)
     values = np.asarray(values)
     _check_vector(values, values.dtype.char in "efd" and values.dtype.isnative)
     if values.itemsize == 2:  # exact, and so are its order and its ties
         values = values.astype(np.float32)
-    return _top_k_of_raw(values.view(_UNSIGNED[values.itemsize]), check_k(k, values.size))
+    return _select_top_k(values.view(_UNSIGNED[values.itemsize]), check_k(k, values.size))
 
 
-def energy_entries(values: Floats, share: float) -> int:
+def count_energy_entries(values: Floats, share: float) -> int:
     """The smallest K whose K largest |values| hold `share` of the sum of squares; at least 1.
 
     A share of 1 wants all that are not zero. Squares are summed in 64 bits. Of a long vector, a
@@ -68,18 +68,18 @@ def energy_entries(values: Floats, share: float) -> int:
     Raises: `InputError` for a NaN or an infinity.
 
     >>> vector = np.array([3.0, 0.0, -4.0, 1.0], np.float32)  # squares 9, 0, 16, 1
-    >>> [energy_entries(vector, share) for share in (0.5, 0.95, 1.0)]
+    >>> [count_energy_entries(vector, share) for share in (0.5, 0.95, 1.0)]
     [1, 2, 3]
     """
     if share >= 1:
         refuse_non_finite(values)
         return max(1, int(np.count_nonzero(values)))
     if values.size > _DIRECT_BELOW:
-        count = _between_sampled(values, share)
+        count = _count_by_sample(values, share)
         if count is not None:
             return count
     energy = np.zeros(_CLASSES)
-    for part, classes in _classes(values):
+    for part, classes in _classify_blocks(values):
         squares = np.square(part, dtype=np.float64)
         energy += np.bincount(classes, weights=squares, minlength=_CLASSES)
     if energy[_INFINITY[4] >> 16 :].any() or np.isnan(energy).any():
@@ -90,7 +90,7 @@ def energy_entries(values: Floats, share: float) -> int:
         return 1
     at = int(np.searchsorted(above, wanted))  # counted from the largest: here it is reached
     reached, larger, within = _CLASSES - 1 - at, 0, []
-    for part, classes in _classes(values):
+    for part, classes in _classify_blocks(values):
         larger += int(np.count_nonzero(classes > reached))
         within.append(part[classes == reached])
     squares = np.sort(np.square(np.concatenate(within), dtype=np.float64))[::-1]
@@ -99,9 +99,9 @@ def energy_entries(values: Floats, share: float) -> int:
     return larger + min(more, len(squares))
 
 
-def _between_sampled(values: Floats, share: float) -> int | None:
-    """`energy_entries`, where the share is reached between two magnitudes of a sample."""
-    low, high = _sampled_bounds(values, share)
+def _count_by_sample(values: Floats, share: float) -> int | None:
+    """`count_energy_entries`, where the share is reached between two magnitudes of a sample."""
+    low, high = _estimate_bounds(values, share)
     total = capped = 0.0
     larger, within = 0, []
     magnitudes, wide = np.empty(_BLOCK // 2, np.float32), np.empty(_BLOCK // 2)
@@ -128,7 +128,7 @@ def _between_sampled(values: Floats, share: float) -> int | None:
     return larger + int(np.searchsorted(sums, wanted)) + 1
 
 
-def _sampled_bounds(values: Floats, share: float) -> tuple[np.float32, np.float32]:
+def _estimate_bounds(values: Floats, share: float) -> tuple[np.float32, np.float32]:
     """Two magnitudes between which a sample says that the share is reached, four standard errors
     of a rank below and above."""
     sample = np.sort(np.abs(values[:: -(-values.size // _SAMPLE_AT_MOST)]))[::-1]
@@ -142,14 +142,14 @@ _CLASSES = 2**15
 """Of magnitudes: the upper half of their bits, without the sign."""
 
 
-def _classes(values: Floats) -> Iterator[tuple[Floats, NDArray[np.uint32]]]:
+def _classify_blocks(values: Floats) -> Iterator[tuple[Floats, NDArray[np.uint32]]]:
     """The vector block by block, with the class of each magnitude."""
     for start in range(0, values.size, 4 * _BLOCK):
         part = values[start : start + 4 * _BLOCK]
         yield part, (part.view(np.uint32) & _WITHOUT_SIGN[4]) >> np.uint32(16)
 
 
-def entries_for(update: Vector, level: Level) -> int:
+def count_entries(update: Vector, level: Level) -> int:
     """K of an update: `level` itself, or what its share of the energy comes to."""
     k, share = level.entries, level.energy
     if k is not None:
@@ -157,7 +157,7 @@ def entries_for(update: Vector, level: Level) -> int:
     if share is None:
         raise InputError("a number of entries, or a level of energy", got=str(level))
     values = update.detach().cpu().numpy() if is_tensor(update) else update
-    return energy_entries(np.ascontiguousarray(values, np.float32), share)
+    return count_energy_entries(np.ascontiguousarray(values, np.float32), share)
 
 
 def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
@@ -196,7 +196,7 @@ def refuse_non_finite(values: Floats) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             total = part.sum()
         if not math.isfinite(total) and not np.isfinite(part).all():
-            raise _non_finite(part[~np.isfinite(part)][0])
+            raise _make_non_finite_error(part[~np.isfinite(part)][0])
 
 
 def _check_vector(values: Vector, suits: bool) -> None:
@@ -205,7 +205,7 @@ def _check_vector(values: Vector, suits: bool) -> None:
         raise InputError("a flat, non-empty vector of 16-, 32- or 64-bit floats", got=got)
 
 
-def _top_k_of_raw(raw: Bits, k: int) -> Indices:
+def _select_top_k(raw: Bits, k: int) -> Indices:
     """Top-K of floats given as unsigned integers of their bits.
 
     A sample gives a threshold that most likely lies just below the k-th largest magnitude; one pass
@@ -214,19 +214,19 @@ def _top_k_of_raw(raw: Bits, k: int) -> Indices:
     """
     threshold = None if raw.size < _DIRECT_BELOW else _threshold_below_kth(raw, k)
     if threshold is not None:
-        indices, magnitudes = _entries_above(raw, threshold)
+        indices, magnitudes = _find_entries_above(raw, threshold)
         _refuse_non_finite(magnitudes.max(initial=threshold))
         if indices.size >= k:
-            return indices[_top_k_of_magnitudes(magnitudes, k)]
-        chosen = _with_ties(indices, raw, threshold, k)
+            return indices[_select_largest(magnitudes, k)]
+        chosen = _add_ties(indices, raw, threshold, k)
         if chosen.size == k:
             return chosen
-    magnitudes = _magnitudes(raw)
+    magnitudes = _strip_signs(raw)
     _refuse_non_finite(magnitudes.max())
-    return _top_k_of_magnitudes(magnitudes, k)
+    return _select_largest(magnitudes, k)
 
 
-def _top_k_of_magnitudes(magnitudes: Bits, k: int) -> Indices:
+def _select_largest(magnitudes: Bits, k: int) -> Indices:
     """Sorted positions of the k largest, ties to the lowest position."""
     # Complemented: NumPy's vectorised selection needs up to 60 × as long where the smallest number
     # fills more than half of its input, and zeros do that in many a gradient.
@@ -236,12 +236,12 @@ def _top_k_of_magnitudes(magnitudes: Bits, k: int) -> Indices:
     chosen = magnitudes >= kth
     surplus = np.count_nonzero(chosen) - k
     if surplus:  # from the first surplus tie on, only what is larger
-        end = _places(magnitudes == kth)[-surplus]
+        end = _find_places(magnitudes == kth)[-surplus]
         np.greater(magnitudes[end:], kth, out=chosen[end:])
-    return _places(chosen)
+    return _find_places(chosen)
 
 
-def _with_ties(above: Indices, raw: Bits, magnitude: Magnitude, k: int) -> Indices:
+def _add_ties(above: Indices, raw: Bits, magnitude: Magnitude, k: int) -> Indices:
     """`above` filled up with the lowest indices of entries of exactly this magnitude, sorted.
 
     Fewer than k where there are not that many.
@@ -249,7 +249,7 @@ def _with_ties(above: Indices, raw: Bits, magnitude: Magnitude, k: int) -> Indic
     missing = k - above.size
     parts, start, size = [above], 0, max(missing, 1024)
     while missing and start < raw.size:
-        ties = _places(_magnitudes(raw[start : start + size]) == magnitude)[:missing]
+        ties = _find_places(_strip_signs(raw[start : start + size]) == magnitude)[:missing]
         parts.append(ties + start)
         missing -= ties.size
         start, size = start + size, min(2 * size, _BLOCK)
@@ -269,26 +269,26 @@ def _threshold_below_kth(raw: Bits, k: int) -> Magnitude | None:
     rank = int(size * share + 4 * math.sqrt(size * share * (1 - share)) + 4)
     if rank > size:
         return None
-    return np.partition(_magnitudes(raw[places]), size - rank)[size - rank]
+    return np.partition(_strip_signs(raw[places]), size - rank)[size - rank]
 
 
-def _entries_above(raw: Bits, threshold: Magnitude) -> tuple[Indices, Bits]:
+def _find_entries_above(raw: Bits, threshold: Magnitude) -> tuple[Indices, Bits]:
     """(indices, magnitudes) of the entries whose magnitude exceeds `threshold`."""
     blocks = []
     for start in range(0, raw.size, _BLOCK):
-        magnitudes = _magnitudes(raw[start : start + _BLOCK])
-        indices = _places(magnitudes > threshold)
+        magnitudes = _strip_signs(raw[start : start + _BLOCK])
+        indices = _find_places(magnitudes > threshold)
         blocks.append((indices + start, magnitudes[indices]))
     all_indices, all_magnitudes = zip(*blocks, strict=True)
     return np.concatenate(all_indices), np.concatenate(all_magnitudes)
 
 
-def _magnitudes(raw: Bits) -> Bits:
+def _strip_signs(raw: Bits) -> Bits:
     magnitudes: Bits = raw & _WITHOUT_SIGN[raw.itemsize]
     return magnitudes
 
 
-def _places(chosen: NDArray[np.bool_]) -> Indices:
+def _find_places(chosen: NDArray[np.bool_]) -> Indices:
     """`np.flatnonzero` without its overhead, which would be a tenth of a small Top-K."""
     places: Indices = chosen.nonzero()[0]
     return places
@@ -297,14 +297,14 @@ def _places(chosen: NDArray[np.bool_]) -> Indices:
 def _refuse_non_finite(largest: Magnitude) -> None:
     infinity = _INFINITY[largest.itemsize]
     if largest >= infinity:
-        raise _non_finite(np.inf if largest == infinity else np.nan)
+        raise _make_non_finite_error(np.inf if largest == infinity else np.nan)
 
 
-def _non_finite(entry: float | np.floating) -> InputError:
+def _make_non_finite_error(entry: float | np.floating) -> InputError:
     return InputError("finite entries", got=float(entry), hint="has the learning diverged?")
 
 
-def _top_k_of_tensor(values: torch.Tensor, k: int) -> torch.Tensor:
+def _select_top_k_of_tensor(values: torch.Tensor, k: int) -> torch.Tensor:
     import torch
 
     _check_vector(values, values.is_floating_point())
@@ -313,10 +313,10 @@ def _top_k_of_tensor(values: torch.Tensor, k: int) -> torch.Tensor:
         values = values.float()
     if values.device.type == "cpu":
         return torch.from_numpy(top_k_indices(values.numpy(), k))
-    return top_k_on_device(values, check_k(k, len(values)))
+    return select_top_k_on_device(values, check_k(k, len(values)))
 
 
-def top_k_on_device(values: torch.Tensor, k: int) -> torch.Tensor:
+def select_top_k_on_device(values: torch.Tensor, k: int) -> torch.Tensor:
     """Top-K of 32-bit floats with torch's own kernels.
 
     One number per entry, magnitude above and falling index below, makes all entries distinct: the

@@ -13,7 +13,7 @@ import numpy as np
 from simfed.compress.choice import Choice
 from simfed.compress.codec import COMPOSED, Chain, Codec, codec_from_spec
 from simfed.compress.compressors import Compressor, Selection, State
-from simfed.compress.labels import label_of
+from simfed.compress.labels import format_link
 from simfed.compress.vectors import Vector, is_tensor
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -44,7 +44,7 @@ class Sliced:
         """See `Compressor`; the state is a list of the slices' own."""
         before = cast("list[State]", state)
         chosen, after = [], []
-        for number, (begin, end, share) in enumerate(_pieces(self.cuts, len(update), k)):
+        for number, (begin, end, share) in enumerate(_list_slices(self.cuts, len(update), k)):
             state_before = before[number] if before else None
             if not share:
                 after.append(state_before)
@@ -86,7 +86,7 @@ class Slices(Chain):
 
     @property
     def label(self) -> str:
-        return label_of(_NAME, {self._key: self.whole.label})
+        return format_link(_NAME, {self._key: self.whole.label})
 
     @property
     def spec(self) -> Plain:
@@ -137,10 +137,10 @@ def shares_of(cuts: Cuts, length: int, k: int) -> list[float]:
     >>> shares_of((100, 1000), 1000, 20)
     [0.1, 0.9]
     """
-    return [share / k for _, _, share in _pieces(cuts, length, k)]
+    return [share / k for _, _, share in _list_slices(cuts, length, k)]
 
 
-def _pieces(cuts: Cuts, length: int, k: int) -> Iterator[tuple[int, int, int]]:
+def _list_slices(cuts: Cuts, length: int, k: int) -> Iterator[tuple[int, int, int]]:
     """(begin, end, entries) of each slice, none of more than it has. Slices that are equally long
     have as equal shares as they can; layers have one entry each, and of the others as many as they
     are of the coordinates."""

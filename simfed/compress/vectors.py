@@ -46,26 +46,26 @@ def is_tensor(values: object) -> TypeIs[torch.Tensor]:
     return torch is not None and isinstance(values, torch.Tensor)
 
 
-def as_numpy(array: object) -> np.ndarray:
+def convert_to_numpy(array: object) -> np.ndarray:
     """A NumPy array of what may be a tensor; a view where memory allows."""
     return array.detach().cpu().numpy() if is_tensor(array) else np.asarray(array)
 
 
-def flat(update: Vector) -> Floats:
+def require_vector(update: Vector) -> Floats:
     """A flat float32 NumPy array, not copied where it is one. Raises: `InputError` for another
     shape."""
-    values: Floats = np.ascontiguousarray(as_numpy(update), dtype=np.float32)
+    values: Floats = np.ascontiguousarray(convert_to_numpy(update), dtype=np.float32)
     if values.ndim != 1 or not values.size:
         raise InputError("a flat, non-empty vector", got=f"shape {values.shape}")
     return values
 
 
-def device_of(update: Vector | None) -> Device:
+def find_device(update: Vector | None) -> Device:
     """The torch device of a tensor, None for anything else."""
     return update.device if is_tensor(update) else None
 
 
-def on_device(vector: Floats, device: Device) -> Vector:
+def move_vector(vector: Floats, device: Device) -> Vector:
     """`vector` itself, or as a tensor on a torch device (sharing memory on a CPU)."""
     if device is None:
         return vector
@@ -86,21 +86,21 @@ def move_positions(positions: Indices, device: torch.device) -> torch.Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def indices_beside(indices: Vector, update: Vector | None) -> Vector:
+def move_indices(indices: Vector, update: Vector | None) -> Vector:
     """`indices` as a tensor on the update's device where that is a tensor."""
     if not is_tensor(update) or is_tensor(indices):
         return indices
     return move_positions(indices, update.device)
 
 
-def entries_at(update: Vector, indices: Vector) -> Vector:
+def take_entries(update: Vector, indices: Vector) -> Vector:
     """The entries at distinct indices in order; all of them are the vector itself, copied."""
     if len(indices) < len(update):
         return update[indices]
     return update.clone() if is_tensor(update) else np.array(update)
 
 
-def like(values: Floats, other: Vector) -> Vector:
+def convert_like(values: Floats, other: Vector) -> Vector:
     """`values` as the other's library and dtype, on its device."""
     if not is_tensor(other):
         return values.astype(other.dtype, copy=False)
@@ -109,7 +109,7 @@ def like(values: Floats, other: Vector) -> Vector:
     return torch.from_numpy(values).to(other.device).to(other.dtype)
 
 
-def pieces(length: int, layout: Layout | None) -> list[slice]:
+def list_layers(length: int, layout: Layout | None) -> list[slice]:
     """The stretches of the layers; one stretch without a layout. Raises: `InputError` if it does
     not fit."""
     if layout is None:

@@ -29,7 +29,7 @@ from simfed.compress.codec import Layout, Payload, codec_from_spec
 from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES
 from simfed.compress.selection import check_k
-from simfed.compress.vectors import Floats, Indices, Vector, as_numpy
+from simfed.compress.vectors import Floats, Indices, Vector, convert_to_numpy
 from simfed.ground.errors import InputError
 
 __all__ = ["INDEX_CODES", "decode", "encode", "size_bytes", "uplink_bytes"]
@@ -79,7 +79,7 @@ def encode(
     that of the selection, for `seeded`. Raises: `InputError` for anything else, and for `ideal`,
     which no encoder reaches.
     """
-    indices, values = as_numpy(indices), as_numpy(values)
+    indices, values = convert_to_numpy(indices), convert_to_numpy(values)
     if values.dtype != np.float32 or values.shape != indices.shape:
         got = f"{values.shape} of {values.dtype}"
         raise InputError("as many float32 values as indices", got=got)
@@ -97,5 +97,5 @@ def decode(
     """
     payload = codec_from_spec(strategy).from_bytes(data, d, k, index_code, state=state)
     if payload.indices is None:
-        return np.arange(d), as_numpy(payload.dense())
-    return as_numpy(payload.indices), as_numpy(payload.values)
+        return np.arange(d), convert_to_numpy(payload.dense())
+    return convert_to_numpy(payload.indices), convert_to_numpy(payload.values)

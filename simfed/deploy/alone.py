@@ -41,7 +41,7 @@ def participations(
         if of_text(model):  # which the default method does not learn
             learnt: Plain = {"dataset": {"name": dataset}, "method": "fedavg"}
         else:
-            learnt = {"dataset": {**_samples(Path(folder), model, dataset), "public": 64}}
+            learnt = {"dataset": {**_write_samples(Path(folder), model, dataset), "public": 64}}
         scenario: Plain = {
             "name": "alone",
             "seed": 0,
@@ -71,7 +71,7 @@ def participations(
     ]
 
 
-def _samples(folder: Path, model: str, dataset: str) -> Plain:
+def _write_samples(folder: Path, model: str, dataset: str) -> Plain:
     model_facts, rng = facts(model, dataset), np.random.default_rng(0)
     count = 2048 + model_facts.classes
     np.savez(

@@ -43,7 +43,9 @@ def start_delays(
     return process, int(process.stdout.readline())
 
 
-async def _serve(host: str, to: tuple[str, int], delays: Mapping[str, tuple[float, float]]) -> None:
+async def _serve_delays(
+    host: str, to: tuple[str, int], delays: Mapping[str, tuple[float, float]]
+) -> None:
     # A loop knows its tasks, and a connection its reader, by weak references alone: tasks that wait
     # for bytes would be collected, and their connections cut, whenever the collector runs.
     meetings: set[asyncio.Task[None]] = set()
@@ -60,7 +62,7 @@ async def _serve(host: str, to: tuple[str, int], delays: Mapping[str, tuple[floa
         except OSError:
             writer.close()
             return
-        ways = _carry(reader, back, up_s), _carry(there, writer, down_s)
+        ways = _carry_bytes(reader, back, up_s), _carry_bytes(there, writer, down_s)
         await asyncio.gather(*ways)
         for end in (writer, back):
             end.close()
@@ -72,7 +74,7 @@ async def _serve(host: str, to: tuple[str, int], delays: Mapping[str, tuple[floa
     server.close()
 
 
-async def _carry(
+async def _carry_bytes(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float
 ) -> None:
     """Every piece that comes goes on so much later, until the end has come, or nobody hears."""
@@ -104,4 +106,4 @@ async def _carry(
 
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
-    asyncio.run(_serve(asked["listen"], tuple(asked["to"]), asked["delays"]))
+    asyncio.run(_serve_delays(asked["listen"], tuple(asked["to"]), asked["delays"]))

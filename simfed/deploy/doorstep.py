@@ -28,7 +28,7 @@ class Doorstep:
     def hold(self, address: str, end: Callable[[], object]) -> Iterator[None]:
         """While a connection from `address` has not said who it is; `end` is called should it have
         to make room."""
-        origin, stranger = _origin_of(address), object()
+        origin, stranger = _find_origin(address), object()
         neighbours = [other for other, (place, _) in self._strangers.items() if place == origin]
         if len(neighbours) >= self._most_of_one:
             self._end(neighbours[0])
@@ -50,10 +50,10 @@ class Doorstep:
         end()
 
 
-def _origin_of(address: str) -> str:
+def _find_origin(address: str) -> str:
     """The address or network whose connections are counted together.
 
-    >>> [_origin_of(a) for a in ("2001:db8:1:2:3:4:5:6", "::ffff:10.0.0.1", "fe80::1%eth0")]
+    >>> [_find_origin(a) for a in ("2001:db8:1:2:3:4:5:6", "::ffff:10.0.0.1", "fe80::1%eth0")]
     ['2001:db8:1:2::/64', '10.0.0.1', 'fe80::/64']
     """
     parsed = ipaddress.ip_address(address.partition("%")[0])

@@ -19,7 +19,7 @@ import pandas as pd
 from simfed.ground.errors import InputError
 from simfed.ground.units import format_duration
 from simfed.record.schema import HANDLING, HOST, PHASES
-from simfed.report.comparison import ComparedPair, compare_sides, inverse, ratio_text
+from simfed.report.comparison import ComparedPair, compare_sides, format_ratio, inverse
 from simfed.report.reach import WHOLE_RUN, RunOutcome
 from simfed.report.style import phase as look_of
 
@@ -74,7 +74,7 @@ class Fidelity:
     @property
     def makespan_error(self) -> float:
         """Simulated / real − 1 of the time from the first start to the last end."""
-        return _error(*self.makespan_s)
+        return _compute_error(*self.makespan_s)
 
     @property
     def round_error(self) -> float:
@@ -117,7 +117,7 @@ class Fidelity:
         if paired.clear:
             ratio = paired.ratio if paired.clear > 0 else inverse(paired.ratio)
             ahead, other = (self.lengths.a, self.lengths.b)[:: paired.clear]
-            times = ratio_text(ratio, paired.confidence)
+            times = format_ratio(ratio, paired.confidence)
             yield f"rounds of {ahead} end {times} sooner than those of {other}"
         else:
             yield f"no clear difference between the rounds of {first} and those of {second}"
@@ -145,9 +145,9 @@ def fidelity(simulated: Run, real: Run, names: tuple[str, str] | None = None) ->
 
     Raises: `InputError` for runs without a common round, or of other clients.
     """
-    ours, theirs = _participations(simulated), _participations(real)
+    ours, theirs = _select_participations(simulated), _select_participations(real)
     both = ours.merge(theirs, on=["round", "client", "turn"], suffixes=("", "_real"))
-    rounds = _rounds(simulated, real)
+    rounds = _compare_rounds(simulated, real)
     if both.empty or rounds.empty:
         raise InputError(
             "two runs of the same clients with one",
@@ -160,25 +160,25 @@ def fidelity(simulated: Run, real: Run, names: tuple[str, str] | None = None) ->
     ]
     (lengths,) = compare_sides(sides, [WHOLE_RUN])
     return Fidelity(
-        phases=_phases(both),
-        clients=_clients(both),
+        phases=_compare_phases(both),
+        clients=_compare_clients(both),
         rounds=rounds,
         makespan_s=(float(rounds["simulated_s"].sum()), float(rounds["real_s"].sum())),
         lengths=lengths,
-        explanations=_explanations(both, rounds, _waits_for_all(real)),
+        explanations=_explain_error(both, rounds, _is_synchronous(real)),
         same_choices=float((both["arm"] == both["arm_real"]).mean()),
         names=names,
     )
 
 
-def _participations(run: Run) -> pd.DataFrame:
+def _select_participations(run: Run) -> pd.DataFrame:
     """Those that arrived, with their turn in the round and what no phase tells of their time."""
     rows = run.participations.sort_values(["round", "client", "started_at_s"])
     rows = rows.assign(turn=rows.groupby(["round", "client"]).cumcount())
     told_s = rows[list(PHASES)].sum(axis=1)
     host_s = (rows["finished_at_s"] - rows["started_at_s"] - told_s).clip(lower=0.0)
     if run.manifest.get("mode") != "deployed":
-        host_s = _handling_s(run, rows)  # which is local work there
+        host_s = _find_handling_s(run, rows)  # which is local work there
         rows = rows.assign(training_s=rows["training_s"] - host_s)
     rows = rows.assign(host_s=host_s, elapsed_s=rows[list(_WORK)].sum(axis=1) + host_s)
     arrived = rows["outcome"].isin(("aggregated", "late"))
@@ -186,7 +186,7 @@ def _participations(run: Run) -> pd.DataFrame:
     return rows.loc[arrived, columns]
 
 
-def _handling_s(run: Run, rows: pd.DataFrame) -> pd.Series:
+def _find_handling_s(run: Run, rows: pd.DataFrame) -> pd.Series:
     """Seconds of simulated handling of messages in each of these participations."""
     spans = run.spans
     spans = spans[(spans["kind"] == HANDLING) & spans["client"].notna()]
@@ -200,7 +200,7 @@ def _handling_s(run: Run, rows: pd.DataFrame) -> pd.Series:
     return matched["handling_s"].fillna(0.0).set_axis(rows.index)
 
 
-def _rounds(simulated: Run, real: Run) -> pd.DataFrame:
+def _compare_rounds(simulated: Run, real: Run) -> pd.DataFrame:
     columns = ["round", "duration_s", "server_s", "critical_client"]
     both = simulated.rounds[columns].merge(
         real.rounds[columns], on="round", suffixes=("_simulated", "_real")
@@ -210,7 +210,7 @@ def _rounds(simulated: Run, real: Run) -> pd.DataFrame:
             "round": both["round"],
             "simulated_s": both["duration_s_simulated"],
             "real_s": both["duration_s_real"],
-            "error": _errors(both["duration_s_simulated"], both["duration_s_real"]),
+            "error": _compute_errors(both["duration_s_simulated"], both["duration_s_real"]),
             "simulated_straggler": both["critical_client_simulated"].astype("Int64"),
             "real_straggler": both["critical_client_real"].astype("Int64"),
             "simulated_server_s": both["server_s_simulated"],
@@ -219,23 +219,25 @@ def _rounds(simulated: Run, real: Run) -> pd.DataFrame:
     )
 
 
-def _phases(both: pd.DataFrame) -> pd.DataFrame:
+def _compare_phases(both: pd.DataFrame) -> pd.DataFrame:
     whole_s = both["elapsed_s_real"].sum()
     rows = []
     for column, name in _COLUMNS.items():
         ours, theirs = both[column], both[f"{column}_real"]
         share = theirs.sum() / whole_s if whole_s else 0.0
-        rows.append((name, ours.mean(), theirs.mean(), _error(ours.mean(), theirs.mean()), share))
+        rows.append(
+            (name, ours.mean(), theirs.mean(), _compute_error(ours.mean(), theirs.mean()), share)
+        )
     return pd.DataFrame(rows, columns=["phase", "simulated_s", "real_s", "error", "share"])
 
 
-def _clients(both: pd.DataFrame) -> pd.DataFrame:
+def _compare_clients(both: pd.DataFrame) -> pd.DataFrame:
     means = both.groupby("client")[["elapsed_s", "elapsed_s_real"]].mean().reset_index()
     means.columns = pd.Index(["client", "simulated_s", "real_s"])
-    return means.assign(error=_errors(means["simulated_s"], means["real_s"]))
+    return means.assign(error=_compute_errors(means["simulated_s"], means["real_s"]))
 
 
-def _explanations(both: pd.DataFrame, rounds: pd.DataFrame, together: bool) -> pd.DataFrame:
+def _explain_error(both: pd.DataFrame, rounds: pd.DataFrame, together: bool) -> pd.DataFrame:
     """`together`: a round lasts as long as its slowest participation, and the server's work."""
 
     def length_s(elapsed_s: pd.Series, server_s: pd.Series) -> pd.Series:
@@ -265,14 +267,16 @@ def _explanations(both: pd.DataFrame, rounds: pd.DataFrame, together: bool) -> p
     return parts.sort_values("explained", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _waits_for_all(run: Run) -> bool:
+def _is_synchronous(run: Run) -> bool:
     mode = (run.scenario.get("aggregation") or {}).get("mode", "synchronous")
     return bool(mode == "synchronous")
 
 
-def _error(ours: float, theirs: float) -> float:
+def _compute_error(ours: float, theirs: float) -> float:
     return ours / theirs - 1 if theirs else (0.0 if not ours else np.inf)
 
 
-def _errors(ours: pd.Series, theirs: pd.Series) -> pd.Series:
-    return pd.Series([_error(a, b) for a, b in zip(ours, theirs, strict=True)], index=ours.index)
+def _compute_errors(ours: pd.Series, theirs: pd.Series) -> pd.Series:
+    return pd.Series(
+        [_compute_error(a, b) for a, b in zip(ours, theirs, strict=True)], index=ours.index
+    )

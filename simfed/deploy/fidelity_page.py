@@ -11,7 +11,7 @@ import pandas as pd
 
 from simfed.deploy.fidelity import Fidelity
 from simfed.ground.units import format_duration
-from simfed.report.page import PageSection, render_page, timelines_of, write_text
+from simfed.report.page import PageSection, build_timelines, render_page, write_text
 from simfed.report.panels import PanelTable
 from simfed.report.style import phase as look_of
 
@@ -30,8 +30,10 @@ def write_fidelity(
         "What explains the rounds' error": errors.explanations,
         "Per round": errors.rounds,
     }
-    section, timelines = timelines_of(dict(zip(errors.heads, (simulated, real), strict=True)))
-    tables = [_table(caption, spell_out(frame, errors.heads)) for caption, frame in frames.items()]
+    section, timelines = build_timelines(dict(zip(errors.heads, (simulated, real), strict=True)))
+    tables = [
+        _build_table(caption, spell_out(frame, errors.heads)) for caption, frame in frames.items()
+    ]
     in_words = PanelTable("In plain words", ("verdict",), verdicts)
     parts: dict[str, PageSection] = {
         "verdicts": {"title": "Verdicts", "tables": [in_words]},
@@ -62,7 +64,7 @@ def spell_out(frame: pd.DataFrame, heads: tuple[str, str]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _table(caption: str, frame: pd.DataFrame) -> PanelTable:
+def _build_table(caption: str, frame: pd.DataFrame) -> PanelTable:
     numbers = {i for i, name in enumerate(frame.columns) if i and name != "assumption"}
     rows = list(frame.itertuples(index=False, name=None))
     return PanelTable(caption, tuple(frame.columns), rows, frozenset(numbers))

@@ -123,9 +123,9 @@ async def write_frame(
                     piece = memoryview(bytes(piece) + digest.digest())
             writer.write(piece)
             left(len(piece))  # an answer may come while the last piece is waited for
-            await within(patience_s, writer.drain())
+            await wait_within(patience_s, writer.drain())
     except (OSError, asyncio.TimeoutError) as error:
-        raise _as_gone(error, patience_s) from None
+        raise _make_gone(error, patience_s) from None
 
 
 async def read_frame(
@@ -145,7 +145,7 @@ async def read_frame(
     Raises: `Altered`, `Gone`, `Refused`.
     """
     digest = None if seal is None else seal.digest()
-    head = await _read(reader, _HEAD.size, patience_s, heard, digest)
+    head = await _read_bytes(reader, _HEAD.size, patience_s, heard, digest)
     magic, facts_size, body_size = _HEAD.unpack(head)
     wrong = Refused if seal is None else Altered  # a head is believed with its digest alone
     if magic not in (_PLAIN, _SEALED):
@@ -155,12 +155,12 @@ async def read_frame(
     most = most_body if isinstance(most_body, int) else most_body()
     if body_size > most:
         raise wrong(f"a message of {body_size:,} bytes, at most {most:,} are expected now")
-    text = await _read(reader, facts_size, patience_s, heard, digest)
-    body = await _read(reader, body_size, patience_s, heard, digest)
+    text = await _read_bytes(reader, facts_size, patience_s, heard, digest)
+    body = await _read_bytes(reader, body_size, patience_s, heard, digest)
     size = _HEAD.size + facts_size + body_size
     signature = b""
     if magic == _SEALED:
-        signature = await _read(reader, Seal.size, patience_s, heard)
+        signature = await _read_bytes(reader, Seal.size, patience_s, heard)
         size += Seal.size
     at_s = time.monotonic()
     if digest is not None and signature and not hmac.compare_digest(digest.digest(), signature):
@@ -177,7 +177,7 @@ async def read_frame(
     return Frame(kind, facts, body, at_s, size)
 
 
-async def _read(
+async def _read_bytes(
     reader: asyncio.StreamReader,
     size: int,
     patience_s: float,
@@ -187,9 +187,9 @@ async def _read(
     data = bytearray()
     while len(data) < size:
         try:
-            piece = await within(patience_s, reader.read(min(_PIECE, size - len(data))))
+            piece = await wait_within(patience_s, reader.read(min(_PIECE, size - len(data))))
         except (OSError, asyncio.TimeoutError) as error:
-            raise _as_gone(error, patience_s) from None
+            raise _make_gone(error, patience_s) from None
         if not piece:
             raise Gone("the connection was closed")
         heard()
@@ -199,7 +199,7 @@ async def _read(
     return bytes(data)
 
 
-async def within(patience_s: float, work: Awaitable[_Result]) -> _Result:
+async def wait_within(patience_s: float, work: Awaitable[_Result]) -> _Result:
     """The result of some work, in time. Raises: `asyncio.TimeoutError`.
 
     A task that is cancelled here ends: `asyncio.wait_for` goes on, until Python 3.12, where the
@@ -218,7 +218,7 @@ async def within(patience_s: float, work: Awaitable[_Result]) -> _Result:
     return task.result()
 
 
-def number_in(facts: object, name: str) -> float:
+def read_number(facts: object, name: str) -> float:
     """A number of the other end's facts. Raises: `Refused`."""
     number = facts.get(name) if isinstance(facts, Mapping) else None
     if not isinstance(number, (int, float)) or not abs(number) < 1e12:
@@ -226,10 +226,10 @@ def number_in(facts: object, name: str) -> float:
     return float(number)
 
 
-def quoted(value: object) -> str:
+def quote(value: object) -> str:
     """A value of the other end's, short and printable, for a sentence.
 
-    >>> quoted("hello"), quoted(50 * "a")[-6:], quoted(7), quoted(10**50), quoted({"a": 1})
+    >>> quote("hello"), quote(50 * "a")[-6:], quote(7), quote(10**50), quote({"a": 1})
     ("'hello'", "aa...'", '7', 'a value of type int',
     'a value of type dict')
     """
@@ -240,12 +240,12 @@ def quoted(value: object) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-def sentence_of(reason: object) -> str:
+def format_reason(reason: object) -> str:
     """The other end's reason as one line that a terminal can show; empty if it is no text."""
     return "".join(c for c in reason[:500] if c.isprintable()) if isinstance(reason, str) else ""
 
 
-def _as_gone(error: BaseException, patience_s: float) -> Gone:
+def _make_gone(error: BaseException, patience_s: float) -> Gone:
     if isinstance(error, asyncio.TimeoutError):
         return Gone(f"nothing came or went for {patience_s:g} s")
     return Gone(f"the connection was lost ({error})" if str(error) else "the connection was lost")

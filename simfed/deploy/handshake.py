@@ -17,7 +17,7 @@ import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-from simfed.deploy.frames import Frame, Refused, RefusedForNow, quoted, sentence_of
+from simfed.deploy.frames import Frame, Refused, RefusedForNow, format_reason, quote
 from simfed.ground.errors import InputError
 from simfed.ground.version import VERSION
 
@@ -66,7 +66,7 @@ def greeting(server_nonce: str) -> Frame:
 def check_greeting(frame: Frame) -> str:
     """The server's nonce. Raises: `Refused` for a server of another protocol or version."""
     heed_refusal(frame)
-    _expect(frame, "simfed")
+    _expect_kind(frame, "simfed")
     _check_version(frame, "the server")
     return _read_text(frame, "nonce", "the server")
 
@@ -86,7 +86,7 @@ def hello(opening: Opening, token: bytes) -> Frame:
 
 def check_hello(frame: Frame, token: bytes, server_nonce: str, clients: int) -> Opening:
     """Who the client is. Raises: `Refused`."""
-    _expect(frame, "hello")
+    _expect_kind(frame, "hello")
     _check_version(frame, "the client")
     client = frame.facts.get("client")
     if type(client) is not int:
@@ -100,21 +100,21 @@ def check_hello(frame: Frame, token: bytes, server_nonce: str, clients: int) -> 
             else "the server was started without a token: join without one"
         )
     if not 0 <= client < clients:
-        raise Refused(f"clients are 0 to {clients - 1} in this scenario, got {quoted(client)}")
+        raise Refused(f"clients are 0 to {clients - 1} in this scenario, got {quote(client)}")
     return opening
 
 
 def check_welcome(frame: Frame) -> None:
     """Raises: `Refused` for a server that says no."""
     heed_refusal(frame)
-    _expect(frame, "welcome")
+    _expect_kind(frame, "welcome")
 
 
 def heed_refusal(frame: Frame) -> None:
     """Raises: `Refused` for a refusal, `RefusedForNow` where it is worth trying again."""
     if frame.kind == "refused":
         kind = RefusedForNow if frame.facts.get("later") is True else Refused
-        raise kind(sentence_of(frame.facts.get("why")) or "the server gives no reason")
+        raise kind(format_reason(frame.facts.get("why")) or "the server gives no reason")
 
 
 def read_token(file: str | Path | None) -> bytes:
@@ -147,7 +147,7 @@ def _check_version(frame: Frame, who: str) -> None:
     ):
         theirs = frame.facts.get(name)
         if theirs != ours:
-            shown = quoted(theirs).strip("'")
+            shown = quote(theirs).strip("'")
             raise Refused(f"{who} {words} {shown}, this end {ours}: both need the same simfed")
 
 
@@ -156,11 +156,11 @@ def _read_text(frame: Frame, name: str, who: str) -> str:
     if not (isinstance(text, str) and text.isascii() and 0 < len(text) <= _LONGEST_TEXT):
         raise Refused(
             f"{who}'s {name} is no text of at most {_LONGEST_TEXT} ASCII characters, "
-            f"got {quoted(text)}"
+            f"got {quote(text)}"
         )
     return text
 
 
-def _expect(frame: Frame, kind: str) -> None:
+def _expect_kind(frame: Frame, kind: str) -> None:
     if frame.kind != kind:
-        raise Refused(f"a message {kind!r} was due, {quoted(frame.kind)} came")
+        raise Refused(f"a message {kind!r} was due, {quote(frame.kind)} came")

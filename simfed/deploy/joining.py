@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from simfed.deploy import handshake
-from simfed.deploy.frames import Altered, Frame, Gone, Refused, RefusedForNow, quoted, within
+from simfed.deploy.frames import Altered, Frame, Gone, Refused, RefusedForNow, quote, wait_within
 from simfed.deploy.wire import Wire
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.ground.plain import Plain
 from simfed.learn.parcel import Parcel, Part, unpack
-from simfed.record.digest import scenario_digest
+from simfed.record.digest import digest_scenario
 from simfed.record.manifest import versions
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class _Client:
         """Raises: `Refused` where TLS does not come about, `Gone`."""
         opening = asyncio.open_connection(host, port, ssl=self.tls, limit=2**18)
         try:
-            reader, writer = await within(_HANDSHAKE_S, opening)
+            reader, writer = await wait_within(_HANDSHAKE_S, opening)
         except ssl.SSLError as error:
             raise Refused(f"{host}:{port}: TLS: {error.reason or error}") from None
         except asyncio.TimeoutError:
@@ -144,14 +144,14 @@ class _Client:
         from simfed.ground.seeding import Streams
         from simfed.learn.apart import client_half
         from simfed.replay.key import data_digest
-        from simfed.scenario.load import import_plugins, validated
+        from simfed.scenario.load import import_plugins, validate_scenario
 
-        digest = scenario_digest(text)
+        digest = digest_scenario(text)
         if self._digest not in (None, digest):
             raise Refused("the server plays another scenario now than when this client joined")
         if self._half is None:
             folder = Path(self._folder.enter_context(tempfile.TemporaryDirectory("-simfed")))
-            _write(folder, files)
+            _write_files(folder, files)
             plain, source = parse_yaml(text, where="scenario.yaml"), "the server's scenario.yaml"
             import_plugins(
                 plain,
@@ -160,7 +160,7 @@ class _Client:
                 allow=self.allow_plugins,
                 allow_outside=False,
             )
-            scenario = validated(plain, source=source, folder=folder, recorded=True)
+            scenario = validate_scenario(plain, source=source, folder=folder, recorded=True)
             self._half = client_half(scenario, Streams(scenario.seed), self.client)
             self._digest = digest
             self._dataset = scenario.dataset
@@ -187,9 +187,9 @@ class _Talk:
     async def hold(self) -> bool:
         """Talk until the connection is over; whether the run is done."""
         welcome = await self._shake_hands()
-        self._wire.patience_s = _number(welcome.facts, "silence_s", 0.01, 1e9)
-        self._beat_s = _number(welcome.facts, "beat_s", 0.01, 1e9)
-        self._most_body = int(_number(welcome.facts, "most_down", 0, 1e15))
+        self._wire.patience_s = _read_number(welcome.facts, "silence_s", 0.01, 1e9)
+        self._beat_s = _read_number(welcome.facts, "beat_s", 0.01, 1e9)
+        self._most_body = int(_read_number(welcome.facts, "most_down", 0, 1e15))
         helpers = [asyncio.ensure_future(work) for work in (self._beat(), self._work(welcome))]
         hearing = asyncio.ensure_future(self._hear())
         try:
@@ -235,7 +235,7 @@ class _Talk:
         while True:
             frame = await self._wire.receive(self._most_body)
             if frame.kind == "ping":
-                await self._wire.send(lambda: _pong(frame))  # noqa: B023
+                await self._wire.send(lambda: _build_pong(frame))  # noqa: B023
             elif frame.kind == "done":
                 return True
             elif frame.kind == "refused":
@@ -243,7 +243,7 @@ class _Talk:
             elif frame.kind == "bye":
                 raise Gone("the server has stopped")
             elif frame.kind == "skip":
-                self._skipped.add(_text(frame.facts, "label"))
+                self._skipped.add(_read_text(frame.facts, "label"))
             else:
                 self._due.put_nowait(frame)
 
@@ -255,7 +255,7 @@ class _Talk:
     async def _work(self, welcome: Frame) -> bool:
         owner = self._owner
         facts, files = unpack(Parcel(welcome.facts, welcome.body))
-        built = await owner.do(owner.build, _text(facts, "scenario"), files)
+        built = await owner.do(owner.build, _read_text(facts, "scenario"), files)
         await self._wire.send(Frame("built", built))
         while True:
             frame = await self._due.get()
@@ -263,7 +263,7 @@ class _Talk:
             if frame.kind == "task":
                 await self._do_task(frame, begun_s)
             elif frame.kind == "settle":
-                label, fate = _text(frame.facts, "label"), _fate(frame.facts.get("fate"))
+                label, fate = _read_text(frame.facts, "label"), _read_fate(frame.facts.get("fate"))
                 await owner.do(owner.half.settle, label, fate)
             elif frame.kind == "take up":
                 await owner.do(owner.half.take_up, Parcel(frame.facts, frame.body))
@@ -274,10 +274,10 @@ class _Talk:
                 await self._wire.send(Frame("ready"))
                 owner.say(f"client {owner.client}: ready")
             else:
-                raise Refused(f"a message {quoted(frame.kind)} that no server sends")
+                raise Refused(f"a message {quote(frame.kind)} that no server sends")
 
     async def _do_task(self, frame: Frame, begun_s: float) -> None:
-        owner, label = self._owner, _text(frame.facts, "label")
+        owner, label = self._owner, _read_text(frame.facts, "label")
         idle_s = time.process_time()
         try:
             work = await owner.do(owner.half.work, Parcel(frame.facts, frame.body))
@@ -314,25 +314,25 @@ class _Talk:
         await self._wire.send(Frame("answer", {**answer.facts, "number": number}, answer.body))
 
 
-def _pong(ping: Frame) -> Frame:
+def _build_pong(ping: Frame) -> Frame:
     facts = {"n": ping.facts.get("n"), "heard_s": ping.at_s, "answered_s": time.monotonic()}
     return Frame("pong", facts)
 
 
-def _text(facts: Mapping[str, Plain], name: str) -> str:
+def _read_text(facts: Mapping[str, Plain], name: str) -> str:
     """The text of that name. Raises: `Refused` where there is none."""
     value = facts.get(name)
     if not isinstance(value, str):
-        raise Refused(f"a message whose {name} is no text, got {quoted(value)}")
+        raise Refused(f"a message whose {name} is no text, got {quote(value)}")
     return value
 
 
-def _number(facts: Mapping[str, Plain], name: str, least: float, most: float) -> float:
+def _read_number(facts: Mapping[str, Plain], name: str, least: float, most: float) -> float:
     """The number of that name. Raises: `Refused` outside `least` to `most`."""
     value = facts.get(name)
     if not (isinstance(value, (int, float)) and least <= value <= most):
         allowed = f"a number from {least:g} to {most:g}"
-        raise Refused(f"a welcome whose {name} is not {allowed}, got {quoted(value)}")
+        raise Refused(f"a welcome whose {name} is not {allowed}, got {quote(value)}")
     return float(value)
 
 
@@ -340,7 +340,7 @@ def _has_gone(work: asyncio.Future[bool]) -> bool:
     return not work.cancelled() and isinstance(work.exception(), Gone)
 
 
-def _write(folder: Path, files: Mapping[str, Part]) -> None:
+def _write_files(folder: Path, files: Mapping[str, Part]) -> None:
     """The files that a scenario names, beside it. Raises: `Refused` for places elsewhere."""
     for name, content in files.items():
         path = (folder / name).resolve()
@@ -350,8 +350,8 @@ def _write(folder: Path, files: Mapping[str, Part]) -> None:
         path.write_bytes(content)
 
 
-def _fate(name: object) -> Fate:
+def _read_fate(name: object) -> Fate:
     """What an upload became. Raises: `Refused` for any other word."""
     if name == "merged" or name == "lost" or name == "undone":
         return name
-    raise Refused(f"an upload that became {quoted(name)}")
+    raise Refused(f"an upload that became {quote(name)}")

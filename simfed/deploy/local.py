@@ -18,7 +18,7 @@ from simfed.deploy.serving import Listening, serve
 from simfed.deploy.shaping import MOST_CLIENTS, QUEUE_S, Shaped, shape
 from simfed.deploy.warden import Warden
 from simfed.experiment.checks import check_parts
-from simfed.experiment.running import RunResult, accept
+from simfed.experiment.running import RunResult, accept_scenario
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
@@ -48,7 +48,7 @@ def deploy(
 
     Raises: `InputError`, where `shaped`, with what is missing; `RunFailed`; `Interrupted`.
     """
-    scenario, source = accept(scenario, source)
+    scenario, source = accept_scenario(scenario, source)
     parts = check_parts(scenario, source, time_only=False)
     if scenario.client_count > MOST_CLIENTS:
         raise InputError(
@@ -103,7 +103,7 @@ class _Crowd:
         command = [*self.world.within(client), sys.executable, *join.split()]
         command += ["--token", str(self.folder / "token")]
         command += ["--allow-plugins"] if self.allow_plugins else []
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _python_path()}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _build_python_path()}
         with (self.folder / f"client-{client}").open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -125,7 +125,7 @@ class _Crowd:
         return ""
 
 
-def _python_path() -> str:
+def _build_python_path() -> str:
     """This process's simfed, before what else there is."""
     here = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

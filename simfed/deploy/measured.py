@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from simfed.deploy.frames import number_in
+from simfed.deploy.frames import read_number
 from simfed.record.schema import HOST
 from simfed.sim.flight import BusySeconds, Leg
 
@@ -42,25 +42,25 @@ class Instants(NamedTuple):
     def of(cls, times: object, here_s: Callable[[float], float], **server_s: float) -> Instants:
         """From a client's own times; `here_s` puts instants of its clock on the run's line, which
         the server's (`server_s`) are on already. Raises: `Refused`."""
-        instants_s = {name: here_s(number_in(times, name)) for name in _INSTANTS}
-        durations_s = {name: max(number_in(times, name), 0.0) for name in _DURATIONS}
+        instants_s = {name: here_s(read_number(times, name)) for name in _INSTANTS}
+        durations_s = {name: max(read_number(times, name), 0.0) for name in _DURATIONS}
         return cls(**server_s, **instants_s, **durations_s)
 
 
 def read_busy(times: object) -> BusySeconds:
     """What a client's processors did, from its own times. Raises: `Refused`."""
     names = "training_busy_s", "compression_busy_s", "busy_s"
-    training_s, compression_s, whole_s = (max(number_in(times, name), 0.0) for name in names)
+    training_s, compression_s, whole_s = (max(read_number(times, name), 0.0) for name in names)
     return BusySeconds(training_s, compression_s, max(whole_s - training_s - compression_s, 0.0))
 
 
-def lay_out(instants: Instants, arm: str, down_bytes: float, up_bytes: float) -> list[Leg]:
+def lay_out_legs(instants: Instants, arm: str, down_bytes: float, up_bytes: float) -> list[Leg]:
     """The legs of a participation in order, from its start until it landed.
 
     Where the clocks' uncertainty would put an instant before an earlier one, it counts as that one.
 
     >>> times_s = 0.0, 0.5, 1.5, 1.6, 2.0, 0.5, 0.1, 4.5, 6.0, 6.0
-    >>> legs = lay_out(Instants(*times_s), "top-k", 8.0, 2.0)
+    >>> legs = lay_out_legs(Instants(*times_s), "top-k", 8.0, 2.0)
     >>> [(leg.phase, round(leg.duration_s, 3)) for leg in legs if leg.duration_s > 0]
     [('host', 0.5), ('download', 1.0), ('host', 0.4), ('training', 2.0), ('compression', 0.5),
     ('host', 0.1), ('upload', 1.5)]

@@ -30,9 +30,9 @@ from simfed.deploy.frames import (
     Gone,
     Refused,
     RefusedForNow,
-    number_in,
-    quoted,
-    within,
+    quote,
+    read_number,
+    wait_within,
 )
 from simfed.deploy.wire import Wire
 from simfed.ground.errors import InputError
@@ -163,7 +163,7 @@ class Peers:
         """Begin to accept connections; where. Raises: `InputError`."""
         self._thread.start()
         try:
-            self._listeners += _listeners(host, port)
+            self._listeners += _open_listeners(host, port)
         except OSError as error:
             self.close(Frame("bye"))
             allowed, why = (
@@ -333,7 +333,7 @@ class Peers:
         ours, patience_s = handshake.nonce(), self.patience.handshake_s
         await wire.send(handshake.greeting(ours))
         try:
-            hello = await within(patience_s, wire.receive(0))
+            hello = await wait_within(patience_s, wire.receive(0))
         except asyncio.TimeoutError:
             raise Gone(f"it did not say who it is within {patience_s:g} s") from None
         return handshake.check_hello(hello, self.token, ours, self.clients)
@@ -374,18 +374,21 @@ class Peers:
     async def _hear(self, peer: _Peer, frame: Frame) -> None:
         facts = frame.facts
         if frame.kind == "pong":
-            asked_s = peer.pinged_s.pop(_int(facts.get("n")), None)
+            asked_s = peer.pinged_s.pop(_read_int(facts.get("n")), None)
             if asked_s is not None:
-                heard_s, answered_s = number_in(facts, "heard_s"), number_in(facts, "answered_s")
+                heard_s, answered_s = (
+                    read_number(facts, "heard_s"),
+                    read_number(facts, "answered_s"),
+                )
                 peer.line.add(Exchange(asked_s, heard_s, answered_s, frame.at_s))
                 self._clocks[peer.client] = peer.line
         elif frame.kind in ("upload", "failed"):
-            errand = peer.errands.pop(_text(facts, "label"), None)
+            errand = peer.errands.pop(_read_text(facts, "label"), None)
             if errand is not None:
                 arrival = errand.arrival(frame, peer.line)
                 self.post(frame.at_s, lambda: errand.tell(arrival))
         elif frame.kind == "answer":
-            waiting = peer.questions.pop(_int(facts.get("number")), None)
+            waiting = peer.questions.pop(_read_int(facts.get("number")), None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(frame)
         elif frame.kind == "built":
@@ -396,7 +399,7 @@ class Peers:
             peer.ready = True
             self.post(frame.at_s, lambda: self.joined(peer.client))
         elif frame.kind != "beat":
-            raise Refused(f"a message {quoted(frame.kind)} that no client sends")
+            raise Refused(f"a message {quote(frame.kind)} that no client sends")
 
     async def _greet(self, peer: _Peer, facts: dict[str, Plain]) -> None:
         """A client that has built its half: check what it has, give it what it lacks."""
@@ -507,7 +510,7 @@ class Peers:
             self.strangers.end_oldest()
         for peer in list(self._peers.values()):
             with contextlib.suppress(Gone, asyncio.TimeoutError):
-                await within(self.patience.handshake_s, peer.wire.send(last))
+                await wait_within(self.patience.handshake_s, peer.wire.send(last))
         # who is told hangs up; closing first could throw away what is on its way to a client
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=_FAREWELL_S)
@@ -518,7 +521,7 @@ class Peers:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _listeners(host: str, port: int) -> list[socket.socket]:
+def _open_listeners(host: str, port: int) -> list[socket.socket]:
     """One for every address of this machine that the host's name stands for. Raises: `OSError`."""
     listeners: list[socket.socket] = []
     missing: OSError | None = None
@@ -547,10 +550,10 @@ def _log_in_a_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
     logging.getLogger(__name__).warning("%s%s", context["message"], f": {error}" if error else "")
 
 
-def _text(facts: Mapping[str, Plain], name: str) -> str:
+def _read_text(facts: Mapping[str, Plain], name: str) -> str:
     value = facts.get(name)
     return value if isinstance(value, str) else ""
 
 
-def _int(value: object) -> int:
+def _read_int(value: object) -> int:
     return value if type(value) is int else -1

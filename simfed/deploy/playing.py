@@ -15,8 +15,8 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simfed.deploy.frames import Frame, Refused, sentence_of
-from simfed.deploy.measured import Instants, lay_out, read_busy
+from simfed.deploy.frames import Frame, Refused, format_reason
+from simfed.deploy.measured import Instants, lay_out_legs, read_busy
 from simfed.deploy.peers import ArrivedUpload, Peers
 from simfed.deploy.world import RealTime
 from simfed.fleet.contract import Outcome
@@ -31,7 +31,7 @@ from simfed.net.instants import at, cancel
 from simfed.record.schema import HOST
 from simfed.sim.flight import Flight, Leg
 from simfed.sim.server_work import PlayedWork
-from simfed.sim.world import Asking, Attendance, phase_fails
+from simfed.sim.world import Asking, Attendance, draw_failure
 
 _MERGING = ("server", "distillation", "logits")
 """Activities of a workload that are the method's work at a merge."""
@@ -188,7 +188,7 @@ class Remote:
             flight.away = True
             self._lose(flight, "dropped", arrival.sent_bytes)
         elif frame.kind == "failed":
-            raise RunFailed(f"client {flight.client}: {sentence_of(frame.facts.get('why'))}")
+            raise RunFailed(f"client {flight.client}: {format_reason(frame.facts.get('why'))}")
         else:
             try:
                 self._take_upload(flight, arrival, frame)
@@ -214,7 +214,7 @@ class Remote:
             self._lose(flight, "failed", *sizes)
             return
         self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
-        flight.legs = lay_out(instants, flight.pull.arm.label, *sizes)
+        flight.legs = lay_out_legs(instants, flight.pull.arm.label, *sizes)
         flight.done, flight.busy = len(flight.legs), busy
 
     def _fails(self, flight: Flight) -> bool:
@@ -225,7 +225,7 @@ class Remote:
         worked = down + len(task.work) + len(task.plan.compressed)
         steps = {"download": down, "training": worked, "upload": worked + bool(task.plan.up)}
         return any(
-            phase_fails(self.presence, self._streams, flight, phase, number)
+            draw_failure(self.presence, self._streams, flight, phase, number)
             for phase, number in steps.items()
         )
 

@@ -12,19 +12,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from simfed.deploy.frames import Frame, quoted
+from simfed.deploy.frames import Frame, quote
 from simfed.deploy.peers import Patience, Peers
 from simfed.deploy.playing import Remote
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import check_parts
-from simfed.experiment.running import Progress, RunResult, accept, carry_out, self_contained
+from simfed.experiment.running import (
+    Progress,
+    RunResult,
+    accept_scenario,
+    carry_out_run,
+    make_self_contained,
+)
 from simfed.fleet.contract import Workload
 from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.method import Plan
 from simfed.ground.plain import Plain
 from simfed.learn.parcel import Parcel, pack
 from simfed.record import Recorder
-from simfed.record.digest import scenario_digest
+from simfed.record.digest import digest_scenario
 from simfed.record.manifest import versions
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario
@@ -80,13 +86,13 @@ def serve(
     if resume and out is None:
         raise InputError("a run directory to go on with", where="resume", problem="no run is named")
     listening = listening or Listening()
-    scenario, source = accept(scenario, source)
+    scenario, source = accept_scenario(scenario, source)
     _refuse_undeployable(scenario)
     parts = check_parts(scenario, source, time_only=False)
     _refuse_unknown(parts)
     holder = _Holder(parts, listening, told, say)
     with contextlib.closing(holder):
-        return carry_out(
+        return carry_out_run(
             parts,
             out,
             mode="deployed",
@@ -104,7 +110,7 @@ def serve(
 
 @dataclass(eq=False)
 class _Holder:
-    """Joins what `carry_out` makes one after the other: learning, the loop, the connections."""
+    """Joins what `carry_out_run` makes one after the other: learning, the loop, the connections."""
 
     parts: Parts
     listening: Listening
@@ -112,9 +118,9 @@ class _Holder:
     say: Callable[[str], object]
 
     def __post_init__(self) -> None:
-        files, self._text = self_contained(self.parts)
+        files, self._text = make_self_contained(self.parts)
         self._files = pack({}, files)
-        self._digest = scenario_digest(self._text)
+        self._digest = digest_scenario(self._text)
         self._data = data_digest(self.parts.scenario.dataset)
         self._peers: Peers | None = None
         self._gone: list[str] = []
@@ -150,7 +156,7 @@ class _Holder:
             parts.streams,
             parts.fleet.presence(),
         )
-        most = max(_most_down(parts))
+        most = max(_count_entries(parts))
         facts = {**self._files.facts, "scenario": self._text, "most_down": 24 * most + _MOST}
         self._peers = Peers(
             parts.scenario.client_count,
@@ -218,7 +224,7 @@ class _Holder:
         """What the manifest says of the real world."""
         ours = versions()
         strange = {
-            f"client {client} has {name} {quoted(theirs[name])}, the server {version}: "
+            f"client {client} has {name} {quote(theirs[name])}, the server {version}: "
             "its last bits may be others"
             for client, theirs in self._versions.items()
             for name, version in ours.items()
@@ -253,14 +259,14 @@ class _Holder:
         self.say(sentence)
 
 
-def _plans(parts: Parts) -> Iterator[Plan]:
+def _list_plans(parts: Parts) -> Iterator[Plan]:
     """Of each group's first client in the first round."""
     for i in range(len(parts.scenario.clients)):
         yield parts.tasks.task(1, parts.fleet.first(i), 0).plan
 
 
-def _most_down(parts: Parts) -> Iterator[int]:
-    for plan in _plans(parts):
+def _count_entries(parts: Parts) -> Iterator[int]:
+    for plan in _list_plans(parts):
         yield sum(field.entries for field in (*plan.down.values(), *plan.up.values()))
 
 
@@ -300,7 +306,7 @@ def _refuse_undeployable(scenario: Scenario) -> None:
 
 def _refuse_unknown(parts: Parts) -> None:
     """Raises: `InputError` for parts that ask what nobody knows, or does, of real clients."""
-    if any(plan.steps for plan in _plans(parts)):
+    if any(plan.steps for plan in _list_plans(parts)):
         raise InputError(
             "a method whose plan is download, work, upload: real clients exchange nothing beside",
             where="method",

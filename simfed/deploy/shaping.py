@@ -33,7 +33,7 @@ from pathlib import Path
 
 from simfed.deploy.warden import Warden
 from simfed.experiment.assembly import Parts
-from simfed.ground.cores import cpu_groups, make_group
+from simfed.ground.cores import find_cpu_groups, make_group
 from simfed.ground.errors import InputError, listed
 from simfed.net import Star, Topology
 from simfed.net.topology import Direction
@@ -69,20 +69,20 @@ class Shaped:
 def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
     """Put up network and groups; `warden` takes them down. queue_s: for how long what waits for a
     link may wait. Raises: `InputError` with all that is missing."""
-    topology = _star(parts)
-    shares = [_share(parts, client) for client in range(topology.clients)]
+    topology = _require_star(parts)
+    shares = [_find_share(parts, client) for client in range(topology.clients)]
     lacks = missing([share for share, _ in shares])
     if lacks:
         cure = "without --shaped clients share the loopback and the processor as they are"
         got = f"no {listed(lacks)}"
         raise InputError("what shaped links need", where="--shaped", got=got, hint=cure)
     tag = secrets.token_hex(3)
-    for namespace in _namespaces(tag, topology.clients):
+    for namespace in _list_namespaces(tag, topology.clients):
         warden.will(run=["ip", "netns", "del", namespace])
     warden.will(run=["ip", "link", "del", f"sf{tag}"])
-    held = {} if _queues_work(_NETEM) else _delays(topology, tag)
-    for command in commands(topology, tag, _cubic(), queue_s, latency=not held):
-        _run(command)
+    held = {} if _has_queue(_NETEM) else _find_delays(topology, tag)
+    for command in list_commands(topology, tag, _find_cubic(), queue_s, latency=not held):
+        _run_command(command)
     prefixes = {
         client: [
             *_limit_speed(tag, client, *share, warden),
@@ -90,7 +90,7 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
         ]
         for client, share in enumerate(shares)
     }
-    return Shaped(str(_address(tag, 0, 1)), prefixes, held)
+    return Shaped(str(_choose_ip(tag, 0, 1)), prefixes, held)
 
 
 def missing(shares: Sequence[float]) -> list[str]:
@@ -101,12 +101,12 @@ def missing(shares: Sequence[float]) -> list[str]:
     lacks += [f"`{name}` (iproute2)" for name in ("ip", "tc") if shutil.which(name) is None]
     if lacks:
         return lacks
-    works = _queues_work(_BUCKET)
+    works = _has_queue(_BUCKET)
     if works is None:
         return ["network namespaces"]
     if not works:
         lacks.append("`tbf` queues in this kernel (module sch_tbf)")
-    if min(shares, default=1.0) < 1.0 and cpu_groups() is None:
+    if min(shares, default=1.0) < 1.0 and find_cpu_groups() is None:
         lacks.append("cgroup with the `cpu` controller that can be written")
     return lacks
 
@@ -115,20 +115,20 @@ _WAYS: tuple[Direction, Direction] = ("up", "down")
 _BUCKET, _NETEM = "tbf rate 1mbit burst 1600 latency 1s", "netem"
 
 
-def _queues_work(queue: str) -> bool | None:
+def _has_queue(queue: str) -> bool | None:
     """Whether this kernel has such queues; None: it has no namespaces to try one in."""
     probe = f"simfed-probe-{secrets.token_hex(3)}"
-    if not _works(f"ip netns add {probe}".split()):
+    if not _can_run(f"ip netns add {probe}".split()):
         return None
     try:
-        return _works(f"tc -n {probe} qdisc replace dev lo root {queue}".split())
+        return _can_run(f"tc -n {probe} qdisc replace dev lo root {queue}".split())
     finally:
-        _works(f"ip netns del {probe}".split())
+        _can_run(f"ip netns del {probe}".split())
 
 
-def _delays(topology: Topology, tag: str) -> dict[str, tuple[float, float]]:
+def _find_delays(topology: Topology, tag: str) -> dict[str, tuple[float, float]]:
     ways = {
-        str(_address(tag, client + 1, 2)): (
+        str(_choose_ip(tag, client + 1, 2)): (
             topology.path(client, "up").latency_s,
             topology.path(client, "down").latency_s,
         )
@@ -137,7 +137,7 @@ def _delays(topology: Topology, tag: str) -> dict[str, tuple[float, float]]:
     return {address: latency_s for address, latency_s in ways.items() if any(latency_s)}
 
 
-def commands(
+def list_commands(
     topology: Topology,
     tag: str,
     route: Sequence[str] = (),
@@ -150,26 +150,26 @@ def commands(
     routes between server and clients, both ways. latency: by queues that hold packets back."""
     router, outside = f"simfed-{tag}", f"sf{tag}"
     options = " ".join(route)
-    send, receive = _server_rates(topology)
-    yield from _split(f"""
+    send, receive = _find_server_rates(topology)
+    yield from _split_lines(f"""
         ip netns add {router}
         ip -n {router} link set lo up
         ip netns exec {router} sh -c "echo 1 > /proc/sys/net/ipv4/ip_forward"
         ip link add {outside} type veth peer name s netns {router}
-        ip addr add {_address(tag, 0, 1)}/30 dev {outside}
+        ip addr add {_choose_ip(tag, 0, 1)}/30 dev {outside}
         ip link set {outside} up
-        ip -n {router} addr add {_address(tag, 0, 2)}/30 dev s
+        ip -n {router} addr add {_choose_ip(tag, 0, 2)}/30 dev s
         ip -n {router} link set s up
-        ip route add {_address(tag, 0, 0)}/20 via {_address(tag, 0, 2)} dev {outside} {options}
+        ip route add {_choose_ip(tag, 0, 0)}/20 via {_choose_ip(tag, 0, 2)} dev {outside} {options}
     """)
-    yield from _queue("tc", outside, send, 0.0, queue_s)
-    yield from _queue(f"tc -n {router}", "s", receive, 0.0, queue_s)
+    yield from _list_queue_commands("tc", outside, send, 0.0, queue_s)
+    yield from _list_queue_commands(f"tc -n {router}", "s", receive, 0.0, queue_s)
     for client in range(topology.clients):
         inside, pair = f"simfed-{tag}-{client}", f"c{client}"
-        near, far = _address(tag, client + 1, 1), _address(tag, client + 1, 2)
+        near, far = _choose_ip(tag, client + 1, 1), _choose_ip(tag, client + 1, 2)
         up, down = (topology.path(client, way) for way in _WAYS)
         rates = topology.capacities_bytes_per_s[2 * client : 2 * client + 2].tolist()
-        yield from _split(f"""
+        yield from _split_lines(f"""
             ip netns add {inside}
             ip -n {inside} link set lo up
             ip -n {router} link add {pair} type veth peer name eth0 netns {inside}
@@ -180,17 +180,17 @@ def commands(
             ip -n {inside} route add default via {near} {options}
         """)
         up_s, down_s = (path.latency_s if latency else 0.0 for path in (up, down))
-        yield from _queue(f"tc -n {inside}", "eth0", rates[0], up_s, queue_s)
-        yield from _queue(f"tc -n {router}", pair, rates[1], down_s, queue_s)
+        yield from _list_queue_commands(f"tc -n {inside}", "eth0", rates[0], up_s, queue_s)
+        yield from _list_queue_commands(f"tc -n {router}", pair, rates[1], down_s, queue_s)
 
 
-def _split(lines: str) -> Iterator[list[str]]:
+def _split_lines(lines: str) -> Iterator[list[str]]:
     """The words of each line, as a shell splits them."""
     for line in lines.strip().splitlines():
         yield shlex.split(line)
 
 
-def _queue(
+def _list_queue_commands(
     tc: str, device: str, rate: float, latency_s: float, queue_s: float
 ) -> Iterator[list[str]]:
     parent, packets = "root", 100_000
@@ -207,7 +207,7 @@ def _queue(
         yield f"{tc} qdisc add dev {device} {parent} handle 10: netem {delay}".split()
 
 
-def _star(parts: Parts) -> Topology:
+def _require_star(parts: Parts) -> Topology:
     topology = parts.topology
     wrong = None
     if not isinstance(topology, Star):
@@ -226,7 +226,7 @@ def _star(parts: Parts) -> Topology:
     return topology
 
 
-def _server_rates(topology: Topology) -> tuple[float, float]:
+def _find_server_rates(topology: Topology) -> tuple[float, float]:
     rates = {
         line.name: float(topology.capacities_bytes_per_s[2 * topology.clients + i])
         for i, line in enumerate(topology.lines)
@@ -234,7 +234,7 @@ def _server_rates(topology: Topology) -> tuple[float, float]:
     return rates["server/send"], rates["server/receive"]
 
 
-def _share(parts: Parts, client: int) -> tuple[float, float | None]:
+def _find_share(parts: Parts, client: int) -> tuple[float, float | None]:
     """(share of a processor, of so many seconds) of its quota; where it has none, its speed, of
     periods as short as can be."""
     device = parts.group(client).device
@@ -244,18 +244,18 @@ def _share(parts: Parts, client: int) -> tuple[float, float | None]:
     return (parts.fleet.speed(client) if isinstance(speed, Distribution) else float(speed)), None
 
 
-def _namespaces(tag: str, clients: int) -> Iterator[str]:
+def _list_namespaces(tag: str, clients: int) -> Iterator[str]:
     yield f"simfed-{tag}"
     for client in range(clients):
         yield f"simfed-{tag}-{client}"
 
 
-def _address(tag: str, pair: int, end: int) -> IPv4Address:
+def _choose_ip(tag: str, pair: int, end: int) -> IPv4Address:
     block = int(tag, 16) % 32
     return IPv4Address("198.18.0.0") + block * _BLOCK + 4 * pair + end
 
 
-def _cubic() -> list[str]:
+def _find_cubic() -> list[str]:
     """CUBIC for what is sent that way, where this kernel has it: nearly every Linux sends so, and
     the network model; with BBR, say, short messages share a link in another way."""
     choices = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -269,7 +269,7 @@ def _limit_speed(
     """A command before a client's that puts it into a group with its share."""
     if share >= 1.0:
         return []
-    above = cpu_groups()
+    above = find_cpu_groups()
     assert above is not None
     group = above / f"simfed-{tag}-{client}"
     warden.will(remove=str(group))
@@ -277,7 +277,7 @@ def _limit_speed(
     return ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
 
 
-def _run(command: Sequence[str]) -> None:
+def _run_command(command: Sequence[str]) -> None:
     """Raises: `InputError` with what a command that failed has printed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -285,5 +285,5 @@ def _run(command: Sequence[str]) -> None:
         raise InputError(f"`{' '.join(command)}` to work", where="--shaped", got=words)
 
 
-def _works(command: Sequence[str]) -> bool:
+def _can_run(command: Sequence[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from simfed.ground.errors import InputError
 
 
-def server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
+def load_server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
     """A server's TLS from its certificate and key, in PEM. Raises: `InputError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -21,7 +21,7 @@ def server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
     return context
 
 
-def client_tls(authority: str | Path | None) -> ssl.SSLContext:
+def load_client_tls(authority: str | Path | None) -> ssl.SSLContext:
     """A client's TLS that trusts the certificates in this file (None: what this machine trusts).
     Raises: `InputError`."""
     try:

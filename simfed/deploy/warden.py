@@ -57,16 +57,16 @@ def undo(lines: Sequence[str]) -> None:
             with contextlib.suppress(OSError):
                 os.killpg(group, number)
         until_s = time.monotonic() + _GRACE_S
-        while any(map(_alive, groups)) and time.monotonic() < until_s:
+        while any(map(_is_alive, groups)) and time.monotonic() < until_s:
             time.sleep(0.05)
     for will in reversed(wills):
         if "run" in will:
             subprocess.run(will["run"], capture_output=True, check=False)
         if "remove" in will:
-            _remove(Path(will["remove"]))
+            _remove_folder(Path(will["remove"]))
 
 
-def _alive(group: int) -> bool:
+def _is_alive(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except OSError:
@@ -74,7 +74,7 @@ def _alive(group: int) -> bool:
     return True
 
 
-def _remove(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     """A cgroup can be removed once its last process is gone."""
     for _ in range(100):
         try:

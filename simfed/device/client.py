@@ -259,17 +259,17 @@ def build_processor(
         for quantity in options.get(key, ()):
             find_quantity(quantity, where=key)
     regimes = Regimes(
-        speed=options.get("speed", 1.0) * _cores(options.get("cores"), profile),
-        load=_load(options.get("background")),
-        clock=_clock(options.get("dvfs")),
-        thermal=_thermal(options.get("thermal")),
-        quota=_quota(options.get("quota")),
+        speed=options.get("speed", 1.0) * _compute_core_factor(options.get("cores"), profile),
+        load=_build_load(options.get("background")),
+        clock=_build_clock(options.get("dvfs")),
+        thermal=_build_thermal(options.get("thermal")),
+        quota=_build_quota(options.get("quota")),
     )
     if options.get("uncertainty"):
         if streams is None:
             raise TypeError("uncertainty is drawn from streams")
         profile = profile.drawn(streams)
-    noise = _noise(options.get("noise"))
+    noise = _build_noise(options.get("noise"))
     return Processor(profile, regimes, noise, options.get("assume", {}), options.get("scale", {}))
 
 
@@ -280,13 +280,13 @@ def build_device(
     return build_processor(spec, profile, streams).client(streams, client)
 
 
-def _noise(spec: Mapping[str, Plain] | None) -> LognormalNoise | Literal["measured"] | None:
+def _build_noise(spec: Mapping[str, Plain] | None) -> LognormalNoise | Literal["measured"] | None:
     if spec is None:
         return None
     return "measured" if spec.get("kind") == "measured" else LognormalNoise(spec["cv"])
 
 
-def _cores(spec: Mapping[str, Plain] | None, profile: Profile) -> float:
+def _compute_core_factor(spec: Mapping[str, Plain] | None, profile: Profile) -> float:
     if spec is None:
         return 1.0
     measured = spec.get("measured") or profile.provenance.get("threads")
@@ -296,7 +296,7 @@ def _cores(spec: Mapping[str, Plain] | None, profile: Profile) -> float:
     return Cores(spec["count"], measured, spec.get("efficiency", 1.0)).factor
 
 
-def _load(spec: Plain) -> Load | None:
+def _build_load(spec: Plain) -> Load | None:
     if spec is None or spec == 0:
         return None
     if not isinstance(spec, Mapping):
@@ -305,7 +305,7 @@ def _load(spec: Plain) -> Load | None:
     return Load(at_s, share, spec.get("period", math.inf), spec.get("offset") == "random")
 
 
-def _clock(spec: Mapping[str, Plain] | None) -> ClockSteps | None:
+def _build_clock(spec: Mapping[str, Plain] | None) -> ClockSteps | None:
     if spec is None:
         return None
     steps = spec["steps"]
@@ -318,7 +318,7 @@ def _clock(spec: Mapping[str, Plain] | None) -> ClockSteps | None:
     return ClockSteps(factors, lasts_s, spec.get("reset_after", 1.0))
 
 
-def _thermal(spec: Mapping[str, Plain] | None) -> Thermal | None:
+def _build_thermal(spec: Mapping[str, Plain] | None) -> Thermal | None:
     if spec is None:
         return None
     throttle_at = spec["throttle_at"]
@@ -326,7 +326,7 @@ def _thermal(spec: Mapping[str, Plain] | None) -> Thermal | None:
     return Thermal(spec["heating"], spec["cooling"], throttle_at, spec["factor"], resume_at)
 
 
-def _quota(spec: Mapping[str, Plain] | None) -> Quota | None:
+def _build_quota(spec: Mapping[str, Plain] | None) -> Quota | None:
     if spec is None:
         return None
     return Quota(spec["share"], spec.get("period", 0.1))

@@ -73,7 +73,7 @@ _FEATURES: dict[str, Feature] = {
 }
 
 
-def _linear(name: str, needs: tuple[str, ...], *terms: str) -> CostLaw:
+def _build_linear_law(name: str, needs: tuple[str, ...], *terms: str) -> CostLaw:
     """The law a + b·term + …, of terms that `_FEATURES` knows."""
     parameters = tuple("abc"[: len(terms) + 1])
     features: tuple[Feature, ...] = (_one, *[_FEATURES[term] for term in terms])
@@ -85,7 +85,7 @@ def _linear(name: str, needs: tuple[str, ...], *terms: str) -> CostLaw:
     return CostLaw(name, " + ".join(parts), needs, parameters, seconds, features)
 
 
-def _power(variable: str) -> CostLaw:
+def _build_power_law(variable: str) -> CostLaw:
     def seconds(values: Mapping[str, float], size: Size) -> Amount:
         return values["a"] * size[variable] ** values["p"]
 
@@ -105,14 +105,14 @@ def _one(size: Size) -> float:
 LAWS: dict[str, CostLaw] = {
     law.name: law
     for law in (
-        _linear("affine-k", ("k",), "k"),
-        _power("k"),
-        _linear("k-log-d", ("k", "d"), "k·log2(d)"),
-        _linear("d-log-k", ("k", "d"), "d·log2(k + 1)"),
-        _linear("affine-d-k", ("k", "d"), "k", "d"),
-        _linear("affine-samples", ("samples",), "samples"),
-        _power("samples"),
-        _linear("affine-flops", ("flops",), "flops"),
+        _build_linear_law("affine-k", ("k",), "k"),
+        _build_power_law("k"),
+        _build_linear_law("k-log-d", ("k", "d"), "k·log2(d)"),
+        _build_linear_law("d-log-k", ("k", "d"), "d·log2(k + 1)"),
+        _build_linear_law("affine-d-k", ("k", "d"), "k", "d"),
+        _build_linear_law("affine-samples", ("samples",), "samples"),
+        _build_power_law("samples"),
+        _build_linear_law("affine-flops", ("flops",), "flops"),
         CostLaw(
             "roofline",
             "overhead + max(per_flop·flops, per_byte·bytes)",

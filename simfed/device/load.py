@@ -14,13 +14,13 @@ import numpy as np
 from simfed.device.curve import Constant, Curve, Fitted, Points, Spread
 from simfed.device.laws import LAWS, CostLaw
 from simfed.device.noise import Measured
-from simfed.device.profile import ANY, QUANTITIES, Key, Profile, codec_key
+from simfed.device.profile import ANY, QUANTITIES, Key, Profile, name_codec
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
-from simfed.ground.reading import missing_file, parse_yaml, read_text
+from simfed.ground.reading import make_missing_file_error, parse_yaml, read_text
 from simfed.ground.registry import registry
-from simfed.ground.shipped import shipped_folders
-from simfed.ground.units import parse_duration, parse_power, plain_number
+from simfed.ground.shipped import list_shipped_folders
+from simfed.ground.units import parse_duration, parse_power, read_number
 
 PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
 """What a device can be doing, as far as its power is concerned."""
@@ -31,7 +31,7 @@ _SOURCE_KEYS = ("number", "source", "method")
 _LAW_KEYS = ("law", "parameters", "valid", "error", "uncertainty")
 _ERROR_KEYS = ("in_sample", "worst", "cross_validated", "coverage_90", "other_model", "sizes")
 _STEEPEST_LAW = 5.0
-_SHIPPED = shipped_folders("calibration")
+_SHIPPED = list_shipped_folders("calibration")
 
 
 def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Profile:
@@ -44,7 +44,7 @@ def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     path = find_profile(name_or_path, search)
     data = _parse_once(read_text(path), where=str(path))
     try:
-        return _profile(data, path)
+        return _read_profile(data, path)
     except InputError as error:
         raise error.within(str(path)) from None
 
@@ -57,12 +57,12 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
         for candidate in (*(folder / wanted for folder in folders), wanted):
             if os.path.isfile(candidate):  # False too for a name that no file can have
                 return candidate
-        raise missing_file(wanted)
+        raise make_missing_file_error(wanted)
     for folder in (*folders, *_SHIPPED):
         if os.path.isfile(folder / f"{wanted}.yaml"):
             return folder / f"{wanted}.yaml"
     if str(wanted) in registry("device"):
-        return _registered_file(str(wanted))
+        return _find_registered_file(str(wanted))
     names = profile_names(search)
     name = str(name_or_path)
     problem, hint = f"no calibration profile {name!r}", did_you_mean(name, names)
@@ -84,7 +84,7 @@ def shipped_name(file: Path) -> str | None:
     return next((path.stem for path in shipped if path.read_bytes() == content), None)
 
 
-def _registered_file(name: str) -> Path:
+def _find_registered_file(name: str) -> Path:
     """The file behind a registered device: a path, or a function that returns one."""
     part = registry("device").get(name)
     path = part() if callable(part) else part
@@ -116,8 +116,8 @@ def _parse_once(text: str, *, where: str) -> Plain:
     return parse_yaml(text, where=where)
 
 
-def _profile(data: Plain, path: Path) -> Profile:
-    data = _mapping(data, "", "a profile: a mapping with kind, name and measured times")
+def _read_profile(data: Plain, path: Path) -> Profile:
+    data = _require_mapping(data, "", "a profile: a mapping with kind, name and measured times")
     _check_keys(data, _KEYS, "")
     kind = data.get("kind")
     if kind not in KINDS:
@@ -125,13 +125,13 @@ def _profile(data: Plain, path: Path) -> Profile:
     curves: dict[Key, Curve] = {}
     for quantity in QUANTITIES:
         if quantity in data:
-            curves.update(_quantity(data[quantity], quantity))
+            curves.update(_read_quantity(data[quantity], quantity))
     if not curves:
         raise InputError(f"times for at least one of {listed(QUANTITIES)}", got=sorted(data))
-    power = _section(data, "power", PHASES, "watts per phase")
-    noise = _section(data, "noise", QUANTITIES, "noise per kind of work")
-    uncertainty = _section(data, "uncertainty", QUANTITIES, "a number per kind of work")
-    provenance = dict(_mapping(data.get("provenance", {}), "provenance", "a mapping"))
+    power = _read_section(data, "power", PHASES, "watts per phase")
+    noise = _read_section(data, "noise", QUANTITIES, "noise per kind of work")
+    uncertainty = _read_section(data, "uncertainty", QUANTITIES, "a number per kind of work")
+    provenance = dict(_require_mapping(data.get("provenance", {}), "provenance", "a mapping"))
     _check_files(provenance.get("files", []))
     if kind == "published":
         _check_sources(provenance)
@@ -143,7 +143,7 @@ def _profile(data: Plain, path: Path) -> Profile:
         curves=curves,
         power_w={phase: parse_power(w, where=f"power.{phase}") for phase, w in power.items()},
         noise={q: Measured.read(node, f"noise.{q}") for q, node in noise.items()},
-        uncertainty={q: _number(sd, f"uncertainty.{q}") for q, sd in uncertainty.items()},
+        uncertainty={q: _read_number(sd, f"uncertainty.{q}") for q, sd in uncertainty.items()},
         provenance=provenance,
         source=str(path),
     )
@@ -170,7 +170,7 @@ def _check_files(files: Plain) -> None:
             raise InputError(allowed, where="provenance.files", got=files)
 
 
-def _quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
+def _read_quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
     """Curves of one quantity: per model, and per strategy below it; a duration stands for all
     below."""
     depth = 2 if QUANTITIES[quantity].per_strategy else 1
@@ -180,35 +180,37 @@ def _quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
         where = ".".join((quantity, *keys))
         if len(keys) < depth and isinstance(node, Mapping):
             for key, below in node.items():
-                walk(below, (*keys, _strategy(str(key), where) if keys else str(key)))
+                walk(below, (*keys, _read_strategy(str(key), where) if keys else str(key)))
             return
         filled = (*keys, *[ANY] * (depth - len(keys)))
         model, strategy = (*filled, "")[:2]
-        curves[quantity, model, strategy] = _curve(node, QUANTITIES[quantity].variable, where)
+        curves[quantity, model, strategy] = _read_curve(node, QUANTITIES[quantity].variable, where)
 
     walk(node, ())
     return curves
 
 
-def _strategy(name: str, where: str) -> str:
+def _read_strategy(name: str, where: str) -> str:
     try:
-        return name if name == ANY else codec_key(name)
+        return name if name == ANY else name_codec(name)
     except InputError as error:
         raise error.within(where) from None
 
 
-def _curve(node: Plain, variable: str, where: str) -> Curve:
+def _read_curve(node: Plain, variable: str, where: str) -> Curve:
     if not isinstance(node, Mapping):
         return Constant(parse_duration(node, where=where))
-    return _law(node, variable, where) if "law" in node else _points(node, variable, where)
+    return (
+        _read_law(node, variable, where) if "law" in node else _read_points(node, variable, where)
+    )
 
 
-def _points(node: Mapping[object, Plain], variable: str, where: str) -> Points:
+def _read_points(node: Mapping[object, Plain], variable: str, where: str) -> Points:
     if not node:
         raise InputError(f"at least one row `{variable}: seconds`", where=where, got={})
     rows = []
     for x, text in node.items():
-        size = plain_number(x)
+        size = read_number(x)
         if not size >= 1:
             raise InputError(f"a {variable} of at least 1 as the key", where=where, got=x)
         rows.append((size, parse_duration(text, where=f"{where}.{x}")))
@@ -216,7 +218,7 @@ def _points(node: Mapping[object, Plain], variable: str, where: str) -> Points:
     return Points(variable, tuple(x for x, _ in rows), tuple(s for _, s in rows))
 
 
-def _law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
+def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
     _check_keys(node, _LAW_KEYS, where)
     name = node["law"]
     fitting = [n for n, law in LAWS.items() if (variable == "k") == ("k" in law.needs)]
@@ -224,34 +226,38 @@ def _law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
         allowed, hint = f"a law for this work: {listed(fitting)}", did_you_mean(str(name), fitting)
         raise InputError(allowed, where=f"{where}.law", got=name, hint=hint)
     law = LAWS[name]
-    written = _mapping(node.get("parameters"), f"{where}.parameters", "the law's parameters")
+    written = _require_mapping(
+        node.get("parameters"), f"{where}.parameters", "the law's parameters"
+    )
     _check_all_keys(written, law.parameters, f"{where}.parameters")
-    parameters = {p: _number(written[p], f"{where}.parameters.{p}") for p in law.parameters}
+    parameters = {p: _read_number(written[p], f"{where}.parameters.{p}") for p in law.parameters}
     if not any(value > 0 for p, value in parameters.items() if p != "p"):
         raise InputError("a law with a parameter above 0", where=f"{where}.parameters", got=written)
     if parameters.get("p", 0.0) > _STEEPEST_LAW:
         allowed = f"an exponent of at most {_STEEPEST_LAW:g}"
         raise InputError(allowed, where=f"{where}.parameters.p", got=parameters["p"])
-    valid = _section(node, "valid", law.needs, "a range per size", where)
-    error = _section(node, "error", _ERROR_KEYS, "the fit's errors", where)
+    valid = _read_section(node, "valid", law.needs, "a range per size", where)
+    error = _read_section(node, "error", _ERROR_KEYS, "the fit's errors", where)
     spread = None
     if "uncertainty" in node:
-        spread = _spread(law, node["uncertainty"], f"{where}.uncertainty")
+        spread = _read_spread(law, node["uncertainty"], f"{where}.uncertainty")
     return Fitted(
         law,
         parameters,
-        {v: _range(pair, f"{where}.valid.{v}") for v, pair in valid.items()},
-        {k: None if x is None else _number(x, f"{where}.error.{k}") for k, x in error.items()},
+        {v: _read_range(pair, f"{where}.valid.{v}") for v, pair in valid.items()},
+        {k: None if x is None else _read_number(x, f"{where}.error.{k}") for k, x in error.items()},
         spread,
     )
 
 
-def _spread(law: CostLaw, node: Plain, where: str) -> Spread:
-    node = _mapping(node, where, "the law's uncertainty")
+def _read_spread(law: CostLaw, node: Plain, where: str) -> Spread:
+    node = _require_mapping(node, where, "the law's uncertainty")
     _check_all_keys(node, ("residual", "freedom", "standard_error", "correlation"), where)
-    errors = _section(node, "standard_error", law.coordinates, "a number per parameter", where)
+    errors = _read_section(node, "standard_error", law.coordinates, "a number per parameter", where)
     used = [i for i, name in enumerate(law.coordinates) if name in errors]
-    sd = np.array([_number(errors[law.coordinates[i]], f"{where}.standard_error") for i in used])
+    sd = np.array(
+        [_read_number(errors[law.coordinates[i]], f"{where}.standard_error") for i in used]
+    )
     try:
         correlation = np.array(node["correlation"], dtype=float).reshape(len(used), len(used))
         symmetric = np.allclose(correlation, correlation.T)
@@ -263,21 +269,21 @@ def _spread(law: CostLaw, node: Plain, where: str) -> Spread:
         raise InputError(allowed, where=f"{where}.correlation", got=node["correlation"])
     covariance = np.zeros((len(law.coordinates), len(law.coordinates)))
     covariance[np.ix_(used, used)] = correlation * np.outer(sd, sd)
-    freedom = _number(node["freedom"], f"{where}.freedom")
+    freedom = _read_number(node["freedom"], f"{where}.freedom")
     if freedom <= 0:
         raise InputError("a number above 0", where=f"{where}.freedom", got=node["freedom"])
-    return Spread(_number(node["residual"], f"{where}.residual"), freedom, covariance)
+    return Spread(_read_number(node["residual"], f"{where}.residual"), freedom, covariance)
 
 
-def _range(pair: object, where: str) -> tuple[float, float]:
+def _read_range(pair: object, where: str) -> tuple[float, float]:
     if isinstance(pair, (list, tuple)) and len(pair) == 2:
-        low, high = (_number(x, where) for x in pair)
+        low, high = (_read_number(x, where) for x in pair)
         if low <= high:
             return low, high
     raise InputError("[low, high]", where=where, got=pair)
 
 
-def _number(value: Plain, where: str) -> float:
+def _read_number(value: Plain, where: str) -> float:
     """A finite number of at least 0; one in quotes is one, too."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
@@ -288,18 +294,18 @@ def _number(value: Plain, where: str) -> float:
     return number
 
 
-def _mapping(value: object, where: str, allowed: str) -> Mapping[str, Plain]:
+def _require_mapping(value: object, where: str, allowed: str) -> Mapping[str, Plain]:
     if not isinstance(value, Mapping):
         raise InputError(allowed, where=where or None, got=value)
     return value
 
 
-def _section(
+def _read_section(
     node: Mapping[str, Plain], key: str, keys: Iterable[str], allowed: str, where: str = ""
 ) -> Mapping[str, Plain]:
     """The mapping under `key`, which may be missing, with none but these keys."""
     where = f"{where}.{key}" if where else key
-    section = _mapping(node.get(key, {}), where, allowed)
+    section = _require_mapping(node.get(key, {}), where, allowed)
     _check_keys(section, keys, where)
     return section
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
-from simfed.ground.units import plain_number
+from simfed.ground.units import read_number
 
 Array = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ class Measured:
         """From a profile's `{log_sd: …, per_step: …, straggler: {probability: …, excess: …}}`, or
         `{quantiles: […]}`."""
         if isinstance(node, Mapping) and "quantiles" in node:
-            return cls(0.0, quantiles=_quantiles(node, where))
+            return cls(0.0, quantiles=_read_quantiles(node, where))
         straggler = node.get("straggler", {}) if isinstance(node, Mapping) else None
         if not isinstance(straggler, Mapping) or set(node) - {"log_sd", "per_step", "straggler"}:
             allowed = "log_sd and, if there are any, per_step and straggler"
@@ -108,7 +108,7 @@ class Measured:
             ("straggler.probability", straggler.get("probability", 0.0), 0.5),
             ("straggler.excess", straggler.get("excess", 0.0), 1e6),
         ):
-            if not 0 <= plain_number(value) <= high:
+            if not 0 <= read_number(value) <= high:
                 raise InputError(f"a number from 0 to {high:g}", where=f"{where}.{name}", got=value)
             values.append(float(value))
         return cls(values[0], values[2], values[3], per_step=values[1])
@@ -126,13 +126,13 @@ class Measured:
         return node
 
 
-def _quantiles(node: Mapping[str, Plain], where: str) -> tuple[float, ...]:
+def _read_quantiles(node: Mapping[str, Plain], where: str) -> tuple[float, ...]:
     values, where = node["quantiles"], f"{where}.quantiles"
     allowed = "at least two numbers above 0, ascending, and nothing beside"
     if len(node) != 1 or not isinstance(values, list) or len(values) < 2:
         raise InputError(allowed, where=where, got=node)
     for value in values:
-        if not 0 < plain_number(value) < math.inf:
+        if not 0 < read_number(value) < math.inf:
             raise InputError(allowed, where=where, got=value)
     if values != sorted(values):
         raise InputError(allowed, where=where, got=values)

@@ -98,11 +98,11 @@ def work_size(work: Work) -> dict[str, float]:
     return {QUANTITIES[work.quantity].size: work.size}
 
 
-def codec_key(text: str) -> str:
+def name_codec(text: str) -> str:
     """The name under which the times of a codec stand: its label, or names alone, which stand for
     the codec with any options. Raises: `InputError` for what is no codec.
 
-    >>> codec_key("qsgd"), codec_key("top-k + qsgd(levels=4)")
+    >>> name_codec("qsgd"), name_codec("top-k + qsgd(levels=4)")
     ('qsgd', 'top-k+qsgd(4)')
     """
     codec, bare = codec_from_spec(text), Choice(text).bare
@@ -110,9 +110,9 @@ def codec_key(text: str) -> str:
 
 
 @lru_cache
-def _links(strategy: str) -> tuple[str, ...]:
+def _list_links(strategy: str) -> tuple[str, ...]:
     """The labels of a codec's links, where it is a chain of several; none of what is no codec."""
-    codec = _codec(strategy)
+    codec = _parse_codec(strategy)
     if not isinstance(codec, Chain) or len(codec.links) < 2:
         return ()
     return tuple(codec_from_spec(link).label for link in Choice(codec).links)
@@ -121,11 +121,11 @@ def _links(strategy: str) -> tuple[str, ...]:
 @lru_cache
 def is_value_codec(strategy: str) -> bool:
     """Whether this is a value codec alone, whose time goes by d and not by K."""
-    codec = _codec(strategy)
+    codec = _parse_codec(strategy)
     return isinstance(codec, Chain) and codec.keeps_all and codec.values is not None
 
 
-def _codec(strategy: str) -> Codec | None:
+def _parse_codec(strategy: str) -> Codec | None:
     try:
         return codec_from_spec(strategy)
     except InputError:
@@ -243,7 +243,7 @@ class Profile:
             x = float(self.models[model].parameters)
         entry = self.find(key)
         if entry is None or entry[0][2] == ANY:  # what the curves of its links say is nearer
-            links = [(quantity, model, link) for link in _links(strategy)]
+            links = [(quantity, model, link) for link in _list_links(strategy)]
             entries = [(link, curve) for link in links if (curve := self.find(link))]
             if links and sum(curve[0][2] != ANY for _, curve in entries) == len(links):
                 return sum(self._follow_curve(link, curve, x) for link, curve in entries)
@@ -261,7 +261,7 @@ class Profile:
     def find(self, key: Key) -> tuple[Key, Curve] | None:
         """The curve that serves this work, under its own key."""
         quantity, model, strategy = key
-        for some_model, spelling in product((model, ANY), _spellings(strategy)):
+        for some_model, spelling in product((model, ANY), _list_spellings(strategy)):
             own_key = (quantity, some_model, spelling)
             if own_key in self.curves:
                 return own_key, self.curves[own_key]
@@ -352,8 +352,10 @@ class Profile:
             strategies = sorted({s for m, s in of_quantity if m == measured})
             allowed, got = f"a strategy measured for {measured}: {listed(strategies)}", strategy
             hint = did_you_mean(strategy, strategies)
-            if _codec(strategy) is not None:
-                lacking = [x for x in _links(strategy) if self.find((quantity, model, x)) is None]
+            if _parse_codec(strategy) is not None:
+                lacking = [
+                    x for x in _list_links(strategy) if self.find((quantity, model, x)) is None
+                ]
                 hint = (
                     "measure it with `calibrate measure --strategies "
                     f'"{",".join(lacking or [strategy])}"`, '
@@ -364,11 +366,11 @@ class Profile:
 
 
 @lru_cache
-def _spellings(strategy: str) -> tuple[str, ...]:
+def _list_spellings(strategy: str) -> tuple[str, ...]:
     """The names under which the times of a strategy may stand, the best first."""
     if not strategy:
         return ("",)
-    codec = _codec(strategy)
+    codec = _parse_codec(strategy)
     names = [strategy] if codec is None else [strategy, codec.label, Choice(codec).bare]
     return tuple(dict.fromkeys((*names, ANY)))
 

@@ -25,9 +25,9 @@ from functools import cached_property
 from pathlib import Path
 
 from simfed.compress.choice import Choice
-from simfed.device.profile import QUANTITIES, Key, codec_key, find_quantity
+from simfed.device.profile import QUANTITIES, Key, find_quantity, name_codec
 from simfed.ground.errors import InputError, listed
-from simfed.ground.reading import why_unreadable
+from simfed.ground.reading import explain_unreadable
 from simfed.ground.registry import registry
 
 WORK_COLUMNS = ("session", "quantity", "model", "dataset", "strategy")
@@ -128,16 +128,18 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
     files: list[tuple[str, str]] = []
     machine: dict[str, dict[str, None]] = defaultdict(dict)
     for path in map(Path, paths):
-        digest, records = _read(path)
+        digest, records = _read_records(path)
         if any(digest == other for _, other in files):
             problem = "another table holds the same"
             raise InputError("each table once", where=str(path), problem=problem)
         files.append((path.name, digest))
         for line, record in records:
             # the number of the file, as tables of two folders may have one name
-            rows.append(_row(record, f"{path}: line {line}", line, f"{len(files)}:"))
+            rows.append(_read_row(record, f"{path}: line {line}", line, f"{len(files)}:"))
             if record.get("threads"):
-                record["threads"] = _whole(str(record["threads"]), f"{path}: line {line}: threads")
+                record["threads"] = _parse_whole(
+                    str(record["threads"]), f"{path}: line {line}: threads"
+                )
             for column in MACHINE_COLUMNS:
                 if record.get(column):
                     machine[column][str(record[column])] = None
@@ -150,7 +152,7 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
     return MeasuredRows(tuple(undisturbed), tuple(files), described, tuple(dropped))
 
 
-def _read(path: Path) -> tuple[str, list[tuple[int, dict[str, str | None]]]]:
+def _read_records(path: Path) -> tuple[str, list[tuple[int, dict[str, str | None]]]]:
     """A file's SHA-256, and its records with their line numbers."""
     try:
         content = path.read_bytes()
@@ -158,13 +160,13 @@ def _read(path: Path) -> tuple[str, list[tuple[int, dict[str, str | None]]]]:
         columns = records.fieldnames or []
         numbered = [(records.line_num, record) for record in records]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = str(error) if isinstance(error, csv.Error) else why_unreadable(error)
+        reason = str(error) if isinstance(error, csv.Error) else explain_unreadable(error)
         raise InputError(where=str(path), problem=f"cannot be read: {reason}") from None
     _check_columns(columns, path)
     return hashlib.sha256(content).hexdigest(), numbered
 
 
-def medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
+def compute_medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
     """(size, session, median seconds, rows), by size, then session, of one curve's rows."""
     groups: dict[tuple[float, str], list[float]] = defaultdict(list)
     for row in rows:
@@ -194,7 +196,7 @@ def _check_columns(columns: Sequence[str], path: Path) -> None:
         raise InputError(allowed, where=str(path), got=list(columns))
 
 
-def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row:
+def _read_row(record: dict[str, str | None], where: str, line: int, file: str) -> Row:
     text = {name: (value or "").strip() for name, value in record.items() if isinstance(name, str)}
     quantity = text.get("quantity") or ("compression" if text.get("strategy") else "training")
     what = find_quantity(quantity, where=f"{where}: quantity")
@@ -203,7 +205,7 @@ def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row
     strategy = text.get("strategy", "") if what.per_strategy else ""
     if what.per_strategy:
         try:
-            strategy = codec_key(strategy)
+            strategy = name_codec(strategy)
         except InputError as error:
             raise error.within(f"{where}: strategy") from None
     columns = ("k",) if what.variable == "k" else ("batch_size", "samples")
@@ -211,19 +213,21 @@ def _row(record: dict[str, str | None], where: str, line: int, file: str) -> Row
     a_time = "a time above 0 in seconds, without its unit"
     return Row(
         key=(quantity, text["model"], strategy),
-        size=_positive(size, f"{where}: {listed(columns)}", f"a {what.size} of at least 1", 1.0),
-        seconds=_positive(text["seconds"], f"{where}: seconds", a_time, 0.0),
+        size=_parse_positive(
+            size, f"{where}: {listed(columns)}", f"a {what.size} of at least 1", 1.0
+        ),
+        seconds=_parse_positive(text["seconds"], f"{where}: seconds", a_time, 0.0),
         session=file + text.get("session", ""),
         dataset=text.get("dataset", ""),
         line=line,
         preempted=text.get("preempted", "0") not in ("", "0"),
-        steps=_positive(
+        steps=_parse_positive(
             text.get("steps") or "1", f"{where}: steps", "a number of steps of at least 1", 1.0
         ),
     )
 
 
-def _positive(text: str, where: str, allowed: str, least: float) -> float:
+def _parse_positive(text: str, where: str, allowed: str, least: float) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -233,8 +237,8 @@ def _positive(text: str, where: str, allowed: str, least: float) -> float:
     return number
 
 
-def _whole(text: str, where: str) -> str:
-    number = _positive(text, where, "a whole number of at least 1", 1.0)
+def _parse_whole(text: str, where: str) -> str:
+    number = _parse_positive(text, where, "a whole number of at least 1", 1.0)
     if not number.is_integer():
         raise InputError("a whole number of at least 1", where=where, got=text)
     return str(int(number))

@@ -33,9 +33,9 @@ from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Exponential, Faults, Messages, Rhythm
 from simfed.fleet.privacy import (
     Account,
-    account_of,
+    make_account,
 )
-from simfed.fleet.tasks import Tasks, policies_of
+from simfed.fleet.tasks import Tasks, make_policy_maker
 from simfed.ground.distributions import Discrete, Law
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.measure import MEASURES, Measure
@@ -48,7 +48,7 @@ from simfed.record.schema import OwnColumns, measure_columns
 from simfed.scenario import Scenario
 from simfed.scenario.distribution import QUANTITIES as DRAWN
 from simfed.scenario.distribution import Distribution
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 if TYPE_CHECKING:
     from simfed.fleet.columns import FleetColumn
@@ -178,7 +178,7 @@ class Parts:
 
     def account(self) -> Account | None:
         """A new account of what privacy costs; None: there is none."""
-        return account_of(self.scenario, self.samples_of)
+        return make_account(self.scenario, self.samples_of)
 
     @property
     def task(self) -> str:
@@ -201,9 +201,9 @@ class Parts:
     @cached_property
     def owned(self) -> Owned:
         """How many samples of which classes each client owns, and the size of the public set."""
-        from simfed.learn.data.owned import owned_in
+        from simfed.learn.data.owned import count_owned
 
-        return owned_in(self.scenario, self.streams)
+        return count_owned(self.scenario, self.streams)
 
     def device(self, client: int) -> Device:
         """A new device of this client, with its own speed and its own noise."""
@@ -230,7 +230,7 @@ class Parts:
             return partial(self.replay, self.recorded[run])
         from simfed.policy import serves_all
 
-        make = policies_of(self.scenario, group)
+        make = make_policy_maker(self.scenario, group)
         first = make()
         return (lambda client: first) if serves_all(first) else (lambda client: make())
 
@@ -412,14 +412,14 @@ def check_data(scenario: Scenario) -> None:
         raise InputError(allowed, where=where, got=shards)
 
 
-def parts_of_run(run: Run, path: str | os.PathLike[str]) -> Parts:
+def load_parts(run: Run, path: str | os.PathLike[str]) -> Parts:
     """The parts of the run in a folder, from its resolved scenario and the files kept beside it.
 
     Raises: `InputError`, `InputErrors` for a scenario that this version does not read.
     """
     where = Path(path) / "scenario.yaml"
     return Parts(
-        validated(run.scenario, source=where.name, folder=Path(path), recorded=True), where
+        validate_scenario(run.scenario, source=where.name, folder=Path(path), recorded=True), where
     )
 
 
@@ -438,7 +438,7 @@ def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], li
         return {}
     end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
     try:
-        topology = parts_of_run(run, path).topology
+        topology = load_parts(run, path).topology
         recorded = run.links["link"].unique()
     except (InputError, InputErrors):
         return {}
@@ -481,7 +481,7 @@ def _list_steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]
     return at_s, rates
 
 
-def available_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
+def list_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
     """Name and one line of provenance of each calibration profile at hand.
 
     Those in a folder `calibration` here or above, and simfed's own; one that cannot be read says

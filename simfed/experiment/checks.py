@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from simfed.compress.choice import Choice
 from simfed.compress.slices import sliced
 from simfed.experiment.assembly import Parts, check_data
-from simfed.fleet.columns import forgotten_links
+from simfed.fleet.columns import describe_forgotten_links
 from simfed.fleet.contract import Task
-from simfed.fleet.privacy import find_unprovable, require_accountant, time_decides
+from simfed.fleet.privacy import find_unprovable, is_decided_by_time, require_accountant
 from simfed.fleet.tasks import Tasks, codec_work
 from simfed.ground.errors import InputError, InputErrors, listed
 from simfed.ground.method import Method, Plan, Work
@@ -104,7 +104,7 @@ class Checks:
         which are complete after `errors` or a run."""
         of_profiles = (w for p in self._parts.profiles.values() for w in p.warnings)
         return [
-            *forgotten_links(self.scenario),
+            *describe_forgotten_links(self.scenario),
             *self._weak_privacy(),
             *self._slow_links(),
             *dict.fromkeys(of_profiles),
@@ -414,7 +414,7 @@ class Checks:
             allowed = "a method that sends updates alone under privacy of clients"
             problem = f"{listed(beside)} would travel outside the clip"
             raise InputError(allowed, where="method", got=scenario.method.kind, problem=problem)
-        if not time_decides(scenario):
+        if not is_decided_by_time(scenario):
             return
         for choice in self._at_both_ends(index, self._arms(index), task.plan):
             if self.tasks.uplink_bytes(task, choice) is None:

@@ -32,8 +32,8 @@ from simfed.record.schema import TABLES
 from simfed.record.summary import summarise
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
-from simfed.scenario.fields import files_in
-from simfed.scenario.load import validated
+from simfed.scenario.fields import list_files
+from simfed.scenario.load import validate_scenario
 from simfed.scenario.plugins import add_opened_files, files_below, has_copies, opened_files
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(
         scenario: as `load_scenario` gives it, or its file, or what such a file says as a mapping.
         source: the scenario's file, beside which profiles are looked for.
         workers: learning processes; None picks one per core. There are never more than
-            `most_workers`, and the results do not depend on it.
+            `count_useful_workers`, and the results do not depend on it.
         device: where to learn, `cpu` or `cuda`.
         time_only: the clock without learning; torch is never imported.
         resume: go on with the run in `out` from its last whole checkpoint; begin it where none has
@@ -98,24 +98,26 @@ def run(
     """
     if resume and out is None:
         raise InputError("a run directory to go on with", where="resume", problem="no run is named")
-    scenario, source = accept(scenario, source)
+    scenario, source = accept_scenario(scenario, source)
     parts = check_parts(scenario, source, time_only)
     device = "cpu" if time_only else device
-    workers = workers_of(scenario, workers)
+    workers = choose_workers(scenario, workers)
 
     def workload() -> Workload:
         return (
-            clock_of(parts) if time_only else _make_learning(parts, workers, device, trajectories)
+            make_time_only_workload(parts)
+            if time_only
+            else _make_learning(parts, workers, device, trajectories)
         )
 
-    return carry_out(
+    return carry_out_run(
         parts,
         out,
         mode="time-only" if time_only else "full",
         device=device,
         workers=0 if time_only else workers,
         make_workload=workload,
-        make_simulation=simulation_of,
+        make_simulation=build_simulation,
         resume=resume,
         overwrite=overwrite,
         progress=progress,
@@ -123,7 +125,7 @@ def run(
     )
 
 
-def carry_out(
+def carry_out_run(
     parts: Parts,
     out: str | Path | None,
     *,
@@ -151,22 +153,22 @@ def carry_out(
         if out is not None:
             stack.enter_context(reserve(out, overwrite=overwrite, resume=resume))
         try:
-            at_start, begun = facts_at_start(parts, mode, device), None
+            at_start, begun = collect_facts_at_start(parts, mode, device), None
             if out is not None and resume:
-                begun = _look_for_begun(parts, out, mode, device, at_start)
+                begun = _find_begun(parts, out, mode, device, at_start)
                 if begun is not None and begun.finished:
                     begun.tidy()
                     return open_run(begun.path)
             workload = stack.enter_context(contextlib.closing(make_workload()))
             if out is not None:  # only now, when nothing is left that could be refused at once
-                directory = begun or _begin(parts, out, at_start, overwrite=overwrite)
+                directory = begun or _create_directory(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
                 recorder = directory.recorder(own=parts.own_columns)
             simulation = make_simulation(parts, workload, recorder)
             shown = _make_progress(progress, parts)
             looking = stack.enter_context(beside(parts, simulation)) if beside else None
-            _play(simulation, directory, recorder, shown, scenario.checkpoint.every, looking)
-            facts_at_end = _at_end(parts, workload, simulation, directory)
+            _play_rounds(simulation, directory, recorder, shown, scenario.checkpoint.every, looking)
+            facts_at_end = _collect_facts_at_end(parts, workload, simulation, directory)
             facts_at_end["warnings"] += (more := at_end()).pop("warnings", [])
             facts_at_end |= more
             summary = summarise(recorder.table, scenario.clients_of_prototype, parts.measure)
@@ -179,7 +181,7 @@ def carry_out(
             return open_run(directory.path)
         except BaseException as error:
             any_round = resume or bool(recorder.rounds)
-            told = explained(error, parts.name, directory, begun=any_round)
+            told = settle_error(error, parts.name, directory, begun=any_round)
             if told is error:
                 raise
             raise told from None
@@ -188,9 +190,11 @@ def carry_out(
 # ---- the steps of a run ------------------------------------------------------------------------
 
 
-def accept(scenario: ScenarioLike, source: str | Path | None) -> tuple[Scenario, str | Path | None]:
+def accept_scenario(
+    scenario: ScenarioLike, source: str | Path | None
+) -> tuple[Scenario, str | Path | None]:
     """(validated scenario, its file or None). Raises: `InputError`, `InputErrors`."""
-    return accept_as(Scenario, "scenario", scenario, source, validated, load_scenario)
+    return accept_as(Scenario, "scenario", scenario, source, validate_scenario, load_scenario)
 
 
 Read = TypeVar("Read")
@@ -217,27 +221,27 @@ def accept_as(
     return load(path), path if source is None else source
 
 
-def _begin(
+def _create_directory(
     parts: Parts, out: str | Path, at_start: dict[str, Plain], *, overwrite: bool
 ) -> RunDirectory:
     """Create a run directory, with copies of the files that its scenario names."""
-    beside, text = self_contained(parts)
+    beside, text = make_self_contained(parts)
     return RunDirectory.create(
         out, scenario_yaml=text, manifest=at_start, overwrite=overwrite, beside=beside
     )
 
 
-def _look_for_begun(
+def _find_begun(
     parts: Parts, out: str | Path, mode: str, device: str, at_start: dict[str, Plain]
 ) -> RunDirectory | None:
     """The directory of this run in `out`; None where it has not begun."""
-    beside, text = self_contained(parts)
+    beside, text = make_self_contained(parts)
     return RunDirectory.resume(
         out, scenario_yaml=text, mode=mode, device=device, manifest=at_start, beside=beside
     )
 
 
-def clock_of(parts: Parts) -> Workload:
+def make_time_only_workload(parts: Parts) -> Workload:
     """The workload of a time-only run, which answers with sizes alone."""
     from simfed.sim import TimeOnlyWorkload
 
@@ -247,7 +251,7 @@ def clock_of(parts: Parts) -> Workload:
 def _make_learning(
     parts: Parts, workers: int, device: str, store: TrajectoryStore | None
 ) -> Workload:
-    make = partial(learning_of, parts, workers, device)
+    make = partial(make_method_workload, parts, workers, device)
     at_edges = parts.scenario.aggregation.edge_servers is not None
     if parts.scenario.method.made.sizes_vary or parts.changes_vary or at_edges:
         # what travels down is timed from the start, before an outcome could be looked up
@@ -255,7 +259,7 @@ def _make_learning(
     return _make_replaying(parts, make, device, store) if store else make()
 
 
-def self_contained(
+def make_self_contained(
     parts: Parts, dump: Callable[[dict[str, str], dict[str, str]], str] | None = None
 ) -> tuple[dict[str, bytes], str]:
     """(name → content of the profiles, traces, graphs and plug-ins in use, text of the scenario
@@ -295,7 +299,7 @@ def self_contained(
                 files[names[source]] = Path(source).read_bytes()
         else:
             names[plugin.file] = name
-    for source in dict.fromkeys(files_in(scenario)):
+    for source in dict.fromkeys(list_files(scenario)):
         if source not in names and source not in opened and Path(source).is_file():
             names[source] = add(source, "network", Path(source).suffix)
     if dump is not None:
@@ -303,7 +307,7 @@ def self_contained(
     return files, dump_scenario(scenario, profiles, names)
 
 
-def learning_of(parts: Parts, workers: int, device: str) -> Workload:
+def make_method_workload(parts: Parts, workers: int, device: str) -> Workload:
     """The learning side that the method names."""
     workload: type[Workload] = import_part(parts.scenario.method.made.workload)
     return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
@@ -313,7 +317,7 @@ def _make_replaying(
     parts: Parts, make: Callable[[], Workload], device: str, store: TrajectoryStore
 ) -> Workload:
     """A workload that answers from a recorded trajectory as far as one is stored, then learns."""
-    from simfed.replay.key import last_round_if_special, learning_key, learning_setup
+    from simfed.replay.key import find_special_last_round, learning_key, learning_setup
     from simfed.replay.workload import ReplayingWorkload
 
     scenario = parts.scenario
@@ -321,30 +325,30 @@ def _make_replaying(
         make,
         parts.tasks,
         store.open(learning_key(scenario, device=device), learning_setup(scenario, device=device)),
-        last_round=last_round_if_special(scenario),
+        last_round=find_special_last_round(scenario),
     )
 
 
-def most_workers(scenario: Scenario) -> int:
+def count_useful_workers(scenario: Scenario) -> int:
     """Learning processes that have something to do: one for each client that takes part at a time,
     and a few for each core that this process may use."""
-    from simfed.sim.modes import mode_of
+    from simfed.sim.modes import make_server_mode
 
     clients = scenario.client_count
     if scenario.aggregation.edge_servers is None:
-        clients = mode_of(scenario).at_once(clients)
+        clients = make_server_mode(scenario).at_once(clients)
     return min(most_processes(), clients)
 
 
-def workers_of(scenario: Scenario, asked: int | None) -> int:
+def choose_workers(scenario: Scenario, asked: int | None) -> int:
     """A run's learning processes: as many as were asked for (None: one per core), and no more than
     have something to do. Raises: `InputError` for fewer than 1."""
     if asked is not None and asked < 1:
         raise InputError("a whole number of at least 1", where="workers", got=asked)
-    return min(asked or available_cores(), most_workers(scenario))
+    return min(asked or available_cores(), count_useful_workers(scenario))
 
 
-def simulation_of(
+def build_simulation(
     parts: Parts,
     workload: Workload,
     recorder: Recorder,
@@ -353,7 +357,7 @@ def simulation_of(
     """The clock side of a scenario; `make_policy`: in place of the scenario's policies."""
     from simfed.net import Network
     from simfed.sim import Clock, Simulation
-    from simfed.sim.edges import backbone_of
+    from simfed.sim.edges import make_backbone
 
     edges, device = parts.edge_servers, parts.server_device()
 
@@ -375,11 +379,11 @@ def simulation_of(
         samples_of=parts.samples_of,
         faults=parts.faults,
         edges=edges,
-        backbone=backbone_of(world, parts.streams, device, parts.faults) if edges else None,
+        backbone=make_backbone(world, parts.streams, device, parts.faults) if edges else None,
     )
 
 
-def _play(
+def _play_rounds(
     simulation: Simulation,
     directory: RunDirectory | None,
     recorder: Recorder,
@@ -435,7 +439,7 @@ def _make_progress(progress: bool | Progress, parts: Parts) -> RunProgress | Pro
     return shown
 
 
-def explained(
+def settle_error(
     error: BaseException,
     name: str,
     directory: RunDirectory | None,
@@ -457,7 +461,7 @@ def explained(
         reason = reason or type(error).__name__
         in_vain = not begun and (stopped or isinstance(error, InputError))
         status = "interrupted" if stopped else "failed"
-        rest = _leave(directory, status, reason, in_vain=in_vain)
+        rest = _leave_directory(directory, status, reason, in_vain=in_vain)
     if isinstance(error, InputError):
         return error.within(name)
     if isinstance(error, KeyboardInterrupt):
@@ -468,7 +472,7 @@ def explained(
     return error
 
 
-def _leave(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) -> str:
+def _leave_directory(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) -> str:
     """Mark the run as stopped, or remove what is of no use; a phrase that says what is kept."""
     if not directory.has_checkpoint and directory.replaces:
         directory.abandon()
@@ -486,7 +490,7 @@ def _leave(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) 
 # ---- what the manifest says --------------------------------------------------------------------
 
 
-def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
+def collect_facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
     """The manifest's facts that are known before the first round."""
     scenario = parts.scenario
     return {
@@ -508,7 +512,7 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
         "profiles": parts.shipped_profiles,
         "network": scenario.network.model,
         "warnings": [],
-        **_facts_of_plugins(scenario),
+        **_collect_plugin_facts(scenario),
         **({} if parts.measure == ACCURACY else {"measure": parts.measure.plain()}),
         **({"owned": parts.owned.plain()} if mode == "full" else {}),
         **({"between_nodes": True} if parts.topology.between_nodes else {}),
@@ -516,7 +520,7 @@ def facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
     }
 
 
-def _facts_of_plugins(scenario: Scenario) -> dict[str, Plain]:
+def _collect_plugin_facts(scenario: Scenario) -> dict[str, Plain]:
     """`{"opened": {path: SHA-256}}` of the files that plug-ins open and that no copy beside the
     scenario holds; empty where there are none."""
     plugins = add_opened_files(scenario).plugins
@@ -529,7 +533,7 @@ def _facts_of_plugins(scenario: Scenario) -> dict[str, Plain]:
     return {"opened": opened} if opened else {}
 
 
-def _at_end(
+def _collect_facts_at_end(
     parts: Parts, workload: Workload, simulation: Simulation, directory: RunDirectory | None
 ) -> dict[str, Plain]:
     """The manifest's facts that are known after the last round."""

@@ -23,7 +23,7 @@ from simfed.fleet.availability import Floats, Ints, Mask, Presence
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.scenario.presence import time_of_day_s
+from simfed.scenario.presence import parse_time_of_day_s
 
 _DAY_S = 86_400.0
 
@@ -53,7 +53,7 @@ class Battery:
             )
         for name in ("charges_from", "charges_to"):
             try:
-                time_of_day_s(getattr(self, name))
+                parse_time_of_day_s(getattr(self, name))
             except InputError as error:
                 raise error.within(name) from None
         if self.hours_s[1] == 0:
@@ -69,7 +69,10 @@ class Battery:
     @property
     def hours_s(self) -> tuple[float, float]:
         """When charging begins (seconds after midnight UTC, 0 to 86,400) and how long it lasts."""
-        begin_s, end_s = time_of_day_s(self.charges_from), time_of_day_s(self.charges_to)
+        begin_s, end_s = (
+            parse_time_of_day_s(self.charges_from),
+            parse_time_of_day_s(self.charges_to),
+        )
         return (begin_s - self.zone * 3600) % _DAY_S, (end_s - begin_s) % _DAY_S
 
     def presence(self, clients: Ints, streams: Streams) -> Presence:

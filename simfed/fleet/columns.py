@@ -34,9 +34,9 @@ from simfed.fleet.availability import (
 )
 from simfed.fleet.contract import Task
 from simfed.ground.arrays import Floats, Ints
-from simfed.ground.distributions import positions
+from simfed.ground.distributions import pick_positions
 from simfed.ground.errors import InputError
-from simfed.ground.levels import Level, bounded_entries
+from simfed.ground.levels import Level, bound_entries
 from simfed.ground.method import Size
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -46,7 +46,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, FieldQuantity
 from simfed.scenario.model import ClientGroup
 from simfed.scenario.network import TraceSpec as LinkTrace
-from simfed.scenario.presence import Failure, OwnPresence, PresenceSpec, time_of_day_s
+from simfed.scenario.presence import Failure, OwnPresence, PresenceSpec, parse_time_of_day_s
 
 _LEAST_U = 2.0**-54
 """In place of a uniform number that is exactly 0, whose quantile may be infinite."""
@@ -171,7 +171,7 @@ class Fleet:
         if isinstance(k, Level):
             return k.k(parameters)
         assert self._ks is not None
-        return bounded_entries(int(self._ks[client]), parameters)
+        return bound_entries(int(self._ks[client]), parameters)
 
     def cuts(self, group: int, size: Size) -> Cuts:
         """The slices in which a group's clients upload a model's update; 1: it is one."""
@@ -214,8 +214,8 @@ class Fleet:
         if isinstance(k, Distribution):
             ks = self.drawn(group, "k")
             assert ks is not None
-            ends = bounded_entries(float(ks.min()), parameters)
-            return ends, bounded_entries(float(ks.max()), parameters)
+            ends = bound_entries(float(ks.min()), parameters)
+            return ends, bound_entries(float(ks.max()), parameters)
         return k.k(parameters), k.k(parameters)
 
     def links(self) -> list[dict[str, Plain]]:
@@ -304,8 +304,8 @@ class Fleet:
             return Markov(self._streams, members, on, off)
         if spec.daily is not None:
             zones = np.array(spec.daily.zones) * 3600.0
-            lives = positions(self._draw_uniform("availability.zone")[members], len(zones))
-            times = (time_of_day_s(getattr(spec.daily, key)) for key in ("from", "to"))
+            lives = pick_positions(self._draw_uniform("availability.zone")[members], len(zones))
+            times = (parse_time_of_day_s(getattr(spec.daily, key)) for key in ("from", "to"))
             return Daily(*times, zones[lives])
         try:
             return self._read_presence(spec, members)
@@ -323,7 +323,7 @@ class Fleet:
         period_s = np.inf if spec.period is None else spec.period
         if spec.devices == "drawn":
             u = self._draw_uniform("availability.trace")[members]
-            return PresenceTrace(intervals, positions(u, len(intervals.ids)), period_s)
+            return PresenceTrace(intervals, pick_positions(u, len(intervals.ids)), period_s)
         if intervals.ids[-1] >= len(self):
             allowed = f"clients of this scenario, 0 to {len(self) - 1}"
             hint = "`devices: drawn` gives each client a random one of the trace's"
@@ -381,14 +381,16 @@ class Fleet:
         devices = self._scenario.clients[group].devices
         if spec.table is not None:
             values, weights = _read_weighted(spec.table, spec.column, spec.weights)
-            picked = positions(self._draw_uniform(field)[self.members(group)], len(values), weights)
+            picked = pick_positions(
+                self._draw_uniform(field)[self.members(group)], len(values), weights
+            )
             return values[picked]
         assert devices is not None  # a scenario without is not valid
         values, weights = _read_weighted(devices.table, spec.column, devices.weights)
         members = self.members(group)
         if devices.rows == "in-order":
             return values[np.arange(len(members)) % len(values)]
-        return values[positions(self._draw_uniform("devices")[members], len(values), weights)]
+        return values[pick_positions(self._draw_uniform("devices")[members], len(values), weights)]
 
     def _draw_uniform(self, field: str) -> Floats:
         """A number in (0, 1) for every client; client i's is the i-th of the field's stream."""
@@ -444,7 +446,7 @@ class FleetPresence:
         return float(getattr(self._failures[int(self._group[client])], phase, 0.0))
 
 
-def forgotten_links(scenario: Scenario) -> list[str]:
+def describe_forgotten_links(scenario: Scenario) -> list[str]:
     """A sentence for each group that says nothing of its link, not even that it has none."""
     return [
         f"clients[{i}].link is omitted: its {group.count:,} clients send and receive over links of "

@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.ground.method import Plan, Who, Work, key_of
+from simfed.ground.method import Plan, Who, Work, make_key
 from simfed.ground.plain import Plain
 
 
@@ -51,7 +51,7 @@ class Task(NamedTuple):
     def key(self) -> int | str:
         """What keys this participation's draws beside the client."""
         turn = self.who.turn
-        return key_of(self.round, turn) if turn else self.round
+        return make_key(self.round, turn) if turn else self.round
 
     @property
     def name(self) -> tuple[int, int, int, int]:

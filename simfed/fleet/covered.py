@@ -64,26 +64,26 @@ class Use(NamedTuple):
     coverage: tuple[Coverage, ...]
 
 
-def coverage_of(kind: str, name: str) -> tuple[Coverage, ...]:
+def find_coverage(kind: str, name: str) -> tuple[Coverage, ...]:
     """What the class of a registered part declares; nothing where it does not."""
-    return _declared(registry(kind).get(name))
+    return _read_coverage(registry(kind).get(name))
 
 
-def uses_of(scenario: Scenario) -> Iterator[Use]:
+def list_uses(scenario: Scenario) -> Iterator[Use]:
     """Every part that `privacy` asks, and every key that is not its default."""
-    yield from _uses_in(scenario, "", "")
+    yield from _list_uses_in(scenario, "", "")
     for i, group in enumerate(scenario.clients):
         for choice in scenario.arms_of_group(group):
             for name in choice.names:
                 if name in registry("compressor"):
                     where = "policy" if group.policy is None else f"clients[{i}].policy"
-                    yield Use(where, "compressor", name, coverage_of("compressor", name))
+                    yield Use(where, "compressor", name, find_coverage("compressor", name))
 
 
 def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
     """An error for whatever is not covered at this level of privacy."""
     every_group = all(group.policy is not None for group in scenario.clients)
-    for where, kind, got, coverage in dict.fromkeys(uses_of(scenario)):
+    for where, kind, got, coverage in dict.fromkeys(list_uses(scenario)):
         if level in coverage or (where == "policy" and every_group):
             continue
         if not kind:
@@ -94,7 +94,7 @@ def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
                 problem=f"no theorem is known to cover {where} at level {level}",
             )
             continue
-        names = [name for name in registry(kind).names() if level in coverage_of(kind, name)]
+        names = [name for name in registry(kind).names() if level in find_coverage(kind, name)]
         yield InputError(
             f"a {kind} whose class declares `privacy`: {listed(names)}",
             where=where,
@@ -106,15 +106,15 @@ def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
         )
 
 
-def _declared(part: Part) -> tuple[Coverage, ...]:
+def _read_coverage(part: Part) -> tuple[Coverage, ...]:
     return tuple(getattr(part, "__dict__", {}).get("privacy", ()))
 
 
-def _uses_in(section: Section, key: str, where: str) -> Iterator[Use]:
+def _list_uses_in(section: Section, key: str, where: str) -> Iterator[Use]:
     """Of a section at `key`, which a file calls `where`."""
     if isinstance(section, OfKind) and getattr(section, "arms_from", None) is None:
         kind = section.registry_kind
-        yield Use(where.rstrip("."), kind, section.kind, coverage_of(kind, section.kind))
+        yield Use(where.rstrip("."), kind, section.kind, find_coverage(kind, section.kind))
     options = type(section).own_keys() if isinstance(section, OfKind) else ()
     for name, field in type(section).model_fields.items():
         value, default = getattr(section, name), field.get_default(call_default_factory=True)
@@ -122,13 +122,13 @@ def _uses_in(section: Section, key: str, where: str) -> Iterator[Use]:
         coverage = KEYS.get(inner, KEYS.get(f"{inner}={value}"))
         parts_below = any(one.startswith(f"{inner}.") for one in KEYS)
         if isinstance(value, OfKind) or (isinstance(value, Section) and parts_below):
-            yield from _uses_in(value, f"{inner}.", f"{place}.")
+            yield from _list_uses_in(value, f"{inner}.", f"{place}.")
         elif value is None or value == default or name in ("kind", *options):
             continue
         elif coverage is not None:
             yield Use(place, "", str(value), coverage)
         elif isinstance(value, tuple) and isinstance(value[0], Section):
             for i, one in enumerate(value):
-                yield from _uses_in(one, f"{inner}.", f"{place}[{i}].")
+                yield from _list_uses_in(one, f"{inner}.", f"{place}[{i}].")
         else:
             yield Use(place, "", str(value), ())

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from simfed.fleet.covered import coverage_of, find_uncovered, uses_of
+from simfed.fleet.covered import find_coverage, find_uncovered, list_uses
 from simfed.ground.errors import InputError
 from simfed.ground.method import Who
 from simfed.ground.plain import Plain
@@ -57,7 +57,7 @@ def require_accountant() -> None:
 
 
 @lru_cache(maxsize=65536)
-def epsilon_of(rate: float, noise: float, times: int, delta: float) -> float:
+def compute_epsilon(rate: float, noise: float, times: int, delta: float) -> float:
     """ε at `delta` after so many Gaussian mechanisms of this noise multiplier, each on a sample in
     which everybody is with probability `rate`.
 
@@ -84,7 +84,7 @@ def epsilon_of(rate: float, noise: float, times: int, delta: float) -> float:
         logger.setLevel(level)
 
 
-def expected_cohort(scenario: Scenario) -> float:
+def compute_expected_cohort(scenario: Scenario) -> float:
     """By how many the server divides the sum of a merge, over all prototypes."""
     server = scenario.aggregation
     if server.concurrency is not None:
@@ -100,7 +100,7 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
     yield from find_uncovered(scenario, privacy.level)
     clip = privacy.clip
     if isinstance(clip, AdaptiveClip) and privacy.noise is not None:
-        with_noise = 2 * (clip.count_noise or expected_cohort(scenario) / 20)
+        with_noise = 2 * (clip.count_noise or compute_expected_cohort(scenario) / 20)
         if privacy.noise >= with_noise:
             yield InputError(
                 f"less than {with_noise:g}, twice the noise on the count of an adaptive clip",
@@ -114,29 +114,29 @@ def is_amplified(scenario: Scenario) -> bool:
     """Whether sampling hides who takes part: clients toss independent coins of one rate, are always
     there, and are waited for, so that nobody's coming decides who else is merged."""
     selection = scenario.participation.selection.kind
-    return "coins" in coverage_of("selection", selection) and not time_decides(scenario)
+    return "coins" in find_coverage("selection", selection) and not is_decided_by_time(scenario)
 
 
-def time_decides(scenario: Scenario) -> bool:
+def is_decided_by_time(scenario: Scenario) -> bool:
     """Whether it hangs on the clock who is merged: by the server's mode or its restarts, by when
     clients are there, or by a selection that looks at how long they took."""
     return any(
         use.kind in ("", "selection", "availability") and "untimed" not in use.coverage
-        for use in uses_of(scenario)
+        for use in list_uses(scenario)
     )
 
 
-def sampling_parts(samples: int, batch_size: int) -> int:
+def count_epoch_steps(samples: int, batch_size: int) -> int:
     """One over the rate at which Poisson batches draw each of a client's samples: the steps of an
     epoch.
 
-    >>> sampling_parts(600, 32), sampling_parts(20, 32)
+    >>> count_epoch_steps(600, 32), count_epoch_steps(20, 32)
     (19, 1)
     """
     return max(1, -(-samples // batch_size))
 
 
-def account_of(scenario: Scenario, samples_of: Callable[[int], int]) -> Account | None:
+def make_account(scenario: Scenario, samples_of: Callable[[int], int]) -> Account | None:
     """The account of a run; None: it has no privacy. `samples_of`: client → samples that it owns,
     asked only where these count."""
     if scenario.privacy is None:
@@ -184,7 +184,7 @@ class Account:
         privacy, clip = self._privacy, self._privacy.clip
         most, count = MOST_NOISE, 0.0
         if isinstance(clip, AdaptiveClip):
-            count = clip.count_noise or expected_cohort(self._scenario) / 20
+            count = clip.count_noise or compute_expected_cohort(self._scenario) / 20
             most = min(most, 2 * count * (1 - 1e-6))
         total = privacy.noise if privacy.target is None else self._solve(most)
         assert total is not None
@@ -212,7 +212,7 @@ class Account:
         self._times = dict(state)
 
     def _epsilon(self, rate: float, noise: float, times: int) -> float:
-        return epsilon_of(rate, noise, times, self._privacy.spent_delta)
+        return compute_epsilon(rate, noise, times, self._privacy.spent_delta)
 
     def _worst(self) -> Iterable[tuple[float, float, int]]:
         """(rate, what the noise is divided by, times) of all that may be spent in all rounds; the
@@ -237,7 +237,7 @@ class Account:
                 if isinstance(self._privacy.clip, AdaptiveClip):
                     cures += ", a larger clip.count_noise, a fixed clip"
                 raise InputError(
-                    f"an epsilon of at least {_rounded_up(spent(high))}",
+                    f"an epsilon of at least {_round_up(spent(high))}",
                     where="privacy.target.epsilon",
                     got=target.epsilon,
                     problem=f"no noise up to {high:,.4g} reaches it in {self._scenario.rounds:,} "
@@ -262,7 +262,10 @@ class _ClientAccount(Account):
         self.adjacency = "add or remove a client" if self.amplified else "replace a client"
         self._rate, self._halved = 1.0, 2.0
         if self.amplified:
-            self._rate, self._halved = expected_cohort(scenario) / scenario.client_count, 1.0
+            self._rate, self._halved = (
+                compute_expected_cohort(scenario) / scenario.client_count,
+                1.0,
+            )
 
     def settle(self, taken: Iterable[Who], merged: Iterable[Who]) -> float:
         counted = {-1} if self.amplified else {who.client for who in merged}
@@ -297,7 +300,7 @@ class _SampleAccount(Account):
         return self._epsilon(1 / parts, self.noise.total, times * self._steps(parts))
 
     def _parts(self, client: int) -> int:
-        return sampling_parts(self._samples_of(client), self._scenario.training.batch_size)
+        return count_epoch_steps(self._samples_of(client), self._scenario.training.batch_size)
 
     def _steps(self, parts: int) -> int:
         training = self._scenario.training
@@ -309,10 +312,10 @@ class _SampleAccount(Account):
             yield 1 / parts, 1.0, self._scenario.rounds * self._steps(parts)
 
 
-def _rounded_up(value: float) -> float:
+def _round_up(value: float) -> float:
     """To three digits, not less.
 
-    >>> _rounded_up(0.012301)
+    >>> _round_up(0.012301)
     0.0124
     """
     digits = 2 - math.floor(math.log10(value))

@@ -80,7 +80,7 @@ class UniformSelection:
     def choose(
         self, ids: Ints, count: int, facts: Facts, *, round: int, rng: np.random.Generator
     ) -> Ints:
-        return ids if count >= len(ids) else ids[_draw(rng, len(ids), count)]
+        return ids if count >= len(ids) else ids[_draw_ids(rng, len(ids), count)]
 
 
 class Poisson:
@@ -187,7 +187,7 @@ class Oort:
         new, old = ids[~told], ids[told]
         share = max(self.least_exploration, self.exploration * self.decay ** (round - 1))
         exploring = min(len(new), max(int(np.rint(share * count)), count - len(old)))
-        fresh = new[_draw(rng, len(new), exploring)]
+        fresh = new[_draw_ids(rng, len(new), exploring)]
         best = self._draw_best(old, count - exploring, facts, round, rng)
         return np.sort(np.concatenate([fresh, best]))
 
@@ -300,9 +300,9 @@ def cohort(streams: Streams, round: int, clients: int, clients_per_round: int | 
     """
     if clients_per_round is None or clients_per_round == clients:
         return np.arange(clients)
-    return _draw(streams("selection", round), clients, clients_per_round)
+    return _draw_ids(streams("selection", round), clients, clients_per_round)
 
 
-def _draw(rng: np.random.Generator, clients: int, count: int) -> Ints:
+def _draw_ids(rng: np.random.Generator, clients: int, count: int) -> Ints:
     """`count` of 0 … clients − 1, each once, ascending."""
     return np.sort(rng.choice(clients, count, replace=False, shuffle=False))

@@ -377,7 +377,7 @@ class Tasks:
                     )
 
 
-def k_of(plan: Plan, choice: Choice) -> int | None:
+def find_k(plan: Plan, choice: Choice) -> int | None:
     """The K of an upload as tables have it: that of all its compressed fields, or of the longest
     where each has a choice of its own; None where it is known once the update is."""
     if choice.fields:
@@ -419,7 +419,7 @@ def _make_key(field: Field) -> object:
     return field.kind, field.entries, tuple(map(tuple, field.layout))
 
 
-def policies_of(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:
+def make_policy_maker(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:
     """A maker of policies for a group's clients: each call gives a new one."""
     spec = scenario.policy_of_group(group)
     among = spec.learns and not spec.sets_k
@@ -432,7 +432,7 @@ def policies_of(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:
     )
 
 
-def pull_for(task: Task, policy: Policy, forced: Choice | None, streams: Streams) -> Pull:
+def choose_pull(task: Task, policy: Policy, forced: Choice | None, streams: Streams) -> Pull:
     """The pull for a task's upload: the server's forced arm, else the client's policy's choice;
     where nothing is compressed, no policy is asked.
 

@@ -10,7 +10,7 @@ from simfed.device import Device, Processor
 from simfed.flower.computing import Coverage, HostSpent, price, stage_names, why_free
 from simfed.flower.messages import Mail
 from simfed.flower.work import Answer
-from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, counted_values
+from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, name_counts
 from simfed.ground.errors import InputError, RunFailed, listed
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
@@ -97,7 +97,7 @@ class Charges:
     ) -> WorkPrice:
         """What a node's work is charged; `again`: another answer to the same message. Raises:
         `InputError`, `RunFailed`."""
-        counted = counted_values(answer.spent.counted) if self.counts else {}
+        counted = name_counts(answer.spent.counted) if self.counts else {}
         visible = Visible(
             mail.type, answer.config, answer.metrics, counted, mail.size_bytes, answer.size_bytes
         )
@@ -134,7 +134,7 @@ class Charges:
                 )
                 why = None if seconds > 0 else why_free(computing, answer.spent, names)
                 if why is not None and kind in _WORK and answer.error is None:
-                    raise _no_time(self._fleet, kind, why)
+                    raise _make_no_time_error(self._fleet, kind, why)
                 self._check_coverage(kind, answer)
             except InputError as error:
                 raise error.within(f"a message of type {kind} to node {mail.client}") from None
@@ -150,14 +150,14 @@ class Charges:
         Raises: `RunFailed` where no message was charged anything."""
         if self._fleet.computing is None and self._charged_s and not any(self._charged_s.values()):
             kind = next(iter(self._charged_s))
-            raise _no_time(self._fleet, kind, "it does nothing that PyTorch's hooks see")
+            raise _make_no_time_error(self._fleet, kind, "it does nothing that PyTorch's hooks see")
 
     def _check_coverage(self, kind: str, answer: Answer) -> None:
         """Whether enough of this work was counted. Raises: `RunFailed`."""
         coverage = Coverage()
         coverage.add(answer.spent.counted)
         if coverage.missing > Coverage.LARGE and kind in _WORK and answer.error is None:
-            raise RunFailed(f"{coverage.sentence(kind)}; {_cure(self._fleet)}")
+            raise RunFailed(f"{coverage.sentence(kind)}; {_describe_cure(self._fleet)}")
         self._coverage.setdefault(kind, Coverage()).add(answer.spent.counted)
 
     def _declared(self, mail: Mail, visible: Visible) -> bool:
@@ -225,7 +225,7 @@ class Charges:
         ]
 
 
-def _cure(fleet: FleetFile) -> str:
+def _describe_cure(fleet: FleetFile) -> str:
     """The one thing to do where metered computing cannot tell."""
     folder = "APP_DIR" if fleet.app is None else fleet.app.folder
     if fleet.computing is None:
@@ -237,7 +237,7 @@ def _cure(fleet: FleetFile) -> str:
     )
 
 
-def _no_time(fleet: FleetFile, kind: str, why: str) -> InputError | RunFailed:
+def _make_no_time_error(fleet: FleetFile, kind: str, why: str) -> InputError | RunFailed:
     """What to say of work that would be charged 0 s."""
     computing = fleet.charged
     if computing.kind == "declared":
@@ -249,5 +249,5 @@ def _no_time(fleet: FleetFile, kind: str, why: str) -> InputError | RunFailed:
         )
     return RunFailed(
         f"a node's work on a message of type {kind} cannot be charged 0 s: {why}, so "
-        f"{computing.kind} computing cannot tell how long it takes; {_cure(fleet)}"
+        f"{computing.kind} computing cannot tell how long it takes; {_describe_cure(fleet)}"
     )

@@ -118,12 +118,12 @@ _REAL: dict[str, Callable[..., float]] = {
 """The functions of the module `time` that foreign code does not get."""
 
 
-def _replacement_of(name: str) -> Callable[..., float | None]:
+def _make_replacement(name: str) -> Callable[..., float | None]:
     real = _REAL[name]
 
     def replacement(*arguments: float) -> float | None:
         clock = _clocks.get(threading.get_ident())
-        caller = "" if clock is None or name == "sleep" else _package_that_asks()
+        caller = "" if clock is None or name == "sleep" else _find_caller_package()
         if clock is None or caller in _FOR_PEOPLE:
             return real(*arguments)
         if name == "sleep":
@@ -144,12 +144,12 @@ def _replacement_of(name: str) -> Callable[..., float | None]:
     return replacement
 
 
-def _package_that_asks() -> str:
+def _find_caller_package() -> str:
     """The package whose code has called a replacement."""
     return str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0]
 
 
-_REPLACEMENTS = [(real, _replacement_of(name)) for name, real in _REAL.items()]
+_REPLACEMENTS = [(real, _make_replacement(name)) for name, real in _REAL.items()]
 
 
 def read_host_s() -> float:

@@ -123,7 +123,7 @@ def price(
     if computing.kind == "measured":
         return spent.host_s * computing.speed
     if computing.kind == "declared":
-        expression = _declared_seconds(computing, names)
+        expression = _find_expression(computing, names)
         try:
             seconds = read_arithmetic(expression)(values())
             if seconds < 0:
@@ -147,7 +147,7 @@ def why_free(computing: Computing, spent: HostSpent, names: Sequence[str]) -> st
     """Why a stretch of code is charged 0 s, though nobody declared that it takes none; None:
     somebody did, by a price without any metric in it or for a device's passes."""
     if computing.kind == "declared":
-        expression = _declared_seconds(computing, names)
+        expression = _find_expression(computing, names)
         return f"{expression!r} comes to 0" if read_arithmetic(expression).names else None
     if computing.kind == "measured":
         return "the host's clock stood still"
@@ -202,7 +202,7 @@ class Coverage:
         )
 
 
-def _declared_seconds(computing: Computing, names: Sequence[str]) -> str:
+def _find_expression(computing: Computing, names: Sequence[str]) -> str:
     """The expression for a message of these names. Raises: `InputError` where there is none."""
     seconds = computing.seconds
     if isinstance(seconds, dict):

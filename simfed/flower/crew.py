@@ -69,7 +69,9 @@ class AppCrew:
         self._workers: list[_AppWorker] = []
         for _ in range(workers - 1):
             ours, theirs = fork.Pipe()
-            process = fork.Process(target=_serve, args=(theirs, ours, app, computing), daemon=True)
+            process = fork.Process(
+                target=_serve_calls, args=(theirs, ours, app, computing), daemon=True
+            )
             process.start()
             theirs.close()
             self._workers.append(_AppWorker(process, ours))
@@ -139,7 +141,7 @@ class AppCrew:
         try:
             done = self._aside.run(lambda: work_on(self._app, call, self._computing, self._clock))
         except Raised as raised:
-            raise RunFailed(_failure_of(call, raised.error)) from raised.error
+            raise RunFailed(_describe_failure(call, raised.error)) from raised.error
         assert isinstance(done, ForeignDone)
         assert isinstance(done.answer, Answer)
         return done.answer
@@ -176,7 +178,7 @@ class AppCrew:
             ticket.answer, ticket.worker, worker.ticket = answer, None, None
 
 
-def _serve(pipe: Connection, other: Connection, app: ClientApp, computing: Computing) -> None:
+def _serve_calls(pipe: Connection, other: Connection, app: ClientApp, computing: Computing) -> None:
     """A process of the crew: one call after another, until the run closes the pipe."""
     other.close()
 
@@ -199,11 +201,11 @@ def _serve(pipe: Connection, other: Connection, app: ClientApp, computing: Compu
         except SimfedError as error:
             answer = error
         except BaseException as error:
-            answer = RunFailed(_failure_of(call, error))
+            answer = RunFailed(_describe_failure(call, error))
         pipe.send(answer)
 
 
-def _failure_of(call: Call, error: BaseException) -> str:
+def _describe_failure(call: Call, error: BaseException) -> str:
     return f"the client app of node {call.client} raised {describe_error(error)}"
 
 

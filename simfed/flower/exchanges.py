@@ -18,7 +18,7 @@ from flwr.app import Message
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Outcome, Task
-from simfed.flower.messages import Mail, metrics_of
+from simfed.flower.messages import Mail, read_metrics
 from simfed.ground.method import Field, Plan, Size, Who, Work
 from simfed.net import LinkUses, Network
 from simfed.policy import Pull
@@ -26,7 +26,7 @@ from simfed.record.recorder import Recorder
 from simfed.record.schema import PrototypeResult, Span
 from simfed.scenario.fleet_file import APP, AppMetrics
 from simfed.sim import rows
-from simfed.sim.blame import Blame, blame, blame_last
+from simfed.sim.blame import Blame, blame_last, blame_round
 from simfed.sim.flight import Flight
 from simfed.sim.rows import UNTOLD, End, Played
 
@@ -167,7 +167,7 @@ class Exchanges:
         if message.has_error():
             flight.lose("failed")
         elif mail.kind == "evaluate":
-            metrics = dict(metrics_of(message))
+            metrics = dict(read_metrics(message))
             self._node_metrics.append((metrics, float(metrics.get(self._metrics.weight, 1.0))))
 
     def give_up(self, now_s: float) -> None:
@@ -258,28 +258,30 @@ class Exchanges:
     def _blame(self, played: Played, taken: Sequence[Flight]) -> Blame:
         assert self.network is not None
         if played.waits_for_all:
-            return blame(taken, [], self.network, resent=self.may_resend)
+            return blame_round(taken, [], self.network, resent=self.may_resend)
         awaited = [f for f in taken if f.ended_at_s == played.merge_at_s and not f.lost]
         return blame_last(min(awaited, key=lambda f: f.client, default=None), [])
 
     def _record(self, played: Played, taken: Sequence[Flight], uses: LinkUses) -> None:
         recorder = self._recorder
         outcome = Outcome(played.round, self._version)
-        recorder.rounds.append(rows.round_row(played, taken, outcome, self._blame(played, taken)))
+        recorder.rounds.append(
+            rows.make_round_row(played, taken, outcome, self._blame(played, taken))
+        )
         for flight in taken:
             end = self._end_of(flight, played)
-            powered_s = partial(rows.powered_s, flight, end.rest_s)
+            powered_s = partial(rows.compute_powered_s, flight, end.rest_s)
             energy_j = self._energy_j(flight.client, powered_s)
             recorder.participations.append(
-                rows.participation_row(flight, end, played, UNTOLD, energy_j)
+                rows.make_participation_row(flight, end, played, UNTOLD, energy_j)
             )
-            recorder.spans.extend(rows.client_spans(flight, end))
+            recorder.spans.extend(rows.list_client_spans(flight, end))
             self._next_s.pop(flight, None)
             if self._latest.get(flight.client) is flight:
                 del self._latest[flight.client]
         for kind, from_s, to_s in self._work:
             recorder.spans.append(Span("server", kind, kind, played.round, None, from_s, to_s))
-        recorder.spans.extend(rows.link_spans(uses, played.round))
+        recorder.spans.extend(rows.list_link_spans(uses, played.round))
         recorder.links.extend(uses)
         uses.clear()
         accuracy = self._metric(self._metrics.accuracy, "acc")
@@ -294,7 +296,7 @@ class Exchanges:
         """Free with its exchange, or when it begins with the next message."""
         next_s = self._next_s.get(flight)
         if next_s is None or next_s >= played.finished_at_s:
-            return rows.end_of(flight, played)
+            return rows.find_end(flight, played)
         return End(next_s, max(next_s - flight.started_at_s - flight.elapsed_s, 0.0))
 
     def _metric(self, name: str | None, part: str) -> float | None:
@@ -302,9 +304,9 @@ class Exchanges:
         `name` it is the first whose name has this part."""
         value = None
         if self._server_metrics is not None:
-            value = self._server_metrics.get(_key(name, part, self._server_metrics))
+            value = self._server_metrics.get(_find_key(name, part, self._server_metrics))
         elif self._node_metrics:
-            key = _key(name, part, self._node_metrics[0][0])
+            key = _find_key(name, part, self._node_metrics[0][0])
             pairs = [(m[key], weight) for m, weight in self._node_metrics if key in m]
             total = sum(weight for _, weight in pairs)
             value = sum(v * weight for v, weight in pairs) / total if total > 0 else None
@@ -316,7 +318,7 @@ class Exchanges:
         return float(value)
 
 
-def _key(name: str | None, part: str, metrics: dict[str, float]) -> str:
+def _find_key(name: str | None, part: str, metrics: dict[str, float]) -> str:
     if name is not None:
         return name
     return next((key for key in metrics if part in key.lower()), "")

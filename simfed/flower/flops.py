@@ -19,7 +19,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from simfed.flower.operands import Operands, samples_of
+from simfed.flower.operands import Operands, count_samples
 
 Formula = Callable[..., float]
 """Arguments of an operator → its FLOPs."""
@@ -39,15 +39,15 @@ class OperatorKind(enum.Enum):
 _KINDS: dict[object, tuple[OperatorKind, Formula | None]] = {}
 
 
-def kind_of(operator: object) -> tuple[OperatorKind, Formula | None]:
+def find_kind(operator: object) -> tuple[OperatorKind, Formula | None]:
     """How an operator is looked at, and its formula where it is counted."""
     if operator not in _KINDS:
-        _KINDS[operator] = _classify(operator)
+        _KINDS[operator] = _classify_operator(operator)
     return _KINDS[operator]
 
 
-def _classify(operator: object) -> tuple[OperatorKind, Formula | None]:
-    packet = _packet_of(operator)
+def _classify_operator(operator: object) -> tuple[OperatorKind, Formula | None]:
+    packet = _find_packet(operator)
     formula = flop_registry.get(packet) or _FORMULAS.get(packet)
     if formula is not None:
         return OperatorKind.COUNTED, formula
@@ -63,42 +63,42 @@ def _classify(operator: object) -> tuple[OperatorKind, Formula | None]:
     return OperatorKind.UNCOUNTED, None
 
 
-def operands_of(arguments: object) -> Operands:
+def read_operands(arguments: object) -> Operands:
     """What an operator that has just run was given."""
-    tensors = _tensors_in(arguments)
-    owners = [_parameter_of(tensor) for tensor in tensors]
+    tensors = _list_tensors(arguments)
+    owners = [_find_parameter(tensor) for tensor in tensors]
     data = [tensor for tensor, owner in zip(tensors, owners, strict=True) if owner is None]
     records = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return Operands(
         {id(owner): owner.numel() for owner in owners if owner is not None},
-        samples_of(data),
+        count_samples(data),
         records,
         torch.autograd._get_sequence_nr() - records,  # type: ignore[attr-defined]  # its own is there
     )
 
 
-def _parameter_of(tensor: Tensor) -> Tensor | None:
+def _find_parameter(tensor: Tensor) -> Tensor | None:
     """The learned tensor that this one is, or is a view of; None: it is data."""
     base = tensor if tensor._base is None else tensor._base
     learned = base.is_leaf and base.requires_grad
     return base if learned or isinstance(base, torch.nn.Parameter) else None
 
 
-def _tensors_in(arguments: object) -> list[Tensor]:
+def _list_tensors(arguments: object) -> list[Tensor]:
     """The tensors among arguments or results, those in lists included."""
     if isinstance(arguments, Tensor):
         return [arguments]
     if not isinstance(arguments, (list, tuple)):
         return []
-    return [tensor for argument in arguments for tensor in _tensors_in(argument)]
+    return [tensor for argument in arguments for tensor in _list_tensors(argument)]
 
 
-def name_of(operator: object) -> str:
+def name_operator(operator: object) -> str:
     """An operator's name without the kind of its arguments."""
-    return str(_packet_of(operator).__name__)
+    return str(_find_packet(operator).__name__)
 
 
-def _packet_of(operator: object) -> Any:
+def _find_packet(operator: object) -> Any:
     return getattr(operator, "overloadpacket", operator)
 
 
@@ -106,14 +106,14 @@ _CUBIC = ("linalg", "_linalg", "cholesky", "_cholesky", "lu_", "triangular", "_c
 """Beginnings of the names of operators that go through each number once per row, or more."""
 
 
-def numbers_of(operator: object, arguments: object, result: object) -> float:
+def count_numbers(operator: object, arguments: object, result: object) -> float:
     """How many numbers an operator without a formula goes through: those of its largest argument
     or result, for solvers and transforms as often as they do at least."""
-    tensors = _tensors_in((arguments, result))
+    tensors = _list_tensors((arguments, result))
     numbers = float(max((tensor.numel() for tensor in tensors), default=0))
     if isinstance(arguments, tuple) and arguments and isinstance(arguments[0], (list, tuple)):
-        numbers = float(sum(tensor.numel() for tensor in _tensors_in(arguments[0])))
-    name = name_of(operator)
+        numbers = float(sum(tensor.numel() for tensor in _list_tensors(arguments[0])))
+    name = name_operator(operator)
     if name.startswith(_CUBIC) and tensors and tensors[0].ndim:
         numbers *= tensors[0].shape[-1]
     if name.startswith("_fft") and numbers > 1:
@@ -125,103 +125,105 @@ def numbers_of(operator: object, arguments: object, result: object) -> float:
 # Each gets an operator's arguments by place, and those that it does not ask for.
 
 
-def _rows(tensor: Tensor) -> int:
+def _count_rows(tensor: Tensor) -> int:
     return math.prod(tensor.shape[:-1])
 
 
-def _rnn_layer(inputs: Tensor, w_in: Tensor, w_hidden: Tensor, *_: object, **__: object) -> float:
+def _count_rnn_layer(
+    inputs: Tensor, w_in: Tensor, w_hidden: Tensor, *_: object, **__: object
+) -> float:
     """One layer and direction; gates times inputs and hidden values at each instant."""
-    return float(2 * _rows(inputs) * (w_in.numel() + w_hidden.numel()))
+    return float(2 * _count_rows(inputs) * (w_in.numel() + w_hidden.numel()))
 
 
-def _rnn(inputs: Tensor, weights: list[Tensor], *_: object, **__: object) -> float:
+def _count_rnn(inputs: Tensor, weights: list[Tensor], *_: object, **__: object) -> float:
     """Of all layers: twice the entries of every matrix, per row of the inputs."""
-    return float(2 * _rows(inputs) * sum(w.numel() for w in weights if w.ndim == 2))
+    return float(2 * _count_rows(inputs) * sum(w.numel() for w in weights if w.ndim == 2))
 
 
-def _twice(formula: Formula) -> Formula:
+def _double_formula(formula: Formula) -> Formula:
     """Backward: by the inputs and by the weights."""
     return lambda *arguments, **options: 2.0 * formula(*arguments, **options)
 
 
-def _added(formula: Formula) -> Formula:
+def _skip_addend(formula: Formula) -> Formula:
     """The first argument is added to the product of the others, at no cost of its own."""
     return lambda _, *factors, **options: formula(*factors, **options)
 
 
-def _inner(left: Tensor, right: Tensor, *_: object, **__: object) -> float:
+def _count_inner(left: Tensor, right: Tensor, *_: object, **__: object) -> float:
     return float(2 * left.numel())
 
 
-def _product(left: Tensor, right: Tensor, *_: object, **__: object) -> float:
+def _count_product(left: Tensor, right: Tensor, *_: object, **__: object) -> float:
     return float(2 * left.numel() * right.shape[-1])
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> float:
+def _count_attention(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> float:
     return float(sdpa_flop_count(query.shape, key.shape, value.shape))
 
 
-def _attention_backward(*arguments: Tensor, **_: object) -> float:
+def _count_attention_backward(*arguments: Tensor, **_: object) -> float:
     """Of the gradients, queries, keys and values."""
     return float(sdpa_backward_flop_count(*(tensor.shape for tensor in arguments[:4])))
 
 
-def _self_attention(inputs: Tensor, width: int, qkv: Tensor, projection: Tensor) -> float:
+def _count_self_attention(inputs: Tensor, width: int, qkv: Tensor, projection: Tensor) -> float:
     """In and out projections, and two products of every instant with every other."""
     instants = inputs.shape[-2] if inputs.ndim == 3 else inputs.shape[0]
     projections = qkv.numel() + projection.numel()
-    return float(2 * _rows(inputs) * (projections + 2 * instants * width))
+    return float(2 * _count_rows(inputs) * (projections + 2 * instants * width))
 
 
-def _encoder_layer(*arguments: Any, **_: object) -> float:
+def _count_encoder_layer(*arguments: Any, **_: object) -> float:
     """Arguments: inputs, width, heads, qkv, its bias, projection, its bias, three options, epsilon,
     both norms with their biases, first, its bias, second, and more that costs nothing."""
     inputs, width, _heads, qkv, _bias, projection = arguments[:6]
     first, second = arguments[14], arguments[16]
-    inner = float(2 * _rows(inputs) * (first.numel() + second.numel()))
-    return _self_attention(inputs, width, qkv, projection) + inner
+    inner = float(2 * _count_rows(inputs) * (first.numel() + second.numel()))
+    return _count_self_attention(inputs, width, qkv, projection) + inner
 
 
-def _multi_head(*arguments: Any, **_: object) -> float:
+def _count_multi_head(*arguments: Any, **_: object) -> float:
     """Arguments: query, key, value, width, heads, qkv, its bias, projection, and more."""
     query, width, qkv, projection = (arguments[place] for place in (0, 3, 5, 7))
-    return _self_attention(query, width, qkv, projection)
+    return _count_self_attention(query, width, qkv, projection)
 
 
-def _results(*_: object, out_val: object, **__: object) -> float:
-    return float(_tensors_in(out_val)[0].numel())
+def _count_results(*_: object, out_val: object, **__: object) -> float:
+    return float(_list_tensors(out_val)[0].numel())
 
 
-def _gradients(gradients: Tensor, *_: object, **__: object) -> float:
+def _count_gradients(gradients: Tensor, *_: object, **__: object) -> float:
     return float(gradients.numel())
 
 
-def _bag(values: Tensor, indices: Tensor, *_: object, **__: object) -> float:
+def _count_bag(values: Tensor, indices: Tensor, *_: object, **__: object) -> float:
     """`values`: the weights, or backward their gradients."""
     return float(indices.numel() * values.shape[-1])
 
 
 _BY_NAME: dict[str, Formula] = {
-    "mkldnn_rnn_layer": _rnn_layer,
-    "mkldnn_rnn_layer_backward": _twice(_rnn_layer),
-    "_cudnn_rnn": _rnn,
-    "_cudnn_rnn_backward": _twice(_rnn),
-    "mv": _inner,
-    "dot": _inner,
-    "vdot": _inner,
-    "addmv": _added(_inner),
-    "addmv_": _added(_inner),
-    "_addmm_activation": _added(_product),
-    "addbmm": _added(_product),
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "_transformer_encoder_layer_fwd": _encoder_layer,
-    "_native_multi_head_attention": _multi_head,
-    "embedding": _results,
-    "embedding_dense_backward": _gradients,
-    "_embedding_bag": _bag,
-    "_embedding_bag_forward_only": _bag,
-    "_embedding_bag_dense_backward": _bag,
+    "mkldnn_rnn_layer": _count_rnn_layer,
+    "mkldnn_rnn_layer_backward": _double_formula(_count_rnn_layer),
+    "_cudnn_rnn": _count_rnn,
+    "_cudnn_rnn_backward": _double_formula(_count_rnn),
+    "mv": _count_inner,
+    "dot": _count_inner,
+    "vdot": _count_inner,
+    "addmv": _skip_addend(_count_inner),
+    "addmv_": _skip_addend(_count_inner),
+    "_addmm_activation": _skip_addend(_count_product),
+    "addbmm": _skip_addend(_count_product),
+    "_scaled_dot_product_flash_attention_for_cpu": _count_attention,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _count_attention_backward,
+    "_transformer_encoder_layer_fwd": _count_encoder_layer,
+    "_native_multi_head_attention": _count_multi_head,
+    "embedding": _count_results,
+    "embedding_dense_backward": _count_gradients,
+    "_embedding_bag": _count_bag,
+    "_embedding_bag_forward_only": _count_bag,
+    "_embedding_bag_dense_backward": _count_bag,
 }
 _FORMULAS: dict[object, Formula] = {
     packet: formula

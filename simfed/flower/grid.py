@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from simfed.flower.clocks import EPOCH_S, Foreign, Spin, replaced
-from simfed.flower.messages import Packed, message_bytes
+from simfed.flower.messages import Packed, count_message_bytes
 
 Ask = Callable[[Any], Any]
 """A question for the simulated clock (`Push`, `PullReplies`, `AvailableNodes`, …) → its answer."""
@@ -188,7 +188,7 @@ class SimGrid(Grid):
             outgoing.append(
                 Outgoing(
                     Packed.of(message, packed),
-                    message_bytes(message, weighed),
+                    count_message_bytes(message, weighed),
                     metadata.created_at - EPOCH_S + metadata.ttl,
                 )
             )

@@ -25,14 +25,14 @@ def evaluations_told(tell: Callable[[dict[str, float]], None]) -> Iterator[None]
         call = signature.bind(*arguments, **named)
         evaluate = call.arguments.get("evaluate_fn")
         if evaluate is not None:
-            call.arguments["evaluate_fn"] = _overhear(evaluate, tell)
+            call.arguments["evaluate_fn"] = _overhear_evaluation(evaluate, tell)
         return before(*call.args, **call.kwargs)
 
     with replaced(Strategy, "start", start):
         yield
 
 
-def _overhear(evaluate: Evaluate, tell: Callable[[dict[str, float]], None]) -> Evaluate:
+def _overhear_evaluation(evaluate: Evaluate, tell: Callable[[dict[str, float]], None]) -> Evaluate:
     @functools.wraps(evaluate)
     def evaluate_and_tell(*arguments: object, **named: object) -> Mapping[str, object] | None:
         metrics = evaluate(*arguments, **named)

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from simfed.device.noise import Measured, fit_noise
-from simfed.flower.workfile import COUNTED, KindLaw, LawError, Visible, plain_numbers
-from simfed.ground.arithmetic import as_identifier, read_arithmetic
+from simfed.flower.workfile import COUNTED, KindLaw, LawError, Visible, select_numbers
+from simfed.ground.arithmetic import read_arithmetic, spell_name
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
@@ -69,7 +69,7 @@ class MessageRow:
 
     def __post_init__(self) -> None:
         values = self.visible.values(self.run_config, self.nodes)
-        spelled = {as_identifier(name): value for name, value in values.items()}
+        spelled = {spell_name(name): value for name, value in values.items()}
         usable = {n: float(v) for n, v in spelled.items() if _is_name(n) and math.isfinite(v)}
         object.__setattr__(self, "values", usable)
 
@@ -107,7 +107,7 @@ def _group_kinds(rows: Sequence[MessageRow]) -> dict[_Key, list[MessageRow]]:
     groups: dict[_Key, list[MessageRow]] = defaultdict(list)
     for message_type, alike in by_type.items():
         names = {name for row in alike for name in row.visible.texts}
-        telling = sorted(name for name in names if _tells_kinds(name, alike))
+        telling = sorted(name for name in names if _can_tell_kinds(name, alike))
         for row in alike:
             texts = row.visible.texts
             key = tuple((name, texts[name]) for name in telling if name in texts)
@@ -115,7 +115,7 @@ def _group_kinds(rows: Sequence[MessageRow]) -> dict[_Key, list[MessageRow]]:
     return groups
 
 
-def _tells_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
+def _can_tell_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
     texts = Counter(row.visible.texts[name] for row in rows if name in row.visible.texts)
     return len(texts) == 1 or (len(texts) <= _MOST_TEXTS and 2 * len(texts) <= len(rows))
 
@@ -144,7 +144,7 @@ class _Fit:
 
     def seconds(self) -> Array:
         """By the law, in every row."""
-        return _design(self.terms) @ self.coefficients
+        return _build_design(self.terms) @ self.coefficients
 
 
 def _fit_kind(key: _Key, rows: Sequence[MessageRow], total_s: float) -> KindLaw:
@@ -155,7 +155,7 @@ def _fit_kind(key: _Key, rows: Sequence[MessageRow], total_s: float) -> KindLaw:
     fit = _choose_terms(later, seconds, plays)
     predicted = np.maximum(fit.seconds(), 1e-12)
     errors = np.abs(predicted / seconds - 1)
-    text = _as_text(fit)
+    text = _format_law(fit)
     law = read_arithmetic(text)
     extra = [max(0.0, row.work_s - law(row.values)) for row in firsts if later is not firsts]
     waited = float(np.median([row.waited_s for row in later]))
@@ -164,26 +164,26 @@ def _fit_kind(key: _Key, rows: Sequence[MessageRow], total_s: float) -> KindLaw:
         message=key[0],
         texts=dict(key[1]),
         seconds=text,
-        waits=_rounded(waited) if waited > 0.05 * float(np.median(seconds)) else 0.0,
-        first=_rounded(float(np.median(extra))) if extra else 0.0,
-        scatter=_scatter(seconds / predicted),
-        ranges=_ranges(later, set(law.names)),
+        waits=_round_number(waited) if waited > 0.05 * float(np.median(seconds)) else 0.0,
+        first=_round_number(float(np.median(extra))) if extra else 0.0,
+        scatter=_estimate_scatter(seconds / predicted),
+        ranges=_find_ranges(later, set(law.names)),
         messages=len(later),
         share=round(sum(row.work_s for row in rows) / max(total_s, 1e-12), 4),
         error=LawError(
-            median=_rounded(float(np.median(errors))),
-            worst=_rounded(float(errors.max())),
-            held_out=None if unknown else _rounded(float(np.median(fit.held_out))),
-            held_out_worst=None if unknown else _rounded(float(fit.held_out.max())),
+            median=_round_number(float(np.median(errors))),
+            worst=_round_number(float(errors.max())),
+            held_out=None if unknown else _round_number(float(np.median(fit.held_out))),
+            held_out_worst=None if unknown else _round_number(float(fit.held_out.max())),
         ),
     )
 
 
-def _rounded(value: float) -> float:
+def _round_number(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _scatter(factors: Array) -> dict[str, Plain]:
+def _estimate_scatter(factors: Array) -> dict[str, Plain]:
     if len(factors) >= _SCATTER_FROM:
         return fit_noise(factors).written()
     if len(factors) < 3:
@@ -191,14 +191,14 @@ def _scatter(factors: Array) -> dict[str, Plain]:
     return Measured(float(np.std(np.log(factors)))).written()
 
 
-def _ranges(rows: Sequence[MessageRow], names: set[str]) -> dict[str, tuple[float, float]]:
+def _find_ranges(rows: Sequence[MessageRow], names: set[str]) -> dict[str, tuple[float, float]]:
     """Of what the law names, what sizes a message, and the bytes that it comes with."""
-    watched = names | set(_amounts(rows, varied=False)) | {"bytes_down"}
+    watched = names | set(_list_amounts(rows, varied=False)) | {"bytes_down"}
     columns = {
         name: [row.values[name] for row in rows if name in row.values] for name in sorted(watched)
     }
     return {
-        name: (_rounded(min(column)), _rounded(max(column)))
+        name: (_round_number(min(column)), _round_number(max(column)))
         for name, column in columns.items()
         if column
     }
@@ -207,13 +207,13 @@ def _ranges(rows: Sequence[MessageRow], names: set[str]) -> dict[str, tuple[floa
 def _choose_terms(rows: Sequence[MessageRow], seconds: Array, plays: Array) -> _Fit:
     """Take up terms as long as plays that were left out come out clearly better."""
     constant = _Term("", np.ones(len(rows)))
-    best = _evaluate([constant], seconds, plays)
-    chance = _CHANCE * _repeat_error(rows, plays)
+    best = _fit_terms([constant], seconds, plays)
+    chance = _CHANCE * _estimate_repeat_error(rows, plays)
     pool: list[_Term] = []
-    for tier in _tiers(rows):
+    for tier in _list_tiers(rows):
         pool += tier
         while len(best.terms) < _MOST_TERMS and best.score > max(GOOD / 5, chance):
-            better = _take_up_one(best, pool, seconds, plays)
+            better = _find_better_fit(best, pool, seconds, plays)
             if better is None:
                 break
             best = better
@@ -221,9 +221,11 @@ def _choose_terms(rows: Sequence[MessageRow], seconds: Array, plays: Array) -> _
             break
     # a term of no weight in all plays may take over where one is left out
     present = [
-        term for term, weighs in zip(best.terms, _weights(best) > _NO_WEIGHT, strict=True) if weighs
+        term
+        for term, weighs in zip(best.terms, _weigh_terms(best) > _NO_WEIGHT, strict=True)
+        if weighs
     ]
-    return _evaluate(present, seconds, plays) if present else best
+    return _fit_terms(present, seconds, plays) if present else best
 
 
 _CHANCE = 1.5
@@ -232,7 +234,7 @@ kinds that take always as long, with 5 % of chance between plays, 8 get a term a
 1.5; laws with true terms are as near at 1.5, and further off at 2."""
 
 
-def _repeat_error(rows: Sequence[MessageRow], plays: Array) -> float:
+def _estimate_repeat_error(rows: Sequence[MessageRow], plays: Array) -> float:
     """How far apart two times of one play are in the median, in log: what a law need not explain.
     0 where plays were made once."""
     if not all(row.repeats for row in rows):
@@ -242,12 +244,14 @@ def _repeat_error(rows: Sequence[MessageRow], plays: Array) -> float:
     return float(np.median(np.log(sums.max(axis=1) / sums.min(axis=1))))
 
 
-def _take_up_one(best: _Fit, pool: Sequence[_Term], seconds: Array, plays: Array) -> _Fit | None:
+def _find_better_fit(
+    best: _Fit, pool: Sequence[_Term], seconds: Array, plays: Array
+) -> _Fit | None:
     """The best law with a term more; None: none is better by 10 %, by half a percent, and by three
     standard errors of what it is better."""
     present = {term.text for term in best.terms}
     fits = [
-        _evaluate([*best.terms, term], seconds, plays) for term in pool if term.text not in present
+        _fit_terms([*best.terms, term], seconds, plays) for term in pool if term.text not in present
     ]
     least = min((fit.score for fit in fits), default=math.inf)
     if least >= min(0.9 * best.score, best.score - 0.005):
@@ -273,13 +277,13 @@ def _is_sure(gains: Array) -> bool:
 _FOLDS = 4
 
 
-def _evaluate(terms: Sequence[_Term], seconds: Array, plays: Array) -> _Fit:
+def _fit_terms(terms: Sequence[_Term], seconds: Array, plays: Array) -> _Fit:
     """Fit to all rows; and to all but some, to see how far off those are."""
-    design = _design(terms)
+    design = _build_design(terms)
 
     def without(out: NDArray[np.bool_]) -> Array:
         """Seconds of the rows under the mask, by the law that is fitted to the others."""
-        coefficients = _solve(design[~out], seconds[~out])
+        coefficients = _fit_coefficients(design[~out], seconds[~out])
         return np.asarray(np.maximum(design[out] @ coefficients, 1e-9))
 
     predicted = np.array(seconds)
@@ -293,16 +297,16 @@ def _evaluate(terms: Sequence[_Term], seconds: Array, plays: Array) -> _Fit:
     errors = np.abs(np.log(predicted / seconds))
     score = np.mean([errors.mean(), np.mean(sums or [0.0])])
     held_out = [abs(math.log(without(mask).sum() / seconds[mask].sum())) for mask in masks]
-    solved = _solve(design, seconds)
+    solved = _fit_coefficients(design, seconds)
     off = np.expm1(np.array(held_out or [math.nan]))
     return _Fit(tuple(terms), solved, errors, float(score), off)
 
 
-def _design(terms: Sequence[_Term]) -> Array:
+def _build_design(terms: Sequence[_Term]) -> Array:
     return np.column_stack([term.column for term in terms])
 
 
-def _solve(design: Array, seconds: Array) -> Array:
+def _fit_coefficients(design: Array, seconds: Array) -> Array:
     """Coefficients ≥ 0 of the smallest relative errors, wild rows counting less."""
     relative = design / seconds[:, None]
     scale = np.maximum(relative.max(axis=0), 1e-300)
@@ -316,12 +320,12 @@ def _solve(design: Array, seconds: Array) -> Array:
     return np.asarray(coefficients / scale)
 
 
-def _as_text(fit: _Fit) -> str:
+def _format_law(fit: _Fit) -> str:
     """The law as arithmetic; a term of no weight is not there."""
     parts = [
         f"{coefficient:.5g} * {term.text}" if term.text else f"{coefficient:.5g}"
         for term, coefficient, weight in zip(
-            fit.terms, fit.coefficients, _weights(fit), strict=True
+            fit.terms, fit.coefficients, _weigh_terms(fit), strict=True
         )
         if weight > _NO_WEIGHT
     ]
@@ -331,7 +335,7 @@ def _as_text(fit: _Fit) -> str:
 _NO_WEIGHT = 1e-3
 
 
-def _weights(fit: _Fit) -> Array:
+def _weigh_terms(fit: _Fit) -> Array:
     """The most that each term comes to in any row, beside what a message takes."""
     most = np.array([term.column.max() for term in fit.terms])
     return np.asarray(fit.coefficients * most / np.median(fit.seconds()))
@@ -340,18 +344,18 @@ def _weights(fit: _Fit) -> Array:
 # ---- terms ---------------------------------------------------------------------------------------
 
 
-def _tiers(rows: Sequence[MessageRow]) -> Iterator[list[_Term]]:
+def _list_tiers(rows: Sequence[MessageRow]) -> Iterator[list[_Term]]:
     """Terms by what they ask for: replies and settings, counted passes, bytes; the simplest
     first."""
-    settings = _settings(rows)
-    amounts = _amounts(rows, varied=True)
-    yield _as_terms(rows, _products(amounts, settings))
-    yield _as_terms(rows, [name for name in COUNTED if _varies(rows, name)])
-    sizes = [name for name in _BYTES if _varies(rows, name)]
-    yield _as_terms(rows, [*sizes, *(f"{size} * {n}" for size in sizes for n in amounts)])
+    settings = _list_settings(rows)
+    amounts = _list_amounts(rows, varied=True)
+    yield _make_terms(rows, _list_products(amounts, settings))
+    yield _make_terms(rows, [name for name in COUNTED if _is_varied(rows, name)])
+    sizes = [name for name in _BYTES if _is_varied(rows, name)]
+    yield _make_terms(rows, [*sizes, *(f"{size} * {n}" for size in sizes for n in amounts)])
 
 
-def _products(amounts: Sequence[str], settings: Sequence[str]) -> list[str]:
+def _list_products(amounts: Sequence[str], settings: Sequence[str]) -> list[str]:
     """What may size a message, the simplest first: amounts times settings (epochs), or in pieces
     of a setting (batches), nodes, and pairs of them; without any amount, settings over one another
     and over `nodes`."""
@@ -378,7 +382,7 @@ def _products(amounts: Sequence[str], settings: Sequence[str]) -> list[str]:
     return texts
 
 
-def _as_terms(rows: Sequence[MessageRow], texts: Sequence[str]) -> list[_Term]:
+def _make_terms(rows: Sequence[MessageRow], texts: Sequence[str]) -> list[_Term]:
     """Those that have a finite value in every row, and not the same in all."""
     terms = []
     for text in texts:
@@ -393,30 +397,30 @@ def _as_terms(rows: Sequence[MessageRow], texts: Sequence[str]) -> list[_Term]:
     return terms
 
 
-def _varies(rows: Sequence[MessageRow], name: str) -> bool:
+def _is_varied(rows: Sequence[MessageRow], name: str) -> bool:
     column = {row.values.get(name) for row in rows}
     return None not in column and len(column) > 1
 
 
-def _settings(rows: Sequence[MessageRow]) -> list[str]:
+def _list_settings(rows: Sequence[MessageRow]) -> list[str]:
     """Numbers of the run's configuration that varied between plays, and `nodes`."""
-    names = [as_identifier(name) for name in plain_numbers(rows[0].run_config)]
-    return [n for n in ("nodes", *names) if _is_name(n) and _varies(rows, n)]
+    names = [spell_name(name) for name in select_numbers(rows[0].run_config)]
+    return [n for n in ("nodes", *names) if _is_name(n) and _is_varied(rows, n)]
 
 
-def _amounts(rows: Sequence[MessageRow], *, varied: bool) -> list[str]:
+def _list_amounts(rows: Sequence[MessageRow], *, varied: bool) -> list[str]:
     """Whole numbers in replies, and in messages' configurations, that may size their work."""
     names: dict[str, None] = {}
     for row in rows:
-        asked = plain_numbers(row.visible.config)
+        asked = select_numbers(row.visible.config)
         for name in (*row.visible.reply, *asked):
             if "round" not in name.lower():
-                names.setdefault(as_identifier(name))
+                names.setdefault(spell_name(name))
     whole = []
     for name in names:
         column = [row.values.get(name) for row in rows]
         numbers = [value for value in column if value is not None]
-        if len(numbers) < len(rows) or max(numbers) < 2 or (varied and not _varies(rows, name)):
+        if len(numbers) < len(rows) or max(numbers) < 2 or (varied and not _is_varied(rows, name)):
             continue
         if all(value >= 0 and value.is_integer() for value in numbers):
             whole.append(name)

@@ -44,8 +44,8 @@ def without_threads(grid: SimGrid) -> Iterator[None]:
     )
     with (
         replaced(flower_server, "concurrent", SimpleNamespace(futures=futures)),
-        replaced(flower_app, "start_update_client_manager_thread", _keep_up_to_date),
-        replaced(flower_workflows, "start_update_client_manager_thread", _keep_up_to_date),
+        replaced(flower_app, "start_update_client_manager_thread", _update_manager),
+        replaced(flower_workflows, "start_update_client_manager_thread", _update_manager),
         replaced(SimpleClientManager, "wait_for", _wait_for),
     ):
         yield
@@ -119,7 +119,7 @@ def _finish_all(futures: Iterable[_Future]) -> list[_Future]:
     return sorted(futures, key=lambda future: future.place)
 
 
-def _keep_up_to_date(
+def _update_manager(
     grid: SimGrid, manager: SimpleClientManager
 ) -> tuple[SimpleNamespace, threading.Event, threading.Event]:
     """The manager's list of nodes is brought up to date whenever it is asked, and never between."""

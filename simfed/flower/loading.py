@@ -18,7 +18,7 @@ from flwr.supercore.object_ref import load_app
 from simfed.flower.asides import describe_error
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
-from simfed.record.digest import files_below
+from simfed.record.digest import list_files_below
 
 App = TypeVar("App", ServerApp, ClientApp)
 
@@ -38,7 +38,7 @@ def load(
     try:
         server = _load_app(components["serverapp"], ServerApp, LoadServerAppError, folder)
         client = _load_app(components["clientapp"], ClientApp, LoadClientAppError, folder)
-        if "torch" not in sys.modules and _names_torch(folder):
+        if "torch" not in sys.modules and _is_torch_named(folder):
             import torch  # noqa: F401  # else a first message that does is not seeded and counted
         yield server, client, config
     finally:
@@ -69,12 +69,14 @@ def describe(
     return components, get_fused_config_from_dir(folder, dict(overrides))
 
 
-def _names_torch(folder: Path) -> bool:
+def _is_torch_named(folder: Path) -> bool:
     """Whether a Python file in an app's folder speaks of PyTorch."""
-    return any("torch" in file.read_text("utf-8", "ignore") for file in files_below(folder, "*.py"))
+    return any(
+        "torch" in file.read_text("utf-8", "ignore") for file in list_files_below(folder, "*.py")
+    )
 
 
-def stated_nodes(folder: Path) -> list[int]:
+def read_stated_nodes(folder: Path) -> list[int]:
     """The numbers of nodes for which the app's `pyproject.toml` is written: `num-supernodes` of its
     simulations; none where it names no simulation, as newer apps."""
     federations = get_project_config(folder)["tool"]["flwr"].get("federations", {})

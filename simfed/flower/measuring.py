@@ -35,7 +35,7 @@ from simfed.flower.versions import flower_version
 from simfed.flower.workfile import Kernel, KindLaw, Visible, WorkFile
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
-from simfed.record.digest import folder_digest
+from simfed.record.digest import digest_folder
 from simfed.scenario.fleet_file import FleetFile
 
 __all__ = [
@@ -149,10 +149,10 @@ def measure(
         raise InputError("at least 2 plays: one does not tell what grows", where="--runs", got=runs)
     if nodes is not None and nodes < 1:
         raise InputError("at least 1 node", where="--nodes", got=nodes)
-    from simfed.flower.loading import describe, stated_nodes
+    from simfed.flower.loading import describe, read_stated_nodes
 
     components, config = describe(folder, overrides)
-    smallest = nodes or min(stated_nodes(folder), default=NODES)
+    smallest = nodes or min(read_stated_nodes(folder), default=NODES)
     plays = plays_of(config, overrides, smallest)[:runs]
     rows, left_out, countable = _play_twice(list(enumerate(plays)), folder, config, tell)
     done = {row.play for row in rows}
@@ -178,7 +178,7 @@ def measure(
     imports_s = _time_imports(components["clientapp"], folder)
     work = WorkFile(
         app=folder.resolve().name,
-        digest=folder_digest(folder, "*.py"),
+        digest=digest_folder(folder, "*.py"),
         machine=machine,
         kernel=kernel,
         imports=float(f"{imports_s:.4g}"),
@@ -350,7 +350,7 @@ def take_lesser(rows: Sequence[MessageRow], again: Sequence[MessageRow]) -> list
     """Of messages that were played twice, the lesser times: what else runs on the machine makes a
     whole process slower by a quarter, and which one is chance. Plays that took another course keep
     theirs."""
-    if [_course(row) for row in rows] != [_course(row) for row in again]:
+    if [_read_course(row) for row in rows] != [_read_course(row) for row in again]:
         return list(rows)
     return [
         replace(
@@ -365,12 +365,12 @@ def take_lesser(rows: Sequence[MessageRow], again: Sequence[MessageRow]) -> list
 def join_counts(rows: Sequence[MessageRow], counted: Sequence[MessageRow]) -> list[MessageRow]:
     """Times of the first plays with counts of the second; plays that took another course keep no
     counts, and so do all others, as a law needs them everywhere."""
-    if [_course(row) for row in rows] != [_course(row) for row in counted]:
+    if [_read_course(row) for row in rows] != [_read_course(row) for row in counted]:
         return list(rows)
     return [replace(row, visible=twin.visible) for row, twin in zip(rows, counted, strict=True)]
 
 
-def _course(row: MessageRow) -> tuple[int, str]:
+def _read_course(row: MessageRow) -> tuple[int, str]:
     return row.play, row.visible.message_type
 
 

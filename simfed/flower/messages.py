@@ -107,7 +107,7 @@ def pack(value: object) -> bytes:
     return buffer.getvalue()
 
 
-def message_bytes(message: Message, contents: dict[int, int] | None = None) -> int:
+def count_message_bytes(message: Message, contents: dict[int, int] | None = None) -> int:
     """A message's bytes on the wire; `contents`: bytes of those weighed before, by identity; gets
     this one as well."""
     with no_object_id_recompute():
@@ -121,12 +121,14 @@ def message_bytes(message: Message, contents: dict[int, int] | None = None) -> i
         return len(message.deflate()) + contents[id(content)]
 
 
-def error_reply(to: Message, code: int, reason: str) -> Message:
+def make_error_reply(to: Message, code: int, reason: str) -> Message:
     """What a node answers that cannot do what it was asked."""
     return Message(Error(code=code, reason=reason), reply_to=to)
 
 
-def unavailable(message_id: str, now_s: float, run_id: int, gone: Mail | None = None) -> Message:
+def make_unavailable(
+    message_id: str, now_s: float, run_id: int, gone: Mail | None = None
+) -> Message:
     """What the server is told in place of a reply: the message expired, or was never known, or (of
     `gone`) its node is away."""
     code, reason = ErrorCode.MESSAGE_UNAVAILABLE, "the message has expired or does not exist"
@@ -147,7 +149,7 @@ def unavailable(message_id: str, now_s: float, run_id: int, gone: Mail | None = 
     return make_message(metadata=metadata, error=Error(code=code, reason=reason))
 
 
-def config_of(message: Message) -> dict[str, Plain]:
+def read_message_config(message: Message) -> dict[str, Plain]:
     """Texts, truth values and numbers of a message's configuration records, by their names; of
     equal names the first's."""
     config: dict[str, Plain] = {}
@@ -159,7 +161,7 @@ def config_of(message: Message) -> dict[str, Plain]:
     return config
 
 
-def metrics_of(message: Message) -> Mapping[str, float]:
+def read_metrics(message: Message) -> Mapping[str, float]:
     """The numbers in a message's metric records, by their names; of equal names the first's."""
     if not message.has_content():
         return {}

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from simfed.flower.operands import Operands, samples_of
+from simfed.flower.operands import Operands, count_samples
 
 if TYPE_CHECKING:
     from torch import nn
@@ -166,7 +166,7 @@ class FlopMeter:
         before = _meters.get(thread)
         _meters[thread] = self
         try:
-            with _mode_class()(self):
+            with _make_mode_class()(self):
                 yield
         finally:
             self._depth = self._model_depth = 0
@@ -189,7 +189,7 @@ class FlopMeter:
                 getattr(tensor, "requires_grad", False) for tensor in (*parameters, *inputs)
             )
             sizes = {id(parameter): parameter.numel() for parameter in parameters}
-            self._called = Operands(sizes, samples_of(inputs), records)
+            self._called = Operands(sizes, count_samples(inputs), records)
 
     def leave(self) -> None:
         """Note that the module entered last has returned or raised."""
@@ -292,11 +292,17 @@ def _register_hooks() -> None:
 
 
 @lru_cache(maxsize=1)
-def _mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
+def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from simfed.flower.flops import OperatorKind, kind_of, name_of, numbers_of, operands_of
+    from simfed.flower.flops import (
+        OperatorKind,
+        count_numbers,
+        find_kind,
+        name_operator,
+        read_operands,
+    )
 
     class MeterMode(TorchDispatchMode):
         """Sees every operator of its thread, those of backward passes included."""
@@ -309,7 +315,7 @@ def _mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
             self, func: Any, types: object, args: Any = (), kwargs: Any = None
         ) -> object:
             kwargs = kwargs or {}
-            kind, formula = kind_of(func)
+            kind, formula = find_kind(func)
             if kind is OperatorKind.COMPOSED:  # as inference mode leaves it: its parts are counted
                 with self:
                     return func.decompose(*args, **kwargs)
@@ -319,12 +325,12 @@ def _mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
             # while autograd runs a graph, and only then, it has one under way
             run = torch._C._current_graph_task_id()
             if formula is None:
-                numbers, name = numbers_of(func, args, result), name_of(func)
-                self._meter.skip(name, numbers, lambda: operands_of(args), backward=run != -1)
+                numbers, name = count_numbers(func, args, result), name_operator(func)
+                self._meter.skip(name, numbers, lambda: read_operands(args), backward=run != -1)
                 return result
             flops = float(formula(*args, **kwargs, out_val=result))
             if run == -1:
-                self._meter.count_forward(flops, lambda: operands_of(args))
+                self._meter.count_forward(flops, lambda: read_operands(args))
             else:
                 node = torch._C._current_autograd_node()
                 number = None if node is None else node._sequence_nr()

@@ -18,7 +18,7 @@ class Operands(NamedTuple):
     """How many nodes autograd had noted before."""
 
 
-def samples_of(inputs: Iterable[object]) -> int:
+def count_samples(inputs: Iterable[object]) -> int:
     """How many samples a module was given: the length of its first tensor."""
     for value in inputs:
         shape = getattr(value, "shape", None)

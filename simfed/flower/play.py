@@ -41,12 +41,12 @@ from simfed.flower.grid import (
     Sleep,
     Until,
 )
-from simfed.flower.messages import Mail, unavailable
+from simfed.flower.messages import Mail, make_unavailable
 from simfed.flower.node import NodeAtWork
 from simfed.flower.strands import Strand, Strands
 from simfed.flower.work import Call
 from simfed.flower.workfile import WorkFile
-from simfed.ground.errors import RunFailed, as_raised
+from simfed.ground.errors import RunFailed, unwrap_error
 from simfed.ground.plain import Plain
 from simfed.net import Network
 from simfed.net.instants import at, cancel, end_of_instant
@@ -131,7 +131,7 @@ class Play:
         self._left_at_s: dict[int, float] = {}
         self._exited: set[int] = set()
         """Clients whose app has ended its process."""
-        self._node_config = _node_configs(fleet, parts)
+        self._node_config = _make_node_configs(fleet, parts)
         self._mails: dict[str, Mail] = {}
         """By id, as long as the server app has not been told what became of them."""
         self._sent = 0
@@ -158,7 +158,7 @@ class Play:
                 raise RunFailed(
                     f"at {self.env.now:g} s all threads of the server app wait for each other"
                 ) from None
-            raise as_raised(error) from None
+            raise unwrap_error(error) from None
 
     def _serve(self, app: Callable[[], object], strand: Strand) -> Story:
         yield from self._converse(strand, strand.aside.run(app))
@@ -298,7 +298,7 @@ class Play:
             self._looks.stop()
         elif not question.wait:
             self._count_poll()
-        return replies + [unavailable(id, self.env.now, self._run_id) for id in unknown]
+        return replies + [make_unavailable(id, self.env.now, self._run_id) for id in unknown]
 
     def _wait_for(self, mails: Sequence[Mail], timeout_s: float | None) -> Story:
         """Until each of these is replied to or will never be, or the time is over."""
@@ -334,7 +334,7 @@ class Play:
                 replies.append((mail.replied_at_s, mail, mail.reply.message(), True))
             elif self._settled_at_s(mail) <= now_s:
                 gone = mail if mail.expires_at_s > now_s else None
-                message = unavailable(mail.id, now_s, self._run_id, gone)
+                message = make_unavailable(mail.id, now_s, self._run_id, gone)
                 replies.append((now_s, mail, message, False))
         replies.sort(key=lambda reply: (reply[0], reply[1].client, reply[1].number))
         for _, mail, message, answered in replies:
@@ -465,7 +465,7 @@ class Play:
             if came:
                 waiter.awaited.remove(mail.id)
             if flight.away or (came and not (waiter.whole and waiter.awaited)):
-                _wake(waiter)
+                _wake_waiter(waiter)
         node.over.succeed()
 
     def forget_model_of(self, client: int | None) -> None:
@@ -505,7 +505,7 @@ class Play:
         )
 
 
-def _node_configs(fleet: FleetFile, parts: Parts) -> Callable[[int], Mapping[str, Plain]]:
+def _make_node_configs(fleet: FleetFile, parts: Parts) -> Callable[[int], Mapping[str, Plain]]:
     """A node's number → what the fleet says of its settings."""
     if not any(group.node_config for group in fleet.clients):
         return lambda client: {}
@@ -518,7 +518,7 @@ def _node_configs(fleet: FleetFile, parts: Parts) -> Callable[[int], Mapping[str
     return lambda client: fleet.clients[groups[client]].config_of(client, nth[client])
 
 
-def _wake(waiter: _Waiter) -> None:
+def _wake_waiter(waiter: _Waiter) -> None:
     """Let a waiting thread look at the replies again."""
     if not waiter.wake.triggered:
         waiter.wake.succeed()

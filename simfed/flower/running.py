@@ -17,20 +17,26 @@ import yaml
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks, check_world
 from simfed.experiment.interrupt import CtrlC
-from simfed.experiment.running import RunResult, accept_as, explained, run_in_memory, self_contained
+from simfed.experiment.running import (
+    RunResult,
+    accept_as,
+    make_self_contained,
+    run_in_memory,
+    settle_error,
+)
 from simfed.flower.versions import flower_version
 from simfed.flower.workfile import SUFFIX, WorkFile, load_work
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError, RunFailed, listed
 from simfed.ground.plain import Plain
 from simfed.ground.units import format_duration
-from simfed.record.digest import folder_digest
+from simfed.record.digest import digest_folder
 from simfed.record.directory import RunDirectory, reserve
 from simfed.record.manifest import versions
 from simfed.record.read import open_run
 from simfed.record.recorder import Recorder
 from simfed.record.summary import summarise
-from simfed.scenario.fleet_file import APP, App, FleetFile, dump_fleet, fleet_of, load_fleet
+from simfed.scenario.fleet_file import APP, App, FleetFile, dump_fleet, load_fleet, validate_fleet
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -120,29 +126,31 @@ def run(
     with contextlib.ExitStack() as stack:
         directory = None
         try:
-            manifest = _at_start(fleet, version, {**(app or {}), "run_config": run_config or {}})
+            manifest = _begin_manifest(
+                fleet, version, {**(app or {}), "run_config": run_config or {}}
+            )
             if out is not None:
                 stack.enter_context(reserve(out, overwrite=overwrite, resume=False))
-                beside, text = _beside(fleet, parts)
+                beside, text = _make_self_contained(fleet, parts)
                 directory = RunDirectory.create(
                     out, scenario_yaml=text, manifest=manifest, overwrite=overwrite, beside=beside
                 )
             recorder = Recorder() if directory is None else directory.recorder()
-            tell = _print_now_and_then() if progress is True else progress or None
+            tell = _make_progress_printer() if progress is True else progress or None
             apps, config = (server_app, client_app), dict(run_config or {})
-            played = _play(
+            played = _play_fleet(
                 apps, fleet, parts, recorder, config, host_timeout_s, tell, workers, work, watch
             )
-            manifest |= _at_end(fleet, parts, played, time.perf_counter() - began)
+            manifest |= _finish_manifest(fleet, parts, played, time.perf_counter() - began)
             manifest["warnings"] = [*notes, *manifest["warnings"]]
             summary = summarise(recorder.table, {APP: fleet.client_count})
             if directory is not None:
                 directory.finish(recorder, manifest=manifest, summary=summary)
                 return open_run(directory.path)
-            return run_in_memory(recorder, manifest, summary, dump_fleet(_without_app(fleet)))
+            return run_in_memory(recorder, manifest, summary, dump_fleet(_drop_app(fleet)))
         except BaseException as error:
             begun = not isinstance(error, InputError)
-            raise explained(error, parts.name, directory, begun=begun, resumable=False) from None
+            raise settle_error(error, parts.name, directory, begun=begun, resumable=False) from None
 
 
 def run_folder(
@@ -160,15 +168,15 @@ def run_folder(
     own configuration. Further options are those of `run`.
     """
     flower_version()
-    from simfed.flower.loading import load, stated_nodes
+    from simfed.flower.loading import load, read_stated_nodes
 
     fleet, source = _load_fleet(fleet, source)
     fleet = _choose_computing(fleet, Path(app))
     overrides = {**(fleet.app.run_config if fleet.app else {}), **(run_config or {})}
     fleet = fleet.model_copy(update={"app": App.model_construct(folder=str(app))})
-    origin = {"folder": Path(app).resolve().name, "digest": folder_digest(Path(app))}
+    origin = {"folder": Path(app).resolve().name, "digest": digest_folder(Path(app))}
     with load(app, overrides) as (server_app, client_app, config):
-        notes = _compare_sizes(Path(app), stated_nodes(Path(app)), fleet.client_count)
+        notes = _compare_sizes(Path(app), read_stated_nodes(Path(app)), fleet.client_count)
         if fleet.charged.file is not None:
             notes += _compare_code(Path(app), fleet.charged.file)
         options |= {"source": source, "run_config": config, "app": origin, "notes": notes}
@@ -188,7 +196,7 @@ def _compare_sizes(folder: Path, stated: Sequence[int], nodes: int) -> list[str]
 
 def _compare_code(folder: Path, work_file: str) -> list[str]:
     """A sentence where the app is not the one that was measured."""
-    if load_work(work_file).digest == folder_digest(folder, "*.py"):
+    if load_work(work_file).digest == digest_folder(folder, "*.py"):
         return []
     return [
         f"the app's code has changed since {work_file} was measured; `simfed flower measure` with "
@@ -233,7 +241,7 @@ def run_studied(job: StudiedJob, out: Path, tell: Progress) -> None:
     """Do one run of a study: `job` has the fleet with its app as YAML (`scenario_yaml`), and the
     file it came from (`source`)."""
     plain = yaml.safe_load(job.scenario_yaml)
-    fleet = fleet_of(plain, source=job.source, folder=Path(job.source).parent)
+    fleet = validate_fleet(plain, source=job.source, folder=Path(job.source).parent)
     if fleet.app is None:
         raise InputError(
             "one", where=f"{job.source}: app", problem="the fleet of a study has no app"
@@ -257,7 +265,7 @@ def read_config(texts: Sequence[str]) -> dict[str, Plain]:
     return config
 
 
-def _print_now_and_then(every_wall_s: float = 10.0) -> Progress:
+def _make_progress_printer(every_wall_s: float = 10.0) -> Progress:
     """Tells of an exchange on standard error, at most every so many seconds."""
     printed_wall_s = time.monotonic()
 
@@ -277,10 +285,10 @@ def _print_now_and_then(every_wall_s: float = 10.0) -> Progress:
 
 
 def _load_fleet(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str | Path | None]:
-    return accept_as(FleetFile, "fleet", fleet, source, fleet_of, load_fleet)
+    return accept_as(FleetFile, "fleet", fleet, source, validate_fleet, load_fleet)
 
 
-def _play(
+def _play_fleet(
     apps: tuple[ServerApp, ClientApp],
     fleet: FleetFile,
     parts: Parts,
@@ -344,7 +352,7 @@ def _build_play(
     from simfed.flower.play import Play
 
     stop = stack.enter_context(CtrlC().heard()).asked
-    run_id = _run_id(parts)
+    run_id = _draw_run_id(parts)
     play = Play(
         fleet,
         parts,
@@ -386,7 +394,7 @@ def _build_server(
     from simfed.flower.grid import ServerClock, SimGrid
     from simfed.flower.strands import Strands
 
-    run_id = _run_id(parts)
+    run_id = _draw_run_id(parts)
     TaskIdentity.task_id, TaskIdentity.run_id = 1, run_id
     TaskIdentity.node_id = SUPERLINK_NODE_ID
     clock = ServerClock()
@@ -398,7 +406,7 @@ def _build_server(
     return _Server(clock, strands, grid, context)
 
 
-def _run_id(parts: Parts) -> int:
+def _draw_run_id(parts: Parts) -> int:
     return parts.streams.integer("flower-run")
 
 
@@ -438,7 +446,7 @@ def _is_measured(fleet: FleetFile) -> bool:
     return "measured" in {c.kind for c in (fleet.charged, fleet.server.computing) if c}
 
 
-def _at_start(fleet: FleetFile, version: str, app: Mapping[str, Plain]) -> dict[str, Plain]:
+def _begin_manifest(fleet: FleetFile, version: str, app: Mapping[str, Plain]) -> dict[str, Plain]:
     return {
         "name": fleet.name,
         "mode": "flower",
@@ -453,7 +461,9 @@ def _at_start(fleet: FleetFile, version: str, app: Mapping[str, Plain]) -> dict[
     }
 
 
-def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict[str, Plain]:
+def _finish_manifest(
+    fleet: FleetFile, parts: Parts, played: Play, wall_s: float
+) -> dict[str, Plain]:
     warnings = played.charges.warnings()
     if _is_measured(fleet):
         warnings.append("computing was measured on this machine: another run takes another time")
@@ -463,18 +473,18 @@ def _at_end(fleet: FleetFile, parts: Parts, played: Play, wall_s: float) -> dict
     return facts if raised is None else {**facts, "raised": raised}
 
 
-def _without_app(fleet: FleetFile) -> FleetFile:
+def _drop_app(fleet: FleetFile) -> FleetFile:
     return fleet.model_copy(update={"app": None})  # which the manifest names
 
 
-def _beside(fleet: FleetFile, parts: Parts) -> tuple[dict[str, bytes], str]:
-    bare = _without_app(fleet)
+def _make_self_contained(fleet: FleetFile, parts: Parts) -> tuple[dict[str, bytes], str]:
+    bare = _drop_app(fleet)
     work: dict[str, bytes] = {}
     names: dict[str, str] = {}
     if bare.charged.file is not None:
         names[bare.charged.file] = f"calibration/{Path(bare.charged.file).name}"
         work[names[bare.charged.file]] = Path(bare.charged.file).read_bytes()
-    beside, text = self_contained(
+    beside, text = make_self_contained(
         parts, lambda profiles, files: dump_fleet(bare, profiles, {**files, **names})
     )
     return {**beside, **work}, text

@@ -107,7 +107,7 @@ class Strands:
             strand = self._current()
             if strand is None or not self.several:
                 return wait(condition, timeout)
-            return _wait(condition, timeout, strand)
+            return _wait_on_condition(condition, timeout, strand)
 
         with ExitStack() as stack:
             stack.enter_context(replaced(threading.Thread, "start", start_aside))
@@ -155,7 +155,7 @@ class Strands:
         return now
 
 
-def _wait(condition: Any, timeout: float | None, strand: Strand) -> bool:
+def _wait_on_condition(condition: Any, timeout: float | None, strand: Strand) -> bool:
     """`Condition.wait`, whose waiter another thread of the app releases."""
     if not condition._is_owned():
         raise RuntimeError("cannot wait on un-acquired lock")

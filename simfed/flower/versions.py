@@ -15,7 +15,7 @@ def flower_version() -> str:
 
     Raises: `InputError` where there is none, or one outside of `LOWEST` to `HIGHEST`.
     """
-    allowed = f"flwr {_dotted(LOWEST)} to {_dotted(HIGHEST)}"
+    allowed = f"flwr {_format_version(LOWEST)} to {_format_version(HIGHEST)}"
     hint = "pip install 'simfed[flower]'"
     try:
         version = metadata.version("flwr")
@@ -27,5 +27,5 @@ def flower_version() -> str:
     return version
 
 
-def _dotted(version: tuple[int, int]) -> str:
+def _format_version(version: tuple[int, int]) -> str:
     return ".".join(map(str, version))

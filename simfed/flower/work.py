@@ -23,11 +23,11 @@ from simfed.flower.clocks import Foreign, Spin, read_processor_s, replaced
 from simfed.flower.computing import Charge, HostSpent
 from simfed.flower.messages import (
     Packed,
-    config_of,
-    error_reply,
-    message_bytes,
-    metrics_of,
+    count_message_bytes,
+    make_error_reply,
     pack,
+    read_message_config,
+    read_metrics,
 )
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.ground.plain import Plain
@@ -195,7 +195,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     node_config = {**partition, **call.node_config}
     run_config = dict(call.run_config)
     context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
-    config = config_of(message)
+    config = read_message_config(message)
     charge, error, exited = Charge(computing, counts=call.counts), None, False
     clock.begin(charge, paced=call.paced, pace_s=call.pace_s)
     with foreign_randomness(call.seed):
@@ -214,7 +214,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
                 ) from raised
             error, exited = describe_error(raised), isinstance(raised, SystemExit)
             reason = f"<class 'flwr.clientapp.client_app.ClientAppException'>:<'{error}'>"
-            reply = error_reply(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
+            reply = make_error_reply(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
     if clock.refused is not None:
         raise clock.refused
     spent = replace(charge.collect(), slept_s=clock.slept_s)
@@ -224,10 +224,10 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
         after = pack(context.state) if context.state else None
     return Answer(
         Packed.of(reply),
-        message_bytes(reply),
+        count_message_bytes(reply),
         after,
         spent,
-        metrics_of(reply),
+        read_metrics(reply),
         config,
         error,
         readings=clock.readings,

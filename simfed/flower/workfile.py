@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 from simfed.device import ModelWork, Processor
 from simfed.device.noise import Measured
 from simfed.flower.metering import Counted
-from simfed.ground.arithmetic import as_identifier, read_arithmetic
+from simfed.ground.arithmetic import read_arithmetic, spell_name
 from simfed.ground.errors import InputError, listed
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml, read_text
@@ -64,22 +64,22 @@ class Visible:
     @property
     def texts(self) -> dict[str, str]:
         """Texts and truth values of the message's configuration."""
-        return plain_texts(self.config)
+        return select_texts(self.config)
 
     def values(self, run_config: Mapping[str, Plain], nodes: int) -> dict[str, float]:
         """Numbers by name; of equal names the one nearest to the reply."""
         return {
-            **plain_numbers(run_config),
+            **select_numbers(run_config),
             "nodes": float(nodes),
             "bytes_down": self.downlink_bytes,
             "bytes_up": self.uplink_bytes,
-            **plain_numbers(self.config),
+            **select_numbers(self.config),
             **self.counted,
             **self.reply,
         }
 
 
-def plain_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
+def select_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
     """The numbers among plain values, by name."""
     return {
         name: float(value)
@@ -88,12 +88,12 @@ def plain_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
     }
 
 
-def plain_texts(values: Mapping[str, Plain]) -> dict[str, str]:
+def select_texts(values: Mapping[str, Plain]) -> dict[str, str]:
     """Texts and truth values among plain values, as text."""
     return {name: str(value) for name, value in values.items() if isinstance(value, (bool, str))}
 
 
-def counted_values(counted: Counted) -> dict[str, float]:
+def name_counts(counted: Counted) -> dict[str, float]:
     """What counting saw, by the names that laws use."""
     trained = sum(step.trained for step in counted.passes)
     values = (trained, len(counted.passes) - trained, counted.flops / 1e9)
@@ -296,7 +296,7 @@ class WorkPrices:
             self._started = True
         law = self.work.find(visible.message_type, visible.texts)
         values = {
-            as_identifier(name): value
+            spell_name(name): value
             for name, value in visible.values(self._run_config, self._nodes).items()
         }
         work_s = read_arithmetic(law.seconds)(values)

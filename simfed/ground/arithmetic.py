@@ -60,9 +60,9 @@ class Arithmetic:
     def __call__(self, values: Mapping[str, Plain]) -> float:
         """Its value, a finite number. Raises: `InputError` for a name that has no value, a value
         that is no number, and a result that is not finite."""
-        spelled = {as_identifier(name): value for name, value in values.items()}
+        spelled = {spell_name(name): value for name, value in values.items()}
         try:
-            result = float(_evaluate(self._tree, spelled))
+            result = float(_evaluate_node(self._tree, spelled))
         except _MissingValue as missing:
             allowed = f"a value that is there: {listed(spelled) or 'there is none'}"
             hint = did_you_mean(missing.name, spelled)
@@ -123,7 +123,7 @@ def _is_allowed(node: ast.AST) -> bool:
     return isinstance(node, ast.Name)
 
 
-def _evaluate(node: ast.expr, values: Mapping[str, Plain]) -> float:
+def _evaluate_node(node: ast.expr, values: Mapping[str, Plain]) -> float:
     if isinstance(node, ast.Constant):
         return float(node.value)  # type: ignore[arg-type]  # read_arithmetic lets no other pass
     if isinstance(node, ast.Name):
@@ -132,17 +132,19 @@ def _evaluate(node: ast.expr, values: Mapping[str, Plain]) -> float:
         return float(values[node.id])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         try:
-            return _evaluate(node.left, values)
+            return _evaluate_node(node.left, values)
         except _MissingValue:
-            return _evaluate(node.right, values)
+            return _evaluate_node(node.right, values)
     if isinstance(node, ast.UnaryOp):
-        inner = _evaluate(node.operand, values)
+        inner = _evaluate_node(node.operand, values)
         return -inner if isinstance(node.op, ast.USub) else inner
     if isinstance(node, ast.BinOp):
-        return _TWO[type(node.op)](_evaluate(node.left, values), _evaluate(node.right, values))
+        return _TWO[type(node.op)](
+            _evaluate_node(node.left, values), _evaluate_node(node.right, values)
+        )
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Name)
-    return _CALLS[node.func.id]([_evaluate(inner, values) for inner in node.args])
+    return _CALLS[node.func.id]([_evaluate_node(inner, values) for inner in node.args])
 
 
 class _MissingValue(Exception):
@@ -150,6 +152,6 @@ class _MissingValue(Exception):
         self.name = name
 
 
-def as_identifier(name: str) -> str:
+def spell_name(name: str) -> str:
     """How arithmetic spells the name of a value."""
     return "".join(c if c.isalnum() else "_" for c in name)

@@ -44,7 +44,7 @@ def quota(share: float, period_s: float | None = None) -> tuple[int, int]:
     return max(round(share * period), 1000), period
 
 
-def cpu_groups() -> Path | None:
+def find_cpu_groups() -> Path | None:
     """The folder in which groups with a quota are made: of version 2, else of version 1."""
     for folder, needed in ((_CGROUP, "cgroup.controllers"), (_CGROUP / "cpu", "cgroup.procs")):
         file = folder / needed
@@ -55,7 +55,7 @@ def cpu_groups() -> Path | None:
     return None
 
 
-def home_group(above: Path) -> Path:
+def find_home_group(above: Path) -> Path:
     """The group of `above`'s hierarchy in which this process is."""
     unified = (above / "cgroup.controllers").exists()
     for line in Path("/proc/self/cgroup").read_text().splitlines():

@@ -78,7 +78,7 @@ class Normal:
 
     def __post_init__(self) -> None:
         _check_positive(self.sd, "sd")
-        truncate(self.cdf, self.low, self.high)
+        truncate_law(self.cdf, self.low, self.high)
 
     def cdf(self, x: float) -> float:
         """The share of the law below `x`, before truncation."""
@@ -87,7 +87,7 @@ class Normal:
     def quantile(self, u: Floats) -> Floats:
         from scipy.special import ndtri
 
-        below, inside = truncate(self.cdf, self.low, self.high)
+        below, inside = truncate_law(self.cdf, self.low, self.high)
         values: Floats = self.mean + self.sd * ndtri(below + inside * u)
         return np.clip(values, self.low, self.high)  # rounding in the tails
 
@@ -111,7 +111,7 @@ class Lognormal:
         _check_positive(self.median, "median")
         if not 0 < self.cv <= 100:
             raise InputError("a number above 0, at most 100", where="cv", got=self.cv)
-        truncate(self.cdf, self.low, self.high)
+        truncate_law(self.cdf, self.low, self.high)
 
     @classmethod
     def of_mean(cls, mean: float, cv: float, low: float, high: float) -> Lognormal:
@@ -130,7 +130,7 @@ class Lognormal:
     def quantile(self, u: Floats) -> Floats:
         from scipy.special import ndtri
 
-        below, inside = truncate(self.cdf, self.low, self.high)
+        below, inside = truncate_law(self.cdf, self.low, self.high)
         values: Floats = self.median * np.exp(self.log_sd * ndtri(below + inside * u))
         return np.clip(values, self.low, self.high)
 
@@ -152,14 +152,14 @@ class Pareto:
         _check_positive(self.low, "minimum")
         if not 0.1 <= self.shape <= 1000:
             raise InputError("a number from 0.1 to 1000", where="shape", got=self.shape)
-        truncate(self.cdf, self.low, self.high)
+        truncate_law(self.cdf, self.low, self.high)
 
     def cdf(self, x: float) -> float:
         """The share of the law below `x`, before truncation."""
         return -math.expm1(-self.shape * math.log(x / self.low)) if x > self.low else 0.0
 
     def quantile(self, u: Floats) -> Floats:
-        _, inside = truncate(self.cdf, self.low, self.high)
+        _, inside = truncate_law(self.cdf, self.low, self.high)
         values: Floats = self.low * np.exp(-np.log1p(-inside * u) / self.shape)
         return np.clip(values, self.low, self.high)
 
@@ -195,13 +195,13 @@ class Discrete:
     def quantile(self, u: Floats) -> Floats:
         weights = np.array(self.weights) if self.weights else None
         values: Floats = np.array(self.values)
-        return values[positions(u, len(self.values), weights)]
+        return values[pick_positions(u, len(self.values), weights)]
 
 
-def positions(u: Floats, count: int, weights: Floats | None = None) -> Ints:
+def pick_positions(u: Floats, count: int, weights: Floats | None = None) -> Ints:
     """Which of `count` things each uniform number picks, alike or in proportion to `weights`.
 
-    >>> positions(np.array([0.0, 0.49, 0.5, 0.99]), 2)
+    >>> pick_positions(np.array([0.0, 0.49, 0.5, 0.99]), 2)
     array([0, 0, 1, 1])
     """
     if weights is None:
@@ -212,7 +212,7 @@ def positions(u: Floats, count: int, weights: Floats | None = None) -> Ints:
     return np.asarray(np.minimum(picked, last), np.int64)
 
 
-def truncate(cdf: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+def truncate_law(cdf: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
     """(share of the law below `low`, share between the bounds).
 
     Raises: `InputError` for bounds the wrong way round, or between which next to nothing lies.

@@ -63,7 +63,7 @@ class InputError(SimfedError):
         return self.changed(where=f"{outer}: {self.where}" if self.where else outer)
 
     def __str__(self) -> str:
-        wrong = self.problem or ("" if self.got is ... else f"got {_format(self.got)}")
+        wrong = self.problem or ("" if self.got is ... else f"got {_format_value(self.got)}")
         allowed = f"expected {self.allowed}" if self.allowed else ""
         sentence = ", ".join(filter(None, (wrong, allowed)))
         if self.hint:
@@ -120,11 +120,11 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str | None:
     >>> did_you_mean("topk", ["top-k", "random-k"]), did_you_mean("MNIST", ["mnist-mini", "mnist"])
     ("did you mean 'top-k'?", "did you mean 'mnist'?")
     """
-    near = closest(name, choices)
+    near = find_closest(name, choices)
     return f"did you mean {near!r}?" if near else None
 
 
-def as_raised(error: Exception) -> Exception:
+def unwrap_error(error: Exception) -> Exception:
     """The error that a process raised: SimPy raises a copy in each process that waits for it, made
     from its arguments alone."""
     while type(error.__cause__) is type(error) and error.__cause__.args == error.args:
@@ -132,7 +132,7 @@ def as_raised(error: Exception) -> Exception:
     return error
 
 
-def closest(name: str, choices: Iterable[str]) -> str | None:
+def find_closest(name: str, choices: Iterable[str]) -> str | None:
     """The one of `choices` that a misspelt name may stand for, in whatever case; None: none."""
     plain: dict[str, str] = {}
     for choice in choices:
@@ -147,7 +147,7 @@ def listed(names: Iterable[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _format(value: object) -> str:
+def _format_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."
 

@@ -44,7 +44,7 @@ class Level:
     @classmethod
     def of(cls, written: Level | WrittenLevel) -> Level:
         """As files have it, which nobody checks; a level itself as it is."""
-        return written if isinstance(written, Level) else _parse(written)
+        return written if isinstance(written, Level) else _parse_level(written)
 
     @classmethod
     def read(cls, written: object) -> Level:
@@ -56,7 +56,7 @@ class Level:
         if isinstance(written, Level):
             return written
         if isinstance(written, str) and re.fullmatch(rf"\s*(?:{_ENERGY})?\s*{_SHARE}\s*", written):
-            level = _parse(written)
+            level = _parse_level(written)
             if 0 < level.amount <= 100:
                 return level
             if level.kind == "energy":
@@ -96,7 +96,7 @@ class Level:
         if self.kind == "energy":
             raise InputError("a level that is known before the update is", got=str(self))
         whole = self.kind == "entries"
-        return bounded_entries(self.amount if whole else self.amount / 100 * parameters, parameters)
+        return bound_entries(self.amount if whole else self.amount / 100 * parameters, parameters)
 
     @property
     def plain(self) -> WrittenLevel:
@@ -123,14 +123,14 @@ class Level:
         return f"Level({self.plain!r})"
 
 
-def bounded_entries(count: float, parameters: int) -> int:
+def bound_entries(count: float, parameters: int) -> int:
     """A number of entries, drawn or computed, as an update of `parameters` entries has them: a
     whole one, at least 1, at most all."""
     return min(max(1, round(count)), parameters)
 
 
 @lru_cache(maxsize=4096)
-def _parse(written: WrittenLevel) -> Level:
+def _parse_level(written: WrittenLevel) -> Level:
     if isinstance(written, int):
         return Level("entries", written)
     plain = written.replace(" ", "")

@@ -139,11 +139,11 @@ MEASURES = {
 the perplexity per character."""
 
 
-def measure_in(manifest: dict[str, Plain]) -> Measure:
+def read_measure(manifest: dict[str, Plain]) -> Measure:
     """What a run's models were measured by. Runs of old that learned numbers say `R²`, which stands
     in the columns of accuracies.
 
-    >>> measure_in({}).name, measure_in({"measure": "R²"}).column
+    >>> read_measure({}).name, read_measure({"measure": "R²"}).column
     ('accuracy', 'test_accuracy')
     """
     name = manifest.get("measure")
@@ -154,7 +154,7 @@ def measure_in(manifest: dict[str, Plain]) -> Measure:
     return Measure(name["name"], "measure", name["better"] == "higher", is_share=False)
 
 
-def one_measure(measures: Iterable[Measure], *, where: str) -> Measure:
+def find_common_measure(measures: Iterable[Measure], *, where: str) -> Measure:
     """That of several runs. Raises: `InputError` where they have not the same."""
     different = list(dict.fromkeys(measures))
     if len(different) > 1:

@@ -230,7 +230,7 @@ class Size(NamedTuple):
     """(entries, FLOPs of a forward pass) of each layer, in that order; empty: not known."""
 
 
-def key_of(round: int, turn: int) -> int | str:
+def make_key(round: int, turn: int) -> int | str:
     """What keys a participation's draws beside the client: the round, and its turn there."""
     return f"{round}.{turn}" if turn else round
 
@@ -278,7 +278,7 @@ class Who:
 
     def key(self, round: int) -> int | str:
         """What keys this participation's draws beside the client, as `Task.key`."""
-        return key_of(round, self.turn)
+        return make_key(round, self.turn)
 
     def __repr__(self) -> str:
         return f"<client {self.client} of {self.prototype}>"

@@ -66,7 +66,7 @@ class _OldAddresses(MetaPathFinder, Loader):
         sys.modules[old] = moved = importlib.import_module(new)
         for name, now in NEW_NAMES.items():
             if name.rpartition(".")[0] == old:
-                setattr(moved, name.rpartition(".")[2], _named(now))
+                setattr(moved, name.rpartition(".")[2], _import_name(now))
 
 
 def follow_old_addresses() -> None:
@@ -83,11 +83,11 @@ def old_names(module: str) -> Callable[[str], Any]:
         if old not in NEW_NAMES:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         warnings.warn(f"{old} is {NEW_NAMES[old]} now", DeprecationWarning, stacklevel=2)
-        return _named(NEW_NAMES[old])
+        return _import_name(NEW_NAMES[old])
 
     return look_up
 
 
-def _named(address: str) -> Any:
+def _import_name(address: str) -> Any:
     home, _, name = address.rpartition(".")
     return getattr(importlib.import_module(home), name)

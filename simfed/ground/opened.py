@@ -35,12 +35,12 @@ def watch(file: Path, digest: str) -> None:
     _watched[str(file)] = digest
 
 
-def opened_by(digest: str) -> list[str]:
+def list_opened(digest: str) -> list[str]:
     """The files that this code has opened in this process, those that are there, sorted."""
     return sorted(path for path in _opened.get(digest, ()) if _is_data(path))
 
 
-def sha256_of(path: str | os.PathLike[str]) -> str:
+def compute_file_sha256(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file; read again only when its size or time has changed."""
     status = os.stat(path)
     key = (os.path.abspath(path), status.st_size, status.st_mtime_ns)
@@ -55,7 +55,11 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
     """The audit hook: notes a file that is opened for reading by watched code."""
-    if event != "open" or not isinstance(arguments[0], (str, bytes)) or not _reads(*arguments[1:]):
+    if (
+        event != "open"
+        or not isinstance(arguments[0], (str, bytes))
+        or not _is_reading(*arguments[1:])
+    ):
         return
     frame = sys._getframe(1)
     while frame is not None:
@@ -69,7 +73,7 @@ def _note_opened(event: str, arguments: tuple[Any, ...]) -> None:
         frame = frame.f_back  # type: ignore[assignment]
 
 
-def _reads(mode: object, flags: object) -> bool:
+def _is_reading(mode: object, flags: object) -> bool:
     if isinstance(mode, str):
         return not set(mode) & set("wax+")
     return not isinstance(flags, int) or flags & (os.O_WRONLY | os.O_RDWR) == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from simfed.ground.errors import InputError, closest
+from simfed.ground.errors import InputError, find_closest
 from simfed.ground.plain import Plain
 
 MOST_CHARACTERS = 100_000_000
@@ -44,15 +44,15 @@ def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise missing_file(path) from None
+        raise make_missing_file_error(path) from None
     except IsADirectoryError:
         raise InputError("a file", where=str(path), problem="this is a folder") from None
     except (OSError, UnicodeDecodeError) as error:
-        reason = why_unreadable(error)
+        reason = explain_unreadable(error)
         raise InputError(where=str(path), problem=f"cannot be read: {reason}") from None
 
 
-def missing_file(path: str | os.PathLike[str]) -> InputError:
+def make_missing_file_error(path: str | os.PathLike[str]) -> InputError:
     """The error for a file that does not exist, with the nearest name in its folder as hint."""
     folder, name = os.path.split(path)
     try:
@@ -65,12 +65,12 @@ def missing_file(path: str | os.PathLike[str]) -> InputError:
         for other in names[:_MOST_NAMES]
         if os.path.splitext(other)[1].lower() == kind.lower()
     }
-    near = closest(stem, alike)
+    near = find_closest(stem, alike)
     hint = f"did you mean {alike[near]!r}?" if near else None
     return InputError(where=str(path), problem="no such file", hint=hint)
 
 
-def why_unreadable(error: Exception) -> str:
+def explain_unreadable(error: Exception) -> str:
     """The reason in words: the operating system's, or that the bytes are no UTF-8."""
     return getattr(error, "strerror", None) or "not UTF-8 text"
 
@@ -103,7 +103,7 @@ def parse_yaml(text: str, *, where: str) -> Plain:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "cannot be parsed"
         if mark:
-            problem, mark = _explain(problem, mark, text)
+            problem, mark = _explain_problem(problem, mark, text)
         where = f"{where}: line {mark.line + 1}" if mark else where
     except RecursionError:
         problem = "nested too deeply"
@@ -128,7 +128,7 @@ _GLUED = re.compile(r"\s*(?:- )?([\w-]+):([^\s:/].*)")
 """A key and a value without the space between them."""
 
 
-def _explain(problem: str, mark: Any, text: str) -> tuple[str, Any]:
+def _explain_problem(problem: str, mark: Any, text: str) -> tuple[str, Any]:
     """The parser's complaint in the words of a scenario file, and the mark of its line."""
     lines = text.splitlines()
     here = lines[mark.line] if mark.line < len(lines) else ""
@@ -192,7 +192,7 @@ def _check_nodes(root: yaml.Node) -> None:
         if id(node) in sizes:
             return sizes[id(node)]
         sizes[id(node)] = 1  # one that contains itself is found by PyYAML
-        problem = _problem_of(node)
+        problem = _find_problem(node)
         if problem is None and not isinstance(node, yaml.ScalarNode):
             inner = node.value
             if isinstance(node, yaml.MappingNode):
@@ -207,7 +207,7 @@ def _check_nodes(root: yaml.Node) -> None:
     size_of(root)
 
 
-def _problem_of(node: yaml.Node) -> str | None:
+def _find_problem(node: yaml.Node) -> str | None:
     kind = node.tag.removeprefix(_PLAIN)
     if node.tag not in _KNOWN:
         if kind == "timestamp":
@@ -229,7 +229,7 @@ def _problem_of(node: yaml.Node) -> str | None:
     return None
 
 
-def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
         if key_node.tag == "tag:yaml.org,2002:merge":
@@ -249,4 +249,4 @@ def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_keys)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)

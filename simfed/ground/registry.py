@@ -108,7 +108,7 @@ class Registry:
 
     def __init__(self, kind: str, builtin: dict[str, str]) -> None:
         self.kind = kind
-        self.group = f"simfed.{_plural(kind).replace('-', '_')}"
+        self.group = f"simfed.{_make_plural(kind).replace('-', '_')}"
         self._builtin = dict(builtin)
         self._added: dict[str, Part] = {}
         self._installed: dict[str, EntryPoint] | None = None
@@ -224,8 +224,8 @@ def import_file(
     if spec is None or spec.loader is None:
         raise InputError("a Python file, NAME.py", where=where, got=file.name)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    setattr(module, _DIGEST, content_digest(file))
-    watch(file, content_digest(file))
+    setattr(module, _DIGEST, compute_file_digest(file))
+    watch(file, compute_file_digest(file))
     if place is not None:
         module.__file__ = str(Path(place) / file.name)
         os.environ[PLACES] = json.dumps({**_read_places(), str(file): place})
@@ -249,8 +249,8 @@ def is_consented(path: str | os.PathLike[str]) -> bool:
     named = [Path(name) for name in _list_named_files()]
     if file in named or not file.is_file():
         return file in named
-    return _is_imported(file) or content_digest(file) in [
-        content_digest(one) for one in named if one.is_file()
+    return _is_imported(file) or compute_file_digest(file) in [
+        compute_file_digest(one) for one in named if one.is_file()
     ]
 
 
@@ -259,7 +259,7 @@ _DIGEST = "__simfed_digest__"
 
 def _is_imported(file: Path) -> bool:
     """Whether a file with this content was imported: a run directory keeps copies of plug-ins."""
-    digest = content_digest(file)
+    digest = compute_file_digest(file)
     return any(
         getattr(module, _DIGEST, None) == digest
         for name, module in list(sys.modules.items())
@@ -267,14 +267,18 @@ def _is_imported(file: Path) -> bool:
     )
 
 
-def content_digest(path: str | os.PathLike[str]) -> str:
+def compute_file_digest(path: str | os.PathLike[str]) -> str:
     """BLAKE2b of a file's bytes, as 32 hexadecimal digits."""
     return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
 
 
 def _is_same(file: Path, other: Path) -> bool:
     """Whether both are there, with the same content."""
-    return file.is_file() and other.is_file() and content_digest(file) == content_digest(other)
+    return (
+        file.is_file()
+        and other.is_file()
+        and compute_file_digest(file) == compute_file_digest(other)
+    )
 
 
 def _read_places() -> dict[str, str]:
@@ -339,7 +343,7 @@ def blame_part(error: BaseException) -> str | None:
     )
 
 
-def _plural(kind: str) -> str:
+def _make_plural(kind: str) -> str:
     return kind[:-1] + "ies" if kind.endswith("y") else kind + "s"
 
 

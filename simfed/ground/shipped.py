@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 
-def shipped_folders(name: str) -> tuple[Path, ...]:
+def list_shipped_folders(name: str) -> tuple[Path, ...]:
     """Where the folder `name` may lie, the likeliest place first: beside the code in a clone, else
     below `share/simfed` of wherever the wheel was installed (environment, user, `--target`).
 
-    >>> any((folder / "scenario.md").is_file() for folder in shipped_folders("docs"))
+    >>> any((folder / "scenario.md").is_file() for folder in list_shipped_folders("docs"))
     True
     """
     beside = Path(__file__).resolve().parents[2]

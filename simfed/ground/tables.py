@@ -16,7 +16,7 @@ import numpy as np
 
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.reading import missing_file
+from simfed.ground.reading import make_missing_file_error
 
 if TYPE_CHECKING:
     import pandas
@@ -96,11 +96,11 @@ def _check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> 
 
 def _make_error(path: str | os.PathLike[str], error: OSError) -> InputError:
     if isinstance(error, FileNotFoundError):
-        return missing_file(path)
+        return make_missing_file_error(path)
     return InputError(where=str(path), problem=f"cannot be read: {error.strerror or error}")
 
 
-def _as_float(value: object) -> float:
+def _read_float(value: object) -> float:
     try:
         return float(value)  # type: ignore[arg-type]
     except (OverflowError, TypeError, ValueError):
@@ -113,7 +113,7 @@ def _read_numbers(column: pandas.Series, where: str) -> Floats:
     try:
         values: Floats = pandas.to_numeric(column, errors="coerce").to_numpy(np.float64)
     except OverflowError:  # whole numbers of hundreds of digits, as Python has them
-        values = np.array([_as_float(value) for value in column])
+        values = np.array([_read_float(value) for value in column])
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         got = column.iloc[int(bad[0])]

@@ -46,7 +46,7 @@ def parse_duration(text: object, *, where: str | None = None) -> float:
     >>> parse_duration("20 ms")
     0.02
     """
-    return _parse(text, _DURATIONS, "a duration with its unit such as 20 ms", where)
+    return _parse_quantity(text, _DURATIONS, "a duration with its unit such as 20 ms", where)
 
 
 def parse_rate(text: object, *, where: str | None = None) -> float:
@@ -56,7 +56,7 @@ def parse_rate(text: object, *, where: str | None = None) -> float:
     (6250000.0, 6250000.0)
     """
     scales = {**{u: m / 8 for u, m in _BITS_PER_S.items()}, **_BYTES_PER_S}
-    return _parse(text, scales, "a rate with its unit such as 20 Mbps", where)
+    return _parse_quantity(text, scales, "a rate with its unit such as 20 Mbps", where)
 
 
 def parse_size(text: object, *, where: str | None = None) -> float:
@@ -66,24 +66,24 @@ def parse_size(text: object, *, where: str | None = None) -> float:
     10000000.0
     """
     scales = {**{u: m / 8 for u, m in _BITS.items()}, **_BYTES}
-    return _parse(text, scales, "a size with its unit such as 10 MB", where)
+    return _parse_quantity(text, scales, "a size with its unit such as 10 MB", where)
 
 
 def parse_frequency(text: object, *, where: str | None = None) -> float:
     """Hertz from `40 MHz`; not negative."""
-    return _parse(text, _HERTZ, "a frequency with its unit such as 40 MHz", where)
+    return _parse_quantity(text, _HERTZ, "a frequency with its unit such as 40 MHz", where)
 
 
 def parse_power(text: object, *, where: str | None = None) -> float:
     """Watts from `5 W`, `300 mW`; not negative."""
-    return _parse(text, _WATTS, "a power with its unit such as 5 W", where)
+    return _parse_quantity(text, _WATTS, "a power with its unit such as 5 W", where)
 
 
-def plain_number(value: object) -> float:
+def read_number(value: object) -> float:
     """A finite number without a unit as a float; NaN for whatever is none, or is none that a float
     can hold.
 
-    >>> plain_number(3), plain_number(True), plain_number("3"), plain_number(10**400)
+    >>> read_number(3), read_number(True), read_number("3"), read_number(10**400)
     (3.0, nan, nan, nan)
     """
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -95,7 +95,9 @@ def plain_number(value: object) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def _parse(text: object, scales: dict[str, float], allowed: str, where: str | None) -> float:
+def _parse_quantity(
+    text: object, scales: dict[str, float], allowed: str, where: str | None
+) -> float:
     error = InputError(allowed, where=where, got=text)
     if isinstance(text, bool):
         raise error

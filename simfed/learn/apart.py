@@ -26,7 +26,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.ground.seeding import Streams
 from simfed.learn.parcel import Parcel, Part, pack
-from simfed.learn.tree import from_plain, to_plain
+from simfed.learn.tree import decode_tree, encode_tree
 from simfed.scenario import Scenario
 
 Ask = Callable[[str, Sequence[tuple[int, Parcel]]], "Sequence[Parcel | None]"]
@@ -105,7 +105,7 @@ def server_half(
 ) -> ServerHalf:
     """The server's half of the workload that the scenario's method names. What it `tell`s comes
     before what it `ask`s later."""
-    half = _half(scenario, "Server")
+    half = _find_half(scenario, "Server")
     server: ServerHalf = half(scenario, streams, ask=ask, tell=tell, device=device)
     return server
 
@@ -114,13 +114,13 @@ def client_half(
     scenario: Scenario, streams: Streams, client: int, device: str = "cpu"
 ) -> ClientHalf:
     """One client's half of it."""
-    client_side: ClientHalf = _half(scenario, "Client")(
+    client_side: ClientHalf = _find_half(scenario, "Client")(
         scenario, streams, client=client, device=device
     )
     return client_side
 
 
-def _half(scenario: Scenario, side: str) -> Any:
+def _find_half(scenario: Scenario, side: str) -> Any:
     named = scenario.method.made.workload
     if named != Method.workload:
         raise InputError(
@@ -130,7 +130,7 @@ def _half(scenario: Scenario, side: str) -> Any:
     return import_part(f"simfed.learn.apart_hosted:Hosted{side}")
 
 
-def wire_code(index_code: str) -> str:
+def choose_wire_code(index_code: str) -> str:
     """How indices really travel: `ideal` is an accounting without an encoder."""
     return "fixed" if index_code == "ideal" else index_code
 
@@ -143,7 +143,7 @@ class Mirrors:
     """
 
     def __init__(self, index_code: str) -> None:
-        self._code = wire_code(index_code)
+        self._code = choose_wire_code(index_code)
         self._of: dict[tuple[int, str, str], Memory] = {}
         self._last: dict[tuple[str, str], tuple[tuple[int, str, str], Payload]] = {}
 
@@ -178,7 +178,7 @@ class Mirrors:
     def plain(self, arrays: dict[str, np.ndarray]) -> list[Plain]:
         """Every mirror with its (client, field, arm); vectors go to `arrays`."""
         return [
-            [*key, to_plain(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
+            [*key, encode_tree(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
             for key, mirror in sorted(self._of.items(), key=lambda item: item[0])
         ]
 
@@ -186,25 +186,25 @@ class Mirrors:
         """Inverse of `plain`."""
         cpu = torch.device("cpu")
         self._of = {
-            (client, name, arm): from_plain(one, arrays, cpu) for client, name, arm, one in plain
+            (client, name, arm): decode_tree(one, arrays, cpu) for client, name, arm, one in plain
         }
 
 
-def tensor_of(part: Part, where: str) -> Tensor:
+def read_tensor(part: Part, where: str) -> Tensor:
     """An array that came, in PyTorch's own memory. Raises: `InputError`."""
     if isinstance(part, bytes):
         raise InputError("an array", where=where, got="bytes")
     return torch.tensor(part)
 
 
-def part_named(parts: Mapping[str, Part], name: str) -> Part:
+def find_part(parts: Mapping[str, Part], name: str) -> Part:
     """A part that must be there. Raises: `InputError`."""
     if name not in parts:
         raise InputError(f"a part {name!r}", where="parts", got=", ".join(parts) or "none")
     return parts[name]
 
 
-def loss_of(answer: Parcel | None) -> float | None:
+def read_loss(answer: Parcel | None) -> float | None:
     """What a client measured; None of one that is gone, or does not know."""
     loss = None if answer is None else answer.facts.get("loss")
     return float(loss) if isinstance(loss, (int, float)) and math.isfinite(loss) else None

@@ -17,7 +17,7 @@ from torch import Tensor
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
-from simfed.learn.apart import part_named, tensor_of
+from simfed.learn.apart import find_part, read_tensor
 from simfed.learn.changes import Changes
 from simfed.learn.parcel import Part
 
@@ -133,13 +133,13 @@ class ChangesHeld:
         if changed and said["held"] != self._version:
             return None
         pieces = {f"{name}/{n}" for name, states in changed.items() for n in range(len(states))}
-        fields = {name: tensor_of(parts[name], name) for name in parts.keys() - pieces}
+        fields = {name: read_tensor(parts[name], name) for name in parts.keys() - pieces}
         for name, states in changed.items():
             if name in fields or name not in self._fields:
                 raise InputError("a whole field or its changes", where="parts", got=name)
             fields[name] = self._fields[name]
             for number, state in enumerate(states):
-                data = part_named(parts, f"{name}/{number}")
+                data = find_part(parts, f"{name}/{number}")
                 if not isinstance(data, bytes) or name not in self._changes:
                     raise InputError("changes of weights, as bytes", where="parts", got=name)
                 change = torch.tensor(self._changes[name].read(data, state))

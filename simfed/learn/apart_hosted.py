@@ -24,11 +24,11 @@ from simfed.learn.apart import (
     TaskAnswer,
     Tell,
     answer_nothing,
-    loss_of,
+    choose_wire_code,
+    find_part,
     most_bytes,
-    part_named,
-    tensor_of,
-    wire_code,
+    read_loss,
+    read_tensor,
 )
 from simfed.learn.apart_changes import ChangesHeld, ModelsDown
 from simfed.learn.hosted import HostedUpload, HostedWorkload
@@ -58,10 +58,10 @@ class HostedServer(HostedWorkload):
     def outgoing(self, contribution: Contribution) -> Parcel:
         upload = self._own_upload(contribution)
         task = upload.task
-        said, parts = self._models.of_task(task, upload.down, _still(task))
-        parts = _under(_DOWN, parts)
+        said, parts = self._models.of_task(task, upload.down, _list_buffers(task))
+        parts = _add_prefix(_DOWN, parts)
         if self._losses.wants(upload) and not self.method.personal:
-            parts |= _named(_MODEL, _others(self.model_measured(upload, {}), upload.down))
+            parts |= _name_parts(_MODEL, _find_unsent(self.model_measured(upload, {}), upload.down))
         self._known.add(task.client)
         facts: dict[str, Any] = {
             "label": task.label, "task": list(task.name), "choice": upload.choice.label,
@@ -83,17 +83,17 @@ class HostedServer(HostedWorkload):
         task = upload.task
         facts, parts = unpack(parcel)
         if upload.choice.follows_update:
-            upload.kept = _count(facts.get("k"), task.plan.longest)
+            upload.kept = _read_count(facts.get("k"), task.plan.longest)
         values: dict[str, Any] = {}
         for name, of_plan in task.plan.up.items():
-            part, said = part_named(parts, _UP + name), facts.get("coded", {}).get(name)
+            part, said = find_part(parts, _UP + name), facts.get("coded", {}).get(name)
             if said is None:
-                values[name] = tensor_of(part, name)
+                values[name] = read_tensor(part, name)
                 continue
             payload = self._mirrors.read(
                 task, name, of_plan, upload.sent.of_field(name), part, said["state"]
             )
-            values[name] = _decoded(payload, said["shape"])
+            values[name] = _decode_payload(payload, said["shape"])
         upload.values, upload.down = Received(values), {}
         self._check(task, "up", upload.values, task.plan.up)
         upload.loss_before, upload.loss_after = facts.get("losses", (None, None))
@@ -150,7 +150,7 @@ class HostedServer(HostedWorkload):
             begun = time.perf_counter()
             answers = self._ask("measure", [self._asked(upload) for upload in measured])
             for upload, answer in zip(measured, answers, strict=True):
-                upload.loss_after = loss_of(answer)
+                upload.loss_after = read_loss(answer)
                 if upload.loss_after is None:  # gone: nobody knows
                     upload.loss_before = None
             self._processes.wall_s["local_losses"] += time.perf_counter() - begun
@@ -161,8 +161,8 @@ class HostedServer(HostedWorkload):
         if self.method.personal:
             return task.client, pack({"key": task.key}, {})
         model = self.model_measured(upload, {})
-        said, parts = self._models.to_measure(task, self.version + 1, model, _still(task))
-        return task.client, pack({"key": task.key, "down": said}, _under(_DOWN, parts))
+        said, parts = self._models.to_measure(task, self.version + 1, model, _list_buffers(task))
+        return task.client, pack({"key": task.key, "down": said}, _add_prefix(_DOWN, parts))
 
     def units_of_tests(self, round: int) -> Units:
         return ([], []) if self.method.personal else super().units_of_tests(round)
@@ -175,7 +175,7 @@ class HostedServer(HostedWorkload):
         for client, answer in zip(clients, parcels, strict=True):
             if answer is not None and answer.facts.get("tested"):
                 _, parts = unpack(answer)
-                rows[client] = tensor_of(part_named(parts, "rows"), "rows")
+                rows[client] = read_tensor(find_part(parts, "rows"), "rows")
         return rows
 
 
@@ -224,7 +224,7 @@ class HostedClient(HostedWorkload):
 
     def _sent(self, upload: HostedUpload) -> Parcel:
         assert upload.values is not None
-        code, coded = wire_code(self.tasks.index_code), {}
+        code, coded = choose_wire_code(self.tasks.index_code), {}
         parts: dict[str, Part] = {}
         for name in upload.values:
             if name in self._payloads:
@@ -235,7 +235,7 @@ class HostedClient(HostedWorkload):
                     "state": payload.codec.tell(payload.state_before),
                 }
             else:
-                parts |= _named(_UP, {name: upload.values[name]})
+                parts |= _name_parts(_UP, {name: upload.values[name]})
         self._payloads.clear()
         facts = {
             "label": upload.task.label,
@@ -294,13 +294,13 @@ class HostedClient(HostedWorkload):
     def _arrived(
         self, said: Mapping[str, Any], parts: Mapping[str, Part], *, to_keep: bool
     ) -> dict[str, Tensor] | None:
-        return self._has.arrived(said, _of(_DOWN, parts), to_keep=to_keep)
+        return self._has.arrived(said, _pick_parts(_DOWN, parts), to_keep=to_keep)
 
     def _values(self, prefix: str, parts: Mapping[str, Part]) -> dict[str, Tensor]:
-        return {name: tensor_of(part, name) for name, part in _of(prefix, parts).items()}
+        return {name: read_tensor(part, name) for name, part in _pick_parts(prefix, parts).items()}
 
 
-def _decoded(payload: Payload, shape: Sequence[int]) -> Any:
+def _decode_payload(payload: Payload, shape: Sequence[int]) -> Any:
     """What the server takes a field for."""
     if payload.indices is None or payload.k == payload.length or len(shape) != 1:
         return torch.tensor(payload.dense()).reshape(list(shape))
@@ -308,24 +308,26 @@ def _decoded(payload: Payload, shape: Sequence[int]) -> Any:
     return Sparse(indices, values, payload.length)
 
 
-def _still(task: Task) -> list[str]:
+def _list_buffers(task: Task) -> list[str]:
     """The fields that change with the weights alone."""
     return [name for name, of_plan in task.plan.down.items() if of_plan.kind == "buffers"]
 
 
-def _named(prefix: str, values: Values) -> dict[str, Part]:
-    return _under(prefix, {name: value.detach().cpu().numpy() for name, value in values.items()})
+def _name_parts(prefix: str, values: Values) -> dict[str, Part]:
+    return _add_prefix(
+        prefix, {name: value.detach().cpu().numpy() for name, value in values.items()}
+    )
 
 
-def _under(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
+def _add_prefix(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
     return {prefix + name: part for name, part in parts.items()}
 
 
-def _of(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
+def _pick_parts(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
     return {n[len(prefix) :]: part for n, part in parts.items() if n.startswith(prefix)}
 
 
-def _others(model: Values, down: Values) -> dict[str, Any]:
+def _find_unsent(model: Values, down: Values) -> dict[str, Any]:
     """What of a model does not travel anyway."""
     return {
         name: value
@@ -334,7 +336,7 @@ def _others(model: Values, down: Values) -> dict[str, Any]:
     }
 
 
-def _count(k: object, most: int) -> int:
+def _read_count(k: object, most: int) -> int:
     if not isinstance(k, int) or not 0 <= k <= most:
         raise InputError(f"a number of entries up to {most}", where="k", got=k)
     return k

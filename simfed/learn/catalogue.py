@@ -19,9 +19,9 @@ from simfed.learn.facts import (
     PUBLISHED_DATASETS,
     DatasetFacts,
     ModelFacts,
-    image_shape,
-    layers_of,
-    token_shape,
+    check_image_shape,
+    check_token_shape,
+    group_layers,
 )
 from simfed.scenario.dataset import DatasetSpec
 
@@ -87,7 +87,7 @@ def model_facts(name: str, input_shape: tuple[int, ...], classes: int) -> ModelF
     """
     entries = registry("model")
     if name in _MODELS and entries.origin(name) == "built in":
-        return _tally(_MODELS[name](input_shape, classes), input_shape, classes)
+        return _tally_layers(_MODELS[name](input_shape, classes), input_shape, classes)
     declared = getattr(entries.get(name), "facts", None)
     if callable(declared):
         return declared(input_shape, classes)  # type: ignore[no-any-return]
@@ -113,7 +113,7 @@ class _Layer:
     parts: tuple[str, ...] = ("weight", "bias")
 
 
-def _tally(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelFacts:
+def _tally_layers(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelFacts:
     layers = list(layers)
     forward = sum(layer.flops for layer in layers)
     return ModelFacts(
@@ -132,7 +132,7 @@ def _tally(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelF
             for layer in layers
             for name in layer.parts[: len(layer.shapes)]
         ),
-        layers=layers_of((layer.parameters, layer.flops) for layer in layers),
+        layers=group_layers((layer.parameters, layer.flops) for layer in layers),
     )
 
 
@@ -159,7 +159,7 @@ def _norm_of_samples(name: str, channels: int) -> _Layer:
 
 def _lenet(name: str, widths: tuple[int, int, int, int]) -> Callable[[Shape, int], list[_Layer]]:
     def layers(input_shape: Shape, classes: int) -> list[_Layer]:
-        channels, height, width = image_shape(name, input_shape, 12)
+        channels, height, width = check_image_shape(name, input_shape, 12)
         first, second, third, fourth = widths
         inner = (height // 2 - 4, width // 2 - 4)  # padding keeps the size, the pool halves it
         return [
@@ -175,7 +175,9 @@ def _lenet(name: str, widths: tuple[int, int, int, int]) -> Callable[[Shape, int
 
 def _resnet18(input_shape: Shape, classes: int, norms: bool = True) -> list[_Layer]:
     """norms: of batches, with running statistics; else of groups."""
-    channels, height, width = image_shape("resnet18" if norms else "resnet18-gn", input_shape, 1)
+    channels, height, width = check_image_shape(
+        "resnet18" if norms else "resnet18-gn", input_shape, 1
+    )
     norm_of = _norm_of_batches if norms else _norm_of_samples
     stem = _convolution("stem", channels, 64, 3, height * width, bias=False)
     layers = [stem, norm_of("norm", 64)]
@@ -207,7 +209,7 @@ def _resnet18(input_shape: Shape, classes: int, norms: bool = True) -> list[_Lay
 
 
 def _wresnet40x2(input_shape: Shape, classes: int) -> list[_Layer]:
-    channels, height, width = image_shape("wresnet40-2", input_shape, 1)
+    channels, height, width = check_image_shape("wresnet40-2", input_shape, 1)
     layers = [_convolution("stem", channels, 16, 3, height * width, bias=False)]
     inputs, number = 16, 0
     for outputs, stride in ((32, 1), (64, 2), (128, 2)):
@@ -239,7 +241,7 @@ def _perceptron(input_shape: Shape, classes: int) -> list[_Layer]:
 
 def _two_convolutions(name: str, hidden: int) -> Callable[[Shape, int], list[_Layer]]:
     def layers(input_shape: Shape, classes: int) -> list[_Layer]:
-        channels, height, width = image_shape(name, input_shape, 4)
+        channels, height, width = check_image_shape(name, input_shape, 4)
         inner = (height // 2, width // 2)
         return [
             _convolution("conv1", channels, 32, 5, height * width, bias=True),
@@ -255,12 +257,12 @@ def _embedding(classes: int, width: int) -> _Layer:
     return _Layer("embed", classes * width, 0, 0, ((classes, width),))
 
 
-def _at_each(layer: _Layer, times: int) -> _Layer:
+def _scale_flops(layer: _Layer, times: int) -> _Layer:
     return replace(layer, flops=times * layer.flops)
 
 
 def _char_lstm(input_shape: Shape, classes: int) -> list[_Layer]:
-    (length,) = token_shape("char-lstm", input_shape)
+    (length,) = check_token_shape("char-lstm", input_shape)
     layers, inputs, hidden = [_embedding(classes, 8)], 8, 256
     for k in range(2):
         products = 4 * hidden * (inputs + hidden)
@@ -270,11 +272,11 @@ def _char_lstm(input_shape: Shape, classes: int) -> list[_Layer]:
             _Layer("lstm", products + 8 * hidden, 0, 2 * products * length, shapes, hidden, parts)
         )
         inputs = hidden
-    return [*layers, _at_each(_linear("head", hidden, classes), length)]
+    return [*layers, _scale_flops(_linear("head", hidden, classes), length)]
 
 
 def _causal_transformer(input_shape: Shape, classes: int) -> list[_Layer]:
-    (length,) = token_shape("causal-transformer", input_shape)
+    (length,) = check_token_shape("causal-transformer", input_shape)
     width = 128
     layers = [
         # the module's own parameters come before those of its layers
@@ -290,7 +292,7 @@ def _causal_transformer(input_shape: Shape, classes: int) -> list[_Layer]:
             "down": (4 * width, width),
         }
         linear = {
-            name: _at_each(_linear(f"{block}.{name}", *shape), length)
+            name: _scale_flops(_linear(f"{block}.{name}", *shape), length)
             for name, shape in products.items()
         }
         # scores and their sums of values, over all pairs of places
@@ -305,7 +307,7 @@ def _causal_transformer(input_shape: Shape, classes: int) -> list[_Layer]:
             linear["down"],
         ]
     layers.append(_norm_of_samples("norm", width))
-    return [*layers, _at_each(_linear("head", width, classes), length)]
+    return [*layers, _scale_flops(_linear("head", width, classes), length)]
 
 
 _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {

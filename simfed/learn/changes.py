@@ -24,8 +24,8 @@ from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, State, Values, Who
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.learn.apart import wire_code
-from simfed.learn.tree import Arrays, from_plain, to_plain
+from simfed.learn.apart import choose_wire_code
+from simfed.learn.tree import Arrays, decode_tree, encode_tree
 from simfed.scenario import Scenario
 
 
@@ -80,12 +80,12 @@ class Changes:
         """The last change as it travels, and what its receiver must know of the selection."""
         assert self._last is not None
         state = self._last.codec.tell(self._last.state_before)
-        return self._last.encoded(wire_code(self._index_code)), state
+        return self._last.encoded(choose_wire_code(self._index_code)), state
 
     def read(self, data: bytes, state: CodecState) -> NDArray[np.float32]:
         """What `next` gave, of what `written` made of it. Raises: `InputError`."""
         payload = self._player.codec.from_bytes(
-            data, self._length, self._k, wire_code(self._index_code),
+            data, self._length, self._k, choose_wire_code(self._index_code),
             layout=self._layout, state=state,
         )  # fmt: skip
         vector: NDArray[np.float32] = payload.dense()
@@ -93,7 +93,7 @@ class Changes:
 
     def plain(self, name: str, arrays: Arrays) -> list[Plain]:
         """What a checkpoint keeps; vectors go to `arrays`."""
-        return [self.sizes, to_plain(self._memory, f"{name}/memory", arrays)]
+        return [self.sizes, encode_tree(self._memory, f"{name}/memory", arrays)]
 
     def restore(self, sizes: Sequence[float], memory: CodecState) -> None:
         """Inverse of `plain`, its memory read again."""
@@ -192,7 +192,7 @@ class HeldModels:
                 for key, changes in self._changes.items()
             ],
             "held": [
-                [*key, to_plain(held, f"held/{'/'.join(key)}", arrays)]
+                [*key, encode_tree(held, f"held/{'/'.join(key)}", arrays)]
                 for key, held in self.held.items()
             ],
         }
@@ -203,7 +203,7 @@ class HeldModels:
         """Inverse of `plain`; `server`: its state then."""
         device = next((held.device for held in self.held.values()), torch.device("cpu"))
         for prototype, name, sizes, memory in facts.get("changes", ()):
-            self._changes[prototype, name].restore(sizes, from_plain(memory, arrays, device))
+            self._changes[prototype, name].restore(sizes, decode_tree(memory, arrays, device))
         for prototype, name, held in facts.get("held", ()):
-            self.held[prototype, name] = from_plain(held, arrays, device)
+            self.held[prototype, name] = decode_tree(held, arrays, device)
         self.note(server, facts["held_in"])

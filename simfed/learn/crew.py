@@ -64,7 +64,7 @@ class Crew:
     def parts(self, flops: float, groups: int) -> int:
         """In how many parts, at least, clients that could all step together are dealt, where there
         are so many `groups` of such clients."""
-        return -(-self.workers // groups) if worth_sharing(flops) else 1
+        return -(-self.workers // groups) if is_worth_sharing(flops) else 1
 
     def map(
         self, method: str, units: Sequence[Any], costs: Sequence[float] | None = None
@@ -111,7 +111,7 @@ class Crew:
         self.close()
 
 
-def worth_sharing(flops: float) -> bool:
+def is_worth_sharing(flops: float) -> bool:
     """Whether work whose time is its arithmetic takes longer than the messages that share it."""
     return flops >= _WORTH_SHARING
 
@@ -173,7 +173,7 @@ class _Worker:
                 os.close(worker._lifeline)
             ours.close()
             os.close(self._lifeline)
-            _live(subject, tickets, theirs, watched, number)
+            _run_worker(subject, tickets, theirs, watched, number)
         theirs.close()
         os.close(watched)
         self.connection = ours
@@ -221,7 +221,7 @@ class _Worker:
             return None
 
 
-def _live(
+def _run_worker(
     subject: Any, tickets: _Tickets, connection: Connection, lifeline: int, number: int
 ) -> NoReturn:
     """The life of a worker process: answer until the parent is gone."""
@@ -233,26 +233,26 @@ def _live(
         gc.freeze()  # the collector would write to, and so copy, every page shared with the parent
         torch.set_num_threads(1)
         # In the middle of a long unit, too: nobody is left to want its result.
-        threading.Thread(target=_leave_with, args=(lifeline,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(lifeline,), daemon=True).start()
         begin_process = getattr(subject, "begin_process", None)
         if begin_process is not None:
             begin_process(number)
         while True:
             method, queue = connection.recv()
-            connection.send(_answer(subject, tickets, method, queue))
+            connection.send(_answer_call(subject, tickets, method, queue))
     except (EOFError, OSError):
         pass
     finally:
         os._exit(0)  # no exit handlers, no flushing: those are the parent's
 
 
-def _leave_with(lifeline: int) -> None:
+def _exit_with_parent(lifeline: int) -> None:
     """End this process when the parent's end of the pipe is gone, even if the parent was killed."""
     os.read(lifeline, 1)
     os._exit(1)
 
 
-def _answer(subject: Any, tickets: _Tickets, method: str, queue: list[Any]) -> tuple[str, Any]:
+def _answer_call(subject: Any, tickets: _Tickets, method: str, queue: list[Any]) -> tuple[str, Any]:
     try:
         function = getattr(subject, method)
         return "results", {place: function(queue[place]) for place in tickets.take()}

@@ -76,7 +76,7 @@ class Descent:
         return gradient.new_zeros(len(self._steps), gradient.shape[1])
 
 
-def plain_descent(rate: float, optimizer: str = "sgd") -> Descent:
+def build_plain_descent(rate: float, optimizer: str = "sgd") -> Descent:
     """The optimiser of work that is not local training: the scenario's momentum, weight decay and
     clipping are not for it."""
     return Descent(Training.model_validate({"optimizer": optimizer}), rate)

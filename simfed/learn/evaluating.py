@@ -13,7 +13,7 @@ from simfed.fleet.tasks import Tasks
 from simfed.ground.method import Method, State
 from simfed.learn.federation import Federation
 from simfed.learn.kit import Kit
-from simfed.learn.mixes import in_mix, own_mix
+from simfed.learn.mixes import compute_own_mix, evaluate_in_mix
 from simfed.learn.participations import Unit
 from simfed.learn.processes import Units
 from simfed.scenario import Scenario
@@ -109,4 +109,4 @@ class Evaluating:
         return prototypes, clients
 
     def _in_mix(self, client: int, rows: Tensor) -> PersonalEvaluation:
-        return in_mix(rows, own_mix(self._data, client), self._data.objective)
+        return evaluate_in_mix(rows, compute_own_mix(self._data, client), self._data.objective)

@@ -58,7 +58,7 @@ class ModelFacts:
     names: tuple[str, ...] = ()
     """Theirs, as `module.named_parameters()` has them; empty: not known."""
     layers: tuple[tuple[int, int], ...] = field(default=(), repr=False, compare=False)
-    """See `layers_of`; empty: not known."""
+    """See `group_layers`; empty: not known."""
 
     @property
     def parameter_bytes(self) -> int:
@@ -71,12 +71,12 @@ class ModelFacts:
         return BYTES_PER_VALUE * self.buffers
 
 
-def layers_of(modules: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def group_layers(modules: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Layers by which a gradient comes to be, from (trainable entries, FLOPs of a sample's forward
     pass) of each module in the order of the flat vector: what has no entries, or no FLOPs, such as
     a normalisation, goes with the layer before it.
 
-    >>> layers_of([(9, 0), (20, 4), (5, 0), (0, 2), (10, 3)])
+    >>> group_layers([(9, 0), (20, 4), (5, 0), (0, 2), (10, 3)])
     ((34, 6), (10, 3))
     """
     layers = [(0, 0)]
@@ -89,7 +89,7 @@ def layers_of(modules: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]
     return tuple(layers) if all(layers[-1]) else ()
 
 
-def image_shape(model: str, input_shape: tuple[int, ...], smallest: int) -> tuple[int, ...]:
+def check_image_shape(model: str, input_shape: tuple[int, ...], smallest: int) -> tuple[int, ...]:
     """`input_shape` as (channels, height, width) of at least `smallest` pixels, or an
     `InputError`."""
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest or input_shape[0] < 1:
@@ -103,7 +103,7 @@ def image_shape(model: str, input_shape: tuple[int, ...], smallest: int) -> tupl
     return tuple(input_shape)
 
 
-def token_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+def check_token_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, ...]:
     """`input_shape` as (characters,), or an `InputError`."""
     if len(input_shape) != 1 or input_shape[0] < 1:
         raise InputError(f"texts (characters,) for model {model}", got=tuple(input_shape))

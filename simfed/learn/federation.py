@@ -12,8 +12,8 @@ from torch import Tensor
 from simfed.compress.vectors import move_positions
 from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, load_data, split_of
-from simfed.learn.data.looks import apply_looks, drawn_public
-from simfed.learn.objective import Objective, objective_of
+from simfed.learn.data.looks import apply_looks, draw_public_samples
+from simfed.learn.objective import Objective, choose_objective
 from simfed.scenario import Scenario
 from simfed.scenario.model import Training
 from simfed.scenario.policy import LocalLoss
@@ -47,21 +47,23 @@ class Federation:
         """For each client, the positions of its samples in the training set."""
         self.classes = dataset.classes
         self.task, self.tokens = dataset.task, dataset.tokens
-        self.objective: Objective = objective_of(dataset)
+        self.objective: Objective = choose_objective(dataset)
         self.input_shape = dataset.facts.input_shape
-        self._stored = _tensor(dataset.train_images, device)
-        self._affine = [None if part is None else _tensor(part, device) for part in dataset.affine]
-        self.labels = _tensor(dataset.train_labels, device)
+        self._stored = _copy_to_device(dataset.train_images, device)
+        self._affine = [
+            None if part is None else _copy_to_device(part, device) for part in dataset.affine
+        ]
+        self.labels = _copy_to_device(dataset.train_labels, device)
         self.poisoned: dict[int, Positions] = {}
         """Attacker → where what it trains on instead is, in the order of its own samples."""
         if public.ndim > 1 or public.dtype.kind != "i":
-            self.public = self._normalised(_tensor(public, device))
+            self.public = self._normalised(_copy_to_device(public, device))
         else:
-            self.public = self.samples(_tensor(public, device))
+            self.public = self.samples(_copy_to_device(public, device))
         """The server's unlabelled samples, (samples, *input_shape)."""
-        self.test_samples = self._normalised(_tensor(dataset.test_images, device))
-        self.test_labels = _tensor(dataset.test_labels, device)
-        self.own_groups = _own_groups(dataset, owners)
+        self.test_samples = self._normalised(_copy_to_device(dataset.test_images, device))
+        self.test_labels = _copy_to_device(dataset.test_labels, device)
+        self.own_groups = _find_own_groups(dataset, owners)
         """Per test sample the client whose it is, or the number of clients; on the CPU. None: the
         clients are no owners that have test samples."""
         own_groups = self.own_groups
@@ -123,13 +125,13 @@ class Federation:
         return values
 
 
-def _tensor(array: np.ndarray, device: torch.device) -> Tensor:
+def _copy_to_device(array: np.ndarray, device: torch.device) -> Tensor:
     # Copied: PyTorch's own memory is aligned alike in every process, NumPy's is not, and the last
     # bits of a product may depend on it.
     return torch.tensor(array, device=device)
 
 
-def _own_groups(dataset: Dataset, owners: Positions | None) -> Tensor | None:
+def _find_own_groups(dataset: Dataset, owners: Positions | None) -> Tensor | None:
     if owners is None or dataset.test_owners is None:
         return None
     client_of = np.full(len(dataset.owners), len(owners))
@@ -148,7 +150,7 @@ def load_federation(scenario: Scenario, streams: Streams, device: torch.device =
     own_file = scenario.dataset.public_file
     public: Positions | np.ndarray = split.public
     if own_file is not None and scenario.method.made.needs_public:
-        public = drawn_public(own_file, dataset, scenario.dataset.public, streams)
+        public = draw_public_samples(own_file, dataset, scenario.dataset.public, streams)
     return Federation(dataset, split.clients, public, device, owners=split.owners)
 
 
@@ -231,7 +233,7 @@ def draw_public(streams: Streams, round: int, size: int, batch: int | None) -> P
     return np.sort(chosen)
 
 
-def prototype_clients(scenario: Scenario) -> dict[str, NDArray[np.int64]]:
+def list_prototype_clients(scenario: Scenario) -> dict[str, NDArray[np.int64]]:
     """For each prototype, its clients in the order of their ids."""
     groups = scenario.group_of_client()
     names = np.array([group.prototype for group in scenario.clients])[groups]

@@ -48,13 +48,13 @@ class FlatModel:
         self._counters = [
             (b, b.clone()) for b in module.buffers() if b is not None and not b.is_floating_point()
         ]
-        self.weights = _backing(weights, self._parameters)
-        self.statistics = _backing(statistics, [b for _, _, b in self._slots])
+        self.weights = _prepare_storage(weights, self._parameters)
+        self.statistics = _prepare_storage(statistics, [b for _, _, b in self._slots])
         self._write_module_values()
         for parameter, view in zip(self._parameters, self.split(self.weights), strict=True):
             parameter.data = view
         for (owner, name, _), view in zip(
-            self._slots, _views(self.statistics, [b for _, _, b in self._slots]), strict=True
+            self._slots, _split_flat(self.statistics, [b for _, _, b in self._slots]), strict=True
         ):
             owner._buffers[name] = view
 
@@ -71,7 +71,7 @@ class FlatModel:
 
     def split(self, flat: Tensor) -> Iterator[Tensor]:
         """Views of a flat vector of length d in the shapes of the parameters."""
-        return _views(flat, self._parameters)
+        return _split_flat(flat, self._parameters)
 
     def named(self, weights: Tensor, statistics: Tensor) -> dict[str, Tensor]:
         """Views of flat vectors by the names that `torch.func.functional_call` wants."""
@@ -80,7 +80,7 @@ class FlatModel:
         named_views = dict(zip(parameters, self.split(weights), strict=True))
         buffers = [owner._buffers[name] for owner, name, _ in self._slots]
         for buffer, view in zip(
-            buffers, _views(statistics, [b for _, _, b in self._slots]), strict=True
+            buffers, _split_flat(statistics, [b for _, _, b in self._slots]), strict=True
         ):
             named_views[places[id(buffer)]] = view
         return named_views
@@ -109,11 +109,11 @@ class FlatModel:
             for parameter, view in zip(self._parameters, self.split(self.weights), strict=True):
                 view.copy_(parameter)
             buffers = [b for _, _, b in self._slots]
-            for buffer, view in zip(buffers, _views(self.statistics, buffers), strict=True):
+            for buffer, view in zip(buffers, _split_flat(self.statistics, buffers), strict=True):
                 view.copy_(buffer)
 
 
-def _backing(storage: Tensor | None, like: list[Tensor] | list[nn.Parameter]) -> Tensor:
+def _prepare_storage(storage: Tensor | None, like: list[Tensor] | list[nn.Parameter]) -> Tensor:
     size = sum(t.numel() for t in like)
     device = like[0].device if like else None
     if storage is None:
@@ -125,7 +125,7 @@ def _backing(storage: Tensor | None, like: list[Tensor] | list[nn.Parameter]) ->
     return storage
 
 
-def _views(flat: Tensor, like: list[Tensor] | list[nn.Parameter]) -> Iterator[Tensor]:
+def _split_flat(flat: Tensor, like: list[Tensor] | list[nn.Parameter]) -> Iterator[Tensor]:
     start = 0
     for tensor in like:
         yield flat[start : start + tensor.numel()].view(tensor.shape)

@@ -19,7 +19,7 @@ from torch import Tensor
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.compressors import State as CodecState
 from simfed.fleet.contract import Contribution, Outcome, Task
-from simfed.fleet.privacy import account_of
+from simfed.fleet.privacy import make_account
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Arrival, Field, Losses, Method, State, Values, Who, Work
@@ -30,7 +30,7 @@ from simfed.learn.attacks import Attack, poison_data
 from simfed.learn.catalogue import model_facts
 from simfed.learn.changes import HeldModels
 from simfed.learn.evaluating import Evaluating, Evaluations
-from simfed.learn.federation import Federation, load_federation, prototype_clients
+from simfed.learn.federation import Federation, list_prototype_clients, load_federation
 from simfed.learn.hosted_upload import EdgeUpload, HostedUpload, OpenUploads
 from simfed.learn.memory import Arena
 from simfed.learn.own_losses import OwnLosses, waiting
@@ -42,7 +42,7 @@ from simfed.learn.rules import apply_rule
 from simfed.learn.safeguard import Safeguard
 from simfed.learn.shelf import Shelf
 from simfed.learn.training import split_evenly
-from simfed.learn.tree import Arrays, Tree, from_plain, to_plain
+from simfed.learn.tree import Arrays, Tree, decode_tree, encode_tree
 from simfed.learn.uploads import Encoder, Received, Residuals, as_received
 from simfed.scenario import Scenario
 
@@ -106,7 +106,7 @@ class HostedWorkload:
         )  # fmt: skip
         workers = workers if self.data.device.type == "cpu" else 1
         arena = Arena(shared=workers > 1, device=self.data.device)
-        clients = prototype_clients(scenario) if workers > 1 else None
+        clients = list_prototype_clients(scenario) if workers > 1 else None
         self._residuals = Residuals(arena, self.tasks, clients)
         kit_class = kit_on(self.data.device)
         self.kit = kit_class(scenario, streams, self.data, self.tasks.setting, arena)
@@ -136,7 +136,7 @@ class HostedWorkload:
         scenario, privacy = self.scenario, self.scenario.privacy
         if privacy is None or privacy.level != "client":
             return None
-        account = account_of(scenario, lambda client: len(self.data.owned[client]))
+        account = make_account(scenario, lambda client: len(self.data.owned[client]))
         assert account is not None
         entries = self._encoder.shared_entries
         return NoisyMeans(scenario, privacy, self.method, self.tasks, account.noise, entries)
@@ -326,12 +326,12 @@ class HostedWorkload:
             **self.safeguard.plain(),
             "losses": [[client, *loss] for client, loss in sorted(self._losses.measured.items())],
             "memories": [
-                [*key, to_plain(memory, f"memories/{'/'.join(map(str, key))}", arrays)]
+                [*key, encode_tree(memory, f"memories/{'/'.join(map(str, key))}", arrays)]
                 for key, memory in sorted(self._memories.items(), key=lambda item: item[0])
             ],
-            "server": to_plain(self._server, "server", arrays),
-            "own": to_plain(states, "own", arrays),
-            "residuals": to_plain(rests, "residuals", arrays),
+            "server": encode_tree(self._server, "server", arrays),
+            "own": encode_tree(states, "own", arrays),
+            "residuals": encode_tree(rests, "residuals", arrays),
             "open": [upload.plain(arrays) for upload in self._open],
             "lent": [self._gathers, [edge.plain(arrays) for edge in self._lent.values()]],
             **({} if self._noisy is None else {"privacy": self._noisy.state()}),
@@ -344,7 +344,7 @@ class HostedWorkload:
         forgotten."""
 
         def tree(plain: Plain) -> Tree:
-            return from_plain(plain, arrays, self.data.device)
+            return decode_tree(plain, arrays, self.data.device)
 
         self._open.clear()
         self._residuals.clear(self.tasks)

@@ -11,11 +11,11 @@ from torch import Tensor
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.compressors import State as CodecState
 from simfed.fleet.contract import Task
-from simfed.fleet.tasks import k_of
+from simfed.fleet.tasks import find_k
 from simfed.ground.method import State, Values
 from simfed.ground.plain import Plain
-from simfed.learn.kit import plus
-from simfed.learn.tree import Arrays, to_plain
+from simfed.learn.kit import add_change
+from simfed.learn.tree import Arrays, encode_tree
 from simfed.learn.uploads import Received, Sum
 
 
@@ -38,7 +38,7 @@ class Forwarded(Mapping[str, Tensor]):
         self._sums = sums
 
     def __getitem__(self, name: str) -> Tensor:
-        return plus(None, self._sums[name], 1.0)
+        return add_change(None, self._sums[name], 1.0)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sums)
@@ -80,7 +80,7 @@ class EdgeUpload:
     def change(self, prototype: str, merge: int = -1) -> Forwarded:
         """What one of its merges came to."""
         mine, shares = self.uploads(prototype, merge), self.shares[merge][prototype]
-        return Forwarded({name: _sum_of(name, mine, each) for name, each in shares.items()})
+        return Forwarded({name: _build_sum(name, mine, each) for name, each in shares.items()})
 
     def forwarded(self, prototype: str) -> Forwarded:
         """What all of them did: running statistics are those of the last, all else adds up."""
@@ -102,7 +102,7 @@ class EdgeUpload:
         return {
             "task": [*self.task.arguments],
             "bytes": self.bytes,
-            "server": to_plain(self.server, f"{name}/server", arrays),
+            "server": encode_tree(self.server, f"{name}/server", arrays),
             "version": self.version,
             "merged": [[[u.task.client, u.task.key] for u in merge] for merge in self.merged],
             "shares": [
@@ -115,7 +115,7 @@ class EdgeUpload:
         }
 
 
-def _sum_of(name: str, uploads: Sequence[HostedUpload], shares: Sequence[float]) -> Sum:
+def _build_sum(name: str, uploads: Sequence[HostedUpload], shares: Sequence[float]) -> Sum:
     changes = [upload.values.change(name) for upload in uploads if upload.values is not None]
     return Sum(list(zip(changes, shares, strict=True)))
 
@@ -150,7 +150,7 @@ class HostedUpload:
     @property
     def k(self) -> int:
         """Entries kept; of a level of energy, runs pending work."""
-        asked = k_of(self.task.plan, self.choice)
+        asked = find_k(self.task.plan, self.choice)
         if asked is not None:
             return asked
         if self.kept is None:
@@ -179,10 +179,10 @@ class HostedUpload:
             "choice": self.choice.label,
             "kept": self.kept,
             "losses": [self.loss_before, self.loss_after],
-            "own_before": to_plain(self.own_before, f"{name}/own", arrays),
-            "values": to_plain(changes, f"{name}/values", arrays),
+            "own_before": encode_tree(self.own_before, f"{name}/own", arrays),
+            "values": encode_tree(changes, f"{name}/values", arrays),
             "sizes": self.sizes,
-            "if_lost": to_plain(self.if_lost, f"{name}/if-lost", arrays),
+            "if_lost": encode_tree(self.if_lost, f"{name}/if-lost", arrays),
         }
 
 

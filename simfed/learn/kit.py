@@ -18,14 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from simfed.fleet.privacy import account_of, sampling_parts
+from simfed.fleet.privacy import count_epoch_steps, make_account
 from simfed.ground.errors import InputError
 from simfed.ground.method import LocalSteps, Setting, Values, Who
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.learn.attacks import Attack
 from simfed.learn.catalogue import model_facts
-from simfed.learn.descent import Descent, plain_descent
+from simfed.learn.descent import Descent, build_plain_descent
 from simfed.learn.federation import (
     Federation,
     Positions,
@@ -37,11 +37,11 @@ from simfed.learn.federation import (
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import DIVERGENCES, kl_sum
 from simfed.learn.memory import Arena
-from simfed.learn.mixes import by_group, label_counts
+from simfed.learn.mixes import label_counts, sum_by_group
 from simfed.learn.models import build_model
-from simfed.learn.models.build import last_linear
+from simfed.learn.models.build import find_last_linear
 from simfed.learn.noise import keyed_noise
-from simfed.learn.passes import PARTS, passes_of, stretch
+from simfed.learn.passes import PARTS, choose_passes, find_stretch
 from simfed.learn.training import LocalTraining, PrivateSteps, Trainer
 from simfed.learn.uploads import Change, Sparse, Sum, terms_of
 from simfed.scenario import Scenario
@@ -134,7 +134,7 @@ class Kit:
         }
         """Of one sample through each prototype."""
         self._bf16 = scenario.precision.public == "bf16"
-        self._one_step = training_is_one_step(self.training)
+        self._one_step = is_one_step(self.training)
         self._arena = arena or Arena(shared=False, device=data.device)
         self._gradients: dict[str, Tensor] = {}
         self._awaited = 0
@@ -212,7 +212,7 @@ class Kit:
         if self._any_attack and self.attack_on(who.client, round) is not None:
             owned = self._data.poisoned.get(who.client, owned)
         if self._private is not None:
-            parts = sampling_parts(len(owned), self.training.batch_size)
+            parts = count_epoch_steps(len(owned), self.training.batch_size)
             return draw_poisson(rng, owned, parts, self.setting.steps(who))
         return draw_local(rng, owned, self.training)
 
@@ -227,7 +227,7 @@ class Kit:
         Raises: `InputError` for a model whose samples cannot be told apart.
         """
         privacy = self._scenario.privacy
-        account = account_of(self._scenario, lambda client: len(self._data.owned[client]))
+        account = make_account(self._scenario, lambda client: len(self._data.owned[client]))
         assert privacy is not None
         assert account is not None
         assert isinstance(privacy.clip, float)
@@ -250,7 +250,7 @@ class Kit:
         if self._private is None:
             return None
         owned = len(self._data.owned[who.client])
-        expected = owned / sampling_parts(owned, self.training.batch_size)
+        expected = owned / count_epoch_steps(owned, self.training.batch_size)
         draws = self.generator("privacy", who.client, who.key(round))
         return PrivateSteps(*self._private, expected, draws)
 
@@ -514,7 +514,7 @@ class Kit:
         seat.load(model)
         gradient = self._gradients_of(prototype)[part].zero_()
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        where = stretch(most, seat.passes.parts(most, self.parts), part)
+        where = find_stretch(most, seat.passes.parts(most, self.parts), part)
         for some in seat.passes.chunks(where.start, where.stop):
 
             def loss(logits: Tensor, some: slice = some) -> tuple[Tensor, Tensor]:
@@ -622,12 +622,12 @@ class Kit:
         """
         seat = self._seats[prototype]
         flat = seat.to_change(model)
-        descent = plain_descent(rate, optimizer)
+        descent = build_plain_descent(rate, optimizer)
         gradient = torch.zeros_like(flat.weights)
         before = kl_sum(targets, seat.passes.logits(samples), temperature)[0].item() / len(samples)
         size = batch_size or len(samples)
         most = epochs * -(-len(samples) // size) if steps is None else steps
-        for step, places in enumerate(islice(_orders(len(samples), size, order), most), 1):
+        for step, places in enumerate(islice(_draw_batches(len(samples), size, order), most), 1):
             at = torch.from_numpy(places).to(self.device)
             gradient.zero_()
             for part in seat.passes.chunks(0, len(at)):
@@ -651,10 +651,10 @@ class Kit:
     def test(self, prototype: str, model: Values, part: int = 0, parts: int = 1) -> Tensor:
         """Per class or client of the test set, or of a part of it: samples, right answers, sum of
         cross-entropies."""
-        some = stretch(len(self._data.test_labels), parts, part)
+        some = find_stretch(len(self._data.test_labels), parts, part)
         logits = self.logits(prototype, model, self._data.test_samples[some])
         data = self._data
-        return by_group(
+        return sum_by_group(
             logits, data.test_labels[some], data.objective, data.test_groups[some], data.groups
         )
 
@@ -685,7 +685,7 @@ class _Seat:
         seed = streams.integer("init", name)
         module = build_model(model, data.input_shape, data.classes, seed=seed).to(data.device)
         self.flat = FlatModel(module)
-        self.passes = passes_of(self.flat, data.input_shape)
+        self.passes = choose_passes(self.flat, data.input_shape)
         self.trainer = Trainer(self.flat, self.passes, data, training, private=private)
         self.may_draw = registry("model").origin(model) != "built in"
         self._holds: tuple[Tensor, int] | None = None
@@ -725,7 +725,7 @@ class _Seat:
         self.flat.accumulate_into(gradient)
         with self.listening() as heard:
             logits = module(samples)
-            head = cast(nn.Linear, last_linear(module))
+            head = cast(nn.Linear, find_last_linear(module))
             value = loss(Batch(logits, heard[-1], labels, samples, step, head))
         value.backward()
         self.flat.accumulate_into(None)
@@ -734,7 +734,7 @@ class _Seat:
     @contextmanager
     def listening(self) -> Iterator[list[Tensor]]:
         """Collects what goes into the last linear layer."""
-        layer = last_linear(self.flat.module)
+        layer = find_last_linear(self.flat.module)
         if layer is None:
             raise TypeError(f"model {self._name} has no linear layer, so samples no embedding")
         heard: list[Tensor] = []
@@ -753,7 +753,7 @@ class _Seat:
 
     def head_at(self) -> tuple[int, tuple[int, int]]:
         """Where the last linear layer's weight begins in the flat vector, and its shape."""
-        layer = last_linear(self.flat.module)
+        layer = find_last_linear(self.flat.module)
         if layer is None or layer.bias is None:
             raise TypeError(f"model {self._name} has no linear layer with a bias at its end")
         start = 0
@@ -764,7 +764,9 @@ class _Seat:
         raise TypeError(f"model {self._name} does not own its last linear layer")
 
 
-def _orders(samples: int, size: int, order: np.random.Generator | None) -> Iterator[Positions]:
+def _draw_batches(
+    samples: int, size: int, order: np.random.Generator | None
+) -> Iterator[Positions]:
     """Batches without end: pass after pass over the samples, each in an order of its own."""
     while True:
         places = np.arange(samples) if order is None else order.permutation(samples)
@@ -783,15 +785,15 @@ def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:
         share = weight / whole
         as_it_came = getattr(value, "change", value.__getitem__)
         for name in value:
-            total[name] = plus(total.get(name), as_it_came(name), share)
+            total[name] = add_change(total.get(name), as_it_came(name), share)
     return total
 
 
-def plus(total: Tensor | None, change: Change | Sum, share: float) -> Tensor:
+def add_change(total: Tensor | None, change: Change | Sum, share: float) -> Tensor:
     """The sum of a vector (None: of nothing) and a change times a factor."""
     if isinstance(change, Sum):
         for one, part in change.terms:
-            total = plus(total, one, part * share)
+            total = add_change(total, one, part * share)
         assert total is not None
         return total
     if not isinstance(change, Sparse):
@@ -802,6 +804,6 @@ def plus(total: Tensor | None, change: Change | Sum, share: float) -> Tensor:
     return total.index_add_(0, change.indices, share * change.values)
 
 
-def training_is_one_step(training: Training) -> bool:
+def is_one_step(training: Training) -> bool:
     """Whether local training is one plain step."""
     return training.local_steps == 1 and training.plain_sgd

@@ -21,16 +21,16 @@ Shapes = Sequence[tuple[int, ...]]
 _AS_IT_IS = -1.0
 
 
-def most_entries(shapes: Shapes) -> int:
+def count_most_entries(shapes: Shapes) -> int:
     """The longest that an encoded update can be.
 
-    >>> most_entries([(4, 3), (4,)])
+    >>> count_most_entries([(4, 3), (4,)])
     17
     """
     return sum(prod(shape) + (len(shape) > 1) for shape in shapes)
 
 
-def svd_flops(shapes: Shapes) -> float:
+def count_svd_flops(shapes: Shapes) -> float:
     """Of the thin singular value decompositions of one update: 14·m·n² + 8·n³ of an m × n matrix, m
     ≥ n (Golub & Van Loan, Matrix Computations, 4th ed., for U, Σ and V by R-SVD is 6·m·n² + 20·n³;
     the larger of the two).

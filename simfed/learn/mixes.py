@@ -11,7 +11,7 @@ from simfed.learn.federation import Federation
 from simfed.learn.objective import Objective
 
 
-def by_group(
+def sum_by_group(
     outputs: Tensor, targets: Tensor, objective: Objective, places: Tensor, groups: int
 ) -> Tensor:
     """Per group, as rows of (3, groups) float64: samples, sums of shares (right answers) and of
@@ -21,7 +21,7 @@ def by_group(
 
     >>> from simfed.learn.objective import Classification
     >>> logits, labels = torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1])
-    >>> by_group(logits, labels, Classification(), labels, 2)[:2].tolist()
+    >>> sum_by_group(logits, labels, Classification(), labels, 2)[:2].tolist()
     [[1.0, 1.0], [1.0, 0.0]]
     """
     right, losses = objective.each(outputs, targets)
@@ -37,7 +37,7 @@ def label_counts(data: Federation, client: int) -> Tensor:
     return torch.bincount(labels, minlength=data.classes).float()
 
 
-def own_mix(data: Federation, client: int) -> Tensor:
+def compute_own_mix(data: Federation, client: int) -> Tensor:
     """How much each group of test samples counts for a client: its own group alone, where clients
     are owners with test samples, else every class as often as the client has it."""
     if data.own_groups is None:
@@ -48,8 +48,8 @@ def own_mix(data: Federation, client: int) -> Tensor:
     return counts  # of an owner without test samples: as all count
 
 
-def in_mix(measured: Tensor, mix: Tensor, objective: Objective) -> PersonalEvaluation:
-    """From `by_group`, and how much each group counts for the client (`own_mix`).
+def evaluate_in_mix(measured: Tensor, mix: Tensor, objective: Objective) -> PersonalEvaluation:
+    """From `sum_by_group`, and how much each group counts for the client (`compute_own_mix`).
 
     Groups that the test set lacks count nothing in the client's own mix.
     """

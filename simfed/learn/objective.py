@@ -89,7 +89,7 @@ class NextToken:
         return math.inf if loss > _MOST_NATS else math.exp(loss)
 
 
-def objective_of(data: Dataset) -> Objective:
+def choose_objective(data: Dataset) -> Objective:
     """By the data set's task."""
     if data.task == "regression":
         variance = float(data.test_labels.var(dtype="float64")) or 1.0

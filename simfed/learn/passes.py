@@ -44,16 +44,16 @@ PARTS = 4
 processes."""
 
 
-def stretch(total: int, parts: int, part: int) -> slice:
+def find_stretch(total: int, parts: int, part: int) -> slice:
     """Where `part` of `total` things in `parts` nearly equal stretches is.
 
-    >>> [stretch(10, 4, part).start for part in range(4)]
+    >>> [find_stretch(10, 4, part).start for part in range(4)]
     [0, 2, 5, 7]
     """
     return slice(total * part // parts, total * (part + 1) // parts)
 
 
-def passes_of(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
+def choose_passes(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     """The fastest passes there are for this model on samples of this shape.
 
     A model may declare passes of its own: a class attribute `passes`, a class like `Passes` (or

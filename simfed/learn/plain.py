@@ -15,7 +15,7 @@ from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Outcome, Task, Workload
 from simfed.fleet.selection import Selecting
-from simfed.fleet.tasks import policies_of, pull_for
+from simfed.fleet.tasks import choose_pull, make_policy_maker
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, gain, reward
@@ -36,7 +36,7 @@ class PlainRound:
 
 def build_policies(scenario: Scenario) -> list[Policy]:
     """One policy per client, in the order of ids."""
-    makers = [policies_of(scenario, group) for group in scenario.clients]
+    makers = [make_policy_maker(scenario, group) for group in scenario.clients]
     return [makers[index]() for index in scenario.group_of_client()]
 
 
@@ -68,7 +68,7 @@ def plain_rounds(
         uploads = []
         for client in selecting.cohort(streams, round, scenario.participation.clients_per_round):
             task = workload.task(round, client)
-            pulls[client] = pull_for(task, policies[client], forced, streams)
+            pulls[client] = choose_pull(task, policies[client], forced, streams)
             choice = fleet.compression(task, pulls[client])
             uploads.append(workload.execute(task, choice))
         outcome = workload.merge(round, uploads)
@@ -83,7 +83,7 @@ def plain_rounds(
                 policies[client].void(pull)
                 continue
             rule = scenario.policy_of_group(groups[client]).reward
-            worth = _worth(rule, upload.task, outcome)
+            worth = _compute_worth(rule, upload.task, outcome)
             _, rewards[client] = reward(worth, tau_s(round, client), rule.bounds)
             policies[client].update(pull, rewards[client])
         forced = None if outcome.forced_arm is None else Choice(outcome.forced_arm)
@@ -126,7 +126,7 @@ def _require_no_clock(scenario: Scenario) -> None:
             )
 
 
-def _worth(rule: Reward, task: Task, outcome: Outcome) -> float:
+def _compute_worth(rule: Reward, task: Task, outcome: Outcome) -> float:
     local_before, local_after = outcome.local_loss.get(task.label, (None, None))
     before = outcome.shared_loss_before.get(task.prototype)
     after = outcome.shared_loss.get(task.prototype)

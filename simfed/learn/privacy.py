@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from simfed.fleet.privacy import Noise, expected_cohort
+from simfed.fleet.privacy import Noise, compute_expected_cohort
 from simfed.fleet.tasks import Tasks
 from simfed.ground.method import Arrival, Method
 from simfed.ground.plain import Plain
@@ -52,7 +52,7 @@ class NoisyMeans:
         self._adaptive = privacy.clip if isinstance(privacy.clip, AdaptiveClip) else None
         self.clip = privacy.clip.start if isinstance(privacy.clip, AdaptiveClip) else privacy.clip
         """S of the next merge."""
-        self._expected = expected_cohort(scenario)
+        self._expected = compute_expected_cohort(scenario)
         clients = scenario.clients_of_prototype
         self._share = {name: count / scenario.client_count for name, count in clients.items()}
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from simfed.learn.crew import Crew, worth_sharing
+from simfed.learn.crew import Crew, is_worth_sharing
 from simfed.learn.participations import Assignment, Trained, Unit, Worker
 
 Units = tuple[list[Unit], list[float]]
@@ -42,7 +42,7 @@ class Processes:
             return []
         begun = time.perf_counter()
         alone = self._crew.workers == 1 or len(units) == 1
-        if alone or not (worth_sharing(sum(costs)) or self._worker.takes_longer(units)):
+        if alone or not (is_worth_sharing(sum(costs)) or self._worker.takes_longer(units)):
             answers = [self._worker.answer(*unit) for unit in units]
         else:
             answers = self._shared(units, costs)

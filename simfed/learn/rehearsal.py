@@ -30,7 +30,7 @@ class Rehearsal(NamedTuple):
     """Samples → one call on so many; None: it is never done on so many, or not by itself."""
 
 
-def lone_setting(model: str, dataset: str) -> Setting:
+def build_lone_setting(model: str, dataset: str) -> Setting:
     """The facts of a run in which everybody has this model."""
     sizes = facts(model, dataset)
     size = Size(model, sizes.parameters, sizes.buffers, sizes.features, CLIENTS, sizes.shapes)
@@ -43,7 +43,7 @@ def rehearsals(model: str, dataset: str) -> dict[str, Rehearsal]:
     >>> sorted(rehearsals("lenet5-half", "mnist-mini"))[:2]
     ['bulyan/lenet5-half', 'fedal/discriminator-10-64-10']
     """
-    setting = lone_setting(model, dataset)
+    setting = build_lone_setting(model, dataset)
     rehearsal_of: dict[str, Rehearsal] = {}
     for name in registry("method").names():
         # a method with options that are required, one that cannot take this model, a broken package

@@ -224,7 +224,7 @@ class _Scoring(Rule):
         return (uploads - 1) / 2  # each pair once
 
     def _mean_of_best(self, fields: Fields, count: int) -> dict[str, Tensor]:
-        best = _rank(_squared_distances(fields["update"]), self.f)[:count]
+        best = _rank_uploads(_squared_distances(fields["update"]), self.f)[:count]
         return {name: table[sorted(best)].mean(0) for name, table in fields.items()}
 
 
@@ -281,7 +281,7 @@ class Bulyan(_Scoring):
         left = list(range(len(distances)))
         picked: list[int] = []
         while len(picked) < len(distances) - 2 * self.f:
-            picked.append(left.pop(_rank(distances[left][:, left], self.f)[0]))
+            picked.append(left.pop(_rank_uploads(distances[left][:, left], self.f)[0]))
         count = len(picked) - 2 * self.f
         return {name: _mean_near_median(one[sorted(picked)], count) for name, one in fields.items()}
 
@@ -300,7 +300,7 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
     for mine in alike.values():
         if len(mine) < rule.least:
             continue
-        fields = {name: _stacked([a.values[name] for a in mine]) for name in mine[0].values}
+        fields = {name: _stack_rows([a.values[name] for a in mine]) for name in mine[0].values}
         for name, table in rule.merge(fields).items():
             fields[name] = table if table.dim() > 1 else table.expand(len(mine), -1)
         for row, arrival in enumerate(mine):
@@ -309,7 +309,7 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
     return [merged[id(arrival)] for arrival in arrivals if id(arrival) in merged]
 
 
-def _stacked(rows: Sequence[Tensor]) -> Tensor:
+def _stack_rows(rows: Sequence[Tensor]) -> Tensor:
     stack: Tensor = rows[0].new_empty(len(rows), rows[0].numel())
     for into, row in zip(stack, rows, strict=True):
         into.copy_(row.reshape(-1))
@@ -326,7 +326,7 @@ def _squared_distances(updates: Tensor) -> Tensor:
     return distances
 
 
-def _rank(distances: Tensor, f: int) -> list[int]:
+def _rank_uploads(distances: Tensor, f: int) -> list[int]:
     """Places by Krum's score, the lowest first; ties go to the lowest place."""
     near = max(1, len(distances) - f - 2)
     # the nearest of all is the upload itself, at distance 0
@@ -334,7 +334,7 @@ def _rank(distances: Tensor, f: int) -> list[int]:
     return sorted(range(len(scores)), key=scores.__getitem__)
 
 
-def _by_column(values: Tensor, combine: Callable[[Tensor], Tensor]) -> Tensor:
+def _reduce_columns(values: Tensor, combine: Callable[[Tensor], Tensor]) -> Tensor:
     """`combine` of each column's sorted values, (columns, rows), some columns at a time."""
     rows, columns = values.shape
     result, block = values.new_empty(columns), max(1, _BLOCK_ENTRIES // rows)
@@ -345,7 +345,7 @@ def _by_column(values: Tensor, combine: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def _trimmed_mean(values: Tensor, cut: int) -> Tensor:
-    return _by_column(values, lambda columns: columns[:, cut : columns.shape[1] - cut].mean(1))
+    return _reduce_columns(values, lambda columns: columns[:, cut : columns.shape[1] - cut].mean(1))
 
 
 def _mean_near_median(values: Tensor, count: int) -> Tensor:
@@ -357,4 +357,4 @@ def _mean_near_median(values: Tensor, count: int) -> Tensor:
         nearest = (columns - median).abs().sort(dim=1, stable=True).indices[:, :count]
         return columns.gather(1, nearest).mean(1)
 
-    return _by_column(values, combine)
+    return _reduce_columns(values, combine)

@@ -183,15 +183,15 @@ class Trainer:
     ) -> list[TrainedModel]:
         order = sorted(range(len(courses)), key=lambda i: [-len(b) for b in courses[i].batches])
         queues = [courses[i].batches for i in order]
-        weights = _stacked([courses[i].weights for i in order])
+        weights = _stack_rows([courses[i].weights for i in order])
         begun = weights.clone() if pull else weights
         drifts = [courses[i].drift for i in order]
-        drift = None if drifts[0] is None else _stacked(cast(list[Tensor], drifts))
+        drift = None if drifts[0] is None else _stack_rows(cast(list[Tensor], drifts))
         plain = self._training.plain_sgd and drift is None and not pull
-        gradient = weights if plain else _rows(weights, *weights.shape)
+        gradient = weights if plain else _make_rows(weights, *weights.shape)
         descent = Descent(self._training, rate, len(courses))
         total = torch.zeros(len(courses), dtype=torch.float64, device=weights.device)
-        waves = list(_waves(queues))
+        waves = list(_plan_waves(queues))
         where = self._data.places(np.concatenate([batch for _, group in waves for batch in group]))
         every_label, start = self._data.labels.index_select(0, where), 0
         for rows, batches in waves:
@@ -229,14 +229,14 @@ def split_evenly(things: Sequence[Thing], most: int, least_parts: int) -> list[l
     return [list(things[part::count]) for part in range(count)]
 
 
-def _rows(like: Tensor, rows: int, length: int) -> Tensor:
+def _make_rows(like: Tensor, rows: int, length: int) -> Tensor:
     """(rows, length), empty; each row begins where the memory of a tensor of its own could: the
     last bits of a product may depend on it."""
     return like.new_empty(rows, -(-length // 16) * 16)[:, :length]
 
 
-def _stacked(rows: Sequence[Tensor]) -> Tensor:
-    whole = _rows(rows[0], len(rows), rows[0].numel())
+def _stack_rows(rows: Sequence[Tensor]) -> Tensor:
+    whole = _make_rows(rows[0], len(rows), rows[0].numel())
     if all(row is rows[0] for row in rows):
         return whole.copy_(rows[0])
     for into, row in zip(whole, rows, strict=True):
@@ -244,14 +244,14 @@ def _stacked(rows: Sequence[Tensor]) -> Tensor:
     return whole
 
 
-def _waves(queues: Sequence[Sequence[Positions]]) -> Iterator[tuple[slice, list[Positions]]]:
+def _plan_waves(queues: Sequence[Sequence[Positions]]) -> Iterator[tuple[slice, list[Positions]]]:
     """Neighbouring queues whose next batch is of one size, and these batches, until all are empty.
 
     The largest are next, so that who comes to a short batch early waits for the others.
 
     >>> sizes = [[2, 2, 1], [2, 2, 1], [2, 1]]
     >>> queues = [[np.zeros(size, np.int64) for size in of] for of in sizes]
-    >>> [(rows.start, rows.stop, len(batches[0])) for rows, batches in _waves(queues)]
+    >>> [(rows.start, rows.stop, len(batches[0])) for rows, batches in _plan_waves(queues)]
     [(0, 3, 2), (0, 2, 2), (0, 3, 1)]
     """
     sizes = [[*map(len, queue), 0] for queue in queues]

@@ -22,13 +22,13 @@ Tree: TypeAlias = Any
 """Mappings and lists of tensors, codecs' memories and plain values; who made it knows its shape."""
 
 
-def to_plain(tree: Tree, name: str, arrays: Arrays) -> Plain:
+def encode_tree(tree: Tree, name: str, arrays: Arrays) -> Plain:
     """The tree as JSON-able values; its tensors go to `arrays` under names that begin with `name`.
 
     >>> arrays = {}
-    >>> to_plain({"w": torch.ones(2), "t": 3}, "server", arrays)
+    >>> encode_tree({"w": torch.ones(2), "t": 3}, "server", arrays)
     {'of': {'w': {'array': 'server/w'}, 't': 3}}
-    >>> from_plain({'of': {'w': {'array': 'server/w'}, 't': 3}}, arrays, torch.device("cpu"))
+    >>> decode_tree({'of': {'w': {'array': 'server/w'}, 't': 3}}, arrays, torch.device("cpu"))
     {'w': tensor([1., 1.]), 't': 3}
     """
     if isinstance(tree, Tensor):
@@ -39,24 +39,24 @@ def to_plain(tree: Tree, name: str, arrays: Arrays) -> Plain:
         return {"memory": [tree.facts, {key: f"{name}/{key}" for key in tree.arrays}]}
     if isinstance(tree, Mapping):
         return {
-            "of": {key: to_plain(inner, f"{name}/{key}", arrays) for key, inner in tree.items()}
+            "of": {key: encode_tree(inner, f"{name}/{key}", arrays) for key, inner in tree.items()}
         }
     if isinstance(tree, (list, tuple)):
-        return [to_plain(inner, f"{name}/{i}", arrays) for i, inner in enumerate(tree)]
+        return [encode_tree(inner, f"{name}/{i}", arrays) for i, inner in enumerate(tree)]
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return tree
     raise TypeError(f"{name}: tensors, numbers, text or None in a method's state, got {type(tree)}")
 
 
-def from_plain(plain: Plain, arrays: Mapping[str, np.ndarray], device: torch.device) -> Tree:
-    """Inverse of `to_plain`."""
+def decode_tree(plain: Plain, arrays: Mapping[str, np.ndarray], device: torch.device) -> Tree:
+    """Inverse of `encode_tree`."""
     if isinstance(plain, Mapping):
         if "memory" in plain:
             facts, places = plain["memory"]
             return Memory(facts, {key: np.array(arrays[at]) for key, at in places.items()})
         if "array" in plain:
             return torch.tensor(np.array(arrays[plain["array"]]), device=device)
-        return {key: from_plain(inner, arrays, device) for key, inner in plain["of"].items()}
+        return {key: decode_tree(inner, arrays, device) for key, inner in plain["of"].items()}
     if isinstance(plain, list):
-        return [from_plain(inner, arrays, device) for inner in plain]
+        return [decode_tree(inner, arrays, device) for inner in plain]
     return plain

@@ -15,7 +15,7 @@ from simfed.compress.choice import Choice
 from simfed.compress.codec import Chain, Codec, Payload
 from simfed.compress.compressors import State
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for, undo
-from simfed.compress.selection import entries_for
+from simfed.compress.selection import count_entries
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.levels import Level
@@ -76,7 +76,7 @@ Wire: TypeAlias = Tensor | list[Plain]
 """The same as pipes and checkpoints carry it: a tensor, or what a `Sparse` is made of."""
 
 
-def _dense(value: Change) -> Tensor:
+def _expand_sparse(value: Change) -> Tensor:
     if isinstance(value, Sparse):
         return value.values.new_zeros(value.length).index_copy_(0, value.indices, value.values)
     return value
@@ -91,7 +91,7 @@ class Received(Mapping[str, Tensor]):
         self._values = dict(values)
 
     def __getitem__(self, name: str) -> Tensor:
-        return _dense(self._values[name])
+        return _expand_sparse(self._values[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -239,11 +239,11 @@ class Encoder:
         rests = (rested and field.feedback) or (feedback and not codec.sends_all)
         if rests:
             whole = self.residuals.row(who, name, length).add_(whole)
-        if codec.sends_all or not _looks(codec):
+        if codec.sends_all or not _has_finite_check(codec):
             require_finite(whole, who.client, round, name)
         if codec.sends_all:
             sent_value = whole.clone().view_as(value) if rests else value
-            sent = Sent(sent_value, _entries(whole, choice), memory, memory)
+            sent = Sent(sent_value, _count_entries(whole, choice), memory, memory)
         else:
             sent = self._played(who, choice, name, field, value, whole, memory, round)
         if rests and (codec.sends_all or not feedback):
@@ -258,7 +258,7 @@ class Encoder:
         draws = self._draws(player.codec, choice, who, name, round)
         layout = field.layout_of(who)
         try:
-            k = _entries(whole, choice)
+            k = _count_entries(whole, choice)
             if self.keeps_rest(choice, field):
                 payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
             else:
@@ -266,13 +266,13 @@ class Encoder:
         except InputError:
             if bool(torch.isfinite(whole).all()):
                 raise
-            raise _diverged(who.client, round, name) from None
+            raise _make_divergence_error(who.client, round, name) from None
         if self.payloads is not None:
             self.payloads[name] = payload
         size = None
         if self.tasks.compressed_bytes(who, field, choice.at(k)) is None:
             size = payload.wire_bytes(self.tasks.index_code)
-        return Sent(_value(payload, value), k, payload.state, player.codec.undo(payload), size)
+        return Sent(_build_wire(payload, value), k, payload.state, player.codec.undo(payload), size)
 
     def _draws(
         self, codec: Codec, choice: Choice, who: Who, name: str, round: int
@@ -329,13 +329,13 @@ class Encoder:
         undo(rest, Payload(choice.strategy, field.entries, indices, values), share)
 
 
-def _entries(whole: Tensor, choice: Choice) -> int:
+def _count_entries(whole: Tensor, choice: Choice) -> int:
     if choice.level is None or not choice.follows_update:
         return choice.entries(len(whole))
-    return min(entries_for(whole, choice.level), len(whole))
+    return min(count_entries(whole, choice.level), len(whole))
 
 
-def _value(payload: Payload, like: Tensor) -> Wire:
+def _build_wire(payload: Payload, like: Tensor) -> Wire:
     if payload.indices is None or payload.k == payload.length or like.dim() != 1:
         dense: Tensor = payload.dense()
         return dense.view_as(like)
@@ -347,7 +347,7 @@ def as_received(value: Wire) -> Change:
     return Sparse(*value) if isinstance(value, list) else value
 
 
-def _looks(codec: Codec) -> bool:
+def _has_finite_check(codec: Codec) -> bool:
     """Whether a codec refuses what is not a finite number."""
     return not isinstance(codec, Chain) or codec.values is not None or codec.takes_largest
 
@@ -357,10 +357,10 @@ def require_finite(value: Tensor, client: int, round: int, name: str) -> None:
     if not value.numel() or value.device.type != "cpu" or math.isfinite(value.sum()):
         return
     if not torch.isfinite(value).all():  # the sum may overflow where every value is finite
-        raise _diverged(client, round, name)
+        raise _make_divergence_error(client, round, name)
 
 
-def _diverged(client: int, round: int, name: str) -> RunFailed:
+def _make_divergence_error(client: int, round: int, name: str) -> RunFailed:
     return RunFailed(
         f"client {client}, round {round}: {name} has values that are not finite numbers: the "
         "learning has diverged; a smaller training.learning_rate may help"

@@ -28,7 +28,7 @@ def layers() -> tuple[ctypes.CDLL, int] | None:
     None where it was not built, was built for another machine or from earlier sources, or is of no
     use to the processor (x86 without AVX2 and FMA).
     """
-    library = _load("_layers", ctypes.CDLL)
+    library = _load_library("_layers", ctypes.CDLL)
     width = 0 if library is None else library.simfed_widest()
     return None if library is None or not width else (library, width)
 
@@ -37,10 +37,10 @@ def layers() -> tuple[ctypes.CDLL, int] | None:
 def sharing() -> ctypes.PyDLL | None:
     """The library made of sharing.cpp, which is called with Python's lock held; None where it was
     not built, or was built for another machine or from earlier sources."""
-    return _load("_sharing", ctypes.PyDLL)
+    return _load_library("_sharing", ctypes.PyDLL)
 
 
-def _load(name: str, kind: type[_Library]) -> _Library | None:
+def _load_library(name: str, kind: type[_Library]) -> _Library | None:
     for suffix in EXTENSION_SUFFIXES:
         file = Path(__file__).with_name(f"{name}{suffix}")
         if file.is_file():

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from math import isfinite
 
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.units import plain_number
+from simfed.ground.units import read_number
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT
 
 
-def mappings(
+def read_mappings(
     case: Mapping[str, object], key: str, names: Set[str]
 ) -> Sequence[Mapping[str, object]]:
     """The list of mappings under a key of a case; `names`: the keys that mean something."""
@@ -18,14 +18,14 @@ def mappings(
     if not isinstance(parts, Sequence) or isinstance(parts, str) or not parts:
         raise InputError("a list that is not empty", where=key, got=parts)
     for number, part in enumerate(parts):
-        mapping(part, names, f"{key}[{number}]")
+        check_mapping(part, names, f"{key}[{number}]")
     return parts
 
 
-def mapping(part: object, names: Set[str], where: str) -> Mapping[str, object]:
+def check_mapping(part: object, names: Set[str], where: str) -> Mapping[str, object]:
     """`part`, which is to be a mapping."""
     if not isinstance(part, Mapping):
-        raise InputError("a mapping", where=where, got=brief(part))
+        raise InputError("a mapping", where=where, got=shorten_value(part))
     if not part.keys() <= names:
         _check_spelling(part, names, where)
     return part
@@ -46,7 +46,7 @@ def is_positive(x: float) -> bool:
     return x > 0
 
 
-def numbers(
+def read_numbers(
     parts: Sequence[Mapping[str, object]],
     name: str,
     key: str,
@@ -62,7 +62,7 @@ def numbers(
         if value is None and default is not None:
             values.append(default)
             continue
-        x = plain_number(value)
+        x = read_number(value)
         if not isfinite(x) or not within(x):
             got = value if key in part else "nothing"
             raise InputError(allowed, where=f"{name}[{number}].{key}", got=got)
@@ -73,12 +73,12 @@ def numbers(
 def weights(flows: Sequence[Mapping[str, object]]) -> list[float]:
     """The weight of each flow; 1 where none is stated."""
     allowed = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
-    return numbers(
+    return read_numbers(
         flows, "flows", "weight", 1.0, allowed, lambda x: LEAST_WEIGHT <= x <= MOST_WEIGHT
     )
 
 
-def brief(value: object) -> object:
+def shorten_value(value: object) -> object:
     """What an error shows of a value that may be long."""
     if isinstance(value, Mapping):
         return "a mapping"

@@ -27,7 +27,7 @@ import numpy as np
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.reading import read_text
-from simfed.net.case_parts import brief, is_positive, mappings, numbers, weights
+from simfed.net.case_parts import is_positive, read_mappings, read_numbers, shorten_value, weights
 from simfed.net.cell_cases import CellCase, parse_cell_case
 from simfed.net.compiled import make_engine
 from simfed.net.models import Fluid, ModelSpec, make_model
@@ -96,7 +96,9 @@ def load_cases(path: str | FilePath) -> list[dict[str, Plain]]:
     if isinstance(content, dict):
         cases = content.get("cases", [content] if "flows" in content else None)
     if not isinstance(cases, list) or not cases:
-        raise InputError("a list of cases under the key 'cases'", where=where, got=brief(content))
+        raise InputError(
+            "a list of cases under the key 'cases'", where=where, got=shorten_value(content)
+        )
     for number, case in enumerate(cases):
         try:
             parse_case(case)
@@ -121,24 +123,29 @@ class Case(NamedTuple):
 def parse_case(case: object) -> Case | CellCase:
     """What a case says, in columns; an `InputError` names the first thing that is wrong with it."""
     if not isinstance(case, Mapping):
-        raise InputError("a mapping with 'links' and 'flows'", got=brief(case))
+        raise InputError("a mapping with 'links' and 'flows'", got=shorten_value(case))
     if "cell" in case:
         return parse_cell_case(case)
-    links, flows = mappings(case, "links", _LINK_KEYS), mappings(case, "flows", _FLOW_KEYS)
-    numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
+    links, flows = (
+        read_mappings(case, "links", _LINK_KEYS),
+        read_mappings(case, "flows", _FLOW_KEYS),
+    )
+    read_numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
     return Case(
-        numbers(links, "links", "capacity_bytes_per_s", None, "a number above 0", is_positive),
-        numbers(links, "links", "latency_s", 0.0, "a number of at least 0"),
-        numbers(links, "links", "loss", 0.0, "a number from 0 to below 1", lambda x: 0 <= x < 1),
-        numbers(flows, "flows", "start_s", None, "a number of at least 0"),
-        numbers(flows, "flows", "size_bytes", None, "a number of at least 0"),
+        read_numbers(links, "links", "capacity_bytes_per_s", None, "a number above 0", is_positive),
+        read_numbers(links, "links", "latency_s", 0.0, "a number of at least 0"),
+        read_numbers(
+            links, "links", "loss", 0.0, "a number from 0 to below 1", lambda x: 0 <= x < 1
+        ),
+        read_numbers(flows, "flows", "start_s", None, "a number of at least 0"),
+        read_numbers(flows, "flows", "size_bytes", None, "a number of at least 0"),
         weights(flows),
-        numbers(flows, "flows", "cap_bytes_per_s", inf, "a number above 0", is_positive),
-        _paths(flows, len(links)),
+        read_numbers(flows, "flows", "cap_bytes_per_s", inf, "a number above 0", is_positive),
+        _read_paths(flows, len(links)),
     )
 
 
-def _paths(flows: Sequence[Mapping[str, object]], links: int) -> list[tuple[int, ...]]:
+def _read_paths(flows: Sequence[Mapping[str, object]], links: int) -> list[tuple[int, ...]]:
     paths = []
     for number, flow in enumerate(flows):
         path, where = flow.get("path"), f"flows[{number}].path"
@@ -201,15 +208,15 @@ def error_table(
             raise InputError("an instant after start_s", where=place, got=float(ends[k]))
         errors = np.abs(computed - ends) / (ends - starts)
         span = float(ends.max() - starts.min())
-        rows.append(_summarise(name, errors, float(computed.max() - ends.max()) / span))
+        rows.append(_summarise_errors(name, errors, float(computed.max() - ends.max()) / span))
         pooled.append(errors)
     if rows:
         makespan = float(np.mean([abs(row.makespan) for row in rows]))
-        rows.append(_summarise("all", np.concatenate(pooled), makespan))
+        rows.append(_summarise_errors("all", np.concatenate(pooled), makespan))
     return rows
 
 
-def _summarise(name: str, errors: Floats, makespan: float) -> CaseErrors:
+def _summarise_errors(name: str, errors: Floats, makespan: float) -> CaseErrors:
     median, p90 = float(np.median(errors)), float(np.quantile(errors, 0.9))
     mean, worst = float(errors.mean()), float(errors.max())
     return CaseErrors(name, len(errors), mean, median, p90, worst, makespan)

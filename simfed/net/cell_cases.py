@@ -25,7 +25,7 @@ import numpy as np
 
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
-from simfed.net.case_parts import is_positive, mapping, mappings, numbers, weights
+from simfed.net.case_parts import check_mapping, is_positive, read_mappings, read_numbers, weights
 from simfed.net.cells import Cellular, Wifi
 from simfed.net.playing import FlowStart
 from simfed.net.topology import Cell, Floats, Star
@@ -51,13 +51,13 @@ class CellCase(NamedTuple):
 
 def parse_cell_case(case: Mapping[str, Plain]) -> CellCase:
     """What the case says; an `InputError` names the first thing that is wrong with it."""
-    spec = mapping(case["cell"], _CELL_KEYS, "cell")
-    wired = [mapping(case.get("wired") or {}, _WIRE_KEYS, "wired")]
+    spec = check_mapping(case["cell"], _CELL_KEYS, "cell")
+    wired = [check_mapping(case.get("wired") or {}, _WIRE_KEYS, "wired")]
     kind, keys = ("ue", set(_ALONE)) if "scheduler" in spec else ("station", {"mcs", _RATE})
-    members = mappings(case, f"{kind}s", keys)
-    make = _cellular_cell if kind == "ue" else _wifi_cell
+    members = read_mappings(case, f"{kind}s", keys)
+    make = _read_cellular_cell if kind == "ue" else _read_wifi_cell
     cell, up, down, latency_s = make(spec, members)
-    capacity = numbers(
+    capacity = read_numbers(
         wired, "wired", "capacity_bytes_per_s", inf, "a number above 0", is_positive
     )[0]
     topology = Star(
@@ -67,18 +67,22 @@ def parse_cell_case(case: Mapping[str, Plain]) -> CellCase:
         latency_s=latency_s,
         receive_bytes_per_s=capacity,
         send_bytes_per_s=capacity,
-        server_latency_s=numbers(wired, "wired", "latency_s", 0.0, "a number of at least 0")[0],
+        server_latency_s=read_numbers(wired, "wired", "latency_s", 0.0, "a number of at least 0")[
+            0
+        ],
         cells=[cell],
     )
-    return CellCase(topology, _sends(mappings(case, "flows", _FLOW_KEYS | {kind}), kind, members))
+    return CellCase(
+        topology, _read_sends(read_mappings(case, "flows", _FLOW_KEYS | {kind}), kind, members)
+    )
 
 
-def _sends(
+def _read_sends(
     flows: Sequence[Mapping[str, Plain]], kind: str, members: Sequence[object]
 ) -> list[FlowStart]:
-    numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
-    starts_s = numbers(flows, "flows", "start_s", None, "a number of at least 0")
-    sizes_bytes = numbers(flows, "flows", "size_bytes", None, "a number of at least 0")
+    read_numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
+    starts_s = read_numbers(flows, "flows", "start_s", None, "a number of at least 0")
+    sizes_bytes = read_numbers(flows, "flows", "size_bytes", None, "a number of at least 0")
     sends = []
     for number, (flow, weight) in enumerate(zip(flows, weights(flows), strict=True)):
         where, member, direction = f"flows[{number}]", flow.get(kind), flow.get("direction")
@@ -94,7 +98,7 @@ def _sends(
     return sends
 
 
-def _wifi_cell(
+def _read_wifi_cell(
     spec: Mapping[str, Plain], stations: Sequence[Mapping[str, Plain]]
 ) -> tuple[Cell, Floats, Floats, float]:
     """The cell, what its stations get alone in it up and down, and its latency."""
@@ -117,7 +121,7 @@ def _wifi_cell(
             if station.get(_RATE) is None and "mcs" in station:
                 rates.append(wifi.phy_rate(station["mcs"]))
                 continue
-            rates += numbers([station], "", _RATE, None, "a number above 0", is_positive)
+            rates += read_numbers([station], "", _RATE, None, "a number above 0", is_positive)
             wifi.check_rate(rates[-1])
         except InputError as error:
             key = "mcs" if error.where == "mcs" else _RATE
@@ -127,17 +131,18 @@ def _wifi_cell(
     return cell, alone, alone, wifi.latency_s
 
 
-def _cellular_cell(
+def _read_cellular_cell(
     spec: Mapping[str, Plain], ues: Sequence[Mapping[str, Plain]]
 ) -> tuple[Cell, Floats, Floats, float]:
-    """A cellular case's cell, rates and air times, as `_wifi_cell` gives them."""
+    """A cellular case's cell, rates and air times, as `_read_wifi_cell` gives them."""
     scheduler = spec["scheduler"]
     try:
         cellular = Cellular(scheduler.lower() if isinstance(scheduler, str) else scheduler)
     except InputError as error:
         raise error.changed(where="cell.scheduler") from None
     up, down = (
-        np.array(numbers(ues, "ues", key, None, "a number above 0", is_positive)) for key in _ALONE
+        np.array(read_numbers(ues, "ues", key, None, "a number above 0", is_positive))
+        for key in _ALONE
     )
     terms = cellular.weights(up), cellular.weights(down)
     return Cell("case", range(len(ues)), *terms, one_air=False), up, down, cellular.latency_s

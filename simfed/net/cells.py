@@ -206,7 +206,7 @@ class Wifi:
             # without aggregation one turn for two segments, else one of half as many frames
             turns, acks = (1.0, np.maximum(frames / 2, 0.5)) if self.aggregation else (0.5, 1.0)
             acks_s = ACK_SHARE * turns * self._turn_s(acks, _ACK_PACKET_BYTES, rates)
-            idle_s, collisions = _contention(CONTENDERS)
+            idle_s, collisions = _solve_contention(CONTENDERS)
             cost_s = (turn_s + acks_s + idle_s) / (frames * _PACKET_BYTES) * (1 + collisions)
             alone: Floats = 1 / cost_s
         return alone
@@ -223,7 +223,7 @@ class Wifi:
     ) -> tuple[Floats, Floats]:
         """How the uploads and the downloads of stations of these PHY rates weigh, an upload with
         the share `mean_share` (default: their mean) 1. A share of 0 weighs 1: it takes no air."""
-        weights = _weights(self.shares(rates_bytes_per_s), mean_share)
+        weights = _compute_weights(self.shares(rates_bytes_per_s), mean_share)
         downloads = np.full_like(weights, DOWNLOAD_WEIGHT)
         return weights, weights if self.fair == "airtime" else downloads
 
@@ -265,28 +265,28 @@ class Wifi:
         """How long the air is taken by so many packets, and the MAC's acknowledgement of them."""
         each = packet_bytes + _FRAME_BYTES + (_DELIMITER_BYTES if self.aggregation else 0.0)
         ack_bytes = _BLOCK_ACK_BYTES if self.aggregation else _ACK_BYTES
-        acks_s = [_control_s(ack_bytes, bits) for bits in _CONTROL_RATES_BITS]
+        acks_s = [_compute_control_s(ack_bytes, bits) for bits in _CONTROL_RATES_BITS]
         conditions = [8 * rates >= bits for bits in _CONTROL_RATES_BITS[:-1]]
         ack_s = np.select(conditions, acks_s[:-1], acks_s[-1])
         turn_s: Floats = _AIFS_S + self._facts.preamble_s + frames * each / rates + _SIFS_S + ack_s
         return turn_s
 
 
-def _weights(shares: Floats, mean_share: float | None) -> Floats:
+def _compute_weights(shares: Floats, mean_share: float | None) -> Floats:
     """Shares over `mean_share` (default: their mean); 1 for a share of 0."""
     mean_share = float(np.mean(shares)) if mean_share is None else mean_share
     weights: Floats = np.ones_like(shares)
     return np.divide(shares, mean_share, out=weights, where=shares > 0)
 
 
-def _control_s(size_bytes: int, rate_bits: float) -> float:
+def _compute_control_s(size_bytes: int, rate_bits: float) -> float:
     """How long a control frame takes, at a rate of 802.11a."""
     symbols = ceil((_SERVICE_BITS + 8 * size_bytes) / (rate_bits * _LEGACY_SYMBOL_S))
     return _LEGACY_PREAMBLE_S + _LEGACY_SYMBOL_S * symbols
 
 
 @cache
-def _contention(stations: float) -> tuple[float, float]:
+def _solve_contention(stations: float) -> tuple[float, float]:
     """(seconds of idle slots, collisions) for each turn that succeeds while so many stations have
     something to send (Bianchi 2000; `stations` above 1, also between whole numbers)."""
     low, high = 0.0, 0.5  # of the probability that a frame collides
@@ -323,4 +323,4 @@ class Cellular:
     def weights(self, alone_bytes_per_s: Floats, mean_share: float | None = None) -> Floats:
         """How flows of clients with these rates weigh, one with the rate `mean_share` (default:
         their mean) 1. A rate of 0 weighs 1: it takes no air."""
-        return _weights(alone_bytes_per_s, mean_share)
+        return _compute_weights(alone_bytes_per_s, mean_share)

@@ -32,7 +32,7 @@ def read_cells(network: Spec) -> Technologies:
         kind = "wifi" if spec.get("wifi") is not None else "cellular"
         options = spec.get(kind) or {}
         try:
-            cells[name] = _wifi(options) if kind == "wifi" else Cellular(**options)
+            cells[name] = _make_wifi(options) if kind == "wifi" else Cellular(**options)
         except InputError as error:
             raise error.changed(where=f"network.cells.{name}.{kind}.{error.where}") from None
     return cells
@@ -59,7 +59,7 @@ def place_in_cells(network: Spec, links: Sequence[Spec], cells: Technologies) ->
             allowed, problem = f"no node beside cell {name}", f"network.cells.{name}.at has it"
             raise InputError(allowed, where=f"{where}.at", got=link["at"], problem=problem)
         members.add(name)
-        placed.append(_place(link, cells[name], specs[name].get("at"), where))
+        placed.append(_place_link(link, cells[name], specs[name].get("at"), where))
     for name in cells:
         where = f"network.cells.{name}"
         if name not in members:
@@ -105,7 +105,9 @@ def join_cells(
             for k, way in enumerate(_WAYS):
                 if (client, way) in link_traces:
                     varying = link_traces[client, way]
-                    link_traces[client, way] = _heard(varying, technology, k, mean_shares[k])
+                    link_traces[client, way] = _convert_trace(
+                        varying, technology, k, mean_shares[k]
+                    )
         joined.append(Cell(name, members.tolist(), *weights, technology.one_air, shares[name]))
     up, down = rates
     return replace(
@@ -113,7 +115,7 @@ def join_cells(
     )
 
 
-def _wifi(spec: Mapping[str, Any]) -> Wifi:
+def _make_wifi(spec: Mapping[str, Any]) -> Wifi:
     return Wifi(
         spec["standard"],
         round(spec.get("width", 20e6) / 1e6),
@@ -124,7 +126,7 @@ def _wifi(spec: Mapping[str, Any]) -> Wifi:
     )
 
 
-def _place(link: Spec, technology: Wifi | Cellular, at: Plain, where: str) -> Spec:
+def _place_link(link: Spec, technology: Wifi | Cellular, at: Plain, where: str) -> Spec:
     """A link of a client in a cell, as that of a client with its rates to itself."""
     rates = {key: link.get(key) for key in ("rate", "mcs", "up", "down")}
     stated = {key for key, rate in rates.items() if rate is not None}
@@ -159,7 +161,7 @@ def _check_rates(wifi: Wifi, rates: Floats, where: str) -> None:
         raise error.changed(where=where) from None
 
 
-def _heard(
+def _convert_trace(
     varying: LinkTrace, technology: Wifi | Cellular, way: int, mean_share: float
 ) -> LinkTrace:
     """What a client gets alone and how it weighs, of a trace of its rate; `way`: of `_WAYS`."""

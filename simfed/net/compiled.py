@@ -22,7 +22,7 @@ import numpy as np
 
 from simfed import native
 from simfed.ground.errors import BrokenInvariant
-from simfed.net.compiled_state import flows_of, read_plain, write_plain
+from simfed.net.compiled_state import list_flows, read_plain, write_plain
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow
 from simfed.net.following import AnyEngine, Varying
@@ -58,7 +58,7 @@ class CompiledEngine(AnyEngine):
         meter: Meter | None = None,
     ) -> None:
         super().__init__(traces)
-        self._calls = _library()
+        self._calls = _load_library()
         # the library reads them where they lie
         self._capacities = np.ascontiguousarray(capacities_bytes_per_s, dtype=np.float64)
         self._meter = meter
@@ -138,7 +138,7 @@ class CompiledEngine(AnyEngine):
         plain = Engine(self._capacities, self._traces, self._meter)
         plain.restore(state)
         self.epoch_s, self._varying = plain.epoch_s, plain._varying
-        flows = flows_of(plain)
+        flows = list_flows(plain)
         for flow in flows:
             self._enter(flow, nan)
         whole, parts = read_plain(plain, {flow: n for n, flow in enumerate(flows)})
@@ -165,7 +165,7 @@ class CompiledEngine(AnyEngine):
             raise MemoryError
         if flow.costs is not None:
             for air, cost in flow.costs.items():
-                radio = -1 if flow.radios is None else _radio_of(flow.radios, air)
+                radio = -1 if flow.radios is None else _find_radio(flow.radios, air)
                 if self._calls.net_cost(self._core, handle, air, cost, radio):
                     raise MemoryError
         self._flows[handle] = flow
@@ -312,7 +312,7 @@ def fluid_durations(capacities_bytes_per_s: Floats, fluids: Fluids) -> list[floa
     return durations_s.tolist()
 
 
-def _radio_of(radios: Mapping[int, int], air: int) -> int:
+def _find_radio(radios: Mapping[int, int], air: int) -> int:
     """The link whose capacity decides what a byte costs on `air`; -1: none."""
     return next((link for link, cell in radios.items() if cell == air), -1)
 
@@ -344,7 +344,7 @@ _CALLBACK = PYFUNCTYPE(c_int, c_int64)
 _Solve = PYFUNCTYPE(c_int, c_int64, _FLOATS, c_int64, _NUMBERS, _NUMBERS, *[_FLOATS] * 4, _NUMBERS)
 
 
-def _solve(links: int, capacities: Any, flows: int, *arrays: Any) -> int:
+def _solve_rates(links: int, capacities: Any, flows: int, *arrays: Any) -> int:
     """Solve from scratch, into `rates` and `bottlenecks`; 1: it raised."""
     starts, paths, costs, weights, limits, rates, bottlenecks = arrays
     try:
@@ -365,7 +365,7 @@ def _solve(links: int, capacities: Any, flows: int, *arrays: Any) -> int:
 
 
 _raised_in_solve: list[BaseException] = []
-_SOLVE = _Solve(_solve)
+_SOLVE = _Solve(_solve_rates)
 
 
 class _Stop(Structure):
@@ -373,7 +373,7 @@ class _Stop(Structure):
 
 
 @cache
-def _library() -> ctypes.PyDLL:
+def _load_library() -> ctypes.PyDLL:
     """The library, with what its functions take and give."""
     library = native.sharing()
     if library is None:

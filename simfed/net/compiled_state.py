@@ -15,7 +15,7 @@ from simfed.net.following import Varying
 from simfed.net.meter import Meter, MeteredStretch
 
 
-def flows_of(plain: Engine) -> list[Flow]:
+def list_flows(plain: Engine) -> list[Flow]:
     """The flows under way in Python's engine."""
     sharing = plain.sharing
     flows = dict.fromkeys(sharing.alone.values())
@@ -42,11 +42,11 @@ def write_plain(
         flow.stamp, flow.joined, flow.cap_link = next(n), bool(next(n)), next(n)
         number = next(n)
         flow.owner = None if number < 0 else links[number]
-        flow.shared = [links[number] for number in _numbers(n)]
-        flow.dwelt_s = {id: next(x) for id in _numbers(n)}
+        flow.shared = [links[number] for number in _read_numbers(n)]
+        flow.dwelt_s = {id: next(x) for id in _read_numbers(n)}
         flow.remaining_bytes, flow.unsent_bytes, flow.spent_s = next(x), next(x), next(x)
         flow.since_s, flow.end, flow.limit_bytes_per_s, flow.level_cap = islice(x, 4)
-        flow.costs = {air: next(x) for air in _numbers(n)} or None
+        flow.costs = {air: next(x) for air in _read_numbers(n)} or None
     for link in links:
         _write_link(link, links, flows, n, x, meter)
         sharing.shared[link.id] = link
@@ -61,7 +61,7 @@ def write_plain(
         from_s, left_bytes = next(x), next(x)
         if meter is not None:
             meter._alone[id] = (from_s, left_bytes)
-    sharing._changed_capacity = {id: next(x) for id in _numbers(n)}
+    sharing._changed_capacity = {id: next(x) for id in _read_numbers(n)}
     for _ in range(next(n)):
         order, sequence, number = next(n), next(n), next(n)
         subject: Flow | Link | Varying
@@ -81,32 +81,32 @@ def _write_link(
     meter: Meter | None,
 ) -> None:
     link.id, link.guard, link.stamp, link.pushes = islice(n, 4)
-    link.flows = {flows[number]: None for number in _numbers(n)}
+    link.flows = {flows[number]: None for number in _read_numbers(n)}
     seen: dict[Link, float] = {}
     sending: dict[Link | None, Tally] = {}
     for _ in range(next(n)):
         owner, count, sending_count = links[next(n)], next(n), next(n)
-        link.loads[owner] = _tally(count, x)
+        link.loads[owner] = _read_tally(count, x)
         seen[owner] = next(x)
-        sending[owner] = _tally(sending_count, x)
-    link.watchers = {links[number]: None for number in _numbers(n)}
-    link.guarded = {links[number]: next(x) for number in _numbers(n)}
+        sending[owner] = _read_tally(sending_count, x)
+    link.watchers = {links[number]: None for number in _read_numbers(n)}
+    link.guarded = {links[number]: next(x) for number in _read_numbers(n)}
     metered, airtime, sending_count = islice(n, 3)
     link.capacity_bytes_per_s, link.level, link.progress, link.since_s, link.turned = islice(x, 5)
-    link.load = _tally(next(n), x)
+    link.load = _read_tally(next(n), x)
     from_s, load_from_s, carried, carried_bytes = islice(x, 4)
     piece = MeteredStretch(from_s, load_from_s, carried, seen, bool(airtime), carried_bytes)
-    sending[None] = _tally(sending_count, x)
+    sending[None] = _read_tally(sending_count, x)
     piece.sending = {owner: tally for owner, tally in sending.items() if tally.count}
     if metered and meter is not None:
         meter._pieces[link] = piece
 
 
-def _tally(count: int, x: Iterator[float]) -> Tally:
+def _read_tally(count: int, x: Iterator[float]) -> Tally:
     return Tally(count, next(x), next(x))
 
 
-def _numbers(n: Iterator[int]) -> list[int]:
+def _read_numbers(n: Iterator[int]) -> list[int]:
     """As many numbers as the first one says."""
     return list(islice(n, next(n)))
 

@@ -25,7 +25,7 @@ from simfed.net.following import DeadLink
 from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
-from simfed.net.models import ModelSpec, SlowStart, continued, make_model
+from simfed.net.models import ModelSpec, SlowStart, continue_model, make_model
 from simfed.net.nodes import Nodes
 from simfed.net.snapshot import read_graph, write_graph
 from simfed.net.topology import Direction, Path, Topology
@@ -237,7 +237,7 @@ class Network:
         def capacity(link: int) -> float:
             return engine.capacity_at(link, now_s)
 
-        model = self.model if behind is None else continued(self.model, behind.sent_bytes)
+        model = self.model if behind is None else continue_model(self.model, behind.sent_bytes)
         flow = path.enter(model.flow(self._sent, size_bytes, path, capacity, weight, cap))
         if behind is not None:
             flow.latency_s = max(flow.latency_s - behind.waited_s, 0.0)
@@ -314,7 +314,7 @@ class Network:
         self._timer, self._timer_at_s = None, inf
         arrived = self._play_until(at_s)
         if len(arrived) == 1:
-            _tell(arrived[0])
+            _report_arrival(arrived[0])
         else:  # what the first one sets off at this instant may come before the second is told
             self._tell_in_turn(arrived)
 
@@ -344,7 +344,7 @@ class Network:
     def _tell_in_turn(self, arrived: Sequence[Transfer]) -> None:
         for transfer in arrived:
             telling = self.env.event().succeed()
-            telling.callbacks.append(partial(_tell, transfer))
+            telling.callbacks.append(partial(_report_arrival, transfer))
 
     def _give_up(self, dead: DeadLink) -> NoReturn:
         waiting = [self._transfers[flow] for flow in dead.flows]
@@ -389,7 +389,7 @@ class Network:
         self._on_use.add(numbers, self._epoch_at_s)
 
 
-def _tell(transfer: Transfer, _: Event | None = None) -> None:
+def _report_arrival(transfer: Transfer, _: Event | None = None) -> None:
     if transfer.tell is not None:  # nobody has let go of it since
         assert transfer.spent_s is not None
         transfer.tell(transfer.spent_s)

@@ -149,10 +149,10 @@ class _Builder:
                         link_traces[client, way] = self._trace(spec, where, client, stream)
                 elif spec is not None:
                     _check_rates(spec, where)
-        latencies = [_latencies_s(link) for link in self.links]
+        latencies = [_read_latencies_s(link) for link in self.links]
         access = Access(
-            self._column([_fixed_rate(link.get("up")) for link in self.links]),
-            self._column([_fixed_rate(link.get("down")) for link in self.links]),
+            self._column([_read_fixed_rate(link.get("up")) for link in self.links]),
+            self._column([_read_fixed_rate(link.get("down")) for link in self.links]),
             self._column([up for up, _ in latencies]),
             self._column([down for _, down in latencies]),
             self._column([_or_zero(link.get("loss")) for link in self.links]),
@@ -203,7 +203,7 @@ class _Builder:
             }
             loss = spec.get("loss") or 0.0
             self._check_loss(loss, f"network.tiers[{i}].loss")
-            up_s, down_s = _latencies_s(spec)
+            up_s, down_s = _read_latencies_s(spec)
             tiers.append(
                 Tier(tier.name, tier.count, rates["up"], rates["down"], up_s, down_s, loss)
             )
@@ -253,7 +253,7 @@ class _Builder:
             first, second = edge["between"]
             loss = edge.get("loss") or 0.0
             self._check_loss(loss, f"{where}.loss")
-            up_s, down_s = _latencies_s(edge)
+            up_s, down_s = _read_latencies_s(edge)
             ways = (("up", first, second, up_s), ("down", second, first, down_s))
             for way, tail, head, latency_s in ways:
                 if way == "down" and edge.get("one_way"):
@@ -349,7 +349,7 @@ def _name_column(spec: Spec, link: int | str) -> Spec:
     return {**spec, "rate_column": column.replace("{client}", str(link))}
 
 
-def _latencies_s(spec: Spec) -> tuple[Any, Any]:
+def _read_latencies_s(spec: Spec) -> tuple[Any, Any]:
     """The latencies of the way up and the way down."""
     up, down = _or_zero(spec.get("latency")), spec.get("down_latency")
     return up, up if down is None else down
@@ -359,7 +359,7 @@ def _or_zero(value: Any) -> Any:
     return 0.0 if value is None else value
 
 
-def _fixed_rate(rate: Any) -> Any:
+def _read_fixed_rate(rate: Any) -> Any:
     """A rate as a number; a trace, which replaces it, as no limit."""
     return inf if rate is None or isinstance(rate, Mapping) else rate
 

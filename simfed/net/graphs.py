@@ -20,7 +20,7 @@ import numpy as np
 from simfed.ground import units
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
-from simfed.net.topology import Access, Line, Routes, Topology, check_line_count, server_lines
+from simfed.net.topology import Access, Line, Routes, Topology, check_line_count, make_server_lines
 from simfed.net.traces import LinkTrace
 
 if TYPE_CHECKING:
@@ -89,19 +89,21 @@ def tree(
         for k in range(tier.count):
             node = tier.node(k)
             above = tiers[level + 1] if level + 1 < len(tiers) else None
-            parent = "gateway" if above is None else above.node(_block(k, tier.count, above.count))
-            up, down = _pick(tier.up_bytes_per_s, k), _pick(tier.down_bytes_per_s, k)
+            parent = (
+                "gateway" if above is None else above.node(_find_parent(k, tier.count, above.count))
+            )
+            up, down = _pick_rate(tier.up_bytes_per_s, k), _pick_rate(tier.down_bytes_per_s, k)
             down_s = tier.latency_s if tier.down_latency_s is None else tier.down_latency_s
             lines.append(Line(f"{node}/up", node, parent, up, tier.latency_s, tier.loss))
             lines.append(Line(f"{node}/down", parent, node, down, down_s, tier.loss))
     rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
-    lines += server_lines("gateway", *rates, latency_s, server_down_latency_s)
+    lines += make_server_lines("gateway", *rates, latency_s, server_down_latency_s)
     routes = Routes()
     up_steps, down_steps = [routes.step(len(lines) - 2)], [routes.step(len(lines) - 1)]
     above_count = 1
     for level in reversed(range(len(tiers))):
         count, first = tiers[level].count, first_line[level]
-        parents = [_block(k, count, above_count) for k in range(count)]
+        parents = [_find_parent(k, count, above_count) for k in range(count)]
         up_steps = [routes.step(first + 2 * k, up_steps[parents[k]]) for k in range(count)]
         down_steps = [routes.step(first + 2 * k + 1, down_steps[parents[k]]) for k in range(count)]
         above_count = count
@@ -112,11 +114,11 @@ def tree(
     return Topology(clients, access, lines, routes, node_of_client)
 
 
-def _block(index: int, count: int, above: int) -> int:
+def _find_parent(index: int, count: int, above: int) -> int:
     return index * above // count
 
 
-def _pick(rate: float | Sequence[float | LinkTrace], index: int) -> float | LinkTrace:
+def _pick_rate(rate: float | Sequence[float | LinkTrace], index: int) -> float | LinkTrace:
     return rate if isinstance(rate, (int, float)) else rate[index]
 
 
@@ -152,9 +154,9 @@ def graph(
     """
     check_line_count(len(lines), "graph")
     rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
-    last_lines = server_lines(server, *rates, latency_s, server_down_latency_s, "application")
+    last_lines = make_server_lines(server, *rates, latency_s, server_down_latency_s, "application")
     nodes = {node for line in lines for node in (line.tail, line.head)} | {server}
-    homes = _homes(node_of_client, nodes)
+    homes = _find_homes(node_of_client, nodes)
     network_routes = Routes()
     ends = {way: network_routes.step(len(lines) + k) for k, way in enumerate(_WAYS)}
     own_routes = {
@@ -185,7 +187,7 @@ def graph(
     return Topology(clients, access, lines, network_routes, node_indices, server)
 
 
-def _homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[str]:
+def _find_homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[str]:
     homes = []
     for client, attached in enumerate(node_of_client):
         node = f"client-{client}" if attached is None else attached
@@ -364,9 +366,9 @@ def lines_of(graph: networkx.Graph, *, where: str = "graph") -> list[Line]:
         if (names := tuple(data)) not in checked:  # edges of a file mostly have the same ones
             _check_spelling(data, place)
             checked.add(names)
-        lines.append(_line(str(tail), str(head), data, "up", place))
+        lines.append(_make_line(str(tail), str(head), data, "up", place))
         if not graph.is_directed():
-            lines.append(_line(str(head), str(tail), data, "down", place))
+            lines.append(_make_line(str(head), str(tail), data, "down", place))
     return lines
 
 
@@ -380,7 +382,7 @@ def _check_spelling(data: Mapping[str, object], where: str) -> None:
             raise InputError(allowed, where=where, got=name, hint=f"did you mean {close[0]!r}?")
 
 
-def _line(tail: str, head: str, data: Mapping[str, Plain], way: str, where: str) -> Line:
+def _make_line(tail: str, head: str, data: Mapping[str, Plain], way: str, where: str) -> Line:
     """One direction of an edge: `way` says which of its attributes count."""
     rate, latency, loss = data.get(way, data.get("capacity")), data.get("latency"), data.get("loss")
     if way == "down":

@@ -35,14 +35,14 @@ _cancelled: WeakKeyDictionary[simpy.Environment, set[Event]] = WeakKeyDictionary
 
 def end_of_instant(env: simpy.Environment) -> Event:
     """An event that comes now, after everything else that happens at this instant."""
-    event = _done_event(env)
+    event = _make_done_event(env)
     env.schedule(event, _AFTER_THE_NETWORK)
     return event
 
 
 def at(env: simpy.Environment, at_s: float, priority: EventPriority = NORMAL) -> Event:
     """An event at exactly this instant: now + (at_s − now) may be another float than at_s."""
-    event = _done_event(env)
+    event = _make_done_event(env)
     heapq.heappush(env._queue, (max(at_s, env.now), priority, next(env._eid), event))
     return event
 
@@ -66,7 +66,7 @@ def cancel(env: simpy.Environment, event: Event | None) -> None:
         cancelled.clear()
 
 
-def _done_event(env: simpy.Environment) -> Event:
+def _make_done_event(env: simpy.Environment) -> Event:
     """An event of the environment that needs nobody to succeed it, not on its clock yet."""
     event = Event(env)
     event._ok, event._value = True, None

@@ -49,7 +49,7 @@ def max_min(
     [3.2, 3.2]
     """
     n = len(paths)
-    weight, cap = _terms(n, weights, caps_bytes_per_s)
+    weight, cap = _fill_defaults(n, weights, caps_bytes_per_s)
     users: dict[int, list[int]] = {}
     cost_on: dict[int, dict[int, float]] = {}
     for flow, path in enumerate(paths):
@@ -81,7 +81,7 @@ def max_min(
     return Allocation(rates, bottlenecks)
 
 
-def _terms(
+def _fill_defaults(
     flows: int, weights: Sequence[float] | None, caps: Sequence[float] | None
 ) -> tuple[Sequence[float], Sequence[float]]:
     """Weights and caps of flows, by default 1 and none."""
@@ -106,7 +106,7 @@ def why_not_max_min(
     >>> why_not_max_min([10.0], [[0], [0]], [4.0, 6.0])
     'flow 0 is neither at its cap nor the fastest on a full link'
     """
-    weight, cap = _terms(len(paths), weights, caps_bytes_per_s)
+    weight, cap = _fill_defaults(len(paths), weights, caps_bytes_per_s)
     load: dict[int, list[float]] = {}
     top: dict[int, float] = {}
     for flow, (path, rate, w) in enumerate(zip(paths, rates_bytes_per_s, weight, strict=True)):

@@ -64,7 +64,7 @@ class Meter:
         what a byte takes of it, None on a wire."""
         from_s, left_before = self._alone.pop(id)
         if now_s > from_s:
-            carried = _without_rounding(left_before - left_bytes, capacity)
+            carried = _drop_rounding(left_before - left_bytes, capacity)
             self._report(id, from_s, now_s, carried, capacity, 1, cost and carried * cost)
 
     def flow_changes(self, link: Link, owner: Link | None, now_s: float) -> None:
@@ -109,10 +109,10 @@ class Meter:
         piece = self._pieces[link]
         if now_s > piece.from_s:
             capacity = link.capacity_bytes_per_s
-            carried = _without_rounding(piece.carried, capacity)
+            carried = _drop_rounding(piece.carried, capacity)
             interval, flows = (link.id, piece.from_s, now_s), len(link.flows)
             if piece.airtime:
-                moved_bytes = _without_rounding(piece.bytes, capacity)
+                moved_bytes = _drop_rounding(piece.bytes, capacity)
                 self._report(*interval, moved_bytes, capacity, flows, carried)
             else:
                 self._report(*interval, carried, capacity, flows, None)
@@ -143,6 +143,6 @@ class Meter:
         self._pieces.pop(link, None)
 
 
-def _without_rounding(carried_bytes: float, capacity_bytes_per_s: float) -> float:
+def _drop_rounding(carried_bytes: float, capacity_bytes_per_s: float) -> float:
     """Differences of what is left are rounded: a link that stands still carries nothing."""
     return carried_bytes if carried_bytes > 0 and capacity_bytes_per_s > 0 else 0.0

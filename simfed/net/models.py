@@ -162,11 +162,11 @@ class Tcp:
         return wire_bytes / self.expansion
 
 
-def continued(model: Model, sent_bytes: float) -> Model:
+def continue_model(model: Model, sent_bytes: float) -> Model:
     """The model of a transfer over a connection that has carried so much payload: TCP has shaken
     hands, and its window has grown by a segment for each that was acknowledged.
 
-    >>> continued(Tcp(), 14480.0)
+    >>> continue_model(Tcp(), 14480.0)
     Tcp(handshake=False, initial_window=20, mss_bytes=1448.0, header_bytes=54.0)
     """
     if not isinstance(model, Tcp):

@@ -73,7 +73,7 @@ class Nodes:
             path = topology.path_by(sender, "up", there, back)
             if receiver is None:
                 return path
-            return _join(path, topology.path_by(receiver, "down", _HERE, _HERE))
+            return _join_paths(path, topology.path_by(receiver, "down", _HERE, _HERE))
         if receiver is not None:
             return topology.path_by(receiver, "down", back, there)
         rtt_s = there.latency_s + back.latency_s
@@ -143,7 +143,7 @@ class Nodes:
         raise InputError(f"a node that {source!r} can reach", got=target)
 
 
-def _join(first: Path, then: Path) -> Path:
+def _join_paths(first: Path, then: Path) -> Path:
     """One path after the other; an airtime that both cross is taken by both."""
     air = first.air or then.air
     if first.air is not None and then.air is not None:

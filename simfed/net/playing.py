@@ -59,10 +59,10 @@ def play(
     bottleneck='server/receive')]
     """
     flows = _play_flows(topology, sends, make_model(model), epoch_s)
-    return [_arrival(flow, topology) for flow in flows]
+    return [_make_flow_end(flow, topology) for flow in flows]
 
 
-def durations(
+def compute_durations(
     topology: Topology, sends: Sequence[FlowStart], model: Model, *, epoch_s: float = 0.0
 ) -> list[float]:
     """The durations that `play` gives, without bottlenecks; in compiled code where it can be."""
@@ -116,6 +116,6 @@ def _play_flows(
     return [flow for flow in flows if flow is not None]
 
 
-def _arrival(flow: Flow, topology: Topology) -> FlowEnd:
+def _make_flow_end(flow: Flow, topology: Topology) -> FlowEnd:
     link = flow.bottleneck
     return FlowEnd(flow.spent_s, None if link == OWN_CAP else topology.link_name(link))

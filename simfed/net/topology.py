@@ -598,7 +598,7 @@ class Star(Topology):
             up_bytes_per_s, down_bytes_per_s, latency_s, down_latency_s, loss, traces or {}, cells
         )
         rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
-        lines = server_lines("switch", *rates, latency_s, server_down_latency_s)
+        lines = make_server_lines("switch", *rates, latency_s, server_down_latency_s)
         routes = Routes()
         routes.add("switch", routes.step(0), routes.step(1))
         super().__init__(clients, access, lines, routes)
@@ -611,7 +611,7 @@ def check_line_count(lines: int, where: str) -> None:
         raise InputError(allowed, where=where, got=lines)
 
 
-def server_lines(
+def make_server_lines(
     node: str,
     receive_bytes_per_s: float | LinkTrace,
     send_bytes_per_s: float | LinkTrace,

@@ -23,7 +23,7 @@ import numpy as np
 from simfed.ground import units
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.reading import named_in_errors
-from simfed.net.traces import EndPolicy, Floats, Trace, bin_edges
+from simfed.net.traces import EndPolicy, Floats, Trace, compute_bin_edges
 
 MAHIMAHI_PACKET_BYTES = 1500
 MOST_ROWS = 20_000_000
@@ -43,12 +43,12 @@ def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float
     line, where Mahimahi itself begins anew. A time on a bin's edge counts to the bin that ends
     there.
     """
-    (times_ms,) = _read_lines(path, 1, lambda line, where: [_number(line, where)])
+    (times_ms,) = _read_lines(path, 1, lambda line, where: [_parse_number(line, where)])
     _check_order(times_ms, path, strictly=False)
     if times_ms[0] < 0 or times_ms[-1] <= 0:
         raise InputError("times in ms above 0", where=str(path), got=float(times_ms[-1]))
     duration_s = float(times_ms[-1]) / 1e3
-    edges = bin_edges(duration_s, bin_s, str(path))
+    edges = compute_bin_edges(duration_s, bin_s, str(path))
     packets = np.zeros(len(edges) - 1, dtype=np.int64)
     for part in np.array_split(times_ms, len(times_ms) // 1_000_000 + 1):
         # The tolerance keeps 100 ms on the edge 0.1 s whatever 100/1e3 rounds to.
@@ -64,7 +64,7 @@ def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
     As in Pensieve's simulator, the rate of a line holds until the line's time, from the time of the
     line before; so the first line only says when the trace begins, and its rate is never used.
     """
-    times, rates = _read_lines(path, 2, lambda line, where: _numbers(line, 2, where))
+    times, rates = _read_lines(path, 2, lambda line, where: _parse_numbers(line, 2, where))
     _check_order(times, path)
     if len(times) < 2:
         raise InputError("a trace of at least two lines", where=str(path), got=len(times))
@@ -151,7 +151,7 @@ def _read_lines(
     the law."""
     columns = _Columns(count, path)
     lines_before = 0
-    for block in _blocks(path):
+    for block in _read_blocks(path):
         first = block[: block.find(b"\n") + 1]
         delimiter = next((x for x in "\t," if x.encode() in first), " ")
         numbers = _parse_block(block, range(count), delimiter, exactly=True)
@@ -159,7 +159,7 @@ def _read_lines(
             columns.extend(numbers)
             lines_before += _count_lines(block)
             continue
-        lines = _text(block, path).splitlines()
+        lines = _decode_block(block, path).splitlines()
         for number, line in enumerate(lines, lines_before + 1):
             if line.strip() and line.lstrip()[0] != "#":
                 columns.add(parse(line, f"{path}: line {number}"))
@@ -183,7 +183,7 @@ class _Table:
 
     def read(self) -> list[Floats]:
         """The columns that are asked for, as numbers."""
-        blocks = _blocks(self.path)
+        blocks = _read_blocks(self.path)
         for block in blocks:
             numbers = _parse_block(block, self._chosen, ",") if self._chosen else None
             if numbers is None:
@@ -206,7 +206,7 @@ class _Table:
         def lines() -> Iterator[str]:
             nonlocal lines_given
             for piece in chain([block], blocks):
-                for line in io.StringIO(_text(piece, self.path)):
+                for line in io.StringIO(_decode_block(piece, self.path)):
                     lines_given += 1
                     yield line
                 if lines_done == lines_given:
@@ -231,7 +231,7 @@ class _Table:
             named = any(isinstance(x, str) for x in self.asked.values())
             header = cells if named else []
             self._chosen = [
-                _column(x, header, f"{self.path}: {key}") for key, x in self.asked.items()
+                _find_column(x, header, f"{self.path}: {key}") for key, x in self.asked.items()
             ]
             if named:
                 return
@@ -240,13 +240,13 @@ class _Table:
             raise InputError(allowed, where=where, got=len(cells))
         chosen = [cells[k] for k in self._chosen]
         if not is_first or any(_is_number(cell) for cell in chosen):
-            self._numbers.add([_number(cell, where) for cell in chosen])
+            self._numbers.add([_parse_number(cell, where) for cell in chosen])
 
 
 # ---- blocks ------------------------------------------------------------------------------------
 
 
-def _blocks(path: str | FilePath) -> Iterator[bytes]:
+def _read_blocks(path: str | FilePath) -> Iterator[bytes]:
     """The file in pieces that end where a line ends, without a byte order mark."""
     with named_in_errors(path), open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size > MOST_FILE_BYTES:
@@ -303,7 +303,7 @@ def _parse_block(
     return columns if all(np.isfinite(column).all() for column in columns) else None
 
 
-def _text(block: bytes, path: str | FilePath) -> str:
+def _decode_block(block: bytes, path: str | FilePath) -> str:
     with named_in_errors(path):
         return block.decode().replace("\r\n", "\n").replace("\r", "\n")
 
@@ -323,18 +323,18 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _number(text: str, where: str) -> float:
+def _parse_number(text: str, where: str) -> float:
     number = float(text) if _is_number(text) else nan
     if not isfinite(number):
         raise InputError("a number", where=where, got=text.strip())
     return number
 
 
-def _numbers(line: str, count: int, where: str) -> list[float]:
+def _parse_numbers(line: str, count: int, where: str) -> list[float]:
     cells = line.replace(",", " ").split()
     if len(cells) != count:
         raise InputError(f"{count} numbers", where=where, got=line.strip())
-    return [_number(cell, where) for cell in cells]
+    return [_parse_number(cell, where) for cell in cells]
 
 
 def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> None:
@@ -345,7 +345,7 @@ def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> 
         raise InputError(allowed, where=f"{path}: entry {k + 2}", got=float(times[k + 1]))
 
 
-def _column(asked: str | int, header: list[str], where: str) -> int:
+def _find_column(asked: str | int, header: list[str], where: str) -> int:
     if isinstance(asked, int):
         if asked < 0:
             raise InputError("a column's name, or its number from 0", where=where, got=asked)

@@ -248,7 +248,7 @@ class LinkTrace:
     offset_s: float = 0.0
 
 
-def bin_edges(duration_s: float, bin_s: float, where: str) -> Floats:
+def compute_bin_edges(duration_s: float, bin_s: float, where: str) -> Floats:
     """Where pieces of `bin_s` seconds begin and end; the last one may be shorter."""
     if not duration_s / bin_s <= MOST_PIECES:
         allowed = f"at most {MOST_PIECES:,} pieces of {bin_s:g} s in a trace"
@@ -311,7 +311,7 @@ def lognormal_ar1(
     if not 0 <= cv <= 1000:
         raise InputError("a number from 0 to 1000", where="cv", got=cv)
     sigma = sqrt(np.log1p(cv**2))
-    edges = bin_edges(duration_s, step_s, "step")
+    edges = compute_bin_edges(duration_s, step_s, "step")
     shocks = rng.standard_normal(len(edges) - 1)
     level = shocks.copy()
     for k in range(1, len(level)):

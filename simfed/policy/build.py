@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from simfed.compress.choice import Choice, arms_for
+from simfed.compress.choice import Choice, adapt_arms
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
@@ -53,7 +53,7 @@ def policy_maker(
     cls, keywords = registry("policy").get(kind), dict(options or {})
 
     def make(arms: Sequence[Choice]) -> Policy:
-        offered = arms_for(cls, arms)
+        offered = adapt_arms(cls, arms)
         try:
             policy: Policy = cls(offered, reward_range=reward_range, **keywords)
         except (TypeError, ValueError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from simfed.compress.choice import Choice, all_pairs
+from simfed.compress.choice import Choice, has_all_pairs
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, Reason
@@ -44,7 +44,7 @@ class Factored(Policy):
     def __init__(
         self, arms: Sequence[Choice], make: Callable[[tuple[Choice, ...]], Policy]
     ) -> None:
-        if not all_pairs(arms):
+        if not has_all_pairs(arms):
             allowed = "arms that are every pair of codecs and levels"
             raise InputError(allowed, got=list(map(str, arms)))
         self._with_level = {arm.at(None) for arm in arms if arm.level is not None}

@@ -33,13 +33,13 @@ class TextPolicy(Policy):
         return replace(pull, arm=Choice.of(pull.arm), k=k)
 
     def update(self, pull: Pull, reward: float) -> None:
-        self._policy.update(_in_text(pull), reward)
+        self._policy.update(_label_pull(pull), reward)
 
     def void(self, pull: Pull) -> None:
-        self._policy.void(_in_text(pull))
+        self._policy.void(_label_pull(pull))
 
     def watch(self, pull: Pull, spent: Spent) -> None:
-        self._policy.watch(_in_text(pull), spent)
+        self._policy.watch(_label_pull(pull), spent)
 
     def values(self) -> tuple[float, ...]:
         return self._policy.values()
@@ -51,6 +51,6 @@ class TextPolicy(Policy):
         self._policy.restore(state)
 
 
-def _in_text(pull: Pull) -> Pull:
+def _label_pull(pull: Pull) -> Pull:
     k = None if pull.k is None else pull.k.plain
     return replace(pull, arm=pull.arm.label, k=k)  # type: ignore[arg-type]

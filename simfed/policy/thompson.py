@@ -61,7 +61,9 @@ class Thompson(Bandit):
         at = int(np.argmax(rng.normal(means, sds)))
         best = means[at] == max(means)
         return Pull(
-            self.arms[at], "exploit" if best else "explore", chance_of_largest(at, means, sds)
+            self.arms[at],
+            "exploit" if best else "explore",
+            estimate_chance_of_largest(at, means, sds),
         )
 
     def _learn(self, at: int, pull: Pull, share: float) -> None:
@@ -97,7 +99,7 @@ def _normal_quantiles() -> tuple[float, ...]:
     return tuple(normal.inv_cdf((i + 0.5) / _NODES) for i in range(_NODES))
 
 
-def chance_of_largest(at: int, means: Sequence[float], sds: Sequence[float]) -> float:
+def estimate_chance_of_largest(at: int, means: Sequence[float], sds: Sequence[float]) -> float:
     """How probably the draw of arm `at` from its normal belief exceeds those of all others."""
     total = 0.0
     others = [

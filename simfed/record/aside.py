@@ -46,7 +46,7 @@ def set_aside(folder: Path) -> None:
         for path in list_written(folder):
             os.replace(path, folder / _ASIDE / path.name)
     except BaseException:
-        _return(folder)
+        _return_run(folder)
         raise
 
 
@@ -60,16 +60,16 @@ def is_left_over(path: Path) -> bool:
     return path.name == _DOOMED
 
 
-def clear(folder: Path) -> None:
+def delete_run(folder: Path) -> None:
     """Delete the run in `folder`, and what a killed process left half-written."""
-    _delete(list_written(folder))
-    files.sweep(folder)
+    _delete_paths(list_written(folder))
+    files.delete_partials(folder)
 
 
 def put_back(folder: Path) -> None:
     """Delete the run in `folder`; the one that was set aside, if there is one, is back."""
-    clear(folder)
-    _return(folder)
+    delete_run(folder)
+    _return_run(folder)
 
 
 def drop(folder: Path) -> None:
@@ -89,7 +89,7 @@ def recover(folder: Path) -> None:
     elif (aside / _MANIFEST).exists():
         put_back(folder)
     else:  # killed on the way out or back: nothing was written in its place
-        _return(folder)
+        _return_run(folder)
 
 
 def _has_something(folder: Path) -> bool:
@@ -106,7 +106,7 @@ def _has_something(folder: Path) -> bool:
         return False
 
 
-def _return(folder: Path) -> None:
+def _return_run(folder: Path) -> None:
     aside = folder / _ASIDE
     if not aside.is_dir():
         return
@@ -115,7 +115,7 @@ def _return(folder: Path) -> None:
     aside.rmdir()
 
 
-def _delete(paths: list[Path]) -> None:
+def _delete_paths(paths: list[Path]) -> None:
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -26,7 +26,7 @@ import numpy as np
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.record import files
-from simfed.record.digest import digest_of, file_digest
+from simfed.record.digest import digest_file, digest_value
 from simfed.record.recorder import DamagedSegment, Recorder
 
 FORMAT = 2
@@ -94,7 +94,7 @@ class CheckpointFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         recorder.flush()
-        arrays = self.path / _arrays_of(checkpoint.round)
+        arrays = self.path / _name_arrays_file(checkpoint.round)
         digest = _put_arrays(arrays, checkpoint.arrays)
         state = {
             "format": FORMAT,
@@ -104,7 +104,7 @@ class CheckpointFolder:
             "segments": recorder.state(),
             "facts": checkpoint.facts,
         }
-        with files.named_after(self.path / _NEWEST, _sealed(state)):
+        with files.named_after(self.path / _NEWEST, _seal_state(state)):
             if (self.path / _NEWEST).exists():
                 self._keep_as_older()
                 os.replace(self.path / _NEWEST, self.path / _EARLIER)
@@ -158,12 +158,12 @@ class CheckpointFolder:
     def delete_older(self) -> None:
         """Of a finished run, whose rows are in its tables, two states say enough."""
         for round in self._older_rounds():
-            for name in (_older_of(round), _arrays_of(round)):
+            for name in (_name_older_file(round), _name_arrays_file(round)):
                 (self.path / name).unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Delete what a killed process left half-written, arrays in the making included."""
-        files.sweep(self.path)
+        files.delete_partials(self.path)
         for left in self.path.glob(".tmp*"):  # as safetensors calls a file that is not whole yet
             left.unlink(missing_ok=True)
 
@@ -192,29 +192,29 @@ class CheckpointFolder:
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
             if state["format"] != FORMAT:
-                raise _damaged(path, f"it has format {state['format']}, not {FORMAT}")
+                raise _make_damage_error(path, f"it has format {state['format']}, not {FORMAT}")
             digest = state.pop("digest")
-            if digest_of(state) != digest:
-                raise _damaged(path, "its content is not what its digest says")
+            if digest_value(state) != digest:
+                raise _make_damage_error(path, "its content is not what its digest says")
             if state["run"] != self._run:
-                raise _damaged(path, f"it is of run {state['run']}, not {self._run}")
+                raise _make_damage_error(path, f"it is of run {state['run']}, not {self._run}")
             arrays = self.path / state["arrays"]["file"]
             if not arrays.is_file():
-                raise _damaged(arrays, "it is missing")
-            if file_digest(arrays) != state["arrays"]["digest"]:
-                raise _damaged(arrays, "its content is not what its digest says")
+                raise _make_damage_error(arrays, "it is missing")
+            if digest_file(arrays) != state["arrays"]["digest"]:
+                raise _make_damage_error(arrays, "its content is not what its digest says")
             if recorder is not None:
                 recorder.check(state["segments"])
             checkpoint = Checkpoint(int(state["round"]), state["facts"], load_file(arrays))
             return Loaded(checkpoint, state["segments"], name)
         except (*_MALFORMED, SafetensorError) as error:
-            raise _damaged(path, f"{type(error).__name__}: {error}") from error
+            raise _make_damage_error(path, f"{type(error).__name__}: {error}") from error
         except OSError as error:
-            raise _damaged(path, error.strerror or str(error)) from error
+            raise _make_damage_error(path, error.strerror or str(error)) from error
 
     def _names(self) -> list[str]:
         """The files that may hold a state, the newest first."""
-        older = [_older_of(round) for round in reversed(self._older_rounds())]
+        older = [_name_older_file(round) for round in reversed(self._older_rounds())]
         return [_NEWEST, _EARLIER, *older]
 
     def _older_rounds(self) -> list[int]:
@@ -228,24 +228,24 @@ class CheckpointFolder:
         if len(self._rounds) < 2:
             return
         round, earlier = self._rounds[0], self.path / _EARLIER
-        files = (earlier, self.path / _arrays_of(round))
+        files = (earlier, self.path / _name_arrays_file(round))
         small = sum(file.stat().st_size for file in files) <= _LARGEST_OLDER_BYTES
         if small and round >= 2 * max(self._older_rounds(), default=0):
-            os.replace(earlier, self.path / _older_of(round))
+            os.replace(earlier, self.path / _name_older_file(round))
 
     def _delete_unnamed_arrays(self) -> None:
-        named = {_arrays_of(round) for round in (*self._rounds, *self._older_rounds())}
+        named = {_name_arrays_file(round) for round in (*self._rounds, *self._older_rounds())}
         for path in self.path.glob("arrays-*.safetensors"):
             if path.name not in named:
                 path.unlink()
 
 
-def _arrays_of(round: int) -> str:
+def _name_arrays_file(round: int) -> str:
     """The file with the arrays of the checkpoint after this round."""
     return f"arrays-{round:06d}.safetensors"
 
 
-def _older_of(round: int) -> str:
+def _name_older_file(round: int) -> str:
     """The file with the state after this round, where it is before the last two."""
     return f"older-{round:06d}.json"
 
@@ -260,10 +260,10 @@ def _put_arrays(path: Path, arrays: Arrays) -> str:
     def write(temporary: Path) -> None:
         nonlocal digest
         save_file(whole, temporary)
-        digest = file_digest(temporary)
+        digest = digest_file(temporary)
 
     try:
-        files.put(path, write)
+        files.put_file(path, write)
     except SafetensorError as error:  # it wraps what the disk says
         number = re.search(r"(?:os error|code:) (\d+)", str(error))
         if number is None:
@@ -273,10 +273,10 @@ def _put_arrays(path: Path, arrays: Arrays) -> str:
     return digest
 
 
-def _sealed(state: Mapping[str, Plain]) -> str:
+def _seal_state(state: Mapping[str, Plain]) -> str:
     """JSON with a digest of the rest as its last key."""
-    return json.dumps({**state, "digest": digest_of(state)})
+    return json.dumps({**state, "digest": digest_value(state)})
 
 
-def _damaged(path: Path, got: str) -> InputError:
+def _make_damage_error(path: Path, got: str) -> InputError:
     return InputError("a whole checkpoint file of this run", where=str(path), problem=got)

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def digest_of(value: Plain) -> str:
+def digest_value(value: Plain) -> str:
     """A hash of plain values; the order of keys counts, as that of prototypes does in a run."""
-    return digest_of_text(json.dumps(value))
+    return digest_text(json.dumps(value))
 
 
-def digest_of_text(text: str) -> str:
+def digest_text(text: str) -> str:
     """A hash of a text."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def file_digest(path: Path) -> str:
+def digest_file(path: Path) -> str:
     """A hash of a file's content."""
     running = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
@@ -41,13 +41,13 @@ def file_digest(path: Path) -> str:
     return running.hexdigest()
 
 
-def folder_digest(folder: Path, pattern: str = "*") -> str:
-    """A hash of the names and contents of `files_below` a folder."""
-    files = files_below(folder, pattern)
-    return digest_of([[f.relative_to(folder).as_posix(), file_digest(f)] for f in files])
+def digest_folder(folder: Path, pattern: str = "*") -> str:
+    """A hash of the names and contents of `list_files_below` a folder."""
+    files = list_files_below(folder, pattern)
+    return digest_value([[f.relative_to(folder).as_posix(), digest_file(f)] for f in files])
 
 
-def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
+def list_files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
     """All files below a folder whose names match `pattern`, but for hidden ones and what Python
     compiles, in their order."""
     for file in sorted(folder.rglob(pattern)):
@@ -56,9 +56,9 @@ def files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
             yield file
 
 
-def manifest_digest(manifest: Mapping[str, Plain]) -> str:
+def digest_manifest(manifest: Mapping[str, Plain]) -> str:
     """A hash of everything in a manifest but itself."""
-    return digest_of({key: value for key, value in manifest.items() if key != "digest"})
+    return digest_value({key: value for key, value in manifest.items() if key != "digest"})
 
 
 def sha256(content: bytes) -> str:
@@ -66,7 +66,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def scenario_digest(scenario_yaml: str) -> str:
+def digest_scenario(scenario_yaml: str) -> str:
     """SHA-256 of a run's `scenario.yaml`, as `sha256sum` gives it."""
     return sha256(scenario_yaml.encode("utf-8"))
 
@@ -93,7 +93,7 @@ class Fingerprint:
         if table in OPTIONAL_TABLES and not len(piece):
             return
         declared = {column.name: column for column in columns(table)}
-        if any(_says_something(piece, name) for name in ADDED_COLUMNS.get(table, ())):
+        if any(_is_informative(piece, name) for name in ADDED_COLUMNS.get(table, ())):
             self._telling.add(table)
         for name in piece.column_names:
             column = declared.get(name) or Column(name, "float64", True, "")
@@ -112,7 +112,7 @@ class Fingerprint:
         return whole.hexdigest()
 
 
-def _says_something(table: pa.Table, name: str) -> bool:
+def _is_informative(table: pa.Table, name: str) -> bool:
     """Whether a column of `ADDED_COLUMNS` tells more than that each participation was merged in its
     own round, or than that no link is a cell's."""
     column = table.column(name)
@@ -144,24 +144,24 @@ class _ColumnHash:
 
     def add(self, chunk: pa.Array) -> None:
         if self._column.nullable:
-            self._valid.update(_valid_bytes(chunk))
+            self._valid.update(_encode_validity(chunk))
         if self._column.dtype == "str":
-            lengths, text = _string_bytes(chunk)
+            lengths, text = _encode_strings(chunk)
             self._lengths.update(lengths)
             self._values.update(text)
         else:
-            self._values.update(_number_bytes(chunk))
+            self._values.update(_encode_numbers(chunk))
 
     def digest(self) -> bytes:
         return self._values.digest() + self._valid.digest() + self._lengths.digest()
 
 
-def _valid_bytes(chunk: pa.Array) -> bytes:
+def _encode_validity(chunk: pa.Array) -> bytes:
     valid: np.ndarray = chunk.is_valid().to_numpy(zero_copy_only=False)
     return valid.astype(np.uint8).tobytes()
 
 
-def _number_bytes(chunk: pa.Array) -> bytes:
+def _encode_numbers(chunk: pa.Array) -> bytes:
     import pyarrow as pa
 
     if pa.types.is_boolean(chunk.type):
@@ -175,7 +175,7 @@ def _number_bytes(chunk: pa.Array) -> bytes:
     return values.tobytes()
 
 
-def _string_bytes(chunk: pa.Array) -> tuple[bytes, bytes]:
+def _encode_strings(chunk: pa.Array) -> tuple[bytes, bytes]:
     text = chunk.fill_null("")
     _, offsets_buffer, data_buffer = text.buffers()
     if len(text) == 0:

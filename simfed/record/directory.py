@@ -22,9 +22,9 @@ from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 from simfed.record import aside, files
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
-from simfed.record.digest import Fingerprint, manifest_digest, scenario_digest, sha256
+from simfed.record.digest import Fingerprint, digest_manifest, digest_scenario, sha256
 from simfed.record.lock import LOCK, lock_folder
-from simfed.record.manifest import differences, is_of_this_version
+from simfed.record.manifest import is_of_this_version, list_differences
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
 from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES, OwnColumns
@@ -75,7 +75,7 @@ class RunDirectory:
             "format": FORMAT,
             "id": uuid.uuid4().hex,
             **manifest,
-            "scenario_sha256": scenario_digest(scenario_yaml),
+            "scenario_sha256": digest_scenario(scenario_yaml),
             "files": {name: sha256(content) for name, content in beside.items()},
             "status": "running",
         }
@@ -85,7 +85,7 @@ class RunDirectory:
             if _look_into(path) != "nothing":
                 aside.set_aside(path)
             else:
-                aside.clear(path)  # of a beginning that was killed
+                aside.delete_run(path)  # of a beginning that was killed
             try:
                 run._put_manifest()
                 _write_beside(path, beside)
@@ -144,7 +144,7 @@ class RunDirectory:
         run.manifest.pop("reason", None)
         run._beside = dict(beside or {})
         if manifest is not None:
-            run.warnings += differences(begun.get("versions", {}), manifest["versions"])
+            run.warnings += list_differences(begun.get("versions", {}), manifest["versions"])
         run._loaded = run._checkpoints.load(run.recorder())
         if run._loaded is not None and run._loaded.warning is not None:
             run.warnings.append(run._loaded.warning)
@@ -158,7 +158,7 @@ class RunDirectory:
     def go_on(self) -> None:
         """Say that the run is under way again; what a killed process left half-done goes."""
         with _writing(self.path):
-            files.sweep(self.path)
+            files.delete_partials(self.path)
             self._checkpoints.sweep()
             _write_beside(self.path, self._beside)  # its copies may be damaged
             self.manifest["warnings"] = [*self.manifest.get("warnings", []), *self.warnings]
@@ -224,7 +224,7 @@ class RunDirectory:
                 write = functools.partial(
                     _write_table, name=name, recorder=recorder, running=running
                 )
-                files.put(self.path / f"{name}.parquet", write)
+                files.put_file(self.path / f"{name}.parquet", write)
             files.put_json(self.path / "summary.json", summary)
             fingerprint = running.hexdigest()
             self._put_manifest(**manifest, fingerprint=fingerprint, status="finished")
@@ -235,13 +235,13 @@ class RunDirectory:
         """Delete what a finished run needs no more, and what is left of one that it replaced."""
         with contextlib.suppress(OSError):
             aside.drop(self.path)
-            files.sweep(self.path)
+            files.delete_partials(self.path)
             self._checkpoints.delete_older()
         shutil.rmtree(self._checkpoints.path / "segments", ignore_errors=True)
 
     def _put_manifest(self, **changes: Plain) -> None:
         manifest = {**self.manifest, **changes}
-        manifest["digest"] = manifest_digest(manifest)
+        manifest["digest"] = digest_manifest(manifest)
         files.put_json(self.path / "manifest.json", manifest)
         self.manifest = manifest
 
@@ -348,7 +348,7 @@ def _read_whole_manifest(path: Path) -> dict[str, Plain]:
     where = path / "manifest.json"
     try:
         manifest = read_manifest(path)
-        if manifest.get("digest") != manifest_digest(manifest):
+        if manifest.get("digest") != digest_manifest(manifest):
             raise InputError("a whole manifest", where=str(where), problem="it was changed")
     except InputError as error:
         raise error.changed(hint="--overwrite begins the run again") from None
@@ -377,7 +377,7 @@ def _refuse_other_scenario(path: Path, manifest: Mapping[str, Plain], scenario_y
     begun = where.read_bytes()
     if begun != scenario_yaml.encode():
         _refuse_other_version(path, manifest)
-        difference = _first_difference(begun.decode(errors="replace"), scenario_yaml)
+        difference = _describe_difference(begun.decode(errors="replace"), scenario_yaml)
         raise InputError("the scenario that this run began with", where=str(where), got=difference)
 
 
@@ -400,7 +400,7 @@ def _write_table(path: Path, name: str, recorder: Recorder, running: Fingerprint
             write(waiting)
 
 
-def _first_difference(begun: str, now: str) -> str:
+def _describe_difference(begun: str, now: str) -> str:
     ours, theirs = begun.splitlines(), now.splitlines()
     for was, is_ in zip(ours, theirs, strict=False):
         if was != is_:

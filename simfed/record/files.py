@@ -13,7 +13,7 @@ from simfed.ground.plain import Plain
 _PARTIAL = ".partial-"
 
 
-def put(path: Path, write: Callable[[Path], object]) -> None:
+def put_file(path: Path, write: Callable[[Path], object]) -> None:
     """`write(temporary)` makes the file; only when it is whole does it get its name."""
     temporary = path.with_name(f"{_PARTIAL}{path.name}")
     try:
@@ -51,7 +51,7 @@ def put_json(path: Path, value: Plain) -> None:
     put_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def sweep(folder: Path) -> None:
+def delete_partials(folder: Path) -> None:
     """Delete what a killed process left half-written."""
     for left in folder.glob(f"{_PARTIAL}*"):
         left.unlink(missing_ok=True)

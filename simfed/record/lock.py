@@ -28,7 +28,7 @@ def lock_folder(folder: Path, what: str, hint: str | None = None) -> Iterator[No
     out. `what` the folder holds ("run", say) and a `hint` are for the message. Raises: `Held` where
     another process has the lock; `OSError` where nothing can be written.
     """
-    file = _lock(folder / LOCK, what, hint)
+    file = _lock_file(folder / LOCK, what, hint)
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ def is_held(folder: Path) -> bool:
     return False
 
 
-def _lock(path: Path, what: str, hint: str | None) -> TextIO:
+def _lock_file(path: Path, what: str, hint: str | None) -> TextIO:
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -64,7 +64,7 @@ def _lock(path: Path, what: str, hint: str | None) -> TextIO:
                 got=f"one held by {holder}",
                 hint=hint,
             ) from None
-        if _is_still(path, file):
+        if _is_same_file(path, file):
             file.truncate(0)
             file.write(f"process {os.getpid()} on {platform.node()}\n")
             file.flush()
@@ -81,7 +81,7 @@ def _flock(file: TextIO, operation: int) -> None:
         pass  # a file system without locks: the user has to know
 
 
-def _is_still(path: Path, file: TextIO) -> bool:
+def _is_same_file(path: Path, file: TextIO) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:

@@ -41,10 +41,10 @@ def versions() -> dict[str, str]:
     return {**installed, **built}
 
 
-def differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def list_differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """A sentence for each version under which a run goes on that is not the one it began under.
 
-    >>> differences({"numpy": "2.1.0", "torch": "2.4.0"}, {"numpy": "2.1.0", "torch": "2.5.1"})
+    >>> list_differences({"numpy": "2.1.0", "torch": "2.4.0"}, {"numpy": "2.1.0", "torch": "2.5.1"})
     ['began with torch 2.4.0 and went on with 2.5.1: its last bits may be others']
     """
     return [
@@ -60,7 +60,7 @@ def is_of_this_version(manifest: Mapping[str, Plain]) -> bool:
     return not isinstance(made_by, dict) or made_by.get("simfed", VERSION) == VERSION
 
 
-def oddities(manifest: Mapping[str, Plain]) -> list[str]:
+def list_oddities(manifest: Mapping[str, Plain]) -> list[str]:
     """What the manifest of a finished run says as none does: a sentence each.
 
     Of a run of another version keys may be missing, and others be there.

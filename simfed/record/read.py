@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.measure import Measure, measure_in
+from simfed.ground.measure import Measure, read_measure
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.record.schema import (
@@ -97,7 +97,7 @@ class Run:
     @property
     def measure(self) -> Measure:
         """What its models are judged by: accuracy, or a loss of its task."""
-        return measure_in(self.manifest)
+        return read_measure(self.manifest)
 
     @cached_property
     def scenario(self) -> dict[str, Plain]:
@@ -256,7 +256,7 @@ def _read_json(path: Path) -> dict[str, Plain]:
     return value
 
 
-def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _add_missing_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A table of a run of an earlier version, with the columns that it did not write."""
     import numpy as np
     import pyarrow as pa
@@ -287,7 +287,7 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
         added = [column for column in ADDED_COLUMNS.get(name, ()) if column not in names]
         missing = [f.name for f in schema if f.name not in (*names, *added)]
         if added and not missing:
-            return _completed(pq.read_table(path), schema)
+            return _add_missing_columns(pq.read_table(path), schema)
         if missing:
             raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
         more = tuple(column for column in names if column not in schema.names)

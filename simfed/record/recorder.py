@@ -115,7 +115,7 @@ class Recorder:
             except InputError as error:
                 raise RunFailed(str(error)) from error
         yield from self._chunks[name]
-        yield _columns(self.schema(name), getattr(self, name))
+        yield _build_table(self.schema(name), getattr(self, name))
 
     def schema(self, name: str) -> pa.Schema:
         """The Arrow schema of a table of this run."""
@@ -152,11 +152,11 @@ class Recorder:
         are deleted."""
         if self._folder is None:
             raise ValueError("segments are restored from a folder")
-        files.sweep(self._folder)
+        files.delete_partials(self._folder)
         for name, chain in self._chains.items():
             length, last = state[name] if state is not None else (0, "")
             chain = self._chains[name] = chain.first(int(length), str(last))
-            for number, paths in _segments(self._folder, name).items():
+            for number, paths in _find_segments(self._folder, name).items():
                 for path in paths if number >= chain.length else ():
                     path.unlink()
 
@@ -164,7 +164,7 @@ class Recorder:
         """Turn the collected rows of a table into columns."""
         rows: list[Any] | LinkUses = getattr(self, name)
         if rows:
-            self._chunks[name].append(_columns(self.schema(name), rows))
+            self._chunks[name].append(_build_table(self.schema(name), rows))
             rows.clear()
 
     def _in_memory(self, name: str) -> int:
@@ -207,18 +207,18 @@ class _Chain:
         """Write a segment to the folder; the chain that ends with it."""
         digest = self._hash(self.last, content)
         path = folder / f"{self.table}-{self.length:06d}-{digest}.parquet"
-        files.put(path, lambda temporary: temporary.write_bytes(content))
+        files.put_file(path, lambda temporary: temporary.write_bytes(content))
         return replace(self, length=self.length + 1, last=digest)
 
     def contents(self, folder: Path) -> Iterator[bytes]:
         """What its segments hold, each checked as it is read. Raises: `InputError`."""
-        paths = _segments(folder, self.table)
+        paths = _find_segments(folder, self.table)
         before, path = "", folder
         for number in range(self.length):
             candidates = paths.get(number, [])
             if not candidates:
                 path = folder / f"{self.table}-{number:06d}-….parquet"
-                raise _damaged(path, "it is missing")
+                raise _make_damage_error(path, "it is missing")
             for path in candidates:
                 try:
                     content = path.read_bytes()
@@ -230,11 +230,11 @@ class _Chain:
                 if path.stem.endswith(f"-{digest}"):
                     break
             else:
-                raise _damaged(path, "it was changed, moved, or is of another run")
+                raise _make_damage_error(path, "it was changed, moved, or is of another run")
             yield content
             before = digest
         if before != self.last:
-            raise _damaged(path, "it is of another checkpoint")
+            raise _make_damage_error(path, "it is of another checkpoint")
 
     def _hash(self, before: str, content: bytes | pa.Buffer) -> str:
         running = hashlib.blake2b(f"{self.run} {self.table} {before}".encode(), digest_size=16)
@@ -242,7 +242,7 @@ class _Chain:
         return running.hexdigest()
 
 
-def _segments(folder: Path, table: str) -> dict[int, list[Path]]:
+def _find_segments(folder: Path, table: str) -> dict[int, list[Path]]:
     """The files of a table by their number in the chain."""
     by_number: dict[int, list[Path]] = {}
     for path in sorted(folder.glob(f"{table}-*.parquet")):
@@ -252,11 +252,11 @@ def _segments(folder: Path, table: str) -> dict[int, list[Path]]:
     return by_number
 
 
-def _damaged(path: Path, got: str) -> DamagedSegment:
+def _make_damage_error(path: Path, got: str) -> DamagedSegment:
     return DamagedSegment("a whole segment of this run", where=str(path), problem=got)
 
 
-def _columns(schema: pa.Schema, rows: list[Any] | LinkUses) -> pa.Table:
+def _build_table(schema: pa.Schema, rows: list[Any] | LinkUses) -> pa.Table:
     import pyarrow as pa
 
     if not rows:

@@ -35,44 +35,46 @@ def summarise(
     `table(name)` gives a table; `clients_of_prototype` weighs the mean measure, which is that over
     all clients (each at its prototype's weights), whether or not they took part.
     """
-    rounds = _columns(table("rounds"))
+    rounds = _read_columns(table("rounds"))
     parts = table("participations")  # may be long: summed by column, never row by row
     energy_j = parts.column("energy_j").drop_null().to_numpy()
-    prototypes = _columns(table("prototypes"))
-    measured = _curves(prototypes, measure.column, rounds, clients_of_prototype)
-    loss = _curves(prototypes, "test_loss", rounds, clients_of_prototype)
-    outcomes = _counts(parts, "outcome")
+    prototypes = _read_columns(table("prototypes"))
+    measured = _build_curves(prototypes, measure.column, rounds, clients_of_prototype)
+    loss = _build_curves(prototypes, "test_loss", rounds, clients_of_prototype)
+    outcomes = _count_by_prototype(parts, "outcome")
     return {
         "rounds": len(rounds["round"]),
         "simulated_s": float(rounds["finished_at_s"][-1]) if len(rounds["round"]) else 0.0,
         "uplink_bytes": float(rounds["uplink_bytes"].sum()),
         "downlink_bytes": float(rounds["downlink_bytes"].sum()),
-        "wasted_bytes": _wasted_bytes(parts),
-        measure.key: {name: _measure_facts(points, measure) for name, points in measured.items()},
+        "wasted_bytes": _sum_wasted_bytes(parts),
+        measure.key: {
+            name: _summarise_measure(points, measure) for name, points in measured.items()
+        },
         "test_loss": {name: points[-1][2] for name, points in loss.items() if points},
         "rollbacks": int(rounds["rolled_back"].sum()),
         "outcomes": {
             name: sum(counts.get(name, 0) for counts in outcomes.values()) for name in OUTCOMES
         },
-        "strategies": _counts(parts, "arm"),
-        "choices": _counts(parts, "choice"),
+        "strategies": _count_by_prototype(parts, "arm"),
+        "choices": _count_by_prototype(parts, "choice"),
         "phases_s": {name: float(parts.column(name).to_numpy().sum()) for name in PHASES},
         "server_s": float(rounds["server_s"].sum()),
         "energy_j": float(energy_j.sum()) if len(energy_j) else None,
         **({"epsilon": float(rounds[EPSILON][-1])} if len(rounds.get(EPSILON, ())) else {}),
-        "stragglers": straggler_table(table),
+        "stragglers": rank_stragglers(table),
     }
 
 
-def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
+def rank_stragglers(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
     """Who held everybody up how often, and by what: the `rows` worst, most rounds first.
 
     Each row: `client`, `rounds`, `phases` (how many of these rounds each phase was the longest),
     `links` (how many of them each link bound it), `saved_s` (what the rounds would be shorter by,
     summed, each without this client alone; None where no round tells).
     """
-    rounds = _columns(table("rounds"))
-    has_one = ~_missing(rounds["critical_client"])
+    rounds = _read_columns(table("rounds"))
+    has_one = ~_find_missing(rounds["critical_client"])
     clients = rounds["critical_client"][has_one].astype(np.int64)
     worst = sorted(
         zip(*np.unique(clients, return_counts=True), strict=True), key=lambda c: (-c[1], c[0])
@@ -82,29 +84,29 @@ def straggler_table(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
         mine = has_one.copy()
         mine[has_one] = clients == client
         saved_s = rounds["saved_without_critical_s"][mine]
-        saved_s = saved_s[~_missing(saved_s)].astype(float)
+        saved_s = saved_s[~_find_missing(saved_s)].astype(float)
         stragglers.append(
             {
                 "client": int(client),
                 "rounds": int(count),
-                "phases": _tally(rounds["critical_phase"][mine]),
-                "links": _tally(rounds["critical_link"][mine]),
+                "phases": _count_values(rounds["critical_phase"][mine]),
+                "links": _count_values(rounds["critical_link"][mine]),
                 "saved_s": float(saved_s.sum()) if len(saved_s) else None,
             }
         )
     return stragglers
 
 
-def critical_sentences(table: Table, rounds: set[int] | None = None) -> dict[int, str]:
+def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, str]:
     """For each of these rounds (None: all) what set its length, in words.
 
     `round 7: client 3, 62 % upload, shared link edge-2`: the share is that of the phase in the
     round's length; a link is named where the phase is a transfer, `shared` where several transfers
     were on it at once during the round.
     """
-    facts = _columns(table("rounds"))
-    seconds = _phase_seconds(table)
-    shared = _shared_intervals(table)
+    facts = _read_columns(table("rounds"))
+    seconds = _sum_phase_seconds(table)
+    shared = _find_shared_intervals(table)
     sentences = {}
     for i, number in enumerate(facts["round"]):
         client, phase = facts["critical_client"][i], facts["critical_phase"][i]
@@ -125,15 +127,15 @@ def critical_sentences(table: Table, rounds: set[int] | None = None) -> dict[int
     return sentences
 
 
-def _columns(table: pa.Table) -> Columns:
-    return {name: _values(table.column(name)) for name in table.column_names}
+def _read_columns(table: pa.Table) -> Columns:
+    return {name: _read_values(table.column(name)) for name in table.column_names}
 
 
-def _values(column: pa.ChunkedArray) -> np.ndarray:
+def _read_values(column: pa.ChunkedArray) -> np.ndarray:
     return np.array(column.to_pylist(), dtype=object) if column.null_count else column.to_numpy()
 
 
-def _missing(values: np.ndarray) -> np.ndarray:
+def _find_missing(values: np.ndarray) -> np.ndarray:
     return np.array([value is None for value in values], dtype=bool)
 
 
@@ -141,7 +143,7 @@ Curve = list[tuple[int, float, float]]
 """(round, instant, value) wherever it was evaluated."""
 
 
-def _curves(
+def _build_curves(
     prototypes: Columns, column: str, rounds: Columns, clients: Mapping[str, int]
 ) -> dict[str, Curve]:
     """A curve per prototype, and one of their mean over clients, `mean`."""
@@ -156,29 +158,29 @@ def _curves(
     for number, by_prototype in values.items():
         for name, value in by_prototype.items():
             curves[name].append((number, at_s[number], value))
-        mean = mean_over_clients(by_prototype, clients)
+        mean = average_over_clients(by_prototype, clients)
         if mean is not None:
             curves["mean"].append((number, at_s[number], mean))
     return curves
 
 
-def _measure_facts(points: Curve, measure: Measure) -> dict[str, Plain]:
+def _summarise_measure(points: Curve, measure: Measure) -> dict[str, Plain]:
     best = max(points, key=lambda point: measure.advantage(point[2]), default=None)
     steps = measure.steps((value for _, _, value in points), THRESHOLDS)
     return {
         "final": points[-1][2] if points else None,
         "best": best[2] if best else None,
         "best_round": best[0] if best else None,
-        "time_to_s": {f"{step:g}": _first_time(points, measure, step) for step in steps},
+        "time_to_s": {f"{step:g}": _find_first_time(points, measure, step) for step in steps},
     }
 
 
-def _first_time(points: Curve, measure: Measure, threshold: float) -> float | None:
+def _find_first_time(points: Curve, measure: Measure, threshold: float) -> float | None:
     reached = (at_s for _, at_s, value in points if measure.is_reached(value, threshold))
     return next(reached, None)
 
 
-def _counts(parts: pa.Table, column: str) -> dict[str, dict[str, int]]:
+def _count_by_prototype(parts: pa.Table, column: str) -> dict[str, dict[str, int]]:
     """Per prototype, how often each value of a column occurs, most often first."""
     counts: dict[str, dict[str, int]] = {}
     rows = parts.group_by(["prototype", column]).aggregate([("client", "count")]).to_pylist()
@@ -187,7 +189,7 @@ def _counts(parts: pa.Table, column: str) -> dict[str, dict[str, int]]:
     return counts
 
 
-def _wasted_bytes(parts: pa.Table) -> dict[str, float]:
+def _sum_wasted_bytes(parts: pa.Table) -> dict[str, float]:
     """What travelled for participations of which nothing was merged, each way."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -197,7 +199,7 @@ def _wasted_bytes(parts: pa.Table) -> dict[str, float]:
     return {way: float(lost.column(f"{way}_bytes").to_numpy().sum()) for way in ways}
 
 
-def _tally(values: np.ndarray) -> dict[str, int]:
+def _count_values(values: np.ndarray) -> dict[str, int]:
     present = [value for value in values.tolist() if value is not None]
     names, counts = np.unique(np.array(present, dtype=str), return_counts=True)
     by_count = sorted(
@@ -206,7 +208,7 @@ def _tally(values: np.ndarray) -> dict[str, int]:
     return dict(by_count)
 
 
-def _phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
+def _sum_phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
     """(round, critical client) → seconds of its spans by kind, units of one kind together."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -226,7 +228,7 @@ def _phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
     return seconds
 
 
-def _shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
+def _find_shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
     """Link → (starts, ends), ascending, of the intervals in which several transfers were on it."""
     import pyarrow.compute as pc
 
@@ -237,18 +239,18 @@ def _shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
     return {str(name): (starts[names == name], ends[names == name]) for name in np.unique(names)}
 
 
-def classes_of(runs: Iterable[Run]) -> int:
+def count_classes(runs: Iterable[Run]) -> int:
     """How many classes guessing chooses from, the fewest of these runs; 0 where none says it."""
     classes = [run.manifest.get("classes") for run in runs]
     return min((n for n in classes if isinstance(n, int) and n > 1), default=0)
 
 
-def mean_over_clients(values: Mapping[str, float], clients: Mapping[str, int]) -> float | None:
+def average_over_clients(values: Mapping[str, float], clients: Mapping[str, int]) -> float | None:
     """The mean of a value per prototype over all clients; None where a prototype has no value.
 
-    >>> mean_over_clients({"small": 0.25, "large": 0.75}, {"small": 1, "large": 1})
+    >>> average_over_clients({"small": 0.25, "large": 0.75}, {"small": 1, "large": 1})
     0.5
-    >>> mean_over_clients({"small": 0.5}, {"small": 2, "large": 1}) is None
+    >>> average_over_clients({"small": 0.5}, {"small": 2, "large": 1}) is None
     True
     """
     if set(values) != set(clients):

@@ -24,8 +24,8 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.native import who_computes_layers
-from simfed.record.digest import digest_of
-from simfed.replay.parts import part_digest
+from simfed.record.digest import digest_value
+from simfed.replay.parts import digest_part
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
 from simfed.scenario.plugins import add_opened_files, opened_files
@@ -63,7 +63,7 @@ _IMPORT = re.compile(r"^\s*(?:from|import)\s+simfed\.([\w.]+)", re.MULTILINE)
 
 def learning_key(scenario: Scenario, *, device: str = "cpu") -> str:
     """The name of the trajectory tree that a run of `scenario` on `device` belongs to."""
-    return digest_of(learning_setup(scenario, device=device))
+    return digest_value(learning_setup(scenario, device=device))
 
 
 def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plain]:
@@ -91,21 +91,21 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
     ]
     return {
         "scenario": plain,
-        "clients": _clients(scenario),
+        "clients": _group_clients(scenario),
         "data": data,
         **({"opened": sorted(filter(None, opened))} if opened else {}),
-        "parts": part_digests(scenario),
-        "code": code_digest(*learning_code()),
+        "parts": digest_parts(scenario),
+        "code": code_digest(*find_learning_code()),
         "machine": _machine(device),
     }
 
 
-def last_round_if_special(scenario: Scenario) -> int | None:
+def find_special_last_round(scenario: Scenario) -> int | None:
     """The last round, if it is evaluated only because it is the last."""
     return scenario.rounds if scenario.rounds % scenario.evaluation.every else None
 
 
-def _clients(scenario: Scenario) -> dict[str, Plain]:
+def _group_clients(scenario: Scenario) -> dict[str, Plain]:
     """Per client id what learning sees of it, as distinct kinds and who is of which."""
     kinds = []
     fleet = Fleet(scenario, Streams(scenario.seed))
@@ -113,7 +113,7 @@ def _clients(scenario: Scenario) -> dict[str, Plain]:
         policy = scenario.policy_of_group(group)
         seen = group.model_dump(mode="json", exclude=set(_GROUP_CLOCK))
         drawn = fleet.drawn(i, "k")
-        seen["k"] = scenario.k_of_group(group) if drawn is None else digest_of(drawn.tolist())
+        seen["k"] = scenario.k_of_group(group) if drawn is None else digest_value(drawn.tolist())
         # f_n is computed for clients whose policy wants rewards, or where the selection looks at it
         seen["local_loss"] = (
             policy.reward.local_loss.model_dump(mode="json")
@@ -135,25 +135,25 @@ def data_digest(data: DatasetSpec) -> str:
     own as they are now, else of its content."""
     from simfed.learn.data import files_digest, public_digest
 
-    private = files_digest(data) if data.name is None else digest_of_named(data.name)
+    private = files_digest(data) if data.name is None else digest_named_data(data.name)
     if data.public_file is None:
         return private
-    return digest_of([private, public_digest(data.public_file)])
+    return digest_value([private, public_digest(data.public_file)])
 
 
 @cache
-def digest_of_named(name: str) -> str:
+def digest_named_data(name: str) -> str:
     """The digest of a registered data set."""
     part = registry("dataset").get(name)
     files = getattr(part, "files", None)
     if files and all(hasattr(file, "sha256") for file in files.values()):
-        return digest_of({path: file.sha256 for path, file in files.items()})
+        return digest_value({path: file.sha256 for path, file in files.items()})
     from simfed.learn.data import load_dataset
 
     return str(load_dataset(name).digest)
 
 
-def part_digests(scenario: Scenario) -> dict[str, str]:
+def digest_parts(scenario: Scenario) -> dict[str, str]:
     """The sources of the parts in use that do not come with simfed; built-in ones are its code."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     named = {name for policy in policies for name in policy.names("compressor")}
@@ -175,7 +175,7 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
         "attack": {group.attack.kind for group in scenario.clients if group.attack is not None},
     }
     return {
-        f"{kind} {name}": part_digest(registry(kind).get(name))
+        f"{kind} {name}": digest_part(registry(kind).get(name))
         for kind, names in used.items()
         for name in sorted(names)
         if registry(kind).origin(name) != "built in"
@@ -183,13 +183,13 @@ def part_digests(scenario: Scenario) -> dict[str, str]:
 
 
 @cache
-def learning_code(root: Path = _ROOT) -> tuple[str, ...]:
+def find_learning_code(root: Path = _ROOT) -> tuple[str, ...]:
     """The sources that decide what is learned, and all that they import, relative to `root`, where
     simfed's are."""
     waiting = [
         file
         for place in _LEARNING_CODE
-        for file in (_sources(root / place) if (root / place).is_dir() else [root / place])
+        for file in (_list_sources(root / place) if (root / place).is_dir() else [root / place])
     ]
     sources: set[str] = set()
     while waiting:
@@ -213,28 +213,28 @@ def code_digest(*places: str) -> str:
     root, running = _ROOT, hashlib.blake2b(digest_size=16)
     for place in places:
         path = root / place
-        for file in sorted(_sources(path)) if path.is_dir() else [path]:
+        for file in sorted(_list_sources(path)) if path.is_dir() else [path]:
             running.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     return running.hexdigest()
 
 
-def _sources(folder: Path) -> Iterator[Path]:
+def _list_sources(folder: Path) -> Iterator[Path]:
     return (file for file in folder.rglob("*") if file.suffix in (".py", ".cpp", ".h"))
 
 
 @cache
 def _machine(device: str) -> dict[str, str]:
     """What decides the last bits of floating-point results. Does not import torch."""
-    facts = {package: _version(package) for package in ("torch", "numpy")}
-    facts |= {"device": device.partition(":")[0], "processor": _processor()}
+    facts = {package: _find_version(package) for package in ("torch", "numpy")}
+    facts |= {"device": device.partition(":")[0], "processor": _identify_processor()}
     facts["layers"] = who_computes_layers()
     facts |= {name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ}
     if facts["device"] == "cuda":
-        facts |= _gpu()
+        facts |= _identify_gpu()
     return facts
 
 
-def _gpu() -> dict[str, str]:
+def _identify_gpu() -> dict[str, str]:
     """The cards, their driver, and the installed libraries that hold their kernels."""
     proc = Path("/proc/driver/nvidia")
     lines = [
@@ -252,7 +252,7 @@ def _gpu() -> dict[str, str]:
     with suppress(OSError):
         driver = (proc / "version").read_text()
     names = sorted({str(d.metadata["Name"]) for d in metadata.distributions()})
-    facts = {name: _version(name) for name in names if name.startswith("nvidia-")}
+    facts = {name: _find_version(name) for name in names if name.startswith("nvidia-")}
     chosen = {
         name: os.environ.get(name, "")
         for name in ("CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES")
@@ -260,14 +260,14 @@ def _gpu() -> dict[str, str]:
     return {**facts, **chosen, "cards": cards, "driver": driver}
 
 
-def _version(package: str) -> str:
+def _find_version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "none"
 
 
-def _processor() -> str:
+def _identify_processor() -> str:
     """The processor's model and vector instructions: kernels are chosen by them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -31,7 +31,7 @@ import numpy as np
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.units import parse_size
-from simfed.record.digest import digest_of
+from simfed.record.digest import digest_value
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 
@@ -40,17 +40,17 @@ _MOST_STATES = 16
 """States kept of one trajectory by one process; beyond, every other one goes."""
 
 
-def default_folder() -> Path:
+def find_default_folder() -> Path:
     """`$SIMFED_CACHE`, else `trajectories` in the user's cache folder."""
     named = os.environ.get("SIMFED_CACHE")
     if named:
         return Path(named).expanduser()
-    from simfed.learn.data.store import cache_folder
+    from simfed.learn.data.store import find_cache_folder
 
-    return cache_folder() / "trajectories"
+    return find_cache_folder() / "trajectories"
 
 
-def default_limit_bytes() -> float:
+def find_default_limit_bytes() -> float:
     """`$SIMFED_CACHE_LIMIT` (such as `20 GB`), else 10 GB."""
     text = os.environ.get("SIMFED_CACHE_LIMIT")
     return DEFAULT_LIMIT_BYTES if text is None else parse_size(text, where="SIMFED_CACHE_LIMIT")
@@ -73,13 +73,13 @@ class TrajectoryStore:
     """All kept trajectories below one folder.
 
     Args:
-        folder: where they are kept; `default_folder()` if omitted. Made on first use.
+        folder: where they are kept; `find_default_folder()` if omitted. Made on first use.
         limit_bytes: `trim` deletes what was not used for longest until all fits in.
     """
 
     def __init__(self, folder: str | Path | None = None, limit_bytes: float | None = None) -> None:
-        self.folder = Path(folder) if folder is not None else default_folder()
-        self.limit_bytes = default_limit_bytes() if limit_bytes is None else limit_bytes
+        self.folder = Path(folder) if folder is not None else find_default_folder()
+        self.limit_bytes = find_default_limit_bytes() if limit_bytes is None else limit_bytes
 
     def open(self, key: str, about: Mapping[str, Plain]) -> Trajectory:
         """The trajectory of a learning key, known or new; `about` says what is learned."""
@@ -112,7 +112,7 @@ class TrajectoryStore:
                 if excess <= 0:
                     return
                 place = self.folder / oldest.key / part
-                freed = _size_bytes(place)
+                freed = _measure_size_bytes(place)
                 shutil.rmtree(place, ignore_errors=True)
                 excess -= freed
 
@@ -123,11 +123,11 @@ class TrajectoryStore:
             try:
                 about = json.loads((place / "about.json").read_text(encoding="utf-8"))
                 used = (place / "about.json").stat().st_mtime
-                steps = sum(_lines(part) for part in place.glob("steps-*.jsonl"))
+                steps = sum(_count_lines(part) for part in place.glob("steps-*.jsonl"))
             except (OSError, ValueError):
                 continue  # not ours, or being deleted by somebody else
             states = len(list(place.glob("states/*.safetensors")))
-            yield Kept(place.name, about, steps, states, _size_bytes(place), used)
+            yield Kept(place.name, about, steps, states, _measure_size_bytes(place), used)
 
 
 class Trajectory:
@@ -258,7 +258,7 @@ class Trajectory:
         return self.folder / "states" / f"{node}.safetensors"
 
     def _digest(self, *parts: str) -> str:
-        return digest_of([self.folder.name, *parts])
+        return digest_value([self.folder.name, *parts])
 
     def _state_digest(self, node: str, facts: str, arrays: Arrays) -> str:
         running = hashlib.blake2b(self._digest(node, facts).encode(), digest_size=16)
@@ -307,7 +307,7 @@ class Trajectory:
             self.problem = f"{self.folder}: {error.strerror or error}"
 
 
-def _size_bytes(place: Path) -> int:
+def _measure_size_bytes(place: Path) -> int:
     total = 0
     for folder, _, names in os.walk(place):
         for name in names:
@@ -318,6 +318,6 @@ def _size_bytes(place: Path) -> int:
     return total
 
 
-def _lines(path: Path) -> int:
+def _count_lines(path: Path) -> int:
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from simfed.compress.choice import Choice
 from simfed.fleet.contract import Contribution, Outcome, Task, Workload
-from simfed.fleet.tasks import Tasks, k_of
+from simfed.fleet.tasks import Tasks, find_k
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
@@ -43,7 +43,7 @@ class ReplayedContribution:
     ) -> None:
         self.task = task
         self.choice = choice
-        self._k = k_of(task.plan, choice)
+        self._k = find_k(task.plan, choice)
         self.node = node
         self.real: Contribution | None = None
         self._bytes = size
@@ -227,7 +227,7 @@ class ReplayingWorkload:
     def _measured(self, contribution: ReplayedContribution) -> tuple[float, int]:
         """Size and K, of which one depends on the data."""
         choice = contribution.choice
-        asked = k_of(contribution.task.plan, choice)
+        asked = find_k(contribution.task.plan, choice)
         if contribution.real is None:
             recorded = self._trajectory.known(contribution.node)
             if recorded is not None:
@@ -261,7 +261,7 @@ class ReplayingWorkload:
     ) -> Outcome:
         self._leave()
         assert self._real is not None
-        outcome = self._real.merge(round, [_real(c) for c in merged], weights)
+        outcome = self._real.merge(round, [_require_real(c) for c in merged], weights)
         self._trajectory.add(self._node, _OUTCOMES.dump_python(outcome, mode="json"))
         return outcome
 
@@ -307,11 +307,13 @@ class ReplayingWorkload:
             (contribution,) = step.contributions
             contribution.real = real.execute(contribution.task, contribution.choice)
         elif step.kind == "discard":
-            real.discard(_real(step.contributions[0]))
+            real.discard(_require_real(step.contributions[0]))
         else:
-            outcome = real.merge(step.round, [_real(c) for c in step.contributions], step.weights)
+            outcome = real.merge(
+                step.round, [_require_real(c) for c in step.contributions], step.weights
+            )
             again = _OUTCOMES.dump_python(outcome, mode="json")
-            if step.outcome is not None and _text(again) != _text(step.outcome):
+            if step.outcome is not None and _dump_json(again) != _dump_json(step.outcome):
                 raise RunFailed(
                     f"{self._trajectory.folder}: what was learned before in round {step.round} "
                     "did not come out again; nothing of this run is kept, `simfed cache clear` "
@@ -364,10 +366,10 @@ class _Step:
         return [self.kind, self.round, self.node, uploads, list(self.weights)]
 
 
-def _real(contribution: ReplayedContribution) -> Contribution:
+def _require_real(contribution: ReplayedContribution) -> Contribution:
     assert contribution.real is not None
     return contribution.real
 
 
-def _text(value: Plain) -> str:
+def _dump_json(value: Plain) -> str:
     return json.dumps(value, sort_keys=True)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from simfed.calibrate.check import ProfileCheck, interval_around
+from simfed.calibrate.check import ProfileCheck, find_interval_factor
 from simfed.device.curve import Constant, Fitted, Points
 from simfed.device.profile import ANY, QUANTITIES, Key, Profile
-from simfed.device.table import MeasuredRows, medians
+from simfed.device.table import MeasuredRows, compute_medians
 from simfed.ground.errors import InputError
 from simfed.ground.units import format_duration
-from simfed.report.pictures import empty_figure, picture_style
+from simfed.report.pictures import build_empty_figure, picture_style
 from simfed.report.style import SERIES_COLOURS
 
 if TYPE_CHECKING:
@@ -49,30 +49,30 @@ def profile_figure(profile: Profile, table: MeasuredRows | None = None) -> Figur
     the measured range a curve is dotted. `table` adds the medians per session; without one the
     rows of a table profile are the points.
     """
-    panels = _panels(profile)
+    panels = _group_curves(profile)
     if not panels:
         raise InputError(
             "a profile with at least one", where=profile.name, problem="there is no curve to draw"
         )
-    figure, axes = _grid(len(panels))
+    figure, axes = _build_grid(len(panels))
     for ax, (title, lines) in zip(axes, panels.items(), strict=True):
         for i, (label, key) in enumerate(lines):
             _draw_curve(ax, profile, key, label, SERIES_COLOURS[i % len(SERIES_COLOURS)], table)
         ax.set_title(title, fontsize=7.5, loc="left")
         ax.set_xlabel(_X_LABELS[QUANTITIES[lines[0][1][0]].size])
         ax.set_ylabel("time")
-        _logarithmic(ax, headroom=len(lines))
+        _set_log_scale(ax, headroom=len(lines))
         ax.legend(**_LEGEND)
     return figure
 
 
 @picture_style()
-def comparison_figure(comparison: ProfileCheck) -> Figure:
+def draw_comparison_figure(comparison: ProfileCheck) -> Figure:
     """The relative error of every prediction against the measured time, with its interval."""
     by_work: dict[str, list[int]] = defaultdict(list)
     for i, point in enumerate(comparison.points):
         by_work[point.key[0]].append(i)
-    figure = empty_figure(figsize=(5.2, 2.9), layout="constrained")
+    figure = build_empty_figure(figsize=(5.2, 2.9), layout="constrained")
     ax = figure.add_subplot()
     ax.axhspan(-0.1, 0.1, color="black", alpha=0.06, lw=0)
     ax.axhline(0, color="black", lw=0.6)
@@ -98,7 +98,7 @@ def comparison_figure(comparison: ProfileCheck) -> Figure:
     return figure
 
 
-def _panels(profile: Profile) -> dict[str, list[tuple[str, Key]]]:
+def _group_curves(profile: Profile) -> dict[str, list[tuple[str, Key]]]:
     """Panel title → (label, curve) in it; written constants and laws for any model are not
     drawn."""
     panels: dict[str, list[tuple[str, Key]]] = defaultdict(list)
@@ -113,11 +113,11 @@ def _panels(profile: Profile) -> dict[str, list[tuple[str, Key]]]:
     return panels
 
 
-def _grid(count: int) -> tuple[Figure, Sequence[Axes]]:
+def _build_grid(count: int) -> tuple[Figure, Sequence[Axes]]:
     columns = min(_COLUMNS, count)
     rows = math.ceil(count / columns)
     size = (_PANEL_IN[0] * columns, _PANEL_IN[1] * rows)
-    figure = empty_figure(figsize=size, layout="constrained")
+    figure = build_empty_figure(figsize=size, layout="constrained")
     return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
 
 
@@ -128,7 +128,7 @@ def _draw_curve(
     variable = QUANTITIES[key[0]].variable
     points: Iterable[tuple[float, float]] = ()
     if table is not None:
-        points = [(x, middle) for x, _, middle, _ in medians(table.rows_of(key))]
+        points = [(x, middle) for x, _, middle, _ in compute_medians(table.rows_of(key))]
     elif isinstance(curve, Points):
         points = zip(curve.sizes, curve.seconds, strict=True)
     points = list(points)
@@ -141,7 +141,7 @@ def _draw_curve(
     x = np.geomspace(max(1.0, low / 2), high * 2, 120)
     inside = (x >= low * 0.999) & (x <= high * 1.001)
     seconds = np.array([curve.at(profile.size_of(key, curve, float(v))) for v in x])
-    factor = np.array([interval_around(profile, key, float(v)) or 1.0 for v in x])
+    factor = np.array([find_interval_factor(profile, key, float(v)) or 1.0 for v in x])
     ax.plot(x, seconds, ":", lw=0.8, color=colour)
     ax.plot(x[inside], seconds[inside], lw=1.1, color=colour, label=label)
     if (factor > 1).any():
@@ -149,7 +149,7 @@ def _draw_curve(
     ax.plot([p for p, _ in points], [s for _, s in points], "o", ms=2.2, color=colour, alpha=0.8)
 
 
-def _logarithmic(ax: Axes, headroom: int) -> None:
+def _set_log_scale(ax: Axes, headroom: int) -> None:
     """Logarithmic axes with readable ticks, and room above for a legend of so many entries, two in
     a row."""
     ax.set_xscale("log")

@@ -11,17 +11,17 @@ import pandas as pd
 
 from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration, format_rate
-from simfed.record.summary import classes_of
+from simfed.record.summary import count_classes
 from simfed.report import frames
 from simfed.report.comparison import (
     ComparedPair,
     compare_sides,
+    format_ratio,
+    format_threshold,
     inverse,
-    ratio_text,
-    threshold_text,
 )
-from simfed.report.panels import Columns, PanelTable, Row, limited, number, table_of
-from simfed.report.reach import WHOLE_RUN, RunOutcome, outcome_of, targets_for
+from simfed.report.panels import Columns, PanelTable, Row, build_table, limited, number
+from simfed.report.reach import WHOLE_RUN, RunOutcome, find_hardest_targets, find_outcome
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -31,11 +31,11 @@ _SPOKEN = {"B/s": format_rate, "B": format_bytes, "s": format_duration}
 _QUANTITY = re.compile(r"^(\d[\d.e+-]*) (B/s|B|s)$")
 
 
-def headline_facts(run: Run) -> list[tuple[str, str, str]]:
+def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
     """The few numbers that one asks for first: (what, value, in other words)."""
     facts: list[tuple[str, str, str]] = []
     tidy = frames.curves(run)
-    name = frames.headline(tidy) if len(tidy) else ""
+    name = frames.choose_headline(tidy) if len(tidy) else ""
     measure = run.measure
     measured = tidy[(tidy["prototype"] == name) & tidy[measure.key].notna()]
     if len(measured):
@@ -56,12 +56,12 @@ def headline_facts(run: Run) -> list[tuple[str, str, str]]:
         top = frames.PHASE_OF_COLUMN[str(seconds.idxmax())]
         share = 100 * seconds.max() / total if total else 0.0
         facts.append(
-            ("most time went to", frames.phase_label(top), f"{share:.0f} % of the clients' time")
+            ("most time went to", frames.label_phase(top), f"{share:.0f} % of the clients' time")
         )
-    stragglers = frames.blame(run)
+    stragglers = frames.list_stragglers(run)
     if len(stragglers):
         worst = stragglers.iloc[0]
-        phase = frames.phase_label(worst["phase"])
+        phase = frames.label_phase(worst["phase"])
         about = f"{100 * worst['share']:.0f} % of rounds, mostly {phase}"
         facts.append(("waited for most", f"client {worst['client']}", about))
     rolled_back = int(rounds["rolled_back"].sum())
@@ -70,7 +70,7 @@ def headline_facts(run: Run) -> list[tuple[str, str, str]]:
     return facts
 
 
-def thresholds_table(reached: pd.DataFrame, measure: Measure) -> PanelTable:
+def build_thresholds_table(reached: pd.DataFrame, measure: Measure) -> PanelTable:
     """When thresholds were first reached; `reached` is from `frames.thresholds`."""
 
     def at_all(row: Row, text: Callable[[Row], str], otherwise: str = "") -> str:
@@ -87,21 +87,21 @@ def thresholds_table(reached: pd.DataFrame, measure: Measure) -> PanelTable:
         "sent by clients": lambda row: at_all(row, lambda row: format_bytes(row["uplink_bytes"])),
         "moved both ways": lambda row: at_all(row, lambda row: format_bytes(row["total_bytes"])),
     }
-    return table_of(f"When each {measure.name} was reached", reached, columns, range(2, 7))
+    return build_table(f"When each {measure.name} was reached", reached, columns, range(2, 7))
 
 
-def lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[str, str, str]]:
+def list_lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[str, str, str]]:
     """What two runs differ in, for those who read no further: the time to the targets, the final
     measure, the time of the whole. `tidy`: `frames.curves` of both."""
     if len(runs) != 2:
         return []
     measure = next(iter(runs.values())).measure
-    targets, outcomes = _outcomes(runs, tidy)
+    targets, outcomes = _find_outcomes(runs, tidy)
     sides = [(label, {0: outcome}) for label, outcome in outcomes.items()]
     pairs = list(compare_sides(sides, [*targets, WHOLE_RUN], measure=measure))
     facts = []
     for pair in pairs:
-        what = threshold_text(pair.threshold, "", measure)
+        what = format_threshold(pair.threshold, "", measure)
         times = [outcome.times[pair.threshold] for outcome in outcomes.values()]
         facts.append((f"to {what}" if what else "simulated time", *describe_lead(pair, *times)))
     gap = pairs[0].gap.exact
@@ -115,20 +115,20 @@ def lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[str, s
     return facts
 
 
-def lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
+def build_lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
     """Every run's time to the targets and final measure, and what that is beside the first run."""
     measure = next(iter(runs.values())).measure
-    targets, outcomes = _outcomes(runs, tidy)
+    targets, outcomes = _find_outcomes(runs, tidy)
     learned = any(not math.isnan(outcome.final) for outcome in outcomes.values())
     first = next(iter(runs))
     rows = []
     for label, outcome in outcomes.items():
-        cells = [_time_text(*outcome.times[target]) for target in targets]
+        cells = [_format_time(*outcome.times[target]) for target in targets]
         if learned:
             gap = outcome.final - outcomes[first].final
             cells.append("" if math.isnan(outcome.final) else measure.text(outcome.final))
             cells.append("" if label == first or math.isnan(gap) else measure.gap(gap, "+"))
-        rows.append((label, *cells, _time_text(*outcome.times[WHOLE_RUN])))
+        rows.append((label, *cells, _format_time(*outcome.times[WHOLE_RUN])))
     header = ["run", *(f"time to {measure.goal(target)}" for target in targets)]
     header += [f"final {measure.name}", f"beside {first}"] if learned else []
     header += ["simulated time"]
@@ -140,18 +140,20 @@ def lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
     return PanelTable(caption, tuple(header), rows, frozenset(range(1, len(header))), note)
 
 
-def _outcomes(
+def _find_outcomes(
     runs: Mapping[str, Run], tidy: pd.DataFrame
 ) -> tuple[list[float], dict[str, RunOutcome]]:
     """Targets that tell these runs apart, and what each run came to at them."""
     measure = next(iter(runs.values())).measure
-    mean = frames.headlines(tidy.dropna(subset=[measure.key]))
-    targets = targets_for(mean, classes_of(runs.values()), measure) if len(mean) else []
+    mean = frames.select_headlines(tidy.dropna(subset=[measure.key]))
+    targets = find_hardest_targets(mean, count_classes(runs.values()), measure) if len(mean) else []
     curves = {label: mean[mean["run"] == label] for label in runs}
-    return targets, {label: outcome_of(run, curves[label], targets) for label, run in runs.items()}
+    return targets, {
+        label: find_outcome(run, curves[label], targets) for label, run in runs.items()
+    }
 
 
-def _time_text(at_s: float, is_reached: bool) -> str:
+def _format_time(at_s: float, is_reached: bool) -> str:
     return f"{'' if is_reached else '> '}{format_duration(at_s)}"
 
 
@@ -160,7 +162,7 @@ def describe_lead(
 ) -> tuple[str, str]:
     """(how many times sooner, who and when) of two runs under one seed; `first`, `second`: their
     (seconds, whether they had reached the threshold by then)."""
-    against = f"{_time_text(*first)} against {_time_text(*second)}"
+    against = f"{_format_time(*first)} against {_format_time(*second)}"
     reached = [name for name, (_, there) in ((pair.a, first), (pair.b, second)) if there]
     if len(reached) < 2:
         return f"only {reached[0]}" if reached else "neither", against
@@ -168,13 +170,13 @@ def describe_lead(
     ahead, ratio = (pair.a, paired.ratio) if first < second else (pair.b, inverse(paired.ratio))
     if not ratio.least >= paired.needed_ratio:
         return "no relevant difference", against
-    return f"{ratio_text(ratio, paired.confidence)} sooner", f"{ahead}: {against}"
+    return f"{format_ratio(ratio, paired.confidence)} sooner", f"{ahead}: {against}"
 
 
-def results_table(runs: Mapping[str, Run]) -> PanelTable:
+def build_results_table(runs: Mapping[str, Run]) -> PanelTable:
     """What came out of several runs, side by side; with two, also their difference: shares in
     points, all else in percent. What is the same in all is folded."""
-    columns = [_results(run) for run in runs.values()]
+    columns = [_list_results(run) for run in runs.values()]
     measures = list(dict.fromkeys(name for column in columns for name in column))
     rows, same = [], []
     for name in measures:
@@ -184,7 +186,7 @@ def results_table(runs: Mapping[str, Run]) -> PanelTable:
             same.append((name, *texts, *([""] * (len(values) == 2))))
             continue
         if len(values) == 2:
-            texts.append(_change(values[0], values[1]))
+            texts.append(_format_change(values[0], values[1]))
         rows.append((name, *texts))
     header = ("result", *runs, *(("change",) if len(columns) == 2 else ()))
     numeric = frozenset(range(1, len(header)))
@@ -195,7 +197,7 @@ _Result = tuple[float, str, bool]
 """(number, text, whether it is a share)."""
 
 
-def _change(a: _Result | None, b: _Result | None) -> str:
+def _format_change(a: _Result | None, b: _Result | None) -> str:
     if a is None or b is None:
         return ""
     if a[2]:
@@ -203,7 +205,7 @@ def _change(a: _Result | None, b: _Result | None) -> str:
     return f"{100 * (b[0] / a[0] - 1):+.1f} %" if a[0] else ""
 
 
-def _results(run: Run) -> dict[str, _Result]:
+def _list_results(run: Run) -> dict[str, _Result]:
     """Result → (number, text, whether it is a share)."""
     results: dict[str, _Result] = {}
 
@@ -239,58 +241,58 @@ def _results(run: Run) -> dict[str, _Result]:
             part = spent[column] / spent.sum() if spent.sum() else 0.0
             add_share(f"clients' time in {kind}", part, 1)
         counts = run.participations["arm"].value_counts(normalize=True)
-        for arm in frames.arms_of(run):
+        for arm in frames.list_arms(run):
             add_share(f"plays of {arm}", counts[arm], 1)
     return results
 
 
-def settings_table(runs: Mapping[str, Run]) -> PanelTable:
+def build_settings_table(runs: Mapping[str, Run]) -> PanelTable:
     """The keys of the scenarios that differ."""
-    rows = differences([run.scenario for run in runs.values()])
+    rows = list_differences([run.scenario for run in runs.values()])
     note = "" if rows else "The scenarios are the same in every key."
     return PanelTable("Settings that differ", ("key", *runs), rows, frozenset(), note)
 
 
-def differences(scenarios: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
+def list_differences(scenarios: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
     """(key path, value in each) for every key that is not the same in all; `—` where it is absent.
 
     Quantities are written for people, unless that would hide that they differ.
 
-    >>> differences([{"a": {"b": 1}, "c": [2]}, {"a": {"b": 3}, "c": [2]}])
+    >>> list_differences([{"a": {"b": 1}, "c": [2]}, {"a": {"b": 3}, "c": [2]}])
     [('a.b', '1', '3')]
     >>> fast = {"up": "6250000.0 B/s", "end": "60.0 s"}
-    >>> differences([fast, {"up": "625000.0 B/s", "end": "60.01 s"}])
+    >>> list_differences([fast, {"up": "625000.0 B/s", "end": "60.01 s"}])
     [('up', '50 Mbps', '5 Mbps'), ('end', '60.0 s', '60.01 s')]
     """
-    flat = [dict(flattened(scenario)) for scenario in scenarios]
+    flat = [dict(flatten_settings(scenario)) for scenario in scenarios]
     keys = dict.fromkeys(key for values in flat for key in values)
     rows = [(key, *(values.get(key, "—") for values in flat)) for key in keys]
-    return [(row[0], *_for_people(row[1:])) for row in rows if len(set(row[1:])) > 1]
+    return [(row[0], *_format_quantities(row[1:])) for row in rows if len(set(row[1:])) > 1]
 
 
-def _for_people(values: Sequence[str]) -> list[str]:
-    spoken = [_spoken(value) for value in values]
+def _format_quantities(values: Sequence[str]) -> list[str]:
+    spoken = [_format_quantity(value) for value in values]
     return spoken if len(set(spoken)) == len(set(values)) else list(values)
 
 
-def _spoken(value: str) -> str:
+def _format_quantity(value: str) -> str:
     match = _QUANTITY.match(value)
     return _SPOKEN[match[2]](float(match[1])) if match else value
 
 
-def flattened(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+def flatten_settings(value: object, path: str = "") -> Iterator[tuple[str, str]]:
     """(key path, value as text) of every leaf of a scenario."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from flattened(inner, f"{path}.{key}" if path else str(key))
+            yield from flatten_settings(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and value:
         for i, inner in enumerate(value):
-            yield from flattened(inner, f"{path}[{i}]")
+            yield from flatten_settings(inner, f"{path}[{i}]")
     else:
         yield path, "null" if value is None else str(value)
 
 
-def stragglers_table(runs: Mapping[str, Run]) -> PanelTable:
+def build_stragglers_table(runs: Mapping[str, Run]) -> PanelTable:
     """Who was the straggler how often, and for what."""
     columns: Columns = {
         "run": lambda row: str(row["run"]),
@@ -299,20 +301,20 @@ def stragglers_table(runs: Mapping[str, Run]) -> PanelTable:
         "rounds": lambda row: f"{row['rounds']:,}",
         "share": lambda row: f"{100 * row['share']:.1f} %",
         "mostly for (rounds)": lambda row: (
-            f"{frames.phase_label(row['phase'])} ({row['phase_rounds']:,})"
+            f"{frames.label_phase(row['phase'])} ({row['phase_rounds']:,})"
         ),
         "link": lambda row: "" if pd.isna(row["link"]) else str(row["link"]),
         "rounds shorter without it": lambda row: (
             "–" if pd.isna(row["saved_s"]) else format_duration(row["saved_s"])
         ),
     }
-    rows = pd.concat([frames.blame(run).assign(run=label) for label, run in runs.items()])
-    table = table_of("Who the rounds waited for", rows, columns, (3, 4, 7))
+    rows = pd.concat([frames.list_stragglers(run).assign(run=label) for label, run in runs.items()])
+    table = build_table("Who the rounds waited for", rows, columns, (3, 4, 7))
     return limited(table, "rounds.parquet", first=True)
 
 
-def links_table(label: str, use: pd.DataFrame) -> PanelTable:
-    """How each link was used; `use` is from `frames.link_table`."""
+def build_links_table(label: str, use: pd.DataFrame) -> PanelTable:
+    """How each link was used; `use` is from `frames.summarise_links`."""
     columns: Columns = {
         "link": lambda row: str(row["link"]),
         "rounds held up": lambda row: f"{row['held_up']:,}",
@@ -330,4 +332,4 @@ def links_table(label: str, use: pd.DataFrame) -> PanelTable:
             "all are in links.parquet."
         )
     caption = f"Links of {label}" if label else "Links"
-    return table_of(caption, use.head(_MOST_LINKS), columns, range(1, 8), note)
+    return build_table(caption, use.head(_MOST_LINKS), columns, range(1, 8), note)

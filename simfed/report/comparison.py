@@ -17,7 +17,7 @@ from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.units import format_duration
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.report.reach import RunOutcome
-from simfed.report.statistics import Estimate, Paired, paired_difference, paired_times
+from simfed.report.statistics import Estimate, Paired, compare_times, estimate_paired_difference
 
 _MOST_NAMED = 4
 """Settings that a sentence names one by one; the comparisons' table has them all."""
@@ -83,18 +83,18 @@ def compare_sides(
             continue
         shared = [seed for seed in of_a if seed in of_b]
         first, second = [of_a[seed] for seed in shared], [of_b[seed] for seed in shared]
-        gap = paired_difference(
+        gap = estimate_paired_difference(
             [outcome.final for outcome in first],
             [outcome.final for outcome in second],
             confidence,
         )
         for threshold in thresholds:
-            times = (*_times(first, threshold), *_times(second, threshold))
-            paired = paired_times(*times, confidence, relevant_ratio)
+            times = (*_list_times(first, threshold), *_list_times(second, threshold))
+            paired = compare_times(*times, confidence, relevant_ratio)
             yield ComparedPair(threshold, a, b, paired, gap, measure)
 
 
-def _times(outcomes: Sequence[RunOutcome], threshold: float) -> tuple[list[float], list[bool]]:
+def _list_times(outcomes: Sequence[RunOutcome], threshold: float) -> tuple[list[float], list[bool]]:
     times = [outcome.times[threshold] for outcome in outcomes]
     return [at_s for at_s, _ in times], [reached for _, reached in times]
 
@@ -102,12 +102,12 @@ def _times(outcomes: Sequence[RunOutcome], threshold: float) -> tuple[list[float
 # --- words -------------------------------------------------------------------------------------
 
 
-def threshold_text(threshold: float, whole: str, measure: Measure = ACCURACY) -> str:
+def format_threshold(threshold: float, whole: str, measure: Measure = ACCURACY) -> str:
     """`90 %`, `RMSE 2.5`; of `WHOLE_RUN` the words given for that."""
     return whole if math.isnan(threshold) else measure.goal(threshold)
 
 
-def time_text(row: Mapping[str, float], confidence: float) -> str:
+def format_median_time(row: Mapping[str, float], confidence: float) -> str:
     """An arm's median time with its interval, from a row of `arms`: `12.3 s [11 s, 14 s]`, and what
     that covers where it is less than `confidence`."""
     if not row["seeds"]:
@@ -118,10 +118,10 @@ def time_text(row: Mapping[str, float], confidence: float) -> str:
         return text
     high = "∞" if math.isinf(row["median_high_s"]) else format_duration(row["median_high_s"])
     text += f" [{format_duration(row['median_low_s'])}, {high}]"
-    return text + _coverage_text(row["coverage"], confidence)
+    return text + _format_coverage(row["coverage"], confidence)
 
 
-def estimate_text(
+def format_estimate(
     row: Mapping[str, float | None], name: str, sign: str = "", measure: Measure = ACCURACY
 ) -> str:
     """A mean with its interval, `0.812 [0.801, 0.823]`, from the columns `name`, `name_low` and
@@ -135,24 +135,24 @@ def estimate_text(
     return f"{middle} [{low}, {high}]" if middle and low else middle
 
 
-def ratio_text(ratio: Estimate, confidence: float) -> str:
+def format_ratio(ratio: Estimate, confidence: float) -> str:
     """A ratio above 1 with its interval: `1.80× [1.50, 2.20]`, `at least 3.30× [2.10, ∞]`."""
-    text = _bound_text(ratio)
+    text = _format_bound(ratio)
     if ratio.coverage == 0:
         return text
-    text += f" [{_number(ratio.low)}, {_number(ratio.high)}]"
-    return text + _coverage_text(ratio.coverage, confidence)
+    text += f" [{_format_number(ratio.low)}, {_format_number(ratio.high)}]"
+    return text + _format_coverage(ratio.coverage, confidence)
 
 
-def _bound_text(ratio: Estimate) -> str:
-    return f"{'' if ratio.is_exact else 'at least '}{_number(ratio.least)}×"
+def _format_bound(ratio: Estimate) -> str:
+    return f"{'' if ratio.is_exact else 'at least '}{_format_number(ratio.least)}×"
 
 
-def _coverage_text(coverage: float, confidence: float) -> str:
+def _format_coverage(coverage: float, confidence: float) -> str:
     return "" if coverage >= confidence else f" (covers {100 * coverage:.0f} %)"
 
 
-def sentence(
+def describe_sides(
     a: str,
     b: str,
     threshold: float,
@@ -190,16 +190,16 @@ class _Wording:
         """Settings with a verdict for `side`: 1 is a, −1 is b."""
         winner, loser = (self.a, self.b)[::side]
         won = self._select(lambda paired: paired.seeds > 0 and paired.verdict == side)
-        ratios = [(name, _seen_from(paired, side)) for name, paired in won]
+        ratios = [(name, _choose_ratio(paired, side)) for name, paired in won]
         if len(won) > _MOST_NAMED:
             least = min(ratios, key=lambda pair: pair[1].least)
             most = max(ratios, key=lambda pair: pair[1].least)
-            ends = [f"{_bound_text(ratio)} (at {name})" for name, ratio in (least, most)]
+            ends = [f"{_format_bound(ratio)} (at {name})" for name, ratio in (least, most)]
             where = self._place([name for name, _ in won])
             return [f"{winner} before {loser} {self.goal}{where}, {ends[0]} to {ends[1]} sooner"]
         each = [
             f"in {paired.wins if side == 1 else paired.losses} of {paired.seeds} seeds, "
-            f"{ratio_text(ratio, self.confidence)} sooner {self.goal}{_at(name)}"
+            f"{format_ratio(ratio, self.confidence)} sooner {self.goal}{_at(name)}"
             for (name, paired), (_, ratio) in zip(won, ratios, strict=True)
         ]
         return [f"{winner} before {loser} {', and '.join(each)}"] if each else []
@@ -257,7 +257,7 @@ class _Wording:
     def _order(self, paired: Paired, side: int) -> tuple[str, str, str]:
         """(the sooner, how many times sooner, the other)."""
         first, second = (self.a, self.b)[::side]
-        return first, ratio_text(_seen_from(paired, side), self.confidence), second
+        return first, format_ratio(_choose_ratio(paired, side), self.confidence), second
 
     def _place(self, names: Sequence[str]) -> str:
         if len(self.settings) == 1:
@@ -273,7 +273,7 @@ def _at(setting: str) -> str:
     return f" at {setting}" if setting else ""
 
 
-def _seen_from(paired: Paired, side: int) -> Estimate:
+def _choose_ratio(paired: Paired, side: int) -> Estimate:
     return paired.ratio if side == 1 else inverse(paired.ratio)
 
 
@@ -288,7 +288,7 @@ def inverse(ratio: Estimate) -> Estimate:
     )
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     if math.isinf(value):
         return "∞"
     return f"{value:.2f}" if value < 9.995 else f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}"

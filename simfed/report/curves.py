@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.measure import one_measure
+from simfed.ground.measure import find_common_measure
 from simfed.report import frames
-from simfed.report.pictures import bytes_unit, new_figure, picture_style, time_unit
+from simfed.report.pictures import build_figure, choose_bytes_unit, picture_style, time_unit
 from simfed.report.style import SERIES_COLOURS
 
 if TYPE_CHECKING:
@@ -38,15 +38,16 @@ def accuracy_figure(
     Raises: `InputError` where no run has that measure.
     """
     chosen = list(runs) if isinstance(runs, Sequence) else [runs]
-    measure = one_measure((run.measure for run in chosen), where="runs")
+    measure = find_common_measure((run.measure for run in chosen), where="runs")
     y = measure.key if y is None else y
     parts = [
-        frames.curves(run, label) for run, label in zip(chosen, frames.labels(chosen), strict=True)
+        frames.curves(run, label)
+        for run, label in zip(chosen, frames.label_runs(chosen), strict=True)
     ]
     if len(parts) == 1:
         figure = curve_figure(parts[0], x=x, y=y, colour="prototype", width_in=width_in)
     else:
-        means = frames.headlines(pd.concat(parts))
+        means = frames.select_headlines(pd.concat(parts))
         figure = curve_figure(means, x=x, y=y, colour="run", width_in=width_in)
     (axes,) = figure.axes
     if y == measure.key:
@@ -74,7 +75,7 @@ def curve_figure(
             f"a run that recorded {_Y_LABELS.get(y, y)}",
             problem=f"no {_Y_LABELS.get(y, y)} was recorded",
         )
-    figure, (ax,) = new_figure(width_in, [2.0], left_in=0.48, right_in=0.14)
+    figure, (ax,) = build_figure(width_in, [2.0], left_in=0.48, right_in=0.14)
     draw_curves(ax, tidy, x=x, y=y, colour=colour)
     return figure
 
@@ -98,7 +99,7 @@ def draw_curves(
     drawn between them: seeds of a study, or quantiles of clients.
     """
     tidy = tidy.dropna(subset=[y])
-    scale, x_label = _x_axis(tidy[x], x)
+    scale, x_label = _choose_x_axis(tidy[x], x)
     names = list(dict.fromkeys(tidy[colour]))
     if colours is None:
         colours = dict(zip(names, itertools.cycle(SERIES_COLOURS), strict=False))
@@ -131,13 +132,13 @@ def draw_curves(
         text.set_parse_math(False)
 
 
-def _x_axis(values: pd.Series, x: str) -> tuple[float, str]:
+def _choose_x_axis(values: pd.Series, x: str) -> tuple[float, str]:
     last = float(values.max())
     if x == "at_s":
         scale, unit = time_unit(last)
         return scale, f"simulated time ({unit})"
     if x.endswith("_bytes"):
-        scale, unit = bytes_unit(last)
+        scale, unit = choose_bytes_unit(last)
         kind = {"uplink_bytes": "sent by clients", "total_bytes": "moved"}.get(x, x)
         return scale, f"{kind} ({unit})"
     return 1.0, x

@@ -62,10 +62,10 @@ def rows(run: Run, label: str | None = None) -> pd.DataFrame:
     facts["energy_j"] = float("nan")
     if run.participations["energy_j"].notna().all():
         facts["energy_j"] = facts["round"].map(joules.sum(min_count=1)).fillna(0.0).cumsum()
-    learned = frames.curves(run)[["round", "prototype", *_learning(run)]]
+    learned = frames.curves(run)[["round", "prototype", *_name_columns(run)]]
     table = facts.merge(learned, on="round", how="left").sort_values("at_s", kind="stable")
-    table.insert(0, "run", frames.run_name(run) if label is None else label)
-    order = ["run", "round", "at_s", "prototype", *_learning(run)]
+    table.insert(0, "run", frames.find_run_name(run) if label is None else label)
+    order = ["run", "round", "at_s", "prototype", *_name_columns(run)]
     others = [name for name in table.columns if name not in order]
     return table[[*order, *others]].reset_index(drop=True)
 
@@ -75,7 +75,7 @@ def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
     for each name: `accuracy/small`, `round/length (s)`, `sent by clients (bytes)`, …"""
     table = rows(run)
     for prototype, group in table.groupby("prototype", sort=False):
-        for column, name in _learning(run).items():
+        for column, name in _name_columns(run).items():
             measured = group.dropna(subset=[column])
             values = measured[["round", "at_s", column]]
             yield from (
@@ -98,7 +98,7 @@ def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
         )
 
 
-def _learning(run: Run) -> dict[str, str]:
+def _name_columns(run: Run) -> dict[str, str]:
     """Column of `frames.curves` → what it is called."""
     return {run.measure.key: run.measure.name, "loss": "loss", "kd_loss": "distillation loss"}
 
@@ -121,7 +121,7 @@ def write_tensorboard(runs: Mapping[str, Run], folder: Path, *, step: str = "ms"
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
     for label, run in runs.items():
-        place = folder / _plain(label)
+        place = folder / _clean_name(label)
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)
             with open(place / "events.out.tfevents.0.simfed", "wb") as file:
@@ -129,7 +129,9 @@ def write_tensorboard(runs: Mapping[str, Run], folder: Path, *, step: str = "ms"
                 writer.write(Event(wall_time=0, file_version="brain.Event:2").SerializeToString())
                 for name, number, at_s, value in scalars(run):
                     summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
-                    event = Event(wall_time=at_s, step=_step(number, at_s, step), summary=summary)
+                    event = Event(
+                        wall_time=at_s, step=_compute_step(number, at_s, step), summary=summary
+                    )
                     writer.write(event.SerializeToString())
     return folder
 
@@ -151,7 +153,7 @@ def write_mlflow(runs: Mapping[str, Run], store: str, *, step: str = "ms") -> st
         try:
             client = MlflowClient(tracking_uri=address)
             for label, run in runs.items():
-                name = frames.run_name(run)
+                name = frames.find_run_name(run)
                 old = client.get_experiment_by_name(name)
                 experiment = old.experiment_id if old else client.create_experiment(name)
                 tags = {
@@ -162,11 +164,15 @@ def write_mlflow(runs: Mapping[str, Run], store: str, *, step: str = "ms") -> st
                 target = client.create_run(experiment, start_time=1, run_name=label).info.run_id
                 client.log_batch(target, tags=[RunTag(k, v) for k, v in tags.items()])
                 params = [
-                    Param(_plain(key.replace("[", "/").replace("]", "")), value[:_LONGEST_PARAM])
-                    for key, value in compare.flattened(run.scenario)
+                    Param(
+                        _clean_name(key.replace("[", "/").replace("]", "")), value[:_LONGEST_PARAM]
+                    )
+                    for key, value in compare.flatten_settings(run.scenario)
                 ]
                 metrics = [
-                    Metric(_plain(n), value, round(1e3 * at_s), _step(number, at_s, step))
+                    Metric(
+                        _clean_name(n), value, round(1e3 * at_s), _compute_step(number, at_s, step)
+                    )
                     for n, number, at_s, value in scalars(run)
                 ]
                 for i in range(0, len(params), _MOST_PARAMS):
@@ -208,14 +214,14 @@ def _file_store_allowed() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _step(number: int, at_s: float, step: str) -> int:
+def _compute_step(number: int, at_s: float, step: str) -> int:
     return number if step == "round" else round(STEPS[step] * at_s)
 
 
-def _plain(name: str) -> str:
+def _clean_name(name: str) -> str:
     """A name with nothing but what MLflow and file systems take.
 
-    >>> _plain("run (seed 0)"), _plain("../a?")
+    >>> _clean_name("run (seed 0)"), _clean_name("../a?")
     ('run seed 0', '__/a_')
     """
     bare = re.sub(r"[()]", "", name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from simfed.fleet.columns import FIELDS, FleetColumn
-from simfed.report.pictures import new_figure, picture_style
+from simfed.report.pictures import build_figure, picture_style
 from simfed.report.style import SERIES_COLOURS
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 
 
 @picture_style()
-def fleet_figure(
+def draw_fleet_figure(
     columns: Sequence[FleetColumn],
     names: Sequence[str],
     there: Floats | None = None,
@@ -61,7 +61,7 @@ def fleet_figure(
     """
     from matplotlib.lines import Line2D
 
-    fields = [field for field in FIELDS if _worth_a_panel(field, columns)] or ["device.speed"]
+    fields = [field for field in FIELDS if _is_worth_a_panel(field, columns)] or ["device.speed"]
     looks = [
         (SERIES_COLOURS[i % len(SERIES_COLOURS)], _DASHES[i // len(SERIES_COLOURS) % len(_DASHES)])
         for i in range(len(names))
@@ -73,7 +73,7 @@ def fleet_figure(
     count = len(fields) + (there is not None)
     across = 1 if width_in < 5 else min(3, count)
     down = -(-count // across)
-    figure, frames = new_figure(
+    figure, frames = build_figure(
         width_in, [1.35] * down, gap_in=0.5, legend=legend, left_in=0.45, bottom_in=0.42
     )
     panels: list[Axes] = []
@@ -88,10 +88,10 @@ def fleet_figure(
         for column in columns:
             if column.field == field and np.isfinite(column.values).any():
                 colour, dash = looks[column.group]
-                x, share = _steps(column.values * _SCALES.get(field, 1.0))
+                x, share = _compute_steps(column.values * _SCALES.get(field, 1.0))
                 axes.step(x, share, where="post", color=colour, linestyle=dash, linewidth=1.2)
-        _scale_across(axes)
-        _frame(axes, _LABELS[field])
+        _scale_x_axis(axes)
+        _frame_panel(axes, _LABELS[field])
         if k % across == 0:
             axes.set_ylabel("share of the group")
     if there is not None and hours is not None:
@@ -99,13 +99,13 @@ def fleet_figure(
             panels[-1].step(
                 hours, shares, where="post", color=colour, linestyle=dash, linewidth=1.2
             )
-        _frame(panels[-1], "there at, simulated h")
+        _frame_panel(panels[-1], "there at, simulated h")
         panels[-1].set_xlim(hours[0], hours[-1])
         panels[-1].set_xticks(np.arange(hours[0], hours[-1] + 1, 12))
     return figure
 
 
-def _worth_a_panel(field: str, columns: Sequence[FleetColumn]) -> bool:
+def _is_worth_a_panel(field: str, columns: Sequence[FleetColumn]) -> bool:
     """Whether something is finite and above 0; constant stays are said in the table."""
     of_field = [column for column in columns if column.field == field]
     if field.startswith("availability") and not any(column.drawn for column in of_field):
@@ -114,7 +114,7 @@ def _worth_a_panel(field: str, columns: Sequence[FleetColumn]) -> bool:
     return any((np.isfinite(v) & (v > 0)).any() for v in values)
 
 
-def _steps(values: Any) -> tuple[Any, Any]:
+def _compute_steps(values: Any) -> tuple[Any, Any]:
     """The empirical distribution as a step curve, thinned to a few hundred points."""
     ordered = np.sort(values[np.isfinite(values)])
     at = np.unique(np.linspace(0, len(ordered) - 1, _MOST_POINTS).astype(int))
@@ -122,7 +122,7 @@ def _steps(values: Any) -> tuple[Any, Any]:
     return np.concatenate([ordered[at[:1]], ordered[at]]), np.concatenate([[0.0], share])
 
 
-def _scale_across(axes: Axes) -> None:
+def _scale_x_axis(axes: Axes) -> None:
     """Logarithmic where the values span more than a decade or so, else from 0."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -139,7 +139,7 @@ def _scale_across(axes: Axes) -> None:
         axes.set_xlim(0, 1.08 * max(positive))
 
 
-def _frame(axes: Axes, label: str) -> None:
+def _frame_panel(axes: Axes, label: str) -> None:
     axes.set_ylim(0, 1.03)
     axes.set_yticks([0, 0.5, 1])
     axes.set_xlabel(label, labelpad=2)

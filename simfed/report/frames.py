@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from simfed.compress.choice import recorded_labels
+from simfed.compress.choice import list_recorded_labels
 from simfed.record.schema import CLIENT_KINDS, PHASES
-from simfed.record.summary import straggler_table
+from simfed.record.summary import rank_stragglers
 from simfed.report.style import phase as look_of
 
 if TYPE_CHECKING:
@@ -31,23 +31,23 @@ PHASE_OF_COLUMN = dict(zip(PHASES, CLIENT_KINDS, strict=True))
 
 def order_prototypes(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
     """The rows in the scenario's order of prototypes; otherwise as they were."""
-    order = {prototype: i for i, prototype in enumerate(prototype_weights(run))}
+    order = {prototype: i for i, prototype in enumerate(weigh_prototypes(run))}
     rank = frame["prototype"].map(order).astype(float).fillna(len(order))
     return frame.iloc[np.argsort(rank.to_numpy(), kind="stable")].reset_index(drop=True)
 
 
-def run_name(run: Run) -> str:
+def find_run_name(run: Run) -> str:
     """The name by which pages call the run: its manifest's or scenario's, or "run"."""
     return str(run.manifest.get("name") or run.scenario.get("name") or "run")
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
+def label_runs(runs: Sequence[Run]) -> list[str]:
     """A distinct label for each of several runs: its name; with the seed, folder or a number where
     names repeat."""
     choices = [
-        [run_name(run) for run in runs],
-        [f"{run_name(run)} (seed {run.manifest.get('seed')})" for run in runs],
-        [run.path.name if run.path else run_name(run) for run in runs],
+        [find_run_name(run) for run in runs],
+        [f"{find_run_name(run)} (seed {run.manifest.get('seed')})" for run in runs],
+        [run.path.name if run.path else find_run_name(run) for run in runs],
     ]
     numbered = [f"{name} ({i})" for i, name in enumerate(choices[0], start=1)]
     return next((texts for texts in choices if len(set(texts)) == len(texts)), numbered)
@@ -59,7 +59,7 @@ def edge_servers(run: Run) -> list[str]:
     return sorted(nodes, key=lambda name: (len(name), name))
 
 
-def clients_of(run: Run) -> pd.DataFrame:
+def list_clients(run: Run) -> pd.DataFrame:
     """`client, prototype` of every client that ever took part, in the order of ids."""
     table = run.table("participations").select(["client", "prototype"])
     pairs = table.group_by(["client", "prototype"]).aggregate([]).to_pandas()
@@ -67,7 +67,7 @@ def clients_of(run: Run) -> pd.DataFrame:
     return pairs.sort_values("client", ignore_index=True)
 
 
-def privacy_of(run: Run) -> tuple[str, str, str] | None:
+def describe_privacy(run: Run) -> tuple[str, str, str] | None:
     """(what its privacy came to, of whom, how it was counted) in words; None: it has none."""
     facts = run.manifest.get("privacy")
     if facts is None:
@@ -77,7 +77,7 @@ def privacy_of(run: Run) -> tuple[str, str, str] | None:
     return spent, facts["adjacency"], f"{counted}, noise {facts['noise']:.4g} × the clip"
 
 
-def prototype_weights(run: Run) -> dict[str, float]:
+def weigh_prototypes(run: Run) -> dict[str, float]:
     """Prototype → its share of the clients, as the scenario deals them out."""
     counts: dict[str, float] = {}
     for group in run.scenario.get("clients", []):
@@ -105,7 +105,7 @@ def curves(run: Run, label: str | None = None) -> pd.DataFrame:
     )
     key = run.measure.key
     results = run.prototypes.rename(columns={run.measure.column: key, "test_loss": "loss"})
-    weights = prototype_weights(run)
+    weights = weigh_prototypes(run)
     measures = [key, "loss", "kd_loss"]
     weighted = results[measures].mul(results["prototype"].map(weights).astype(float), axis=0)
     # min_count: a mean over fewer than all prototypes would be of something else
@@ -113,28 +113,29 @@ def curves(run: Run, label: str | None = None) -> pd.DataFrame:
     mean = mean.reset_index().assign(prototype=MEAN)
     parts = [results] if len(weights) == 1 else [results, mean]
     tidy = pd.concat(parts, ignore_index=True).merge(spent, on="round")
-    tidy.insert(0, "run", run_name(run) if label is None else label)
+    tidy.insert(0, "run", find_run_name(run) if label is None else label)
     return tidy.reindex(
         columns=["run", "prototype", "round", "at_s", "uplink_bytes", "total_bytes", *measures]
     )
 
 
-def headline(tidy: pd.DataFrame) -> str:
+def choose_headline(tidy: pd.DataFrame) -> str:
     """The prototype of `curves` that speaks for the whole run: `MEAN`, or the only one there is."""
     names = tidy["prototype"].unique()
     return MEAN if MEAN in names else str(names[0])
 
 
-def headlines(tidy: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `curves` of several runs that speak for each of them; see `headline`."""
+def select_headlines(tidy: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `curves` of several runs that speak for each of them; see `choose_headline`."""
     parts = [
-        group[group["prototype"] == headline(group)] for _, group in tidy.groupby("run", sort=False)
+        group[group["prototype"] == choose_headline(group)]
+        for _, group in tidy.groupby("run", sort=False)
     ]
     mean: pd.DataFrame = pd.concat(parts) if parts else tidy
     return mean
 
 
-def phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+def sum_phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Seconds in each phase: `*by, participations, download, training, …`, one row per group."""
     sums = participations.groupby(list(by), sort=True)[list(PHASES)].sum()
     sums = sums.rename(columns=PHASE_OF_COLUMN)
@@ -142,16 +143,16 @@ def phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.DataFra
     return sums.reset_index()
 
 
-def blame(run: Run) -> pd.DataFrame:
+def list_stragglers(run: Run) -> pd.DataFrame:
     """Who was the straggler how often, and for what.
 
     `client, prototype, rounds, share, phase, phase_rounds, link, saved_s`, most rounds first:
     `phase` and `link` are those it was blamed for most often, `saved_s` is how much shorter its
     rounds would have been without it, each by itself; missing where no round tells.
     """
-    prototypes: dict[int, str] = dict(clients_of(run).itertuples(index=False, name=None))
+    prototypes: dict[int, str] = dict(list_clients(run).itertuples(index=False, name=None))
     rows = []
-    for straggler in straggler_table(run.table, rows=len(prototypes)):
+    for straggler in rank_stragglers(run.table, rows=len(prototypes)):
         phase, phase_rounds = next(iter(straggler["phases"].items()), (None, 0))
         rows.append(
             {
@@ -169,34 +170,34 @@ def blame(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def phase_label(phase: str | None) -> str:
+def label_phase(phase: str | None) -> str:
     """A phase for people; empty for none.
 
-    >>> phase_label("server")
+    >>> label_phase("server")
     'server work'
     """
     return look_of(phase).label if phase else ""
 
 
-def shared_links(links: pd.DataFrame) -> list[str]:
+def find_shared_links(links: pd.DataFrame) -> list[str]:
     """The links that ever carried more than one transfer at once, by bytes moved, most first."""
     several = links.loc[links["flows"] > 1, "link"].unique()
     moved = links[links["link"].isin(several)].groupby("link")["bytes"].sum()
     return [str(link) for link in moved.sort_values(ascending=False, kind="stable").index]
 
 
-def links_that_matter(run: Run) -> list[str]:
+def choose_links(run: Run) -> list[str]:
     """The links that held a round up, those of most rounds first, then the shared ones; of equals
     the one that moved most. Where there are none, all."""
     held: dict[str, int] = run.rounds["critical_link"].value_counts().to_dict()
     moved = run.links.groupby("link")["bytes"].sum().sort_values(ascending=False, kind="stable")
-    shared = set(shared_links(run.links))
+    shared = set(find_shared_links(run.links))
     names = [str(name) for name in moved.index if name in held or name in shared]
     ranked = sorted(names, key=lambda name: -held.get(name, 0))
     return ranked or [str(name) for name in moved.index]
 
 
-def link_table(run: Run) -> pd.DataFrame:
+def summarise_links(run: Run) -> pd.DataFrame:
     """How each link was used: `link, held_up, bytes, busy_s, busy_share, use_when_busy, most_flows,
     full_s`, those that held most rounds up first.
 
@@ -236,7 +237,7 @@ Steps = tuple[Sequence[float], Sequence[float]]
 """(instants, what holds from each of them on)."""
 
 
-def capacity_steps(
+def compute_capacity_steps(
     use: pd.DataFrame, from_s: float, to_s: float, varies: Steps | None = None
 ) -> tuple[Floats, Floats]:
     """Points (s, bytes/s) of the line of a link's capacity from `from_s` to `to_s`.
@@ -267,7 +268,7 @@ def capacity_steps(
     return x, y
 
 
-def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd.DataFrame:
+def compute_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd.DataFrame:
     """Share of their capacity that links carried: `link, from_s, to_s, from_round, to_round,
     share`.
 
@@ -290,7 +291,7 @@ def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd
         lasted_s = (use["to_s"] - use["from_s"]).to_numpy()
         possible = use["capacity_bytes_per_s"].to_numpy() * lasted_s
         moved, recorded_s, room = (
-            np.diff(cumulative_at(use, amounts, edges))
+            np.diff(accumulate_amounts(use, amounts, edges))
             for amounts in (use["bytes"].to_numpy(), lasted_s, possible)
         )
         recorded = recorded_s > 1e-9 * np.diff(edges)
@@ -311,7 +312,7 @@ def link_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
-def bytes_per_s(use: pd.DataFrame) -> Floats:
+def compute_bytes_per_s(use: pd.DataFrame) -> Floats:
     """The mean rate in each row of a link's use; 0 where it took no time."""
     lasted_s = (use["to_s"] - use["from_s"]).to_numpy()
     moved = use["bytes"].to_numpy()
@@ -319,7 +320,7 @@ def bytes_per_s(use: pd.DataFrame) -> Floats:
     return rates
 
 
-def cumulative_at(use: pd.DataFrame, amounts: Floats, at_s: Floats) -> Floats:
+def accumulate_amounts(use: pd.DataFrame, amounts: Floats, at_s: Floats) -> Floats:
     """The sum of `amounts` up to the instants `at_s`, each spread evenly over its row's interval.
 
     `use`: rows of one link, in order of time, that do not overlap.
@@ -330,14 +331,14 @@ def cumulative_at(use: pd.DataFrame, amounts: Floats, at_s: Floats) -> Floats:
     return np.interp(at_s, instants, reached, left=0.0) if len(use) else np.zeros(len(at_s))
 
 
-def round_bins(last_round: int, most: int) -> pd.IntervalIndex:
+def split_rounds(last_round: int, most: int) -> pd.IntervalIndex:
     """At most `most` equal bins of whole rounds that cover 1 … `last_round`."""
     width = max(1, math.ceil(last_round / most))
     edges = np.arange(0, last_round + width, width)
     return pd.IntervalIndex.from_breaks(edges, closed="right")
 
 
-def arm_shares(
+def compute_arm_shares(
     participations: pd.DataFrame, by: Sequence[str] = ("prototype",), most_bins: int = 60
 ) -> pd.DataFrame:
     """How often each arm was chosen over time: `*by, from_round, to_round, arm, plays, share`.
@@ -347,7 +348,7 @@ def arm_shares(
     columns = [*by, "from_round", "to_round", "arm", "plays", "share"]
     if participations.empty:
         return pd.DataFrame(columns=columns)
-    bins = round_bins(int(participations["round"].max()), most_bins)
+    bins = split_rounds(int(participations["round"].max()), most_bins)
     part = bins.get_indexer(pd.Index(participations["round"]))
     plays = participations.groupby([*by, part, "arm"]).size().rename("plays").reset_index()
     plays = plays.rename(columns={f"level_{len(by)}": "bin"})
@@ -358,7 +359,7 @@ def arm_shares(
     return plays.reindex(columns=columns)
 
 
-def varying_k(run: Run) -> pd.DataFrame:
+def find_varying_k(run: Run) -> pd.DataFrame:
     """The participations of arms whose K is not the same for all clients of a prototype:
     `round, client, prototype, arm, value` with K as value. The server's forced rounds left out."""
     parts = run.participations[run.participations["choice"] != "forced"]
@@ -367,8 +368,8 @@ def varying_k(run: Run) -> pd.DataFrame:
     return parts.loc[counts > 1, columns].rename(columns={"k": "value"})
 
 
-def arms_of(run: Run) -> list[str]:
+def list_arms(run: Run) -> list[str]:
     """The arms of a run in the scenario's order; arms that only the record knows come last."""
-    listed = recorded_labels(run.scenario)
+    listed = list_recorded_labels(run.scenario)
     played = set(run.participations["arm"].unique())
     return [arm for arm in listed if arm in played] + sorted(played - set(listed))

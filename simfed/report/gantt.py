@@ -23,23 +23,23 @@ from numpy.typing import ArrayLike
 
 from simfed.ground.errors import InputError
 from simfed.record.schema import CLIENT_KINDS
-from simfed.record.summary import critical_sentences
-from simfed.report.frames import Steps, bytes_per_s, capacity_steps
+from simfed.record.summary import explain_rounds
+from simfed.report.frames import Steps, compute_bytes_per_s, compute_capacity_steps
 from simfed.report.pictures import (
     FONT_POINTS,
-    legend_height_in,
-    new_figure,
+    build_figure,
+    compute_legend_height_in,
+    estimate_text_width_in,
     picture_style,
-    text_width_in,
     time_unit,
 )
-from simfed.report.style import PHASES, Phase, arm_shapes, looks
+from simfed.report.style import PHASES, Phase, choose_arm_shapes, looks
 from simfed.report.timeline import (
     Timeline,
-    clients_in_phase,
-    kinds_of,
-    slowest_clients,
-    timeline_of,
+    build_timeline,
+    count_clients_in_phase,
+    find_slowest_clients,
+    list_kinds,
 )
 
 if TYPE_CHECKING:
@@ -106,10 +106,12 @@ def gantt_figure(
     more than `MOST_BARS` bars in rows, and for a height that leaves no room for them.
     """
     with picture_style(points):
-        return _figure(timeline_of(run, rounds, clients), width_in, height_in, points, capacities)
+        return _draw_gantt(
+            build_timeline(run, rounds, clients), width_in, height_in, points, capacities
+        )
 
 
-def _figure(
+def _draw_gantt(
     timeline: Timeline,
     width_in: float,
     height_in: float | None,
@@ -117,34 +119,34 @@ def _figure(
     capacities: Capacities | None,
 ) -> Figure:
     bands = len(timeline.clients) > MOST_ROWS
-    rows, bars = _rows_and_bars(timeline)
+    rows, bars = _choose_rows_and_bars(timeline)
     share = points / FONT_POINTS
     row = share * float(np.interp(len(rows), [10, 40, 100], [0.19, 0.12, 0.066]))
     layout = _Layout(row, gap=0.08 * share, left=0.62 * share, bottom=0.38 * share)
     groups = list(timeline.clients.groupby("prototype", sort=False)) if bands else []
     links = timeline.links()
-    handles = _legend(timeline, bars, links)
+    handles = _build_legend(timeline, bars, links)
     inner_in = width_in - layout.left - layout.right
-    level, below = _words(timeline, inner_in, width_in - 0.2)
+    level, below = _choose_words(timeline, inner_in, width_in - 0.2)
     bottom_in = layout.bottom + 0.135 * share * len(below) + 0.06 * bool(below)
     panels = [layout.band] * len(groups)
-    panels.append(layout.row * _row_count(rows, bars))
+    panels.append(layout.row * _count_rows(rows, bars))
     edges = timeline.edges()
     nodes = list(dict.fromkeys(edges["track"]))[:MOST_ROWS]
     panels += [layout.row * (len(nodes) + 0.4)] * bool(nodes)
     panels += [layout.link] * len(links)
     if height_in is not None:
-        room_in = height_in - bottom_in - legend_height_in(handles, inner_in, points)
+        room_in = height_in - bottom_in - compute_legend_height_in(handles, inner_in, points)
         room_in -= layout.gap * (len(panels) - 1)
-        if room_in < 0.04 * _row_count(rows, bars) + 0.15 * (len(panels) - 1):
+        if room_in < 0.04 * _count_rows(rows, bars) + 0.15 * (len(panels) - 1):
             allowed, hint = (
                 "a height with room for every row",
                 "show fewer clients, or a smaller font",
             )
             raise InputError(allowed, where="--height", got=f"{height_in:g} in", hint=hint)
         panels = [room_in * panel / sum(panels) for panel in panels]
-    row_in = panels[len(groups)] / _row_count(rows, bars)
-    figure, axes = new_figure(
+    row_in = panels[len(groups)] / _count_rows(rows, bars)
+    figure, axes = build_figure(
         width_in, panels, layout.gap, handles, layout.left, layout.right, bottom_in, points
     )
     scale, unit = time_unit(timeline.to_s - timeline.from_s)
@@ -172,12 +174,12 @@ def _figure(
     return figure
 
 
-def _rows_and_bars(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _choose_rows_and_bars(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The clients that have a row (of too many the slowest), and the bars of these and of the
     server, with their `latency_s`. Raises: `InputError` for more bars than a picture shows."""
     rows = timeline.clients
     if len(rows) > MOST_ROWS:
-        slowest = slowest_clients(timeline, SLOWEST)
+        slowest = find_slowest_clients(timeline, SLOWEST)
         rows = rows[rows["client"].isin(slowest)]
         rows = rows.set_index("client").loc[slowest].reset_index().assign(prototype="slowest")
     shown = timeline.bars["client"].isna() | timeline.bars["client"].isin(rows["client"])
@@ -188,13 +190,13 @@ def _rows_and_bars(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
     return rows, bars
 
 
-def _row_count(rows: pd.DataFrame, bars: pd.DataFrame) -> float:
+def _count_rows(rows: pd.DataFrame, bars: pd.DataFrame) -> float:
     has_server = bool(bars["client"].isna().any())
     gaps = max(0, int(rows["prototype"].nunique()) - 1)
     return len(rows) + 0.6 * gaps + 1.6 * has_server + 0.4
 
 
-def _positions(rows: pd.DataFrame) -> dict[int, float]:
+def _place_rows(rows: pd.DataFrame) -> dict[int, float]:
     """Client → y of its row, downwards, with a gap between prototypes."""
     changes = (rows["prototype"] != rows["prototype"].shift()).cumsum() - 1
     y = np.arange(len(rows)) + 0.6 * changes.to_numpy()
@@ -202,7 +204,7 @@ def _positions(rows: pd.DataFrame) -> dict[int, float]:
 
 
 def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, at: At) -> None:
-    y_of = _positions(rows)
+    y_of = _place_rows(rows)
     server_y = max(y_of.values(), default=-1.6) + 1.6
     on_server = bars["client"].isna()
     y = bars["client"].map(y_of).astype(float).where(~on_server, server_y)
@@ -210,19 +212,19 @@ def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, 
     lost = bars["outcome"].isin(["dropped", "failed"]).to_numpy() & ~bars["kind"].isin(
         ["waiting", "offline"]
     )
-    for kind, look in looks([*kinds_of(bars), "server"]).items():
+    for kind, look in looks([*list_kinds(bars), "server"]).items():
         at_server = kind == "server"
         shown = (on_server if at_server else (bars["kind"] == kind) & ~on_server).to_numpy()
         half = 0.17 if kind == "waiting" else 0.41
-        boxes = _boxes(start[shown], end[shown], y[shown].to_numpy(), half)
-        _add(ax, boxes, **_filling(look), linewidth=0)
+        boxes = _build_boxes(start[shown], end[shown], y[shown].to_numpy(), half)
+        _add_boxes(ax, boxes, **_style_filling(look), linewidth=0)
     waits = (bars["latency_s"] > 0).to_numpy()
     begun = at(bars["started_at_s"] + bars["latency_s"])
-    pale = _boxes(start[waits], begun[waits], y[waits].to_numpy(), 0.41)
-    _add(ax, pale, facecolor="white", alpha=_PALE, linewidth=0, gid="latency")
-    crossed = _boxes(start[lost], end[lost], y[lost].to_numpy(), 0.41)
+    pale = _build_boxes(start[waits], begun[waits], y[waits].to_numpy(), 0.41)
+    _add_boxes(ax, pale, facecolor="white", alpha=_PALE, linewidth=0, gid="latency")
+    crossed = _build_boxes(start[lost], end[lost], y[lost].to_numpy(), 0.41)
     look = PHASES["dropped"]
-    _add(ax, crossed, facecolor="none", edgecolor=look.colour, hatch=look.hatch, linewidth=0)
+    _add_boxes(ax, crossed, facecolor="none", edgecolor=look.colour, hatch=look.hatch, linewidth=0)
     _draw_marks(ax, bars, start, end, y.to_numpy(), row_in)
     _draw_critical(ax, bars, start, end, y.to_numpy())
     _label_rows(ax, rows, y_of, server_y if on_server.any() else None, row_in)
@@ -236,19 +238,24 @@ def _draw_edges(ax: Axes, spans: pd.DataFrame, nodes: Sequence[str], at: At) -> 
     for kind, look in looks(["download", "upload", "waiting", "server"]).items():
         shown = (shown_kinds == kind) & ~np.isnan(y)
         half = 0.17 if kind == "waiting" else 0.41
-        _add(ax, _boxes(start[shown], end[shown], y[shown], half), **_filling(look), linewidth=0)
+        _add_boxes(
+            ax,
+            _build_boxes(start[shown], end[shown], y[shown], half),
+            **_style_filling(look),
+            linewidth=0,
+        )
     ax.set_ylim(len(nodes) - 0.3, -0.7)
     ax.set_yticks(range(len(nodes)), nodes)
     ax.tick_params(axis="y", length=0)
 
 
-def _boxes(start: Array, end: Array, y: Array, half: float) -> Array:
+def _build_boxes(start: Array, end: Array, y: Array, half: float) -> Array:
     """Corners of horizontal bars, shape (n, 4, 2)."""
     x = np.stack([start, end, end, start], axis=1)
     return np.stack([x, y[:, None] + half * np.array([-1, -1, 1, 1])], axis=2)
 
 
-def _add(ax: Axes, boxes: Array, **style: Any) -> None:
+def _add_boxes(ax: Axes, boxes: Array, **style: Any) -> None:
     if len(boxes):
         ax.add_collection(PolyCollection(list(boxes), **style), autolim=False)
 
@@ -256,16 +263,16 @@ def _add(ax: Axes, boxes: Array, **style: Any) -> None:
 def _draw_marks(
     ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Array, row_in: float
 ) -> None:
-    per_round_pt = 72 * _width_in(ax) / max(1, bars["round"].nunique())
+    per_round_pt = 72 * _measure_width_in(ax) / max(1, bars["round"].nunique())
     size = float(np.clip(min(row_in * 72 * 0.36, 0.16 * per_round_pt), 1.2, 4.2))
     compressed = (bars["kind"] == "compression").to_numpy()
-    for arm, (marker, _, white) in _shapes(bars).items():
+    for arm, (marker, _, white) in _choose_shapes(bars).items():
         marked = compressed & (bars["arm"] == arm).to_numpy()
-        look = _mark(marker, white, size=size, edge=0.4)
+        look = _style_mark(marker, white, size=size, edge=0.4)
         ax.plot((start[marked] + end[marked]) / 2, y[marked], zorder=4, **look)
 
 
-def _mark(marker: str, white: float, *, size: float, edge: float) -> dict[str, Any]:
+def _style_mark(marker: str, white: float, *, size: float, edge: float) -> dict[str, Any]:
     return {
         "linestyle": "none",
         "marker": marker,
@@ -276,8 +283,8 @@ def _mark(marker: str, white: float, *, size: float, edge: float) -> dict[str, A
     }
 
 
-def _shapes(bars: pd.DataFrame) -> dict[str, tuple[str, str, float]]:
-    return arm_shapes(bars.loc[bars["kind"] == "compression", "arm"].dropna().unique())
+def _choose_shapes(bars: pd.DataFrame) -> dict[str, tuple[str, str, float]]:
+    return choose_arm_shapes(bars.loc[bars["kind"] == "compression", "arm"].dropna().unique())
 
 
 def _draw_critical(ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Array) -> None:
@@ -329,13 +336,13 @@ def _draw_band(ax: Axes, timeline: Timeline, prototype: str, members: pd.DataFra
     """The shares of a prototype's clients in each phase over time."""
     bars = timeline.bars[timeline.bars["client"].isin(members["client"])]
     at_s = np.linspace(timeline.from_s, timeline.to_s, 1200)
-    further = [kind for kind in kinds_of(timeline.bars) if kind not in CLIENT_KINDS]
-    share = 100 * clients_in_phase(bars, at_s, (*CLIENT_KINDS, *further)) / len(members)
+    further = [kind for kind in list_kinds(timeline.bars) if kind not in CLIENT_KINDS]
+    share = 100 * count_clients_in_phase(bars, at_s, (*CLIENT_KINDS, *further)) / len(members)
     below = np.zeros(len(at_s))
     for kind, look in looks([*_STACK[:-2], *reversed(further), *_STACK[-2:]]).items():
         above = below + share[kind].to_numpy()
         if (above > below).any():
-            ax.fill_between(at(at_s), below, above, linewidth=0, **_filling(look))
+            ax.fill_between(at(at_s), below, above, linewidth=0, **_style_filling(look))
         below = above
     ax.set_ylim(0, 100)
     ax.set_yticks([5, 50, 95], ["5 %", "50 %", "95 %"])
@@ -348,14 +355,14 @@ def _draw_link(
     ax: Axes, timeline: Timeline, link: str, at: At, varies: Steps | None = None
 ) -> None:
     use = timeline.link_use(link).sort_values("from_s")
-    rate = 8 * bytes_per_s(use)
-    steps_s, capacity = capacity_steps(use, timeline.from_s, timeline.to_s, varies)
+    rate = 8 * compute_bytes_per_s(use)
+    steps_s, capacity = compute_capacity_steps(use, timeline.from_s, timeline.to_s, varies)
     capacity = 8 * capacity
     top = np.max(capacity[np.isfinite(capacity)], initial=0) or np.max(rate, initial=1)
     scale, unit = next((s, u) for s, u in _RATES if top >= s or s == 1.0)
-    boxes = _boxes(at(use["from_s"]), at(use["to_s"]), np.zeros(len(use)), 0.0)
+    boxes = _build_boxes(at(use["from_s"]), at(use["to_s"]), np.zeros(len(use)), 0.0)
     boxes[:, 2:, 1] = (rate / scale)[:, None]
-    _add(ax, boxes, facecolor="#8DA9C4", edgecolor="#8DA9C4", linewidth=0.2)
+    _add_boxes(ax, boxes, facecolor="#8DA9C4", edgecolor="#8DA9C4", linewidth=0.2)
     ax.plot(at(steps_s), capacity / scale, color="black", lw=0.8, ls=(0, (4, 2)), gid="capacity")
     ax.set_ylim(0, 1.65 * top / scale)
     ax.set_yticks([0, top / scale], ["0", f"{top / scale:.3g}"])
@@ -375,11 +382,11 @@ def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At, level: int) -
         ax.set_xlim(left, right)
         for border in (*start[1:], right) if len(rounds) <= 200 else ():
             ax.axvline(border, color="black", lw=0.5, alpha=0.6, zorder=3)
-    inches = _width_in(axes[0]) / (right - left)
+    inches = _measure_width_in(axes[0]) / (right - left)
     levels = _levels(timeline)
     free_from = -np.inf
     for texts, middle in zip(levels, (start + end) / 2, strict=True):
-        width = text_width_in(texts[level]) / inches
+        width = estimate_text_width_in(texts[level]) / inches
         if level == 2 and middle - width / 2 < free_from:
             continue
         place: Any = {"xycoords": ("data", "axes fraction"), "xytext": (0, 2), "va": "bottom"}
@@ -389,70 +396,74 @@ def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At, level: int) -
 
 def _levels(timeline: Timeline) -> list[list[str]]:
     """What can stand above each round: in words, its name, its number."""
-    words = critical_sentences(timeline.run.table, set(timeline.rounds["round"]))
+    words = explain_rounds(timeline.run.table, set(timeline.rounds["round"]))
     return [[words.get(n, f"round {n}"), f"round {n}", f"{n}"] for n in timeline.rounds["round"]]
 
 
-def _words(timeline: Timeline, inner_in: float, page_in: float) -> tuple[int, list[str]]:
+def _choose_words(timeline: Timeline, inner_in: float, page_in: float) -> tuple[int, list[str]]:
     """(which of `_levels` stands above the rounds, the same for all, so that it reads as one line;
     the lines that stand below the chart where the words do not fit above)."""
     rounds, levels = timeline.rounds, _levels(timeline)
     length_s = (rounds["finished_at_s"] - rounds["started_at_s"]).to_numpy()
     whole_s = timeline.to_s - timeline.from_s or 1.0
-    wide = np.array([[text_width_in(text) for text in texts] for texts in levels])
+    wide = np.array([[estimate_text_width_in(text) for text in texts] for texts in levels])
     fits = np.all(wide < (0.98 * inner_in * length_s / whole_s)[:, None], axis=0)
     level = next((i for i in (0, 1) if fits[i]), 2)
     if level == 0:
         return level, []
     longest = np.argsort(-length_s, kind="stable")[:MOST_WORDS]
     words = [levels[i][0] for i in sorted(longest) if levels[i][0] != levels[i][1]]
-    letters = max(20, int(page_in / text_width_in("n", 6.5 / FONT_POINTS * _points())))
+    letters = max(
+        20, int(page_in / estimate_text_width_in("n", 6.5 / FONT_POINTS * _read_font_points()))
+    )
     lines = [line for text in words for line in textwrap.wrap(text, letters)]
     if len(rounds) > MOST_WORDS and words:
         lines.insert(0, f"the {MOST_WORDS} longest of {len(rounds)} rounds:")
     return level, lines
 
 
-def _points() -> float:
+def _read_font_points() -> float:
     return float(mpl.rcParams["font.size"])
 
 
-def _width_in(ax: Axes) -> float:
+def _measure_width_in(ax: Axes) -> float:
     return float(ax.bbox.width / ax.figure.dpi)
 
 
-def _legend(timeline: Timeline, bars: pd.DataFrame, links: Sequence[str]) -> list[Patch | Line2D]:
+def _build_legend(
+    timeline: Timeline, bars: pd.DataFrame, links: Sequence[str]
+) -> list[Patch | Line2D]:
     visible = timeline.bars[timeline.bars["finished_at_s"] > timeline.bars["started_at_s"]]
-    kinds = looks(kinds_of(visible))
-    handles: list[Patch | Line2D] = [_swatch(look) for look in kinds.values()]
+    kinds = looks(list_kinds(visible))
+    handles: list[Patch | Line2D] = [_build_swatch(look) for look in kinds.values()]
     if (bars["latency_s"] > 0).any():
         red, green, blue = to_rgb(PHASES["download"].colour)
         pale = (red + (1 - red) * _PALE, green + (1 - green) * _PALE, blue + (1 - blue) * _PALE)
         handles.append(Patch(facecolor=pale, lw=0, label="latency (paler)"))
     if visible["client"].isna().any():
-        handles.append(_swatch(PHASES["server"]))
+        handles.append(_build_swatch(PHASES["server"]))
     work = ~bars["kind"].isin(["waiting", "offline"])
     if (work & bars["outcome"].isin(["dropped", "failed"])).any():
-        handles.append(_swatch(PHASES["dropped"]))
+        handles.append(_build_swatch(PHASES["dropped"]))
     if bars["critical"].any():
         handles.append(
             Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length")
         )
-    for arm, (marker, _, white) in _shapes(bars).items():
-        handles.append(Line2D([], [], label=arm, **_mark(marker, white, size=4, edge=0.5)))
+    for arm, (marker, _, white) in _choose_shapes(bars).items():
+        handles.append(Line2D([], [], label=arm, **_style_mark(marker, white, size=4, edge=0.5)))
     if links:
         handles.append(Line2D([], [], color="black", lw=0.8, ls=(0, (4, 2)), label="link capacity"))
     return handles
 
 
-def _swatch(look: Phase) -> Patch:
-    filling = _filling(look)
+def _build_swatch(look: Phase) -> Patch:
+    filling = _style_filling(look)
     if look.hatch:
         filling["hatch"] = 2 * look.hatch
     return Patch(**filling, lw=0, label=look.label)
 
 
-def _filling(look: Phase) -> dict[str, Any]:
+def _style_filling(look: Phase) -> dict[str, Any]:
     if look.hatch:
         return {"facecolor": "white", "edgecolor": look.colour, "hatch": look.hatch}
     return {"facecolor": look.colour}

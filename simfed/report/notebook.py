@@ -10,7 +10,7 @@ from rich.console import Console
 from simfed.report import frames
 from simfed.report.curves import accuracy_figure
 from simfed.report.pictures import picture_style
-from simfed.report.summary import WIDTH, summary_table
+from simfed.report.summary import WIDTH, build_summary_table
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -24,14 +24,14 @@ def run_html(run: Run) -> str:
     console = Console(
         record=True, file=io.StringIO(), width=WIDTH, force_terminal=True, color_system="truecolor"
     )
-    console.print(summary_table(run))
+    console.print(build_summary_table(run))
     html = console.export_html(inline_styles=True, code_format=_FORMAT)
     if frames.curves(run)[run.measure.key].notna().any():
-        html += _drawing(run)
+        html += _draw_accuracy(run)
     return html
 
 
-def _drawing(run: Run) -> str:
+def _draw_accuracy(run: Run) -> str:
     file = io.StringIO()
     with picture_style():
         accuracy_figure(run, width_in=5.0).savefig(file, format="svg", metadata={"Date": None})

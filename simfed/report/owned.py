@@ -9,7 +9,7 @@ import numpy as np
 
 from simfed.ground.plain import Plain
 from simfed.report.panels import PanelTable
-from simfed.report.pictures import new_figure, picture_style
+from simfed.report.pictures import build_figure, picture_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,23 +18,23 @@ _BARS = "▁▂▃▄▅▆▇█"
 _OWNER_WIDTH = 20
 
 
-def bars(counts: Sequence[int]) -> str:
+def draw_bars(counts: Sequence[int]) -> str:
     """One character per class: as high as its samples beside the client's largest class, `·` for
     none.
 
-    >>> bars([0, 1, 7])
+    >>> draw_bars([0, 1, 7])
     '·▂█'
     """
     most = max(counts, default=0)
     return "".join(_BARS[-(-8 * count // most) - 1] if count else "·" for count in counts)
 
 
-def _classes(owned: Mapping[str, Plain]) -> str:
+def _format_classes(owned: Mapping[str, Plain]) -> str:
     names = owned["names"]
     return f"classes {names[0]} … {names[-1]}" if names else ""
 
 
-def _sizes(owned: Mapping[str, Plain]) -> list[str]:
+def _describe_sizes(owned: Mapping[str, Plain]) -> list[str]:
     least, median, most = owned["samples"]
     sizes = f"{owned['clients']:,} clients own {least:,} to {most:,} samples, median {median:,}"
     some = f"{len(owned['rows'])} of them, by size" if len(owned["rows"]) < owned["clients"] else ""
@@ -42,38 +42,43 @@ def _sizes(owned: Mapping[str, Plain]) -> list[str]:
     return [sizes, *filter(None, ["; ".join(filter(None, (public, some)))])]
 
 
-def owned_lines(owned: Mapping[str, Plain]) -> list[str]:
+def format_owned_lines(owned: Mapping[str, Plain]) -> list[str]:
     """Lines of at most 80 characters: sizes, then a client in each."""
     named = any(owner for _, owner, *_ in owned["rows"])
     owner_head = f"  {'owner':<{_OWNER_WIDTH}}" if named else ""
-    lines = [*_sizes(owned), f"{'client':>8}{owner_head}  {'samples':>8}  {_classes(owned)[:38]}"]
+    lines = [
+        *_describe_sizes(owned),
+        f"{'client':>8}{owner_head}  {'samples':>8}  {_format_classes(owned)[:38]}",
+    ]
     for client, owner, samples, counts in owned["rows"]:
-        who = f"  {_short(owner):<{_OWNER_WIDTH}}" if named else ""
-        lines.append(f"{client:>8}{who}  {samples:>8,}  {bars(counts)}".rstrip())
+        who = f"  {_shorten_name(owner):<{_OWNER_WIDTH}}" if named else ""
+        lines.append(f"{client:>8}{who}  {samples:>8,}  {draw_bars(counts)}".rstrip())
     return lines
 
 
-def _short(name: str) -> str:
+def _shorten_name(name: str) -> str:
     return name if len(name) <= _OWNER_WIDTH else name[: _OWNER_WIDTH - 1] + "…"
 
 
-def owned_table(label: str, owned: Mapping[str, Plain]) -> PanelTable:
+def build_owned_table(label: str, owned: Mapping[str, Plain]) -> PanelTable:
     """The same on a page; without bars where there are no classes."""
-    classes = _classes(owned)
+    classes = _format_classes(owned)
     header: tuple[str, ...] = ("client", "owner", "samples")
-    note = f"{'; '.join(_sizes(owned))}."
+    note = f"{'; '.join(_describe_sizes(owned))}."
     if classes:
         header = (*header, classes)
         note = f"{note} Bars are classes beside the client's largest one."
     rows = [
-        (str(client), str(owner), f"{samples:,}", bars(counts))[: len(header)]
+        (str(client), str(owner), f"{samples:,}", draw_bars(counts))[: len(header)]
         for client, owner, samples, counts in owned["rows"]
     ]
     return PanelTable(f"Who owns what, {label}", header, rows, frozenset({2}), note)
 
 
 @picture_style()
-def owned_figure(samples: Any, classes: Any, names: Sequence[str], width_in: float = 7.0) -> Figure:
+def draw_owned_figure(
+    samples: Any, classes: Any, names: Sequence[str], width_in: float = 7.0
+) -> Figure:
     """Clients from the smallest to the largest: how many samples each owns, and below it each
     class's share of them.
 
@@ -81,7 +86,7 @@ def owned_figure(samples: Any, classes: Any, names: Sequence[str], width_in: flo
     """
     order = np.argsort(samples, kind="stable")
     has_classes = classes.shape[1] > 0
-    figure, axes = new_figure(
+    figure, axes = build_figure(
         width_in, [1.3, 1.9] if has_classes else [1.6], gap_in=0.12, left_in=0.75, bottom_in=0.42
     )
     places = np.arange(len(order) + 1)

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import pandas as pd
 
 from simfed.ground.errors import InputError
-from simfed.ground.measure import one_measure
+from simfed.ground.measure import find_common_measure
 from simfed.ground.units import format_bytes, format_duration
 from simfed.ground.version import VERSION
 from simfed.ground.writing import writing
 from simfed.record.schema import TABLES
-from simfed.record.summary import classes_of, critical_sentences
+from simfed.record.summary import count_classes, explain_rounds
 from simfed.report import compare, frames, panels
-from simfed.report.owned import owned_table
-from simfed.report.page_timeline import MOST_BARS, kinds_on, legend, timeline_data
+from simfed.report.owned import build_owned_table
+from simfed.report.page_timeline import MOST_BARS, build_legend, build_timeline_data, order_kinds
 from simfed.report.panels import Panel, PanelTable, Spec
-from simfed.report.reach import threshold_rows, thresholds_for
+from simfed.report.reach import choose_thresholds, list_threshold_rows
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -78,8 +78,10 @@ def write_page(
     rounds: tuple[int, int] | None = None,
     capacities: Sequence[Mapping[str, frames.Steps]] = (),
 ) -> Path:
-    """Write the page to a file; see `page`."""
-    return write_text(path, page(runs, sections=sections, rounds=rounds, capacities=capacities))
+    """Write the page to a file; see `build_page`."""
+    return write_text(
+        path, build_page(runs, sections=sections, rounds=rounds, capacities=capacities)
+    )
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
@@ -90,7 +92,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     return path
 
 
-def page(
+def build_page(
     runs: Sequence[Run],
     *,
     sections: Sequence[str] = SECTIONS,
@@ -108,8 +110,8 @@ def page(
         raise InputError(
             "at least one run directory", where="simfed report", problem="no run is named"
         )
-    labels = frames.labels(runs)
-    words = [critical_sentences(run.table) for run in runs]
+    labels = frames.label_runs(runs)
+    words = [explain_rounds(run.table) for run in runs]
     content = _Content(dict(zip(labels, runs, strict=True)), dict(zip(labels, words, strict=True)))
     content.varies = dict(zip(labels, capacities, strict=False))
     parts = {name: getattr(content, name)() for name in SECTIONS if name in sections}
@@ -118,12 +120,14 @@ def page(
     timelines = content.timelines(rounds) if parts.get("timeline") else None
     switch = list(labels) if len(runs) > 1 else []
     more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
-    return render_page(", ".join(labels[:4]) + more, _subtitle(runs), parts, timelines, switch)
+    return render_page(
+        ", ".join(labels[:4]) + more, _format_subtitle(runs), parts, timelines, switch
+    )
 
 
-def timelines_of(runs: Mapping[str, Run]) -> tuple[PageSection, Spec]:
+def build_timelines(runs: Mapping[str, Run]) -> tuple[PageSection, Spec]:
     """A section with the timelines of some runs on one scale, for `render_page` with their data."""
-    words = {label: critical_sentences(run.table) for label, run in runs.items()}
+    words = {label: explain_rounds(run.table) for label, run in runs.items()}
     content = _Content(dict(runs), words)
     return content.timeline(), content.timelines(None)
 
@@ -144,16 +148,16 @@ def render_page(
     payload: dict[str, Any] = {"panels": specs, "runs": list(runs)}
     if timelines is not None:
         payload["timeline"] = timelines
-    script, library = _script(), plotly_script()
-    text: str = _template().render(
+    script, library = _join_scripts(), read_plotly_script()
+    text: str = _load_template().render(
         title=title,
         subtitle=subtitle,
         parts={name: part for name, part in parts.items() if part},
-        style=_asset("page.css"),
+        style=_read_asset("page.css"),
         script=script,
-        payload=_compressed(json.dumps(payload, allow_nan=False, separators=(",", ":"))),
-        library=_compressed(library),
-        policy=_policy(script, library),
+        payload=_compress_text(json.dumps(payload, allow_nan=False, separators=(",", ":"))),
+        library=_compress_text(library),
+        policy=_build_policy(script, library),
         version=VERSION,
         runs=list(runs),
     )
@@ -169,21 +173,23 @@ class _Content:
         self.clock = f"{kinds.pop()} time" if len(kinds) == 1 else "time"
         self.varies: dict[str, Mapping[str, frames.Steps]] = {}
         self.tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
-        self.measure = one_measure((run.measure for run in runs.values()), where="report")
+        self.measure = find_common_measure((run.measure for run in runs.values()), where="report")
         self.learned = bool(self.tidy[self.measure.key].notna().any())
-        self.arms = list(dict.fromkeys(arm for run in runs.values() for arm in frames.arms_of(run)))
+        self.arms = list(
+            dict.fromkeys(arm for run in runs.values() for arm in frames.list_arms(run))
+        )
 
     def overview(self) -> PageSection:
         several = len(self.runs) > 1
         if several:
-            facts = compare.lead_facts(self.runs, self.tidy)
+            facts = compare.list_lead_facts(self.runs, self.tidy)
             tables = [
-                compare.lead_table(self.runs, self.tidy),
-                compare.settings_table(self.runs),
-                compare.results_table(self.runs),
+                compare.build_lead_table(self.runs, self.tidy),
+                compare.build_settings_table(self.runs),
+                compare.build_results_table(self.runs),
             ]
         else:
-            facts, tables = compare.headline_facts(next(iter(self.runs.values()))), []
+            facts, tables = compare.list_headline_facts(next(iter(self.runs.values()))), []
         warnings = [
             f"{label}: {text}" if several else str(text)
             for label, run in self.runs.items()
@@ -200,7 +206,7 @@ class _Content:
         y = {name: label for name, label in y.items() if self.tidy[name].notna().any()}
         if not y:
             return {}
-        panel = panels.curves_panel(
+        panel = panels.build_curves_panel(
             self.tidy,
             key="learning",
             title="Learning curves",
@@ -213,22 +219,22 @@ class _Content:
         )
         tables = []
         if self.learned:
-            classes = classes_of(self.runs.values())
-            wanted = thresholds_for(self.tidy, classes=classes, measure=self.measure)
-            reached = threshold_rows(self.tidy, wanted, self.measure)
+            classes = count_classes(self.runs.values())
+            wanted = choose_thresholds(self.tidy, classes=classes, measure=self.measure)
+            reached = list_threshold_rows(self.tidy, wanted, self.measure)
             if len(self.runs) > 1:  # what is compared stands side by side
-                name = frames.headline(self.tidy)
+                name = frames.choose_headline(self.tidy)
                 reached = reached.assign(other=reached["prototype"] != name)
                 easiest_first = {"ascending": [True, True, self.measure.higher_is_better]}
                 by = ["other", "prototype", "threshold"]
                 reached = reached.sort_values(by, kind="stable", **easiest_first)
-            tables.append(compare.thresholds_table(reached, self.measure))
-        private = {label: frames.privacy_of(run) for label, run in self.runs.items()}
+            tables.append(compare.build_thresholds_table(reached, self.measure))
+        private = {label: frames.describe_privacy(run) for label, run in self.runs.items()}
         if spent := [(label, *words) for label, words in private.items() if words is not None]:
             header = ("run", "spent", "neighbours", "counted")
             tables.append(PanelTable("Privacy of what was learned", header, spent))
         tables += [
-            owned_table(label, run.manifest["owned"])
+            build_owned_table(label, run.manifest["owned"])
             for label, run in self.runs.items()
             if "owned" in run.manifest
         ]
@@ -237,7 +243,7 @@ class _Content:
     def time(self) -> PageSection:
         seconds = {
             label: frames.order_prototypes(
-                frames.phase_seconds(run.participations, ["client", "prototype"]), run
+                frames.sum_phase_seconds(run.participations, ["client", "prototype"]), run
             )
             for label, run in self.runs.items()
             if len(run.participations)
@@ -247,16 +253,16 @@ class _Content:
             for label, run in self.runs.items()
             if run.rounds["critical_client"].notna().any()
         }
-        charts = [panels.time_panel(seconds, self.clock)] if seconds else []
+        charts = [panels.build_time_panel(seconds, self.clock)] if seconds else []
         tables: list[PanelTable] = []
         if blamed:
-            charts.append(panels.round_length_panel(blamed))
-            tables = [compare.stragglers_table(self.runs), self._explained()]
+            charts.append(panels.build_round_length_panel(blamed))
+            tables = [compare.build_stragglers_table(self.runs), self._explained()]
         return {"title": "Time", "panels": charts, "tables": tables} if charts else {}
 
     def strategies(self) -> PageSection:
         runs = {label: run for label, run in self.runs.items() if len(run.participations)}
-        levels = {label: k for label, run in runs.items() if len(k := frames.varying_k(run))}
+        levels = {label: k for label, run in runs.items() if len(k := frames.find_varying_k(run))}
         charts = []
         if levels:
             about = (
@@ -264,26 +270,26 @@ class _Content:
                 "participations, and the band that holds 80 % of them."
             )
             wording = {"title": "Entries kept", "about": about, "y_label": "K"}
-            charts.append(panels.quantile_panel(levels, self.arms, key="levels", **wording))
+            charts.append(panels.build_quantile_panel(levels, self.arms, key="levels", **wording))
         if len(self.arms) < 2:  # no strategy was chosen
             return {"title": "Strategies", "panels": charts} if charts else {}
         shares = {
-            label: frames.order_prototypes(frames.arm_shares(run.participations), run)
+            label: frames.order_prototypes(frames.compute_arm_shares(run.participations), run)
             for label, run in runs.items()
         }
         each, notes = {}, []
         for label, run in runs.items():
-            clients = frames.clients_of(run)["client"]
+            clients = frames.list_clients(run)["client"]
             some = run.participations
             if len(clients) > _CLIENT_ROWS:
                 some = some[some["client"].isin(clients[:_CLIENT_ROWS])]
                 notes.append(f"{label}: the first {_CLIENT_ROWS} of {len(clients):,} clients.")
             bins = max(4, min(60, panels.MOST_CELLS // min(len(clients), _CLIENT_ROWS)))
-            played = frames.arm_shares(some, ["prototype", "client"], bins)
+            played = frames.compute_arm_shares(some, ["prototype", "client"], bins)
             each[label] = frames.order_prototypes(played, run)
         chosen = [
-            panels.choice_share_panel(shares, self.arms),
-            panels.client_choice_panel(each, self.arms, notes),
+            panels.build_choice_share_panel(shares, self.arms),
+            panels.build_client_choice_panel(each, self.arms, notes),
         ]
         return {"title": "Strategies", "panels": [*chosen, *charts]}
 
@@ -294,7 +300,7 @@ class _Content:
             if len(paid):
                 rewards[label] = paid.rename(columns={"reward": "value"})
             if len(run.policies):
-                values[label] = run.policies.merge(frames.clients_of(run), on="client")
+                values[label] = run.policies.merge(frames.list_clients(run), on="client")
         charts = []
         if rewards:
             about = (
@@ -302,7 +308,7 @@ class _Content:
                 "participations, and the band that holds 80 % of them."
             )
             wording = {"title": "Rewards", "about": about, "y_label": "reward"}
-            charts.append(panels.quantile_panel(rewards, self.arms, key="rewards", **wording))
+            charts.append(panels.build_quantile_panel(rewards, self.arms, key="rewards", **wording))
         if values:
             believed = dict.fromkeys(arm for frame in values.values() for arm in frame["arm"])
             order = [arm for arm in self.arms if arm in believed]
@@ -314,7 +320,7 @@ class _Content:
             )
             wording = {"title": "What the policies believed", "about": about}
             wording["y_label"] = "utility or probability"
-            charts.append(panels.quantile_panel(values, order, key="values", **wording))
+            charts.append(panels.build_quantile_panel(values, order, key="values", **wording))
         return {"title": "Rewards and utilities", "panels": charts} if charts else {}
 
     def timeline(self) -> PageSection:
@@ -328,12 +334,12 @@ class _Content:
     def timelines(self, rounds: tuple[int, int] | None) -> Spec:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
         budget = MOST_BARS // len(runs)
-        kinds = kinds_on(runs.values())
+        kinds = order_kinds(runs.values())
         return {
-            **legend(kinds),
+            **build_legend(kinds),
             "first": list(rounds) if rounds else None,
             "runs": [
-                timeline_data(
+                build_timeline_data(
                     run, label, self.words[label], budget, kinds, self.arms, self.varies.get(label)
                 )
                 for label, run in runs.items()
@@ -345,14 +351,14 @@ class _Content:
         for label, run in self.runs.items():
             if run.links.empty:
                 continue
-            table = frames.link_table(run)
-            use[label] = frames.link_utilisation(run, frames.links_that_matter(run))
-            tables.append(compare.links_table(label if len(self.runs) > 1 else "", table))
+            table = frames.summarise_links(run)
+            use[label] = frames.compute_utilisation(run, frames.choose_links(run))
+            tables.append(compare.build_links_table(label if len(self.runs) > 1 else "", table))
         if not use:
             return {}
         return {
             "title": "Links",
-            "panels": [panels.utilisation_panel(use, clock=self.clock)],
+            "panels": [panels.build_utilisation_panel(use, clock=self.clock)],
             "tables": tables,
         }
 
@@ -370,7 +376,7 @@ class _Content:
             for name, declared in TABLES.items()
             if declared.title
             for label, run in self.runs.items()
-            if (table := panels.columns_table(label, declared.title, run.table(name), name))
+            if (table := panels.build_columns_table(label, declared.title, run.table(name), name))
         ]
         return {"title": "Scenario and manifest", "texts": texts, "tables": tables}
 
@@ -415,7 +421,7 @@ def _drop_run(table: PanelTable) -> PanelTable:
     )
 
 
-def _subtitle(runs: Sequence[Run]) -> str:
+def _format_subtitle(runs: Sequence[Run]) -> str:
     if len(runs) > 1:
         return f"{len(runs)} runs compared"
     (run,) = runs
@@ -432,7 +438,7 @@ def _subtitle(runs: Sequence[Run]) -> str:
     return " · ".join(words)
 
 
-def _policy(*scripts: str) -> str:
+def _build_policy(*scripts: str) -> str:
     """A Content Security Policy that runs these scripts and loads nothing."""
     hashes = (hashlib.sha256(script.encode()).digest() for script in scripts)
     allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes)
@@ -442,22 +448,22 @@ def _policy(*scripts: str) -> str:
     )
 
 
-def _compressed(text: str) -> str:
+def _compress_text(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 @functools.cache
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (resources.files("simfed.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _script() -> str:
-    files = "\n".join(_asset(name) for name in ("charts.js", "timeline.js", "start.js"))
+def _join_scripts() -> str:
+    files = "\n".join(_read_asset(name) for name in ("charts.js", "timeline.js", "start.js"))
     return f'"use strict";\n(() => {{\n{files}}})();\n'
 
 
 @functools.cache
-def plotly_script() -> str:
+def read_plotly_script() -> str:
     """The plotting library's code. Raises: `InputError` without plotly."""
     try:
         script = resources.files("plotly") / "package_data" / "plotly.min.js"
@@ -470,12 +476,12 @@ def plotly_script() -> str:
         ) from None
 
 
-def _template() -> Any:
+def _load_template() -> Any:
     import jinja2
 
     # autoescape: names of scenarios, prototypes and links are whatever somebody wrote
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset),
+        loader=jinja2.FunctionLoader(_read_asset),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -13,9 +13,9 @@ import pandas as pd
 
 from simfed.record.schema import CHOICES, CLIENT_KINDS, OUTCOMES
 from simfed.report import frames
-from simfed.report.panels import packed, plain
-from simfed.report.style import arm_shapes, looks
-from simfed.report.timeline import Timeline, one_per_start, timeline_of_rounds
+from simfed.report.panels import pack_numbers, plain
+from simfed.report.style import choose_arm_shapes, looks
+from simfed.report.timeline import Timeline, build_timeline_of_rounds, keep_last_per_start
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -34,7 +34,7 @@ LINK_SLICES = 40
 Data = dict[str, Any]
 
 
-def timeline_data(
+def build_timeline_data(
     run: Run,
     label: str,
     words: Mapping[int, str],
@@ -44,7 +44,7 @@ def timeline_data(
     capacities: Mapping[str, frames.Steps] | None = None,
 ) -> Data:
     """What `timeline.js` draws a run's timeline from; columns are packed arrays, rows are in step.
-    `kinds` and `all_arms`: those of the page, see `kinds_on`; the run's own arms where there are
+    `kinds` and `all_arms`: those of the page, see `order_kinds`; the run's own arms where there are
     none.
 
     Instants of bars are seconds since their round's start: near it they keep their digits in four
@@ -53,12 +53,12 @@ def timeline_data(
     shown = choose_rounds(run, most_bars)
     parts = run.participations[run.participations["round"].isin(shown["round"])]
     clients = choose_clients(parts, shown, most_bars)
-    timeline = timeline_of_rounds(run, shown, clients)
+    timeline = build_timeline_of_rounds(run, shown, clients)
     parts = parts[parts["client"].isin(clients)]
     row_of = pd.Series(timeline.clients.index, index=timeline.clients["client"])
     round_of = pd.Series(np.arange(len(shown)), index=shown["round"].to_numpy())
-    arms = frames.arms_of(run)
-    shapes = arm_shapes(all_arms or arms)
+    arms = frames.list_arms(run)
+    shapes = choose_arm_shapes(all_arms or arms)
     prototypes = list(dict.fromkeys(timeline.clients["prototype"]))
     parts = parts.assign(
         row=row_of.reindex(parts["client"]).to_numpy(),
@@ -68,53 +68,55 @@ def timeline_data(
         "label": plain(label),
         "seconds": run.seconds,
         "allRounds": len(run.rounds),
-        "allClients": len(frames.clients_of(run)),
+        "allClients": len(frames.list_clients(run)),
         "prototypes": [plain(name) for name in prototypes],
         "arms": [
-            {"name": plain(arm), "symbol": shapes[arm][1], "fill": _grey(shapes[arm][2])}
+            {"name": plain(arm), "symbol": shapes[arm][1], "fill": _format_grey(shapes[arm][2])}
             for arm in arms
         ],
         "clients": {
-            "id": packed(timeline.clients["client"], "u4"),
-            "prototype": packed(timeline.clients["prototype"].map(prototypes.index), "u1"),
+            "id": pack_numbers(timeline.clients["client"], "u4"),
+            "prototype": pack_numbers(timeline.clients["prototype"].map(prototypes.index), "u1"),
         },
         "rounds": {
-            "number": packed(shown["round"], "u4"),
-            "start": packed(shown["started_at_s"], "f8"),
-            "length": packed(shown["finished_at_s"] - shown["started_at_s"], "f8"),
-            "critical": packed(
+            "number": pack_numbers(shown["round"], "u4"),
+            "start": pack_numbers(shown["started_at_s"], "f8"),
+            "length": pack_numbers(shown["finished_at_s"] - shown["started_at_s"], "f8"),
+            "critical": pack_numbers(
                 row_of.reindex(shown["critical_client"].fillna(-1)).fillna(-1), "i4"
             ),
             "words": [plain(words.get(number, f"round {number}")) for number in shown["round"]],
         },
         "parts": {
-            "round": packed(parts["at"], "u2"),
-            "row": packed(parts["row"], "u4"),
-            "arm": packed(parts["arm"].map({arm: i for i, arm in enumerate(arms)}), "u1"),
-            "outcome": packed(parts["outcome"].map(OUTCOMES.index), "u1"),
-            "choice": packed(parts["choice"].map(CHOICES.index), "u1"),
-            "up": packed(parts["uplink_bytes"]),
-            "down": packed(parts["downlink_bytes"]),
-            "reward": packed(parts["reward"].astype(float)),
+            "round": pack_numbers(parts["at"], "u2"),
+            "row": pack_numbers(parts["row"], "u4"),
+            "arm": pack_numbers(parts["arm"].map({arm: i for i, arm in enumerate(arms)}), "u1"),
+            "outcome": pack_numbers(parts["outcome"].map(OUTCOMES.index), "u1"),
+            "choice": pack_numbers(parts["choice"].map(CHOICES.index), "u1"),
+            "up": pack_numbers(parts["uplink_bytes"]),
+            "down": pack_numbers(parts["downlink_bytes"]),
+            "reward": pack_numbers(parts["reward"].astype(float)),
         },
-        **_bars(timeline, parts, round_of, kinds),
-        "edges": _edges(timeline, round_of, kinds),
-        "links": [_link(timeline, name, (capacities or {}).get(name)) for name in timeline.links()],
+        **_pack_bars(timeline, parts, round_of, kinds),
+        "edges": _pack_edges(timeline, round_of, kinds),
+        "links": [
+            _pack_link(timeline, name, (capacities or {}).get(name)) for name in timeline.links()
+        ],
     }
 
 
-def _grey(white: float) -> str:
+def _format_grey(white: float) -> str:
     return "#" + 3 * f"{round(255 * white):02x}"
 
 
-def kinds_on(runs: Iterable[Run]) -> list[str]:
+def order_kinds(runs: Iterable[Run]) -> list[str]:
     """Codes of the kinds of bars of a page: places in this list, methods' own kinds last."""
     tracks = [run.spans[run.spans["track"].str.startswith("client ")] for run in runs]
     further = {kind for spans in tracks for kind in spans["kind"]}.difference(CLIENT_KINDS)
     return [*CLIENT_KINDS, "server", "dropped", *sorted(further)]
 
 
-def legend(kinds: Sequence[str]) -> Data:
+def build_legend(kinds: Sequence[str]) -> Data:
     """The phases' looks and the words behind the codes; the same for every run of a page."""
     return {
         "kinds": [
@@ -155,7 +157,7 @@ def choose_clients(parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int) ->
     return [int(c) for c in np.union1d(even, rounds["critical_client"].dropna().astype(int))]
 
 
-def _bars(
+def _pack_bars(
     timeline: Timeline, parts: pd.DataFrame, round_of: pd.Series, on_page: Sequence[str]
 ) -> Data:
     bars = timeline.bars
@@ -164,7 +166,7 @@ def _bars(
     start = bars["started_at_s"].to_numpy() - starts
     length = (bars["finished_at_s"] - bars["started_at_s"]).to_numpy()
     server = bars["client"].isna().to_numpy()
-    parts = one_per_start(parts)
+    parts = keep_last_per_start(parts)
     part_of = pd.Series(
         parts.index, index=pd.MultiIndex.from_frame(parts[["round", "client", "started_at_s"]])
     )
@@ -175,23 +177,23 @@ def _bars(
     names = list(dict.fromkeys(bars.loc[server, "kind"]))
     return {
         "bars": {
-            "part": packed(part_of.reindex(keys).to_numpy(), "u4"),
-            "kind": packed(kinds[~server], "u1"),
-            "start": packed(start[~server]),
-            "length": packed(length[~server]),
-            "latency": packed(timeline.latency_s()[~server]),
+            "part": pack_numbers(part_of.reindex(keys).to_numpy(), "u4"),
+            "kind": pack_numbers(kinds[~server], "u1"),
+            "start": pack_numbers(start[~server]),
+            "length": pack_numbers(length[~server]),
+            "latency": pack_numbers(timeline.latency_s()[~server]),
         },
         "server": {
             "names": [plain(name) for name in names],
-            "round": packed(at[server], "u2"),
-            "name": packed(bars.loc[server, "kind"].map(names.index), "u1"),
-            "start": packed(start[server]),
-            "length": packed(length[server]),
+            "round": pack_numbers(at[server], "u2"),
+            "name": pack_numbers(bars.loc[server, "kind"].map(names.index), "u1"),
+            "start": pack_numbers(start[server]),
+            "length": pack_numbers(length[server]),
         },
     }
 
 
-def _edges(timeline: Timeline, round_of: pd.Series, on_page: Sequence[str]) -> Data:
+def _pack_edges(timeline: Timeline, round_of: pd.Series, on_page: Sequence[str]) -> Data:
     """What edge servers did: transfers, waiting for their clients, work of their own."""
     spans = timeline.edges()
     names = list(dict.fromkeys(spans["track"]))
@@ -203,18 +205,18 @@ def _edges(timeline: Timeline, round_of: pd.Series, on_page: Sequence[str]) -> D
         "count": len(names),
         "names": [plain(name) for name in names[:MOST_EDGE_SERVERS]],
         "words": [plain(word) for word in words],
-        "node": packed(spans["track"].map(names.index), "u1"),
-        "round": packed(at, "u2"),
-        "kind": packed(shown.map(list(on_page).index), "u1"),
-        "word": packed(spans["name"].map(words.index), "u2"),
-        "start": packed(
+        "node": pack_numbers(spans["track"].map(names.index), "u1"),
+        "round": pack_numbers(at, "u2"),
+        "kind": pack_numbers(shown.map(list(on_page).index), "u1"),
+        "word": pack_numbers(spans["name"].map(words.index), "u2"),
+        "start": pack_numbers(
             spans["started_at_s"].to_numpy() - timeline.rounds["started_at_s"].to_numpy()[at]
         ),
-        "length": packed(spans["finished_at_s"] - spans["started_at_s"]),
+        "length": pack_numbers(spans["finished_at_s"] - spans["started_at_s"]),
     }
 
 
-def _link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> Data:
+def _pack_link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> Data:
     use = timeline.run.links[timeline.run.links["link"] == name].sort_values("from_s")
     rounds = timeline.rounds
     starts, ends = rounds["started_at_s"].to_numpy(), rounds["finished_at_s"].to_numpy()
@@ -224,18 +226,18 @@ def _link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> 
     sliced = len(pieces) > MOST_LINK_PIECES
     if sliced:
         pieces = _slice_use(use, starts, ends)
-    at_s, capacity = frames.capacity_steps(use, timeline.from_s, timeline.to_s, varies)
+    at_s, capacity = frames.compute_capacity_steps(use, timeline.from_s, timeline.to_s, varies)
     if len(at_s) > 2 * MOST_LINK_PIECES:
         at_s, capacity = np.empty(0), np.empty(0)
     return {
         "name": plain(name),
-        "stepAt": packed(at_s, "f8"),
-        "stepBitsPerS": packed(8 * capacity),
+        "stepAt": pack_numbers(at_s, "f8"),
+        "stepBitsPerS": pack_numbers(8 * capacity),
         "sliced": sliced,
-        "from": packed(pieces["from_s"], "f8"),
-        "to": packed(pieces["to_s"], "f8"),
-        "bitsPerS": packed(8 * frames.bytes_per_s(pieces)),
-        "capacityBitsPerS": packed(8 * pieces["capacity_bytes_per_s"]),
+        "from": pack_numbers(pieces["from_s"], "f8"),
+        "to": pack_numbers(pieces["to_s"], "f8"),
+        "bitsPerS": pack_numbers(8 * frames.compute_bytes_per_s(pieces)),
+        "capacityBitsPerS": pack_numbers(8 * pieces["capacity_bytes_per_s"]),
     }
 
 
@@ -244,7 +246,7 @@ def _slice_use(use: pd.DataFrame, starts: Any, ends: Any) -> pd.DataFrame:
     share = np.linspace(0, 1, LINK_SLICES + 1)
     edges = starts[:, None] + (ends - starts)[:, None] * share
     moved = np.diff(
-        frames.cumulative_at(use, use["bytes"].to_numpy(), edges.ravel()).reshape(edges.shape)
+        frames.accumulate_amounts(use, use["bytes"].to_numpy(), edges.ravel()).reshape(edges.shape)
     )
     at = np.searchsorted(use["from_s"].to_numpy(), edges[:, :-1].ravel(), side="right") - 1
     capacity = use["capacity_bytes_per_s"].to_numpy()[np.maximum(at, 0)]

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike
 from simfed.ground.units import format_bytes, format_duration
 from simfed.record.schema import columns
 from simfed.report import frames
-from simfed.report.pictures import bytes_unit, time_unit
-from simfed.report.style import PHASES, SERIES_COLOURS, SERIES_DASHES, arm_colours, phase
+from simfed.report.pictures import choose_bytes_unit, time_unit
+from simfed.report.style import PHASES, SERIES_COLOURS, SERIES_DASHES, choose_arm_colours, phase
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,7 @@ class PanelTable:
     """Rows in which nothing differs, folded away below the others."""
 
 
-def columns_table(label: str, title: str, table: pa.Table, name: str) -> PanelTable | None:
+def build_columns_table(label: str, title: str, table: pa.Table, name: str) -> PanelTable | None:
     """A table that was declared with a heading, column by column: what it means, how many cells
     are filled, least, median and most of its numbers; None without rows."""
     if not len(table):
@@ -88,7 +88,7 @@ Columns = Mapping[str, Callable[[Row], str]]
 """Heading → what a row says below it."""
 
 
-def table_of(
+def build_table(
     caption: str,
     frame: pd.DataFrame,
     columns: Columns,
@@ -100,7 +100,7 @@ def table_of(
     return PanelTable(caption, tuple(columns), rows, frozenset(numeric), note)
 
 
-def drop_empty(table: PanelTable, always: Iterable[int] = ()) -> PanelTable:
+def drop_empty_columns(table: PanelTable, always: Iterable[int] = ()) -> PanelTable:
     """A table without the columns in which nothing stands (`setting` where there is but one);
     always: places of columns that stay."""
     places = [
@@ -114,7 +114,7 @@ def drop_empty(table: PanelTable, always: Iterable[int] = ()) -> PanelTable:
     )
 
 
-def packed(values: ArrayLike, dtype: str = "f4") -> Spec:
+def pack_numbers(values: ArrayLike, dtype: str = "f4") -> Spec:
     """Numbers as Plotly's (and `charts.js`'s) packed array; NaN is a gap."""
     array = np.ascontiguousarray(np.asarray(values, dtype=dtype))
     return {"dtype": dtype, "bdata": base64.b64encode(array.tobytes()).decode()}
@@ -150,7 +150,7 @@ def choices(
     return {"kind": "choices", "of": subject, "options": entries}
 
 
-def curves_panel(
+def build_curves_panel(
     tidy: pd.DataFrame,
     *,
     key: str,
@@ -162,7 +162,7 @@ def curves_panel(
     """Curves of a tidy frame (see `frames.curves`), one per run and prototype, with selectors for
     both axes. `y`: measure → its label; `clock`: the name of the time axis.
     """
-    x, scales = _x_axes(tidy, clock)
+    x, scales = _choose_x_axes(tidy, clock)
     names, kinds = (list(dict.fromkeys(tidy[column])) for column in ("run", "prototype"))
     dashes = sorted(kinds, key=lambda name: name != frames.MEAN)
     groups = list(tidy.groupby(["run", "prototype"], sort=False))
@@ -174,15 +174,15 @@ def curves_panel(
     for (name, kind), group in groups:
         group = group.dropna(subset=list(y), how="all").sort_values("round")
         longest = max(longest, len(group))
-        group = group.iloc[_thinned(len(group), most)]
-        columns = {axis: packed(group[axis] / scale) for axis, scale in scales.items()}
-        columns |= {measure: packed(group[measure].astype(float)) for measure in y}
+        group = group.iloc[_choose_places(len(group), most)]
+        columns = {axis: pack_numbers(group[axis] / scale) for axis, scale in scales.items()}
+        columns |= {measure: pack_numbers(group[measure].astype(float)) for measure in y}
         label = kind if alone else f"{name}, {kind}"
         place = kinds.index(kind) if alone else names.index(name)
         series.append(
             {
                 "label": plain(label),
-                "colour": _line_colour(label, place),
+                "colour": _choose_line_colour(label, place),
                 "dash": SERIES_DASHES[0 if alone else dashes.index(kind) % len(SERIES_DASHES)],
                 "width": 3 if label == frames.MEAN else 2,
                 "hidden": not alone and kind != first[name],
@@ -202,14 +202,14 @@ def curves_panel(
         "y": [{"key": k, "label": v} for k, v in y.items()],
         "series": series,
     }
-    return Panel(key, title, about, spec, tuple(notes), _curve_table(tidy, y, title, clock))
+    return Panel(key, title, about, spec, tuple(notes), _build_curve_table(tidy, y, title, clock))
 
 
-def _line_colour(label: object, position: int) -> str:
+def _choose_line_colour(label: object, position: int) -> str:
     return "ink" if label == frames.MEAN else SERIES_COLOURS[position % len(SERIES_COLOURS)]
 
 
-def _x_axes(tidy: pd.DataFrame, clock: str) -> tuple[list[Spec], dict[str, float]]:
+def _choose_x_axes(tidy: pd.DataFrame, clock: str) -> tuple[list[Spec], dict[str, float]]:
     time_scale, unit = time_unit(float(tidy["at_s"].max()) if len(tidy) else 1.0)
     axes = [
         {"key": "at_s", "label": f"{clock} ({unit})"},
@@ -218,19 +218,21 @@ def _x_axes(tidy: pd.DataFrame, clock: str) -> tuple[list[Spec], dict[str, float
     scales = {"at_s": time_scale, "round": 1.0}
     for name, label in (("uplink_bytes", "sent by clients"), ("total_bytes", "moved both ways")):
         if name in tidy and tidy[name].max() > 0:
-            scales[name], unit = bytes_unit(float(tidy[name].max()))
+            scales[name], unit = choose_bytes_unit(float(tidy[name].max()))
             axes.append({"key": name, "label": f"{label} ({unit})"})
     return axes, scales
 
 
-def _thinned(length: int, most: int) -> np.ndarray[Any, Any]:
+def _choose_places(length: int, most: int) -> np.ndarray[Any, Any]:
     """Positions of at most `most` of `length` rows, evenly spaced, first and last among them."""
     if length <= most:
         return np.arange(length)
     return np.unique(np.linspace(0, length - 1, most).round().astype(int))
 
 
-def _curve_table(tidy: pd.DataFrame, y: Mapping[str, str], caption: str, clock: str) -> PanelTable:
+def _build_curve_table(
+    tidy: pd.DataFrame, y: Mapping[str, str], caption: str, clock: str
+) -> PanelTable:
     shown = tidy.dropna(subset=list(y), how="all")
     measured = shown.dropna(subset=[next(iter(y))])
     columns: Columns = {
@@ -239,14 +241,14 @@ def _curve_table(tidy: pd.DataFrame, y: Mapping[str, str], caption: str, clock: 
         "round": lambda row: f"{row['round']:,}",
         clock: lambda row: format_duration(row["at_s"]),
         "sent by clients": lambda row: format_bytes(row["uplink_bytes"]),
-        **{label: functools.partial(_measure, name=name) for name, label in y.items()},
+        **{label: functools.partial(_format_measure, name=name) for name, label in y.items()},
     }
     shown = measured if len(measured) else shown
-    table = table_of(caption, shown, columns, range(2, len(columns)))
+    table = build_table(caption, shown, columns, range(2, len(columns)))
     return limited(table, "prototypes.parquet")
 
 
-def _measure(row: Row, name: str) -> str:
+def _format_measure(row: Row, name: str) -> str:
     return number(row[name])
 
 
@@ -254,7 +256,7 @@ def limited(table: PanelTable, source: str, *, first: bool = False, most: int = 
     """At most `most` rows, the first or evenly spaced ones, and a note that says so."""
     if len(table.rows) <= most:
         return table
-    places = range(most) if first else _thinned(len(table.rows), most)
+    places = range(most) if first else _choose_places(len(table.rows), most)
     which = "the first" if first else "evenly spaced"
     note = f"{len(places):,} of {len(table.rows):,} rows, {which}; all are in {source}."
     return replace(table, rows=[table.rows[i] for i in places], note=note, same=())
@@ -267,9 +269,9 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-def time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED) -> Panel:
-    """Stacked bars: each client's seconds per phase over the whole run. Label → `phase_seconds` by
-    client and prototype."""
+def build_time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED) -> Panel:
+    """Stacked bars: each client's seconds per phase over the whole run. seconds: label →
+    `sum_phase_seconds` by client and prototype."""
     options, rows, notes = {}, [], []
     kinds_of = {name: [kind for kind in PHASES if kind in f] for name, f in seconds.items()}
     most_s = max(float(f[kinds_of[name]].sum(axis=1).max()) for name, f in seconds.items())
@@ -281,7 +283,7 @@ def time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED) -> P
             notes.append(
                 f"{label}: the {MOST_CLIENT_BARS} of {len(frame):,} clients that were busy longest."
             )
-        options[label] = _time_bars(shown, most_s, clock)
+        options[label] = _build_time_bars(shown, most_s, clock)
         for row in shown.to_dict("records"):
             cells = (f"{row['client']}", str(row["prototype"]), f"{row['participations']:,}")
             lengths = (format_duration(row[kind]) for kind in PHASES if kind in row)
@@ -302,7 +304,7 @@ def time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED) -> P
     )
 
 
-def _time_bars(frame: pd.DataFrame, most_s: float, clock: str) -> tuple[list[Spec], Spec]:
+def _build_time_bars(frame: pd.DataFrame, most_s: float, clock: str) -> tuple[list[Spec], Spec]:
     """`most_s`: the end of the axis, the same for every run of a page."""
     kinds = [kind for kind in PHASES if kind in frame and frame[kind].sum() > 0]
     scale, unit = time_unit(most_s)
@@ -312,7 +314,7 @@ def _time_bars(frame: pd.DataFrame, most_s: float, clock: str) -> tuple[list[Spe
             "type": "bar",
             "orientation": "h",
             "name": PHASES[kind].label,
-            "x": packed(frame[kind] / scale),
+            "x": pack_numbers(frame[kind] / scale),
             "y": names,
             "marker": {"color": PHASES[kind].web, "pattern": {"shape": PHASES[kind].pattern}},
             "hovertemplate": (
@@ -332,7 +334,7 @@ def _time_bars(frame: pd.DataFrame, most_s: float, clock: str) -> tuple[list[Spe
     return data, layout
 
 
-def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str]]]) -> Panel:
+def build_round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str]]]) -> Panel:
     """The length of every round, coloured by what it was waited for. Label → (rounds, words)."""
     options, notes = {}, []
     most = MOST_POINTS // len(rounds)
@@ -345,7 +347,7 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
             # the longest are what one looks for; the rest shows the level
             keep = np.union1d(
                 np.argsort(-frame["duration_s"].to_numpy())[: most // 4],
-                _thinned(len(frame), 3 * most // 4),
+                _choose_places(len(frame), 3 * most // 4),
             )
             notes.append(
                 f"{label}: {len(keep):,} of {len(frame):,} rounds, the longest among them."
@@ -369,8 +371,8 @@ def round_length_panel(rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str
                     "type": "scatter",
                     "mode": "markers",
                     "name": look.label if look else str(name),
-                    "x": packed(group["round"], "i4"),
-                    "y": packed(group["duration_s"] / scale),
+                    "x": pack_numbers(group["round"], "i4"),
+                    "y": pack_numbers(group["duration_s"] / scale),
                     "text": texts,
                     "hovertemplate": "%{text}<extra></extra>",
                     "marker": {
@@ -404,9 +406,10 @@ _SYMBOLS = {
 }
 
 
-def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> Panel:
-    """Stacked shares of the arms over rounds, one strip per prototype. Label → `arm_shares`."""
-    colours, options, rows = arm_colours(arms), {}, []
+def build_choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> Panel:
+    """Stacked shares of the arms over rounds, one strip per prototype. shares: label →
+    `compute_arm_shares`."""
+    colours, options, rows = choose_arm_colours(arms), {}, []
     for label, frame in shares.items():
         prototypes = list(dict.fromkeys(frame["prototype"]))
         data: list[Spec] = []
@@ -428,9 +431,9 @@ def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) 
                         "name": plain(arm),
                         "legendgroup": plain(arm),
                         "showlegend": i == 0,
-                        "x": packed(middle),
-                        "y": packed(share),
-                        "width": packed(wide.index.to_frame().diff(axis=1)["to_round"] + 1),
+                        "x": pack_numbers(middle),
+                        "y": pack_numbers(share),
+                        "width": pack_numbers(wide.index.to_frame().diff(axis=1)["to_round"] + 1),
                         "xaxis": f"x{suffix}",
                         "yaxis": f"y{suffix}",
                         "marker": {"color": colours[arm], "line": {"width": 0}},
@@ -469,11 +472,11 @@ def choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) 
     )
 
 
-def client_choice_panel(
+def build_client_choice_panel(
     plays: Mapping[str, pd.DataFrame], arms: Sequence[str], notes: Sequence[str] = ()
 ) -> Panel:
     """A cell per client and part of the run in the colour of the strategy played most there.
-    Label → `arm_shares` by prototype and client."""
+    Label → `compute_arm_shares` by prototype and client."""
     notes = list(notes)
     for label, frame in plays.items():
         rounds = int((frame["to_round"] - frame["from_round"]).max()) + 1
@@ -486,12 +489,12 @@ def client_choice_panel(
         "strategy-clients",
         "What each client chose",
         "Rows are clients, columns are rounds; the colour is the strategy played.",
-        choices({label: _choice_cells(frame, arms) for label, frame in plays.items()}),
+        choices({label: _build_choice_cells(frame, arms) for label, frame in plays.items()}),
         tuple(notes),
     )
 
 
-def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec], Spec]:
+def _build_choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec], Spec]:
     best = frame.sort_values(["share", "arm"], ascending=[False, True])
     best = best.drop_duplicates(["prototype", "client", "from_round"])
     rows = pd.MultiIndex.from_frame(frame[["prototype", "client"]].drop_duplicates())
@@ -511,7 +514,7 @@ def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec],
         ]
         for line in zip(wide.to_numpy(), shares.to_numpy(), strict=True)
     ]
-    colours = arm_colours(arms)
+    colours = choose_arm_colours(arms)
     bar_px = max(min(40 * len(arms), 120), 26 * len(arms))
     edges = [(i + step) / len(arms) for i in range(len(arms)) for step in (0, 1)]
     scale = [[edge, colours[arms[i // 2]]] for i, edge in enumerate(edges)]
@@ -540,7 +543,7 @@ def _choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> tuple[list[Spec],
     return [trace], layout
 
 
-def quantile_panel(
+def build_quantile_panel(
     frames_of: Mapping[str, pd.DataFrame],
     arms: Sequence[str],
     *,
@@ -553,7 +556,7 @@ def quantile_panel(
 
     Label → a frame with `round, prototype, arm, value`. One choice per label and prototype.
     """
-    colours, rows = arm_colours(arms), []
+    colours, rows = choose_arm_colours(arms), []
     options: dict[tuple[str, str], Chart] = {}
     layout = {"xaxis": {"title": {"text": "round"}}, "yaxis": {"title": {"text": y_label}}}
     for label, frame in frames_of.items():
@@ -562,7 +565,7 @@ def quantile_panel(
         parts = {"all clients": frame} if len(prototypes) > 1 else {}
         parts |= {str(name): frame[frame["prototype"] == name] for name in prototypes}
         for part, of_part in parts.items():
-            options[label, part] = _quantile_traces(of_part, arms, colours), layout
+            options[label, part] = _build_quantile_traces(of_part, arms, colours), layout
             for arm, values in of_part.groupby("arm")["value"]:
                 cells = map(number, values.quantile([0.1, 0.5, 0.9]))
                 rows.append((label, part, str(arm), f"{values.count():,}", *cells))
@@ -579,13 +582,13 @@ def quantile_panel(
     )
 
 
-def _quantile_traces(
+def _build_quantile_traces(
     frame: pd.DataFrame, arms: Sequence[str], colours: Mapping[str, str]
 ) -> list[Spec]:
     data: list[Spec] = []
     if frame.empty:
         return data
-    bins = frames.round_bins(int(frame["round"].max()), _QUANTILE_BINS)
+    bins = frames.split_rounds(int(frame["round"].max()), _QUANTILE_BINS)
     part = bins.get_indexer(pd.Index(frame["round"]))
     for arm in arms:
         mine = (frame["arm"] == arm).to_numpy()
@@ -594,19 +597,19 @@ def _quantile_traces(
         quantiles = frame["value"][mine].groupby(part[mine]).quantile([0.1, 0.5, 0.9]).unstack()
         x = (bins.left.to_numpy()[quantiles.index] + 1 + bins.right.to_numpy()[quantiles.index]) / 2
         colour, name = colours[arm], plain(arm)
-        line = {"type": "scatter", "mode": "lines", "legendgroup": name, "x": packed(x)}
+        line = {"type": "scatter", "mode": "lines", "legendgroup": name, "x": pack_numbers(x)}
         edge: Spec = {**line, "line": {"width": 0, "color": colour}}
         edge |= {"hoverinfo": "skip", "showlegend": False}
-        filled = {"fill": "tonexty", "fillcolor": _faint(colour)}
+        filled = {"fill": "tonexty", "fillcolor": _fade_colour(colour)}
         dash = SERIES_DASHES[arms.index(arm) % len(SERIES_DASHES)]
         bands = zip(quantiles[0.1], quantiles[0.9], strict=True)
         data += [
-            {**edge, "y": packed(quantiles[0.1])},
-            {**edge, "y": packed(quantiles[0.9]), **filled},
+            {**edge, "y": pack_numbers(quantiles[0.1])},
+            {**edge, "y": pack_numbers(quantiles[0.9]), **filled},
             {
                 **line,
                 "name": name,
-                "y": packed(quantiles[0.5]),
+                "y": pack_numbers(quantiles[0.5]),
                 "line": {"color": colour, "width": 2, "dash": dash},
                 "customdata": [f"{low:.4g} to {high:.4g}" for low, high in bands],
                 "hovertemplate": f"{name}: %{{y:.4g}} (80 % within %{{customdata}})<extra></extra>",
@@ -615,16 +618,16 @@ def _quantile_traces(
     return data
 
 
-def _faint(colour: str) -> str:
+def _fade_colour(colour: str) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.16)"
 
 
-def utilisation_panel(
+def build_utilisation_panel(
     links: Mapping[str, pd.DataFrame], most_links: int = 6, clock: str = SIMULATED
 ) -> Panel:
-    """How full links were over time. Label → `frames.link_utilisation`, the links that matter most
-    first."""
+    """How full links were over time. links: label → `frames.compute_utilisation`, the links
+    that matter most first."""
     options, notes = {}, []
     last_s = max(float(frame["to_s"].max()) if len(frame) else 1.0 for frame in links.values())
     scale, unit = time_unit(last_s)
@@ -653,8 +656,8 @@ def utilisation_panel(
                     "type": "scatter",
                     "mode": "lines",
                     "name": plain(name),
-                    "x": packed(x),
-                    "y": packed(100 * share),
+                    "x": pack_numbers(x),
+                    "y": pack_numbers(100 * share),
                     "line": {"shape": "hv", "width": 1.6, "color": colour_of[name]},
                     "customdata": [*spans, *spans[-1:]],
                     "hovertemplate": (

@@ -110,24 +110,24 @@ def time_unit(length_s: float) -> tuple[float, str]:
     return (60.0, "min") if length_s < 3 * 3600 else (3600.0, "h")
 
 
-def bytes_unit(most: float) -> tuple[float, str]:
+def choose_bytes_unit(most: float) -> tuple[float, str]:
     """The unit for sizes up to `most`: (bytes per unit, its name).
 
-    >>> bytes_unit(3e6)
+    >>> choose_bytes_unit(3e6)
     (1000000.0, 'MB')
     """
     units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
     return next(((scale, unit) for scale, unit in units if most >= scale), (1.0, "B"))
 
 
-def empty_figure(**options: Any) -> Figure:
+def build_empty_figure(**options: Any) -> Figure:
     """A figure that can be drawn without a screen; options: those of Matplotlib's `Figure`."""
     figure = Figure(**options)
     FigureCanvasAgg(figure)
     return figure
 
 
-def new_figure(
+def build_figure(
     width_in: float,
     panels_in: Sequence[float],
     gap_in: float = 0.08,
@@ -143,10 +143,10 @@ def new_figure(
     `points`: the size of letters.
     """
     with picture_style(points):
-        rows = _legend_rows(legend, width_in - left_in - right_in)
-        top_in = legend_height_in(legend, width_in - left_in - right_in, points)
+        rows = _split_legend(legend, width_in - left_in - right_in)
+        top_in = compute_legend_height_in(legend, width_in - left_in - right_in, points)
         height_in = top_in + sum(panels_in) + gap_in * (len(panels_in) - 1) + bottom_in
-        figure = empty_figure(figsize=(width_in, height_in))
+        figure = build_empty_figure(figsize=(width_in, height_in))
         axes: list[Axes] = []
         edge_in = height_in - top_in
         for panel_in in panels_in:
@@ -166,7 +166,7 @@ def new_figure(
     return figure, axes
 
 
-def legend_above(
+def put_legend_above(
     figure: Figure,
     handles: Sequence[Artist],
     width_in: float,
@@ -177,7 +177,7 @@ def legend_above(
 
     Its height is `height_in`, or what the legend and `panels_in` of panels need.
     """
-    rows = _legend_rows(handles, width_in - 0.2)
+    rows = _split_legend(handles, width_in - 0.2)
     legend_in = _LEGEND_ROW_IN * len(rows) + 0.06 * bool(rows)
     height_in = legend_in + panels_in if height_in is None else height_in
     figure.set_size_inches(width_in, height_in)
@@ -203,31 +203,31 @@ def _draw_legend(
         legend.set_in_layout(False)
 
 
-def legend_height_in(
+def compute_legend_height_in(
     legend: Sequence[Artist], width_in: float, points: float = FONT_POINTS
 ) -> float:
-    """What `new_figure` needs above its first panel for a legend of this width.
+    """What `build_figure` needs above its first panel for a legend of this width.
 
-    >>> legend_height_in([], 3.5, 2 * FONT_POINTS) / legend_height_in([], 3.5)
+    >>> compute_legend_height_in([], 3.5, 2 * FONT_POINTS) / compute_legend_height_in([], 3.5)
     2.0
     """
     with picture_style(points):
-        rows = len(_legend_rows(legend, width_in))
+        rows = len(_split_legend(legend, width_in))
     return (0.2 + _LEGEND_ROW_IN * rows + (0.08 if rows else 0)) * points / FONT_POINTS
 
 
-def text_width_in(text: str, points: float | None = None) -> float:
+def estimate_text_width_in(text: str, points: float | None = None) -> float:
     """About how wide a line of text is drawn, in inches; in the style's size if none is said."""
     return 0.0083 * (mpl.rcParams["font.size"] if points is None else points) * len(text)
 
 
-def _legend_rows(handles: Sequence[Artist], width_in: float) -> list[list[Artist]]:
+def _split_legend(handles: Sequence[Artist], width_in: float) -> list[list[Artist]]:
     """The handles in order, as many in a row as fit."""
     rows: list[list[Artist]] = []
     used_in = width_in
     for handle in handles:
         points = mpl.rcParams["legend.fontsize"]
-        need_in = 0.28 * points / 6.5 + text_width_in(str(handle.get_label()), points)
+        need_in = 0.28 * points / 6.5 + estimate_text_width_in(str(handle.get_label()), points)
         if used_in + need_in > width_in or not rows:
             rows.append([])
             used_in = 0.0

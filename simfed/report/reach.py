@@ -34,42 +34,42 @@ class RunOutcome(NamedTuple):
     """Mean of clients; NaN where nothing was learned."""
 
 
-def mean_curve(run: Run) -> pd.DataFrame:
+def build_mean_curve(run: Run) -> pd.DataFrame:
     """The measure (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss,
     uplink_bytes, total_bytes`, with `measure` in place of `accuracy` where it is another."""
     key = run.measure.key
     columns = ["round", "at_s", key, "loss", "uplink_bytes", "total_bytes"]
-    mean = frames.headlines(frames.curves(run))
+    mean = frames.select_headlines(frames.curves(run))
     return mean.dropna(subset=[key]).reindex(columns=columns)
 
 
-def outcome_of(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> RunOutcome:
-    """The outcome of a run, whose `mean_curve` is `curve`, at these thresholds."""
+def find_outcome(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> RunOutcome:
+    """The outcome of a run, whose `build_mean_curve` is `curve`, at these thresholds."""
     end_s = float(run.summary["simulated_s"])
     measure = run.measure
-    times = {t: first_amount(curve, t, "at_s", end_s, measure) for t in thresholds}
+    times = {t: find_first_amount(curve, t, "at_s", end_s, measure) for t in thresholds}
     final = run.summary[measure.key].get("mean", {}).get("final")
     return RunOutcome(
         {**times, WHOLE_RUN: (end_s, True)}, math.nan if final is None else float(final)
     )
 
 
-def _first_reached(curve: pd.DataFrame, threshold: float, measure: Measure) -> pd.DataFrame:
+def _find_first_reached(curve: pd.DataFrame, threshold: float, measure: Measure) -> pd.DataFrame:
     """The row of the first round in which a run reached a threshold; none where it never did."""
     reached = curve[measure.is_reached(curve[measure.key], threshold)]
     return reached.sort_values("round").head(1)
 
 
-def first_amount(
+def find_first_amount(
     curve: pd.DataFrame, threshold: float, column: str, end: float, measure: Measure = ACCURACY
 ) -> tuple[float, bool]:
     """(value of a growing column where `curve` first reached `threshold`, True), or (`end`, False)
     where it never did."""
-    first = _first_reached(curve, threshold, measure)
+    first = _find_first_reached(curve, threshold, measure)
     return (float(first[column].iloc[0]), True) if len(first) else (end, False)
 
 
-def threshold_rows(
+def list_threshold_rows(
     tidy: pd.DataFrame, wanted: Sequence[float], measure: Measure = ACCURACY
 ) -> pd.DataFrame:
     """When thresholds of the measure were first reached: `run, prototype, threshold, round, at_s,
@@ -81,7 +81,7 @@ def threshold_rows(
     rows: list[dict[str, object]] = []
     for (run, prototype), group in tidy.groupby(["run", "prototype"], sort=False):
         for threshold in wanted:
-            first = _first_reached(group, threshold, measure)[amounts].to_dict("records")
+            first = _find_first_reached(group, threshold, measure)[amounts].to_dict("records")
             row = {"run": run, "prototype": prototype, "threshold": threshold}
             rows.append({**row, **(first[0] if first else {})})
     return pd.DataFrame(rows, columns=["run", "prototype", "threshold", *amounts])
@@ -90,42 +90,44 @@ def threshold_rows(
 # --- thresholds that nobody named --------------------------------------------------------------
 
 
-def thresholds_for(
+def choose_thresholds(
     tidy: pd.DataFrame, most: int = 4, classes: int = 0, measure: Measure = ACCURACY
 ) -> list[float]:
     """Thresholds worth asking "when?" about: the hardest round numbers that some run reached, and
     guessing among so many classes does not.
 
-    >>> thresholds_for(pd.DataFrame({"accuracy": [0.3, 0.84, 0.93]}))
+    >>> choose_thresholds(pd.DataFrame({"accuracy": [0.3, 0.84, 0.93]}))
     [0.6, 0.7, 0.8, 0.9]
     """
     values = tidy[measure.key]
-    return _reached(values, values.agg(measure.best), classes, measure, _SHARES)[-most:]
+    return _list_reached_steps(values, values.agg(measure.best), classes, measure, _SHARES)[-most:]
 
 
-def targets_for(tidy: pd.DataFrame, classes: int = 0, measure: Measure = ACCURACY) -> list[float]:
+def find_hardest_targets(
+    tidy: pd.DataFrame, classes: int = 0, measure: Measure = ACCURACY
+) -> list[float]:
     """Of several runs, the hardest round number that all of them reached, and the hardest that one
     of them did; those that guessing among so many classes does not.
 
-    >>> targets_for(pd.DataFrame({"run": ["a", "a", "b"], "accuracy": [0.3, 0.84, 0.93]}))
+    >>> find_hardest_targets(pd.DataFrame({"run": ["a", "a", "b"], "accuracy": [0.3, 0.84, 0.93]}))
     [0.8, 0.9]
     """
     best = tidy.groupby("run")[measure.key].agg(measure.best)
     hardest = (
-        _reached(tidy[measure.key], value, classes, measure, _SHARES)[-1:]
+        _list_reached_steps(tidy[measure.key], value, classes, measure, _SHARES)[-1:]
         for value in sorted((best.min(), best.max()), key=measure.advantage)
     )
     return list(dict.fromkeys(itertools.chain.from_iterable(hardest)))
 
 
-def common_thresholds(
+def choose_common_thresholds(
     curves: Iterable[pd.Series], classes: int = 0, measure: Measure = ACCURACY
 ) -> list[float]:
     """The hardest round number that at least half of the runs reach, by the values of their curves;
     none where guessing among so many classes does as well.
 
     >>> runs = [pd.Series([0.1, value]) for value in (0.93, 0.88, 0.52)]
-    >>> common_thresholds(runs), common_thresholds([pd.Series([0.11])], classes=10)
+    >>> choose_common_thresholds(runs), choose_common_thresholds([pd.Series([0.11])], classes=10)
     ([0.85], [])
     """
     curves = list(curves)
@@ -134,10 +136,10 @@ def common_thresholds(
     best = pd.Series([curve.agg(measure.best) for curve in curves], dtype=float)
     best = best.sort_values(ascending=measure.higher_is_better, na_position="first")
     upper_half = float(best.iloc[len(best) // 2])
-    return _reached(pd.concat(curves), upper_half, classes, measure, _FINE_SHARES)[-1:]
+    return _list_reached_steps(pd.concat(curves), upper_half, classes, measure, _FINE_SHARES)[-1:]
 
 
-def _reached(
+def _list_reached_steps(
     values: pd.Series, best: float, classes: int, measure: Measure, shares: Sequence[float]
 ) -> list[float]:
     """The round numbers that a run with this best value reached, from easy to hard; `values` are

@@ -71,22 +71,22 @@ _READS_AS_ONE = 1.005
 _NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0)
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate:
+def estimate_mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     """The mean and Student's t interval; no interval from one value.
 
-    >>> mean_interval([1.0, 2.0, 3.0])
+    >>> estimate_mean([1.0, 2.0, 3.0])
     Estimate(least=2.0, most=2.0, low=-0.484..., high=4.484..., coverage=0.95)
     """
     if not len(values):
         return _NOTHING
     mean = float(np.mean(np.asarray(values, dtype=float)))
-    half = half_width(values, confidence)
+    half = compute_half_width(values, confidence)
     if math.isnan(half):
         return Estimate(mean, mean, half, half, 0.0)
     return Estimate(mean, mean, mean - half, mean + half, confidence)
 
 
-def half_width(values: Sequence[float], confidence: float = 0.95) -> float:
+def compute_half_width(values: Sequence[float], confidence: float = 0.95) -> float:
     """Half the width of Student's t interval of the mean; NaN for a single value."""
     if len(values) < 2:
         return math.nan
@@ -96,18 +96,18 @@ def half_width(values: Sequence[float], confidence: float = 0.95) -> float:
     )
 
 
-def median_time(
+def estimate_median_time(
     times_s: Sequence[float], reached: Sequence[bool], confidence: float = 0.95
 ) -> Estimate:
     """The median of times of which some are censored (`reached` false: longer than this).
 
-    >>> median_time([1.0, 2.0, 3.0], [True, True, True]).least
+    >>> estimate_median_time([1.0, 2.0, 3.0], [True, True, True]).least
     2.0
-    >>> median_time([1.0, 8.0, 9.0], [True, False, False])
+    >>> estimate_median_time([1.0, 8.0, 9.0], [True, False, False])
     Estimate(least=8.0, most=inf, low=1.0, high=inf, coverage=0.75)
     """
     low = np.asarray(times_s, dtype=float)
-    return _median(low, np.where(np.asarray(reached, dtype=bool), low, np.inf), confidence)
+    return _estimate_median(low, np.where(np.asarray(reached, dtype=bool), low, np.inf), confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Paired:
         return max(self.relevant_ratio, _READS_AS_ONE)
 
 
-def paired_times(
+def compare_times(
     a_s: Sequence[float],
     a_reached: Sequence[bool],
     b_s: Sequence[float],
@@ -162,9 +162,9 @@ def paired_times(
 ) -> Paired:
     """Compare the times of two arms; position i of both is the same seed.
 
-    >>> paired_times([10, 20, 30], [True] * 3, [20, 40, 60], [True] * 3).ratio.least
+    >>> compare_times([10, 20, 30], [True] * 3, [20, 40, 60], [True] * 3).ratio.least
     2.0
-    >>> lost = paired_times([10, 20, 30], [True] * 3, [99] * 3, [False] * 3)
+    >>> lost = compare_times([10, 20, 30], [True] * 3, [99] * 3, [False] * 3)
     >>> lost.wins, lost.ratio.least, lost.ratio.most, lost.ratio.low
     (3, 4.95, inf, 3.3)
     """
@@ -180,10 +180,10 @@ def paired_times(
     losses = int(np.sum(np.where(exact_a, high < 1, high <= 1)))
     p_value = float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
     if not bool((exact_a & exact_b).all()):
-        ratio = _median(low, high, confidence, _geometric)
+        ratio = _estimate_median(low, high, confidence, _geometric)
         return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = mean_interval(np.log(ratios).tolist(), confidence)
+        logs = estimate_mean(np.log(ratios).tolist(), confidence)
     mean, from_, to = (float(np.exp(x)) for x in (logs.least, logs.low, logs.high))
     ratio = Estimate(mean, mean, from_, to, logs.coverage)
     return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
@@ -205,10 +205,12 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
     return decided
 
 
-def paired_difference(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Estimate:
+def estimate_paired_difference(
+    a: Sequence[float], b: Sequence[float], confidence: float = 0.95
+) -> Estimate:
     """The mean of a − b over the same seeds, with Student's t interval."""
     differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
-    return mean_interval(differences.tolist(), confidence)
+    return estimate_mean(differences.tolist(), confidence)
 
 
 def _arithmetic(a: float, b: float) -> float:
@@ -220,14 +222,14 @@ def _geometric(a: float, b: float) -> float:
     return math.sqrt(a) * math.sqrt(b)
 
 
-def _middle(values: Floats, between: Callable[[float, float], float]) -> float:
+def _find_middle(values: Floats, between: Callable[[float, float], float]) -> float:
     """The median; of an even number, what lies between the two in the middle."""
     ordered = np.sort(values)
     a, b = float(ordered[(len(values) - 1) // 2]), float(ordered[len(values) // 2])
     return a if a == b else between(a, b)
 
 
-def _median(
+def _estimate_median(
     low: Floats,
     high: Floats,
     confidence: float,
@@ -237,18 +239,18 @@ def _median(
     n = len(low)
     if n == 0:
         return _NOTHING
-    least, most = _middle(low, between), _middle(high, between)
-    rank, coverage = _rank(n, confidence)
+    least, most = _find_middle(low, between), _find_middle(high, between)
+    rank, coverage = _choose_rank(n, confidence)
     if coverage == 0:
         return Estimate(least, most, math.nan, math.nan, 0.0)
     ends = float(np.sort(low)[rank]), float(np.sort(high)[n - 1 - rank])
     return Estimate(least, most, *ends, coverage)
 
 
-def _rank(n: int, confidence: float) -> tuple[int, float]:
+def _choose_rank(n: int, confidence: float) -> tuple[int, float]:
     """How many order statistics to leave out on each side, and what those around the median cover.
 
-    >>> [_rank(n, 0.95) for n in (1, 5, 6, 20)]
+    >>> [_choose_rank(n, 0.95) for n in (1, 5, 6, 20)]
     [(0, 0.0), (0, 0.9375), (0, 0.96875), (5, 0.958...)]
     """
     rank = 0

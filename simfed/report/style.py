@@ -156,26 +156,28 @@ def looks(kinds: Iterable[str]) -> dict[str, Phase]:
     return {name: built_in.get(name) or further[name] for name in named}
 
 
-def arm_colours(arms: Iterable[str]) -> dict[str, str]:
+def choose_arm_colours(arms: Iterable[str]) -> dict[str, str]:
     """A colour for each arm: the built-in ones always keep theirs, others take what is left.
 
     Levels are shades of a strategy's colour, the same for each strategy; the lightest keeps least.
 
-    >>> arm_colours(["random-k", "qsgd"])
+    >>> choose_arm_colours(["random-k", "qsgd"])
     {'random-k': '#C2188F', 'qsgd': '#A45AD8'}
-    >>> arm_colours(["top-k@500", "top-k@1000", "top-k@5000"])
+    >>> choose_arm_colours(["top-k@500", "top-k@1000", "top-k@5000"])
     {'top-k@500': '#9797da', 'top-k@1000': '#2F2FB5', 'top-k@5000': '#18185b'}
     """
     named = list(dict.fromkeys(arms))
-    colours = _hues(Choice.of(arm).strategy for arm in named)
-    shades = {arm: rank / last if last else 0.5 for arm, (rank, last) in level_ranks(named).items()}
-    return {arm: _shaded(colours[Choice.of(arm).strategy], shades.get(arm, 0.5)) for arm in named}
+    colours = _choose_hues(Choice.of(arm).strategy for arm in named)
+    shades = {arm: rank / last if last else 0.5 for arm, (rank, last) in rank_levels(named).items()}
+    return {
+        arm: _shade_colour(colours[Choice.of(arm).strategy], shades.get(arm, 0.5)) for arm in named
+    }
 
 
-def level_ranks(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
+def rank_levels(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
     """(rank of its level among all that occur, the highest rank) of each arm with a level.
 
-    >>> level_ranks(["top-k@5%", "top-k@1%", "random-k@5%", "dense"])
+    >>> rank_levels(["top-k@5%", "top-k@1%", "random-k@5%", "dense"])
     {'top-k@5%': (1, 1), 'top-k@1%': (0, 1), 'random-k@5%': (1, 1)}
     """
     levels = {arm: level for arm in arms if (level := Choice.of(arm).level) is not None}
@@ -183,7 +185,7 @@ def level_ranks(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
     return {arm: (ordered.index(level), len(ordered) - 1) for arm, level in levels.items()}
 
 
-def _shaded(colour: str, depth: float) -> str:
+def _shade_colour(colour: str, depth: float) -> str:
     """A colour made lighter (depth 0: halfway to white) or darker (1: halfway to black)."""
     if depth == 0.5:
         return colour
@@ -192,7 +194,7 @@ def _shaded(colour: str, depth: float) -> str:
     return "#" + "".join(f"{round(part + (towards - part) * share + 0.01):02x}" for part in parts)
 
 
-def _hues(names: Iterable[str]) -> dict[str, str]:
+def _choose_hues(names: Iterable[str]) -> dict[str, str]:
     named = dict.fromkeys(names)
     free = ARM_COLOURS[len(_ARM_COLOURS) :]
     absent = (colour for arm, colour in _ARM_COLOURS.items() if arm not in named)
@@ -200,16 +202,16 @@ def _hues(names: Iterable[str]) -> dict[str, str]:
     return {arm: _ARM_COLOURS.get(arm) or next(others) for arm in named}
 
 
-def arm_shapes(arms: Iterable[str]) -> dict[str, tuple[str, str, float]]:
+def choose_arm_shapes(arms: Iterable[str]) -> dict[str, tuple[str, str, float]]:
     """(Matplotlib's marker, Plotly's symbol, how white its filling is) for each arm, strategies in
     one order: the shape is the strategy, of which the built-in ones always keep theirs, the filling
     the level, white for the one that keeps least.
 
-    >>> arm_shapes(["random-k", "qsgd", "top-k@5000", "top-k@500"])["top-k@5000"]
+    >>> choose_arm_shapes(["random-k", "qsgd", "top-k@5000", "top-k@500"])["top-k@5000"]
     ('^', 'triangle-up', 0.0)
     """
     played = list(dict.fromkeys(map(str, arms)))
-    order, ranks = {codec: i for i, codec in enumerate(ARM_MARKS)}, level_ranks(played)
+    order, ranks = {codec: i for i, codec in enumerate(ARM_MARKS)}, rank_levels(played)
 
     def place(arm: str) -> tuple[int, str, int]:
         codec = Choice.of(arm).strategy

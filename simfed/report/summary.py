@@ -12,9 +12,9 @@ from rich.text import Text
 from simfed.ground.measure import Measure
 from simfed.ground.units import counted, format_bytes, format_duration
 from simfed.record.schema import CLIENT_KINDS
-from simfed.record.summary import critical_sentences
+from simfed.record.summary import explain_rounds
 from simfed.report import frames
-from simfed.report.reach import threshold_rows, thresholds_for
+from simfed.report.reach import choose_thresholds, list_threshold_rows
 from simfed.report.style import PHASES
 
 if TYPE_CHECKING:
@@ -25,26 +25,26 @@ _STYLE: Any = {"box": None, "width": WIDTH, "padding": (0, 1), "pad_edge": False
 _BAR = 16
 
 
-def summary_table(run: Run) -> RenderableType:
+def build_summary_table(run: Run) -> RenderableType:
     """A run in one screen, at most 80 columns wide: print it with a `rich.console.Console`.
 
     The measure per prototype, simulated time and bytes, shares of the clients' time by phase, the
     strategies per prototype and the clients that rounds waited for. What a run has not (accuracy in
     a time-only run, say) is left out.
     """
-    parts: list[RenderableType] = [_facts(run)]
+    parts: list[RenderableType] = [_build_facts_table(run)]
     tidy = frames.curves(run)
     if tidy[run.measure.key].notna().any():
-        parts.append(_measure(tidy, run.measure))
+        parts.append(_build_measure_table(tidy, run.measure))
     if len(run.participations):
-        parts += [_time(run), strategies_table(run)]
+        parts += [_build_time_table(run), build_strategies_table(run)]
     if run.rounds["critical_client"].notna().any():
-        parts.append(_stragglers(run))
+        parts.append(_build_stragglers_table(run))
     spaced = [piece for part in parts for piece in (part, Text())]
     return Group(*spaced[:-1])
 
 
-def _table(title: str, *headers: str) -> Table:
+def _build_table(title: str, *headers: str) -> Table:
     table = Table(**_STYLE, header_style="dim", caption_justify="left", caption_style="dim")
     table.add_column(Text(title, style="bold not dim"), ratio=1, no_wrap=True, overflow="ellipsis")
     for header in headers:
@@ -52,13 +52,13 @@ def _table(title: str, *headers: str) -> Table:
     return table
 
 
-def _facts(run: Run) -> Table:
+def _build_facts_table(run: Run) -> Table:
     rounds = run.rounds
     table = Table(**_STYLE, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
     clients = sum(group.get("count", 1) for group in run.scenario.get("clients", []))
-    name = Text(frames.run_name(run), style="bold")
+    name = Text(frames.find_run_name(run), style="bold")
     name.append(
         f"  {counted(clients, 'client')} · {counted(len(rounds), 'round')} · seed "
         f"{run.manifest.get('seed', '?')}",
@@ -73,7 +73,7 @@ def _facts(run: Run) -> Table:
             f" {format_duration(rounds['duration_s'].median())} a round (median)",
         )
         number = int(longest["round"])
-        words = critical_sentences(run.table, {number}).get(number, f"round {number}")
+        words = explain_rounds(run.table, {number}).get(number, f"round {number}")
         table.add_row("longest round", Text(f"{format_duration(longest['duration_s'])}, {words}"))
         up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
         table.add_row("bytes", f"{format_bytes(up)} up · {format_bytes(down)} down")
@@ -81,18 +81,18 @@ def _facts(run: Run) -> Table:
     if len(outcomes):
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
         table.add_row("participations", f"{counts} of {len(run.participations):,}")
-    if (privacy := frames.privacy_of(run)) is not None:
+    if (privacy := frames.describe_privacy(run)) is not None:
         table.add_row("privacy", "; ".join(privacy))
     if rounds["rolled_back"].any():
         table.add_row("rolled back", counted(int(rounds["rolled_back"].sum()), "round"))
     return table
 
 
-def _measure(tidy: pd.DataFrame, measure: Measure) -> Table:
+def _build_measure_table(tidy: pd.DataFrame, measure: Measure) -> Table:
     key = measure.key
     digits = ".3f" if measure.is_share else ".4g"
     title = measure.name[:1].upper() + measure.name[1:]
-    table = _table(title, "final", "best", "in round", "after")
+    table = _build_table(title, "final", "best", "in round", "after")
     for prototype, group in tidy.dropna(subset=[key]).groupby("prototype", sort=False):
         best = group.loc[group[key].agg(f"idx{measure.best}")]
         table.add_row(
@@ -102,9 +102,9 @@ def _measure(tidy: pd.DataFrame, measure: Measure) -> Table:
             f"{best['round']:,.0f}",
             format_duration(best["at_s"]),
         )
-    name = frames.headline(tidy)
-    wanted = thresholds_for(tidy, 3, measure=measure)
-    reached = threshold_rows(tidy[tidy["prototype"] == name], wanted, measure)
+    name = frames.choose_headline(tidy)
+    wanted = choose_thresholds(tidy, 3, measure=measure)
+    reached = list_threshold_rows(tidy[tidy["prototype"] == name], wanted, measure)
     words = [
         f"{row.threshold:g} after {format_duration(row.at_s)}"
         for row in reached.dropna(subset=["at_s"]).itertuples()
@@ -114,11 +114,11 @@ def _measure(tidy: pd.DataFrame, measure: Measure) -> Table:
     return table
 
 
-def _time(run: Run) -> Table:
+def _build_time_table(run: Run) -> Table:
     participations = run.participations
-    seconds = frames.phase_seconds(participations.assign(all=0), ["all"]).iloc[0]
+    seconds = frames.sum_phase_seconds(participations.assign(all=0), ["all"]).iloc[0]
     total_s = sum(seconds[kind] for kind in CLIENT_KINDS)
-    table = _table("Where the clients' time went", "", "share", "per round", "in all")
+    table = _build_table("Where the clients' time went", "", "share", "per round", "in all")
     table.columns[0].ratio = None  # the bars take what is left
     table.columns[1].justify = "left"
     table.columns[1].ratio = 1
@@ -128,7 +128,7 @@ def _time(run: Run) -> Table:
         share = seconds[kind] / total_s if total_s else 0.0
         table.add_row(
             PHASES[kind].label,
-            _bar(share, PHASES[kind].colour),
+            _draw_bar(share, PHASES[kind].colour),
             f"{100 * share:.1f} %",
             format_duration(seconds[kind] / len(participations)),
             format_duration(seconds[kind]),
@@ -136,15 +136,15 @@ def _time(run: Run) -> Table:
     return table
 
 
-def _bar(share: float, colour: str) -> Text:
+def _draw_bar(share: float, colour: str) -> Text:
     eighths = round(share * _BAR * 8)
     whole, part = divmod(eighths, 8)
     return Text("█" * whole + " ▏▎▍▌▋▊▉"[part].strip(), style=colour)
 
 
-def strategies_table(run: Run, most: int = 12) -> Table:
+def build_strategies_table(run: Run, most: int = 12) -> Table:
     """How often each prototype's clients played each arm; of many arms the `most` played ones."""
-    arms = frames.arms_of(run)
+    arms = frames.list_arms(run)
     counts = run.participations.groupby(["prototype", "arm"]).size().unstack(fill_value=0)
     shares = counts.div(counts.sum(axis=1), axis=0)
 
@@ -152,17 +152,17 @@ def strategies_table(run: Run, most: int = 12) -> Table:
         return f"{counts[arm][prototype]:,} ({100 * shares[arm][prototype]:.0f} %)"
 
     if len(arms) <= 4:
-        table = _table("Strategies chosen", *arms)
+        table = _build_table("Strategies chosen", *arms)
         for prototype in counts.index:
             table.add_row(Text(str(prototype)), *(cell(prototype, arm) for arm in arms))
     else:  # too many side by side
         often = set(counts.sum().sort_values(ascending=False, kind="stable").index[:most])
         shown = [arm for arm in arms if arm in often]
         count = f" ({most} of {len(arms)})" if len(arms) > most else ""
-        table = _table(f"Strategies chosen{count}", *map(str, counts.index))
+        table = _build_table(f"Strategies chosen{count}", *map(str, counts.index))
         for arm in shown:
             table.add_row(Text(arm), *(cell(prototype, arm) for prototype in counts.index))
-    varying = frames.varying_k(run)
+    varying = frames.find_varying_k(run)
     if len(varying):
         ranges = varying.groupby(["arm", "prototype"])["value"].agg(["min", "median", "max"])
         table.caption = Text(
@@ -175,14 +175,16 @@ def strategies_table(run: Run, most: int = 12) -> Table:
     return table
 
 
-def _stragglers(run: Run, most: int = 3) -> Table:
-    stragglers = frames.blame(run)
-    table = _table("Who the rounds waited for", "rounds", "mostly", "over link", "saved without")
+def _build_stragglers_table(run: Run, most: int = 3) -> Table:
+    stragglers = frames.list_stragglers(run)
+    table = _build_table(
+        "Who the rounds waited for", "rounds", "mostly", "over link", "saved without"
+    )
     for row in stragglers.head(most).itertuples():
         table.add_row(
             Text(f"client {row.client} ({row.prototype})"),
             f"{row.rounds:,} ({100 * row.share:.0f} %)",
-            frames.phase_label(row.phase),
+            frames.label_phase(row.phase),
             Text("" if pd.isna(row.link) else str(row.link)),
             "–" if pd.isna(row.saved_s) else format_duration(row.saved_s),
         )

@@ -52,16 +52,16 @@ class Timeline:
         the shown clients' own stand for them."""
         within = self.link_use()
         blamed = self.rounds["critical_link"].value_counts()
-        shared = frames.shared_links(within)
+        shared = frames.find_shared_links(within)
         shown = set(self.clients["client"])
         names = [
             name
             for name in dict.fromkeys([*shared, *map(str, blamed.index)])
-            if (client := _client_of(name)) is None or client in shown
+            if (client := _find_client(name)) is None or client in shown
         ]
-        if not names and len(shown) < len(frames.clients_of(self.run)):
+        if not names and len(shown) < len(frames.list_clients(self.run)):
             moved = within.groupby("link")["bytes"].sum().sort_values(ascending=False)
-            names = [str(name) for name in moved.index if _client_of(str(name)) in shown]
+            names = [str(name) for name in moved.index if _find_client(str(name)) in shown]
         return sorted(names, key=lambda name: -int(blamed.get(name, 0)))[:most]
 
     def latency_s(self) -> pd.Series:
@@ -113,31 +113,31 @@ class Timeline:
         return table.filter(shown).to_pandas()
 
 
-def _client_of(link: str) -> int | None:
+def _find_client(link: str) -> int | None:
     """The client whose access link this is; None for a link of the network."""
     match = _ACCESS.fullmatch(link)
     return int(match[1]) if match else None
 
 
-def timeline_of(
+def build_timeline(
     run: Run, rounds: tuple[int, int] | None = None, clients: Sequence[int] | None = None
 ) -> Timeline:
     """The bars of some rounds (first and last, both included) and clients; None: all of them."""
     shown = run.rounds
     if rounds is not None:
         shown = shown[shown["round"].between(*rounds)]
-    return timeline_of_rounds(run, shown, clients)
+    return build_timeline_of_rounds(run, shown, clients)
 
 
-def timeline_of_rounds(
+def build_timeline_of_rounds(
     run: Run, shown: pd.DataFrame, clients: Sequence[int] | None = None
 ) -> Timeline:
     """The bars of the rounds in some rows of `rounds.parquet`, which need not be consecutive."""
-    rows = frames.clients_of(run)
+    rows = frames.list_clients(run)
     took_part = run.frame("participations", shown["round"].tolist())["client"].unique()
     rows = rows[rows["client"].isin(took_part if clients is None else list(clients))]
     rows = frames.order_prototypes(rows, run)
-    return Timeline(run, shown.reset_index(drop=True), rows, _bars(run, shown, rows))
+    return Timeline(run, shown.reset_index(drop=True), rows, _build_bars(run, shown, rows))
 
 
 def began_at_s(spans: pd.DataFrame, participations: pd.DataFrame) -> pd.Series:
@@ -160,14 +160,14 @@ def began_at_s(spans: pd.DataFrame, participations: pd.DataFrame) -> pd.Series:
     return matched.set_index("index")["began_at_s"].reindex(spans.index)
 
 
-def one_per_start(participations: pd.DataFrame) -> pd.DataFrame:
+def keep_last_per_start(participations: pd.DataFrame) -> pd.DataFrame:
     """These without those that took no time and so have no spans: the client's next one in the
     round began at the same instant."""
     by_end = participations.sort_values("finished_at_s", kind="stable")
     return by_end.drop_duplicates(["round", "client", "started_at_s"], keep="last").sort_index()
 
 
-def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def _build_bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     # only what is drawn becomes a frame: a long run's spans are a hundred times their Arrow columns
     spans = run.frame("spans", rounds["round"].tolist())
     on_server = (spans["track"] == "server").to_numpy()
@@ -179,7 +179,7 @@ def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     ]
     facts = run.frame("participations", rounds["round"].tolist())
     bars.loc[bars["track"] == "server", "client"] = None
-    facts = one_per_start(facts)[["round", "client", "started_at_s", "arm", "outcome"]]
+    facts = keep_last_per_start(facts)[["round", "client", "started_at_s", "arm", "outcome"]]
     bars = bars.assign(began_at_s=began_at_s(bars, facts)).astype({"round": "Int64"})
     bars = bars.merge(
         facts.rename(columns={"started_at_s": "began_at_s"}).astype(
@@ -198,7 +198,7 @@ def _bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     return bars.drop(columns="track").sort_values("started_at_s", kind="stable", ignore_index=True)
 
 
-def kinds_of(bars: pd.DataFrame) -> list[str]:
+def list_kinds(bars: pd.DataFrame) -> list[str]:
     """The kinds of clients' bars: the record's own in their order, with a method's further kinds of
     work beside training."""
     kinds = set(bars.loc[bars["client"].notna(), "kind"])
@@ -207,7 +207,7 @@ def kinds_of(bars: pd.DataFrame) -> list[str]:
     return [kind for kind in (*before, *further, *after) if kind in kinds]
 
 
-def clients_in_phase(
+def count_clients_in_phase(
     bars: pd.DataFrame, at_s: np.ndarray, kinds: Sequence[str] = CLIENT_KINDS
 ) -> pd.DataFrame:
     """How many clients are in each phase at the instants `at_s`: one column per kind, exact.
@@ -225,7 +225,7 @@ def clients_in_phase(
     return pd.DataFrame(counts)
 
 
-def slowest_clients(timeline: Timeline, most: int) -> list[int]:
+def find_slowest_clients(timeline: Timeline, most: int) -> list[int]:
     """The clients that held up most rounds of a timeline, then those that were busy longest."""
     bars = timeline.bars[timeline.bars["client"].notna() & (timeline.bars["kind"] != "waiting")]
     busy_s = (bars["finished_at_s"] - bars["started_at_s"]).groupby(bars["client"]).sum()

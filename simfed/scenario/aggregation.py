@@ -25,7 +25,7 @@ from simfed.scenario.options import OfKind
 from simfed.scenario.section import BadValue, OnlyWith, Section, short_for
 
 
-def read_short(value: Mapping[str, Plain], kind: str) -> dict[str, Plain]:
+def read_short_form(value: Mapping[str, Plain], kind: str) -> dict[str, Plain]:
     """`{NAME: 2}` as `{kind: NAME, first option: 2}`, where NAME is a registered part of a kind."""
     if len(value) != 1 or "kind" in value:
         return dict(value)
@@ -46,7 +46,7 @@ class RuleChoice(OfKind):
 
     @classmethod
     def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
-        return read_short(value, cls.registry_kind)
+        return read_short_form(value, cls.registry_kind)
 
 
 _MEAN = RuleChoice.model_validate({})

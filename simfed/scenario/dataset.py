@@ -65,7 +65,7 @@ class Partition(Section):
     )
 
 
-def _locate(value: Any, info: ValidationInfo) -> str:
+def _locate_path(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
         raise BadValue("the name of a file or folder", got=value)
     folder = (info.context or {}).get("folder")
@@ -78,13 +78,13 @@ def _locate(value: Any, info: ValidationInfo) -> str:
 
 # Unlike `FoundFile`, this is not copied into runs: data are large, and their digest is kept.
 DataPath = Annotated[
-    str, BeforeValidator(_locate), AfterValidator(lambda path: str(Path(path).resolve()))
+    str, BeforeValidator(_locate_path), AfterValidator(lambda path: str(Path(path).resolve()))
 ]
 
 
-def _hub_or_folder(value: Any, info: ValidationInfo) -> str:
+def _read_hub_or_folder(value: Any, info: ValidationInfo) -> str:
     """A folder on disk where there is one, or where the text is a path; else a name of the hub."""
-    path = str(Path(_locate(value, info)).resolve())
+    path = str(Path(_locate_path(value, info)).resolve())
     is_path = value.startswith((".", "/", "~")) or value.endswith("/") or Path(path).exists()
     return path if is_path else str(value)
 
@@ -116,7 +116,7 @@ class DatasetSpec(Section):
     torchvision: Literal["MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100"] | None = Field(
         default=None, description="in the folders in which torchvision keeps it"
     )
-    huggingface: Annotated[str, BeforeValidator(_hub_or_folder)] | None = Field(
+    huggingface: Annotated[str, BeforeValidator(_read_hub_or_folder)] | None = Field(
         default=None, description="a folder with a saved data set, or a name of the hub"
     )
     root: Annotated[DataPath | None, Only("torchvision")] = Field(
@@ -167,7 +167,7 @@ class DatasetSpec(Section):
         partition = value.get("partition", {})
         if not isinstance(partition, Mapping) or partition:
             return value
-        kind = _usual_kind(value, (info.context or {}).get("folder"))
+        kind = _choose_usual_kind(value, (info.context or {}).get("folder"))
         return value if kind == "dirichlet" else {**value, "partition": {"kind": kind}}
 
     @model_validator(mode="after")
@@ -227,7 +227,7 @@ class DatasetSpec(Section):
         return {key: path for key in keys if (path := getattr(self, key)) is not None}
 
 
-def _usual_kind(written: Mapping[str, Any], folder: Any) -> str:
+def _choose_usual_kind(written: Mapping[str, Any], folder: Any) -> str:
     """The partition of a data set that names none: by owners where it has some."""
     if "name" in written:
         named = written["name"]

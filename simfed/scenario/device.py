@@ -26,7 +26,7 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
     PositiveInt,
-    base_units,
+    dump_base_units,
 )
 from simfed.scenario.section import BadValue, Section, refusing, short_for
 
@@ -283,7 +283,7 @@ class DeviceSpec(Section):
 
         A speed that is drawn per client is left out: it is no property of the group.
         """
-        plain: dict[str, Plain] = base_units(self, without_none=True)
+        plain: dict[str, Plain] = dump_base_units(self, without_none=True)
         if isinstance(self.speed, Distribution):
             del plain["speed"]
         return plain

@@ -94,18 +94,18 @@ class FieldQuantity:
             )
 
 
-def _plain_number(value: object) -> float:
-    number = units.plain_number(value)
+def _read_number(value: object) -> float:
+    number = units.read_number(value)
     if math.isnan(number):
         raise InputError("a number without a unit", got=value)
     return number
 
 
 QUANTITIES: dict[str, FieldQuantity] = {
-    "number": FieldQuantity("a number above 0", _plain_number),
-    "loss": FieldQuantity("a number from 0 to below 1", _plain_number, strict=False, below=1.0),
+    "number": FieldQuantity("a number above 0", _read_number),
+    "loss": FieldQuantity("a number from 0 to below 1", _read_number, strict=False, below=1.0),
     "entries": FieldQuantity(
-        "a number of entries, at least 1", _plain_number, whole=True, format="{:,.0f}".format
+        "a number of entries, at least 1", _read_number, whole=True, format="{:,.0f}".format
     ),
     "rate": FieldQuantity(
         "a rate above 0 such as 20 Mbps",
@@ -259,8 +259,8 @@ KINDS = ("lognormal", "uniform", "normal", "pareto", "choice", "column")
 def _lognormal(part: LognormalSpec, quantity: FieldQuantity) -> Law:
     low, high = _read_bounds(part, quantity)
     if part.mean is not None:
-        return laws.Lognormal.of_mean(_value(part, "mean", quantity), part.cv, low, high)
-    return laws.Lognormal(_value(part, "median", quantity), part.cv, low, high)
+        return laws.Lognormal.of_mean(_read_value(part, "mean", quantity), part.cv, low, high)
+    return laws.Lognormal(_read_value(part, "median", quantity), part.cv, low, high)
 
 
 def _uniform(part: UniformBetween, quantity: FieldQuantity) -> Law:
@@ -268,17 +268,17 @@ def _uniform(part: UniformBetween, quantity: FieldQuantity) -> Law:
 
 
 def _normal(part: NormalSpec, quantity: FieldQuantity) -> Law:
-    mean, sd = _value(part, "mean", quantity), _value(part, "sd", quantity)
+    mean, sd = _read_value(part, "mean", quantity), _read_value(part, "sd", quantity)
     return laws.Normal(mean, sd, *_read_bounds(part, quantity))
 
 
 def _pareto(part: ParetoSpec, quantity: FieldQuantity) -> Law:
-    high = math.inf if part.high is None else _value(part, "high", quantity)
-    return laws.Pareto(_value(part, "minimum", quantity), part.shape, high)
+    high = math.inf if part.high is None else _read_value(part, "high", quantity)
+    return laws.Pareto(_read_value(part, "minimum", quantity), part.shape, high)
 
 
 def _choice(part: ChoiceSpec, quantity: FieldQuantity) -> Law:
-    values = tuple(_parse(value, "values", quantity) for value in part.values)
+    values = tuple(_parse_value(value, "values", quantity) for value in part.values)
     return laws.Discrete(values, part.weights or ())
 
 
@@ -292,15 +292,15 @@ _LAWS: dict[str, Callable[[Any, FieldQuantity], Law]] = {
 
 
 def _read_bounds(part: Any, quantity: FieldQuantity) -> tuple[float, float]:
-    low = 0.0 if part.low is None else _value(part, "low", quantity)
-    return low, math.inf if part.high is None else _value(part, "high", quantity)
+    low = 0.0 if part.low is None else _read_value(part, "low", quantity)
+    return low, math.inf if part.high is None else _read_value(part, "high", quantity)
 
 
-def _value(part: Any, key: str, quantity: FieldQuantity) -> float:
-    return _parse(getattr(part, key), key, quantity)
+def _read_value(part: Any, key: str, quantity: FieldQuantity) -> float:
+    return _parse_value(getattr(part, key), key, quantity)
 
 
-def _parse(written: object, key: str, quantity: FieldQuantity) -> float:
+def _parse_value(written: object, key: str, quantity: FieldQuantity) -> float:
     try:
         value = quantity.parse(written)
     except InputError as error:
@@ -321,7 +321,7 @@ def drawn_as(quantity: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _value_or_distribution(value: Any) -> str:
+def _tell_distribution(value: Any) -> str:
     return "distribution[]" if isinstance(value, (dict, Distribution)) else "value[]"
 
 
@@ -329,38 +329,38 @@ def _value_or_distribution(value: Any) -> str:
 DrawnNumber = Annotated[
     Annotated[Positive, Tag("value[]")]
     | Annotated[Distribution, drawn_as("number"), Tag("distribution[]")],
-    Discriminator(_value_or_distribution),
+    Discriminator(_tell_distribution),
 ]
 DrawnLoss = Annotated[
     Annotated[BelowOne, Tag("value[]")]
     | Annotated[Distribution, drawn_as("loss"), Tag("distribution[]")],
-    Discriminator(_value_or_distribution),
+    Discriminator(_tell_distribution),
 ]
 DrawnDuration = Annotated[
     Annotated[Duration, Tag("value[]")]
     | Annotated[Distribution, drawn_as("duration"), Tag("distribution[]")],
-    Discriminator(_value_or_distribution),
+    Discriminator(_tell_distribution),
 ]
 DrawnStay = Annotated[
     Annotated[PositiveDuration, Tag("value[]")]
     | Annotated[Distribution, drawn_as("stay"), Tag("distribution[]")],
-    Discriminator(_value_or_distribution),
+    Discriminator(_tell_distribution),
 ]
 DrawnEntries = Annotated[
     Annotated[Entries, Tag("value[]")]
     | Annotated[Distribution, drawn_as("entries"), Tag("distribution[]")],
-    Discriminator(_value_or_distribution),
+    Discriminator(_tell_distribution),
 ]
 
 
-def drawn_in(part: Section, path: str = "") -> Iterator[tuple[str, Distribution]]:
+def list_distributions(part: Section, path: str = "") -> Iterator[tuple[str, Distribution]]:
     """Every distribution in a part of a scenario, with its key path."""
     for name in type(part).model_fields:
         value, where = getattr(part, name), f"{path}.{name}".lstrip(".")
         if isinstance(value, Distribution):
             yield where, value
         elif isinstance(value, Section):
-            yield from drawn_in(value, where)
+            yield from list_distributions(value, where)
 
 
 class Devices(Section):

@@ -35,7 +35,7 @@ def check_number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any]
     """A validator of numbers that pass `check`; the sentence about others says `allowed`."""
 
     def validate(value: Any) -> float:
-        number = units.plain_number(value)
+        number = units.read_number(value)
         if math.isnan(number) or not check(number):
             raise BadValue(allowed, got=value)
         return number
@@ -104,7 +104,7 @@ def _read_level(value: Any) -> Any:
         return Level.read(value).plain
 
 
-def _by_type(value: Any) -> str:
+def _tell_share(value: Any) -> str:
     return "share[]" if isinstance(value, str) else "count[]"
 
 
@@ -119,7 +119,7 @@ def _refuse_energy(level: Any) -> Any:
 ChosenLevel = Annotated[
     Annotated[PositiveInt, Tag("count[]")]
     | Annotated[str, BeforeValidator(_read_level), Field(examples=["1%"]), Tag("share[]")],
-    Discriminator(_by_type),
+    Discriminator(_tell_share),
 ]
 """How many entries of an update: a number, a share of all of them, or a share of the energy."""
 
@@ -148,25 +148,25 @@ Frequency = Annotated[
 ]
 
 
-def _locate(value: Any, info: ValidationInfo) -> str:
+def _locate_file(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
         raise BadValue("the name of a file", got=value)
     folder = (info.context or {}).get("folder")
     return str(Path(folder) / value) if folder is not None else value
 
 
-File = Annotated[str, BeforeValidator(_locate)]
+File = Annotated[str, BeforeValidator(_locate_file)]
 """A path that starts at the scenario's own folder."""
 
 _FILE_MARK = get_args(File)[1]
 
 
-def _absolute(path: str) -> str:
+def _make_absolute(path: str) -> str:
     return str(Path(path).resolve())
 
 
 # The resolved scenario stands in the run directory, elsewhere than the file it came from.
-FoundFile = Annotated[File, AfterValidator(_absolute)]
+FoundFile = Annotated[File, AfterValidator(_make_absolute)]
 
 
 def _check_above_zero(seconds: float) -> float:
@@ -185,7 +185,7 @@ PositiveDuration = Annotated[Duration, AfterValidator(_check_above_zero)]
 BelowOne = Annotated[Fraction, AfterValidator(_check_below_one)]
 
 
-def base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, Plain]:
+def dump_base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, Plain]:
     """A section's values as mappings and lists, quantities as floats in base units.
 
     Not `model_dump`, which writes quantities back as text with their units. `without_none`: keys
@@ -194,7 +194,7 @@ def base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, P
 
     def convert(value: object) -> Plain:
         if isinstance(value, BaseModel):
-            return base_units(value, without_none=without_none)
+            return dump_base_units(value, without_none=without_none)
         if isinstance(value, (list, tuple)):
             return [convert(item) for item in value]
         if isinstance(value, dict):
@@ -205,19 +205,19 @@ def base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, P
     return {key: convert(x) for key, x in values if x is not None or not without_none}
 
 
-def files_in(
+def list_files(
     part: object, annotation: object = None, metadata: Sequence[object] = ()
 ) -> Iterator[str]:
     """Every file that a part of a scenario names, found by the type of its key."""
     if isinstance(part, BaseModel):
         for name, field in type(part).model_fields.items():
-            yield from files_in(getattr(part, name), field.annotation, tuple(field.metadata))
+            yield from list_files(getattr(part, name), field.annotation, tuple(field.metadata))
     elif isinstance(part, Mapping):
         for inner in part.values():
-            yield from files_in(inner, annotation)
+            yield from list_files(inner, annotation)
     elif isinstance(part, (tuple, list)):
         for inner in part:
-            yield from files_in(inner, annotation)
+            yield from list_files(inner, annotation)
     elif isinstance(part, str) and (_FILE_MARK in metadata or _is_file(annotation)):
         yield part
 

@@ -283,14 +283,14 @@ def load_fleet(
     """
     path = Path(path)
     data = read_yaml(path, allow_outside=allow_outside)
-    data = apply_overrides(data, overrides, Scenario if _learns(data) else FleetFile)
-    return fleet_of(data, source=str(path), folder=path.parent)
+    data = apply_overrides(data, overrides, Scenario if _has_learning(data) else FleetFile)
+    return validate_fleet(data, source=str(path), folder=path.parent)
 
 
-def fleet_of(data: Mapping[str, Plain], *, source: str, folder: Path) -> FleetFile:
+def validate_fleet(data: Mapping[str, Plain], *, source: str, folder: Path) -> FleetFile:
     """A fleet from a mapping, which may be a whole scenario's; `folder` is where its relative paths
     start."""
-    if _learns(data):
+    if _has_learning(data):
         scenario = validate_as(Scenario, data, source=source, folder=folder)
         asked = {
             "privacy": scenario.privacy,
@@ -321,7 +321,7 @@ def dump_fleet(
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _learns(data: Mapping[str, Plain]) -> bool:
+def _has_learning(data: Mapping[str, Plain]) -> bool:
     return "dataset" in data or "prototypes" in data
 
 

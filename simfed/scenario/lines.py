@@ -27,7 +27,7 @@ def add_line(error: InputError, *, overridden: bool = False) -> InputError:
         file, path = Path(parts[at]), "".join(parts[at + 1 : at + 2])
         if file.suffix not in (".yaml", ".yml") or path.startswith("line "):
             continue
-        place = _place_of(file, path, error, overridden)
+        place = _find_place(file, path, error, overridden)
         if place is None:
             return error
         where = ": ".join([*parts[: at + 1], place, *parts[at + 1 :]])
@@ -38,7 +38,7 @@ def add_line(error: InputError, *, overridden: bool = False) -> InputError:
 _MOST_EXTENDED = 10
 
 
-def _place_of(
+def _find_place(
     file: Path, path: str, error: InputError, overridden: bool, above: int = 0
 ) -> str | None:
     """`line 3`, or `base.yaml: line 3` where the key stands in a file that this one extends."""
@@ -48,13 +48,13 @@ def _place_of(
         root = compose_yaml(read_text(file))
     except (OSError, ValueError, InputError, yaml.YAMLError, RecursionError):
         return None
-    place_of_key = _walk(root, path)
+    place_of_key = _walk_path(root, path)
     if place_of_key is None:
-        base = _walk(root, "extends")
+        base = _walk_path(root, "extends")
         if base is None or not isinstance(base[1], yaml.ScalarNode) or above >= _MOST_EXTENDED:
             return None
         name = str(base[1].value)
-        place = _place_of(file.parent / name, path, error, overridden, above + 1)
+        place = _find_place(file.parent / name, path, error, overridden, above + 1)
         return None if place is None else f"{name}: {place}"
     line, node, rest = place_of_key
     if isinstance(node, yaml.MappingNode) and isinstance(error.got, str):
@@ -68,7 +68,7 @@ def _place_of(
     return f"line {line}"
 
 
-def _walk(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] | None:
+def _walk_path(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] | None:
     """The line of the innermost key on the way that is there, its value, and what of the path is
     not there; None where its first key is not."""
     node, line, rest = root, None, path

@@ -20,7 +20,7 @@ from simfed.ground.reading import parse_yaml, read_text
 from simfed.ground.registry import import_file, is_consented
 from simfed.scenario.fields import rename_texts
 from simfed.scenario.model import MethodChoice, Scenario, SelectionChoice
-from simfed.scenario.options import OfKind, kinds_that_take
+from simfed.scenario.options import OfKind, list_takers
 from simfed.scenario.plugins import check_opened
 from simfed.scenario.policy import PolicySpec
 
@@ -68,7 +68,7 @@ def load_scenario(
     import_plugins(
         data, source=source, folder=folder, allow=allow_plugins, allow_outside=allow_outside
     )
-    return validated(data, source=source, folder=folder)
+    return validate_scenario(data, source=source, folder=folder)
 
 
 _OF_LEARNING = ("dataset", "prototypes", "rounds", "method", "policy", "compression", "training")
@@ -80,7 +80,7 @@ def is_fleet(data: Mapping[str, Plain]) -> bool:
     return "clients" in data and not any(key in data for key in _OF_LEARNING)
 
 
-def validated(
+def validate_scenario(
     data: Mapping[str, Plain],
     *,
     source: str,
@@ -181,7 +181,7 @@ def read_yaml(
         hint = "--allow-outside lets it be read"
         raise InputError(allowed, where=f"{path}: extends", got=base, problem=problem, hint=hint)
     below = read_yaml(path.parent / base, allow_outside=allow_outside, _seen=seen)
-    return _merge(below, data)
+    return _merge_mappings(below, data)
 
 
 def _is_within(path: Path, folder: Path) -> bool:
@@ -251,16 +251,16 @@ def apply_overrides(
 
     With `model`, a path that the model does not know is an error with a did-you-mean.
     """
-    result: dict[str, Plain] = _copy(data)
+    result: dict[str, Plain] = _copy_value(data)
     for path, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
         steps = split_key_path(path)
         if model is not None:
             _check_path(model, steps, path)
-        _set(result, steps, value, path)
+        _set_value(result, steps, value, path)
     return result
 
 
-def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
+def _set_value(node: Any, steps: list[str | int], value: Any, path: str) -> None:
     step, rest = steps[0], steps[1:]
     where = f"override {path}"
     if isinstance(node, list):
@@ -271,9 +271,9 @@ def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
         for i in range(len(node)) if step == "*" else [int(step)]:
             if rest:
                 node[i] = _expand_short_form(node[i], rest, "kind")
-                _set(node[i], rest, value, path)
+                _set_value(node[i], rest, value, path)
             else:
-                node[i] = _copy(value)
+                node[i] = _copy_value(value)
         return
     if not isinstance(node, dict) or not isinstance(step, str):
         raise InputError("a key path that exists", where=where, got=step)
@@ -288,9 +288,9 @@ def _set(node: Any, steps: list[str | int], value: Any, path: str) -> None:
     for key in targets:
         if rest:
             node[key] = _expand_short_form(node.get(key), rest, _SHORT_FOR.get(key, "kind"))
-            _set(node[key], rest, value, path)
+            _set_value(node[key], rest, value, path)
         else:
-            node[key] = _copy(value)
+            node[key] = _copy_value(value)
 
 
 _SHORT_FOR = {"device": "profile", "app": "folder"}
@@ -309,10 +309,10 @@ def _expand_short_form(node: Any, rest: list[str | int], short_for: str) -> Any:
 def _check_path(model: type[BaseModel], steps: list[str | int], path: str) -> None:
     here: Any = model
     for step in steps:
-        inner = _model_of(here)
+        inner = _find_model(here)
         if inner is None and isinstance(step, str) and step != "*" and _is_list(here):
             allowed = "an index such as [0] or [*] here"
-            hint = _longer_path(model, steps)
+            hint = _suggest_longer_path(model, steps)
             raise InputError(allowed, where=f"override {path}", got=step, hint=hint)
         if inner is not None:
             if issubclass(inner, OfKind) and isinstance(step, str):
@@ -321,32 +321,32 @@ def _check_path(model: type[BaseModel], steps: list[str | int], path: str) -> No
                 allowed = listed(inner.model_fields)
                 where = f"override {path}"
                 problem = f"there is no key {step!r} here"
-                hint = _longer_path(model, steps) or did_you_mean(step, inner.model_fields)
+                hint = _suggest_longer_path(model, steps) or did_you_mean(step, inner.model_fields)
                 raise InputError(allowed, where=where, got=step, problem=problem, hint=hint)
             if not isinstance(step, str):
                 raise InputError("a key, not an index, here", where=f"override {path}", got=step)
             here = inner.model_fields[step].annotation if step in inner.model_fields else None
         else:
-            here = _element(here)
+            here = _find_element(here)
         if here is None:
             return
 
 
-def _longer_path(model: type[BaseModel], steps: Sequence[str | int]) -> str | None:
+def _suggest_longer_path(model: type[BaseModel], steps: Sequence[str | int]) -> str | None:
     """The hint for a key path that lacks its beginning, or `[*]` in the middle.
 
-    >>> _longer_path(Scenario, ["link", "up"])
+    >>> _suggest_longer_path(Scenario, ["link", "up"])
     'did you mean clients[*].link.up?'
     """
     asked = [step for step in steps if isinstance(step, str) and step != "*"]
-    near = _shortest_ends(model, asked)
+    near = _find_shortest_ends(model, asked)
     return f"did you mean {listed(map(_format_path, near[:3]))}?" if near else None
 
 
-def _place_of_key(model: type[BaseModel], loc: Sequence[str | int], key: str) -> str | None:
+def _suggest_place(model: type[BaseModel], loc: Sequence[str | int], key: str) -> str | None:
     """The hint for a key that stands at the wrong place: where it belongs, nearest to `loc` first.
 
-    >>> _place_of_key(Scenario, ["clients", 0], "latency")
+    >>> _suggest_place(Scenario, ["clients", 0], "latency")
     'it belongs to clients[*].link.latency'
     """
     here = ["*" if isinstance(step, int) else step for step in loc]
@@ -360,11 +360,11 @@ def _place_of_key(model: type[BaseModel], loc: Sequence[str | int], key: str) ->
     nearest = max(map(count_shared, ends), default=0)
     near = [path for path in ends if count_shared(path) == nearest]
     if not nearest:
-        near = _shortest_ends(model, [key])
+        near = _find_shortest_ends(model, [key])
     return f"it belongs to {listed(map(_format_path, near[:3]))}" if near else None
 
 
-def _shortest_ends(model: type[BaseModel], asked: Sequence[str]) -> list[tuple[str, ...]]:
+def _find_shortest_ends(model: type[BaseModel], asked: Sequence[str]) -> list[tuple[str, ...]]:
     """The shortest of the key paths that end in these keys."""
     lengths: dict[tuple[str, ...], int] = {}
     for path in _list_paths(model):
@@ -378,10 +378,10 @@ def _format_path(path: Sequence[str]) -> str:
     return ".".join(path).replace(".*", "[*]")
 
 
-def _kind_that_takes(key: str) -> str | None:
+def _suggest_kind(key: str) -> str | None:
     """The hint for a key that is an option of some method, policy or selection."""
     for choice in (MethodChoice, PolicySpec, SelectionChoice):
-        takers = kinds_that_take(choice, key)
+        takers = list_takers(choice, key)
         if takers:
             return f"{key} is an option of {choice.registry_kind} {listed(takers[:3])}"
     return None
@@ -393,12 +393,12 @@ def _list_paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
     paths: list[tuple[str, ...]] = []
 
     def walk(annotation: Any, path: tuple[str, ...], above: tuple[Any, ...]) -> None:
-        inner = _model_of(annotation)
+        inner = _find_model(annotation)
         if inner is not None and inner not in above:
             for name, field in inner.model_fields.items():
                 paths.append((*path, name))
                 walk(field.annotation, (*path, name), (*above, inner))
-        elif inner is None and (element := _element(annotation)) is not None:
+        elif inner is None and (element := _find_element(annotation)) is not None:
             walk(element, (*path, "*"), above)
 
     walk(model, (), ())
@@ -415,10 +415,10 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, ValueError) and cause.args and isinstance(cause.args[0], InputError):
         error = cause.args[0]
-        where = ".".join(filter(None, (_key_path(model, loc), error.where)))
-        hint = _yaml_hint(error.got) or error.hint
+        where = ".".join(filter(None, (_format_location(model, loc), error.where)))
+        hint = _suggest_quotes(error.got) or error.hint
         return error.changed(where=where or None, hint=hint)
-    where = _key_path(model, loc)
+    where = _format_location(model, loc)
     if kind == "extra_forbidden":
         keys, key = _list_keys(model, loc[:-1]), str(loc[-1])
         outer, dot, inner_key = key.partition(".")
@@ -428,13 +428,13 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
             nested = f"a space follows a colon: {glued}: {rest}"
         return InputError(
             listed(keys),
-            where=_key_path(model, loc[:-1]) or None,
+            where=_format_location(model, loc[:-1]) or None,
             got=loc[-1],
             problem=f"there is no key {key!r} here",
             hint=nested
-            or _place_of_key(model, loc[:-1], key)
+            or _suggest_place(model, loc[:-1], key)
             or did_you_mean(key, keys)
-            or _kind_that_takes(key),
+            or _suggest_kind(key),
         )
     if kind == "missing":
         return InputError(where=where, problem="this key is missing")
@@ -457,17 +457,19 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
             listed(choices), where=where, got=got, hint=did_you_mean(str(got), choices)
         )
     got = detail["input"]
-    return InputError(allowed or detail["msg"].lower(), where=where, got=got, hint=_yaml_hint(got))
+    return InputError(
+        allowed or detail["msg"].lower(), where=where, got=got, hint=_suggest_quotes(got)
+    )
 
 
-def _yaml_hint(value: object) -> str | None:
+def _suggest_quotes(value: object) -> str | None:
     """The hint where YAML may have read another thing than was written."""
     if isinstance(value, bool):
         return "YAML reads on, yes, off and no as true and false; in quotes they are text"
     return None
 
 
-def _key_path(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
+def _format_location(model: type[BaseModel], loc: tuple[int | str, ...]) -> str:
     text = ""
     for step in loc:
         if isinstance(step, int):
@@ -483,12 +485,12 @@ def _list_keys(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
         if isinstance(step, str) and step.endswith("[]"):
             here = _find_tagged(here, step) or here
             continue
-        inner = _model_of(here)
+        inner = _find_model(here)
         if inner is None:
-            here = _element(here)
+            here = _find_element(here)
         elif step in inner.model_fields:
             here = inner.model_fields[str(step)].annotation
-    inner = _model_of(here)
+    inner = _find_model(here)
     return list(inner.model_fields) if inner is not None else []
 
 
@@ -500,7 +502,7 @@ def _find_tagged(annotation: Any, tag: str) -> Any:
     return next((inner for inner in members if inner is not None), None)
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
+def _find_model(annotation: Any) -> type[BaseModel] | None:
     """The model inside an annotation such as `Rollback | None`."""
     origin = get_origin(annotation)
     if origin in (tuple, list, dict):
@@ -508,7 +510,7 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
     # Python 3.10 takes `tuple[int]` for a type, too
     if origin is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    models = [m for m in map(_model_of, get_args(annotation)) if m is not None]
+    models = [m for m in map(_find_model, get_args(annotation)) if m is not None]
     return models[0] if len(models) == 1 else None
 
 
@@ -519,33 +521,33 @@ def _is_list(annotation: Any) -> bool:
     return origin in (tuple, list) or any(map(_is_list, get_args(annotation)))
 
 
-def _element(annotation: Any) -> Any:
+def _find_element(annotation: Any) -> Any:
     if get_origin(annotation) in (tuple, list):
         return get_args(annotation)[0]
     if get_origin(annotation) is dict:
         return get_args(annotation)[1]
     for inner in get_args(annotation):
         if get_origin(inner) in (tuple, list, dict):
-            return _element(inner)
+            return _find_element(inner)
     return None
 
 
 # --- plain mappings ----------------------------------------------------------------------------
 
 
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def _merge_mappings(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            value = _merge(old, value)
+            value = _merge_mappings(old, value)
         result[key] = value
     return result
 
 
-def _copy(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _copy(inner) for key, inner in value.items()}
+        return {key: _copy_value(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_copy(inner) for inner in value]
+        return [_copy_value(inner) for inner in value]
     return value

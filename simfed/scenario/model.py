@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.compress.choice import Choice, all_pairs, choices_of
+from simfed.compress.choice import Choice, has_all_pairs, list_choices
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
 from simfed.ground.arrays import Ints
@@ -36,10 +36,10 @@ from simfed.ground.method import Method
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
-from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice, read_short
+from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice, read_short_form
 from simfed.scenario.dataset import DatasetSpec, Partition
 from simfed.scenario.device import AnyDevice, DeviceSpec
-from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, drawn_in
+from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, list_distributions
 from simfed.scenario.faults import FaultsSpec
 from simfed.scenario.fields import (
     BelowOne,
@@ -64,8 +64,8 @@ from simfed.scenario.section import (
     OnlyWith,
     Section,
     drop_unused,
-    error_detail,
     find_misplaced,
+    make_error_detail,
     refusing,
     short_for,
 )
@@ -218,7 +218,7 @@ class Compression(Section):
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Compression:
-        if self.pairs == "factored" and not all_pairs(self.choices):
+        if self.pairs == "factored" and not has_all_pairs(self.choices):
             allowed = "full, or k_choices beside strategies that go by K and name no level"
             raise BadValue(allowed, where="pairs", got=self.pairs)
         return self
@@ -226,7 +226,7 @@ class Compression(Section):
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
         """What policies choose from: strategies, with their levels where these are chosen too."""
-        return choices_of(self.strategies, self.k_choices)
+        return list_choices(self.strategies, self.k_choices)
 
 
 class Distillation(Section):
@@ -487,7 +487,7 @@ class _AttackChoice(OfKind):
     def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
         begins = {key: option for key, option in value.items() if key == "from"}
         others = {key: option for key, option in value.items() if key != "from"}
-        return {**read_short(others, cls.registry_kind), **begins}
+        return {**read_short_form(others, cls.registry_kind), **begins}
 
 
 if TYPE_CHECKING:
@@ -531,7 +531,7 @@ class ClientGroup(Section):
     def _check_columns(self) -> ClientGroup:
         drawn = {
             path: value
-            for path, value in drawn_in(self)
+            for path, value in list_distributions(self)
             if value.column is not None and value.table is None
         }
         for path, value in drawn.items():
@@ -621,7 +621,7 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _check_together(self, info: ValidationInfo) -> Scenario:
         problems = find_misplaced(self, info.context)
-        problems += [error_detail(error, (), None) for error in _find_contradictions(self)]
+        problems += [make_error_detail(error, (), None) for error in _find_contradictions(self)]
         if problems:
             raise ValidationError.from_exception_data("Scenario", problems)
         return self

@@ -31,7 +31,7 @@ from simfed.scenario.fields import (
     Rate,
     Share,
     Size,
-    base_units,
+    dump_base_units,
 )
 from simfed.scenario.section import BadValue, Section
 
@@ -174,33 +174,33 @@ class ShareTrace(_Varying):
     )
 
 
-def _rate_or_trace(value: Any) -> str:
+def _tell_trace(value: Any) -> str:
     return "trace[]" if isinstance(value, (Mapping, TraceSpec)) else "rate[]"
 
 
 # The brackets keep a tag out of the key paths in error messages.
 LinkRate = Annotated[
     Annotated[SomeRate, Tag("rate[]")] | Annotated[TraceSpec, Tag("trace[]")],
-    Discriminator(_rate_or_trace),
+    Discriminator(_tell_trace),
 ]
 
 
 _DOWN_LATENCY = "one-way delay of the way down, where it differs from `latency`"
 
 
-def _rate_trace_or_drawn(value: Any) -> str:
+def _tell_trace_or_draw(value: Any) -> str:
     if isinstance(value, Distribution):
         return "distribution[]"
     if isinstance(value, Mapping) and not value.keys() & TraceSpec.model_fields.keys():
         return "distribution[]"
-    return _rate_or_trace(value)
+    return _tell_trace(value)
 
 
 AccessRate = Annotated[
     Annotated[SomeRate, Tag("rate[]")]
     | Annotated[TraceSpec, Tag("trace[]")]
     | Annotated[Distribution, drawn_as("rate"), Tag("distribution[]")],
-    Discriminator(_rate_trace_or_drawn),
+    Discriminator(_tell_trace_or_draw),
 ]
 
 
@@ -241,7 +241,7 @@ class LinkSpec(Section):
 
     def plain(self) -> dict[str, Plain]:
         """Plain values in base units: one of the `links` of `simfed.net.build`."""
-        return base_units(self)
+        return dump_base_units(self)
 
 
 class ServerLink(Section):
@@ -396,4 +396,4 @@ class NetworkSpec(Section):
 
     def plain(self) -> dict[str, Plain]:
         """Plain values in base units: the argument `network` of `simfed.net.build`."""
-        return base_units(self)
+        return dump_base_units(self)

@@ -42,7 +42,7 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf, Only, Part, registry
 from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
-from simfed.scenario.section import BadValue, Section, error_detail, refusing
+from simfed.scenario.section import BadValue, Section, make_error_detail, refusing
 
 K = TypeVar("K", bound="OfKind")
 
@@ -92,7 +92,7 @@ class OfKind(Section):
     @classmethod
     def own_keys(cls) -> list[str]:
         """The options of this kind, in the constructor's order."""
-        shared = _declared_class(cls).model_fields
+        shared = _find_declared_class(cls).model_fields
         return [key for key in cls.model_fields if key not in shared]
 
     @classmethod
@@ -144,14 +144,14 @@ class OfKind(Section):
         return section
 
     def __reduce__(self) -> tuple[Any, ...]:  # the class of a kind cannot be imported by its name
-        return _declared_class(type(self)).model_validate, (self.model_dump(),)
+        return _find_declared_class(type(self)).model_validate, (self.model_dump(),)
 
 
 _MADE: dict[tuple[type[OfKind], str, int], type[OfKind]] = {}
 """The class of each kind and part; it holds the part, so that no other one gets its id."""
 
 
-def _declared_class(cls: type[OfKind]) -> type[OfKind]:
+def _find_declared_class(cls: type[OfKind]) -> type[OfKind]:
     """The class that a scenario names, of one that was made for a kind."""
     return next(base for base in cls.__mro__ if base.__dict__.get("part") is None)
 
@@ -236,7 +236,9 @@ def _make_readable(annotation: Any) -> Any:
         return Annotated[kind, name]
     if origin in (Union, UnionType):
         together: Any = Union[tuple(map(_make_readable, inner))]  # noqa: UP007
-        return Annotated[together, WrapValidator(_replace_errors(listed(map(_describe, inner))))]
+        return Annotated[
+            together, WrapValidator(_replace_errors(listed(map(_describe_annotation, inner))))
+        ]
     if origin in (tuple, list):
         return origin[tuple(x if x is Ellipsis else _make_readable(x) for x in inner)]
     return annotation
@@ -254,7 +256,7 @@ def _replace_errors(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
     return validate
 
 
-def _describe(annotation: Any) -> str:
+def _describe_annotation(annotation: Any) -> str:
     if get_origin(annotation) is Literal:
         return listed(map(str, get_args(annotation)))
     return _WORDS.get(annotation, "a list")
@@ -274,16 +276,18 @@ def _refuse_key(model: type[OfKind], kind: str, key: str, value: Any) -> InitErr
     if model.model_config.get("extra") == "allow":
         return None
     what = model.registry_kind
-    takers = kinds_that_take(_declared_class(model), key)
+    takers = list_takers(_find_declared_class(model), key)
     if takers and value is None:
         return None  # null is no value: older resolved scenarios name every kind's options
     keys = [key for key in model.model_fields if key != "kind"]
     hint = f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
     problem = f"{what} {kind} has no key {key!r}"
-    return error_detail(InputError(listed(keys), got=key, problem=problem, hint=hint), (), value)
+    return make_error_detail(
+        InputError(listed(keys), got=key, problem=problem, hint=hint), (), value
+    )
 
 
-def kinds_that_take(model: type[OfKind], key: str) -> list[str]:
+def list_takers(model: type[OfKind], key: str) -> list[str]:
     """The kinds that have this option."""
     takers = []
     for name in registry(model.registry_kind).names():
@@ -296,7 +300,7 @@ def kinds_that_take(model: type[OfKind], key: str) -> list[str]:
 def _make_detail(error: dict[str, Any], kind: str) -> InitErrorDetails:
     if error["type"] == "missing" and len(error["loc"]) == 1:
         missing = InputError(problem=f"this key is missing with kind {kind}")
-        return error_detail(missing, error["loc"], error["input"])
+        return make_error_detail(missing, error["loc"], error["input"])
     return InitErrorDetails(
         type=error["type"], loc=error["loc"], input=error["input"], ctx=error.get("ctx", {})
     )

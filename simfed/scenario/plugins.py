@@ -18,10 +18,10 @@ from pydantic import (
 )
 
 from simfed.ground.errors import InputError
-from simfed.ground.opened import opened_by, sha256_of
+from simfed.ground.opened import compute_file_sha256, list_opened
 from simfed.ground.plain import Plain
-from simfed.ground.reading import missing_file
-from simfed.ground.registry import content_digest
+from simfed.ground.reading import make_missing_file_error
+from simfed.ground.registry import compute_file_digest
 from simfed.scenario.fields import FoundFile
 from simfed.scenario.section import Section, short_for
 
@@ -48,7 +48,7 @@ class OpenedFile(Section):
     )
 
 
-def _as_list(value: Any) -> Any:
+def _wrap_in_list(value: Any) -> Any:
     return () if value is None else (value,) if isinstance(value, (str, Mapping)) else value
 
 
@@ -79,7 +79,7 @@ class _Plugin(Section):
 
 _Files = Annotated[
     tuple[Annotated[OpenedFile, short_for("file", OpenedFile)], ...],
-    BeforeValidator(_as_list, json_schema_input_type=list[str] | str),
+    BeforeValidator(_wrap_in_list, json_schema_input_type=list[str] | str),
 ]
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ else:
 
 Plugins = Annotated[
     tuple[Annotated[PluginSpec, short_for("file", PluginSpec)], ...],
-    BeforeValidator(_as_list, json_schema_input_type=list[str | PluginSpec] | str),
+    BeforeValidator(_wrap_in_list, json_schema_input_type=list[str | PluginSpec] | str),
 ]
 """Python files that register parts; see `simfed.scenario.load.import_plugins`."""
 
@@ -108,9 +108,12 @@ Plugins = Annotated[
 def _spell_out(plugin: PluginSpec) -> PluginSpec:
     """The plug-in with all files that it is known to open, their digests, and its folder."""
     named = {opened.file: opened for opened in opened_files(plugin)}
-    opened_besides = [path for path in opened_by(content_digest(plugin.file)) if path not in named]
+    opened_besides = [
+        path for path in list_opened(compute_file_digest(plugin.file)) if path not in named
+    ]
     files = tuple(
-        OpenedFile(file=path, sha256=sha256_of(path)) for path in (*named, *sorted(opened_besides))
+        OpenedFile(file=path, sha256=compute_file_sha256(path))
+        for path in (*named, *sorted(opened_besides))
     )
     if not files:
         return plugin
@@ -148,7 +151,7 @@ def check_opened(entry: Mapping[str, Plain], folder: Path, where: str) -> Iterat
 
     Raises: `InputError` for one that is missing, or has another content than the run began with.
     """
-    for value in _as_list(entry.get("with")):
+    for value in _wrap_in_list(entry.get("with")):
         name = value.get("file") if isinstance(value, Mapping) else value
         if not isinstance(name, str) or not name:
             continue  # left to validation
@@ -157,12 +160,12 @@ def check_opened(entry: Mapping[str, Plain], folder: Path, where: str) -> Iterat
             yield path  # else it is a run's, which says where the file lay and what is in it
         if not path.is_file():
             hint = "put it back" if isinstance(value, Mapping) else None
-            missing = missing_file(path)
+            missing = make_missing_file_error(path)
             raise missing.changed(hint=missing.hint or hint).within(where)
         digest = value.get("sha256") if isinstance(value, Mapping) else None
-        if digest is not None and sha256_of(path) != digest:
+        if digest is not None and compute_file_sha256(path) != digest:
             allowed = f"that of SHA-256 {str(digest)[:12]}…, which the run began with"
             where = f"{where}: {os.fspath(path)}"
-            problem = f"another content, of SHA-256 {sha256_of(path)[:12]}…"
+            problem = f"another content, of SHA-256 {compute_file_sha256(path)[:12]}…"
             hint = "put the old content back, or begin a new run"
             raise InputError(allowed, where=where, problem=problem, hint=hint)

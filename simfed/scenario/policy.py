@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from simfed.compress.choice import Choice, arms_for
+from simfed.compress.choice import Choice, adapt_arms
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
@@ -116,7 +116,7 @@ class PolicySpec(OfKind):
         The arms are stand-ins, so only what the constructor says about an option counts here.
         """
         kind = registry("policy").get(self.kind)
-        arms = arms_for(kind, list(map(Choice, registry("compressor").names())))
+        arms = adapt_arms(kind, list(map(Choice, registry("compressor").names())))
         try:
             kind(arms, reward_range=self.reward.bounds, **self.options)
         except InputError as error:

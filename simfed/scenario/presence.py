@@ -26,10 +26,10 @@ from simfed.scenario.section import BadValue, Section, refusing
 _TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
 
 
-def time_of_day_s(text: object) -> float:
+def parse_time_of_day_s(text: object) -> float:
     """Seconds after midnight from `22:00`, up to `24:00`.
 
-    >>> time_of_day_s("06:30"), time_of_day_s("24:00")
+    >>> parse_time_of_day_s("06:30"), parse_time_of_day_s("24:00")
     (23400.0, 86400.0)
     """
     match = _TIME.match(text) if isinstance(text, str) else None
@@ -41,7 +41,7 @@ def time_of_day_s(text: object) -> float:
 
 def _check_time(value: Any) -> str:
     with refusing():
-        time_of_day_s(value)
+        parse_time_of_day_s(value)
     return str(value)
 
 
@@ -78,7 +78,10 @@ class _Daily(Section):
 
     @model_validator(mode="after")
     def _check_times(self) -> _Daily:
-        if time_of_day_s(getattr(self, "from")) % 86_400 == time_of_day_s(self.to) % 86_400:
+        if (
+            parse_time_of_day_s(getattr(self, "from")) % 86_400
+            == parse_time_of_day_s(self.to) % 86_400
+        ):
             raise BadValue("two different times of day", where="to", got=self.to)
         return self
 

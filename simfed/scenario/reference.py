@@ -40,7 +40,7 @@ _KINDS = {
 }
 
 
-def scenario_schema() -> dict[str, Plain]:
+def build_scenario_schema() -> dict[str, Plain]:
     """The JSON Schema of a scenario file."""
     document = Scenario.model_json_schema()
     document["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -88,17 +88,17 @@ def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
         )
 
 
-def reference_page() -> str:
+def format_reference_page() -> str:
     """The reference in Markdown: a section per mapping, in the order in which they are first
     named."""
-    document = scenario_schema()
+    document = build_scenario_schema()
     parts = document["$defs"]
     sections: dict[str, str] = {"": "Scenario"}  # key path, and kind where they differ → mapping
     waiting = [("", document)]
     while waiting:
         path, mapping = waiting.pop(0)
         for key, node in mapping["properties"].items():
-            for name, suffix in _mappings_in(node):
+            for name, suffix in _list_mappings(node):
                 if name not in sections.values():
                     place = f"{path}.{key}{suffix}".lstrip(".")
                     if place in sections:  # a key may be one of several mappings
@@ -114,11 +114,11 @@ def reference_page() -> str:
     for path, name in sections.items():
         mapping = document if not path else parts[name]
         title = f"`{path}`" if path else "The file"
-        text.append(f"## {title}\n\n{_prose(mapping.get('description', ''))}")
+        text.append(f"## {title}\n\n{_format_prose(mapping.get('description', ''))}")
         rows = [
             (
-                f"| `{key}` | {_value(node, anchors)} | {_default(key, node, mapping)} | "
-                f"{node.get('description', '')} |"
+                f"| `{key}` | {_format_value(node, anchors)} | "
+                f"{_format_default(key, node, mapping)} | {node.get('description', '')} |"
             )
             for key, node in mapping["properties"].items()
         ]
@@ -127,54 +127,54 @@ def reference_page() -> str:
     return "\n\n".join(text) + "\n"
 
 
-def _prose(description: str) -> str:
+def _format_prose(description: str) -> str:
     """A docstring as Markdown; lines of a paragraph are joined."""
     return "\n\n".join(" ".join(part.split()) for part in description.split("\n\n"))
 
 
-def _mappings_in(node: Mapping[str, Any], suffix: str = "") -> Iterator[tuple[str, str]]:
+def _list_mappings(node: Mapping[str, Any], suffix: str = "") -> Iterator[tuple[str, str]]:
     """(mapping, what is added to the key's path) of the mappings that a value may be or hold."""
     if "$ref" in node:
         yield node["$ref"].rpartition("/")[2], suffix
     for one in (*node.get("anyOf", ()), *node.get("oneOf", ())):
-        yield from _mappings_in(one, suffix)
+        yield from _list_mappings(one, suffix)
     if isinstance(node.get("items"), dict):
-        yield from _mappings_in(node["items"], f"{suffix}[]")
+        yield from _list_mappings(node["items"], f"{suffix}[]")
     if isinstance(node.get("additionalProperties"), dict):
-        yield from _mappings_in(node["additionalProperties"], f"{suffix}.NAME")
+        yield from _list_mappings(node["additionalProperties"], f"{suffix}.NAME")
 
 
-def _value(node: Mapping[str, Any], anchors: Mapping[str, str]) -> str:
+def _format_value(node: Mapping[str, Any], anchors: Mapping[str, str]) -> str:
     for example in node.get("examples", ()):
         return _KINDS.get(example, f"such as `{example}`")
     if "$ref" in node:
         path = anchors[node["$ref"].rpartition("/")[2]]
-        return f"[`{path}`](#{_anchor(path)})"
+        return f"[`{path}`](#{_format_anchor(path)})"
     if "enum" in node:
         return ", ".join(f"`{name}`" for name in node["enum"])
     if "const" in node:
         return f"`{node['const']}`"
     choices = [*node.get("anyOf", ()), *node.get("oneOf", ())]
     if choices:
-        texts = [_value(one, anchors) for one in choices if one.get("type") != "null"]
+        texts = [_format_value(one, anchors) for one in choices if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(texts))
     if node.get("type") == "array":
         if "prefixItems" in node:
-            return ", then ".join(_value(one, anchors) for one in node["prefixItems"])
-        return f"list of {_value(node['items'], anchors)}"
+            return ", then ".join(_format_value(one, anchors) for one in node["prefixItems"])
+        return f"list of {_format_value(node['items'], anchors)}"
     if node.get("type") == "object":
         inner = node.get("additionalProperties")
-        return f"name: {_value(inner, anchors)}" if isinstance(inner, dict) else "mapping"
+        return f"name: {_format_value(inner, anchors)}" if isinstance(inner, dict) else "mapping"
     return {"integer": "whole number", "boolean": "`true`, `false`", "string": "text"}.get(
         str(node.get("type")), "number"
     )
 
 
-def _anchor(path: str) -> str:
+def _format_anchor(path: str) -> str:
     return "".join(c for c in path.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
-def _default(key: str, node: Mapping[str, Any], mapping: Mapping[str, Any]) -> str:
+def _format_default(key: str, node: Mapping[str, Any], mapping: Mapping[str, Any]) -> str:
     """The default of a key; what is a mapping of its own has its defaults in its section."""
     if key in mapping.get("required", ()):
         return "**required**"

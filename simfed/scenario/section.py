@@ -130,7 +130,7 @@ class Section(BaseModel):
             return value
         nulls = [
             name
-            for name, _ in marked_keys(cls)
+            for name, _ in list_marked_keys(cls)
             if name in value and value[name] is None and cls.model_fields[name].default is not None
         ]
         return {key: value[key] for key in value if key not in nulls} if nulls else value
@@ -138,9 +138,10 @@ class Section(BaseModel):
     @model_validator(mode="after")
     def _check_marked_keys(self, info: ValidationInfo) -> Section:
         problems = [
-            error_detail(error, (), None)
-            for name, only in marked_keys(type(self))
-            if not only.from_the_top and (error := _misuse_of(self, name, only, self, info.context))
+            make_error_detail(error, (), None)
+            for name, only in list_marked_keys(type(self))
+            if not only.from_the_top
+            and (error := _find_misuse(self, name, only, self, info.context))
         ]
         if problems:
             raise ValidationError.from_exception_data(type(self).__name__, problems)
@@ -149,7 +150,7 @@ class Section(BaseModel):
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         plain: dict[str, Any] = dump(self)
-        for name, only in marked_keys(type(self)):
+        for name, only in list_marked_keys(type(self)):
             if not only.from_the_top and name in plain and not only.holds(self):
                 del plain[name]
         return plain
@@ -157,7 +158,7 @@ class Section(BaseModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
         schema: dict[str, Any] = handler.resolve_ref_schema(handler(core_schema))
-        for name, only in marked_keys(cls):
+        for name, only in list_marked_keys(cls):
             node = schema["properties"][name]
             node["description"] = f"{node.get('description', '')} (only with {only})".strip()
             if isinstance(only, Only) and not only.from_the_top:
@@ -171,7 +172,7 @@ class Section(BaseModel):
 
 
 @functools.cache
-def marked_keys(mapping: type[BaseModel]) -> tuple[tuple[str, Mark], ...]:
+def list_marked_keys(mapping: type[BaseModel]) -> tuple[tuple[str, Mark], ...]:
     """The keys of a mapping that say something only sometimes."""
     return tuple(
         (name, mark)
@@ -187,15 +188,15 @@ def find_misplaced(scenario: Section, context: Context) -> list[InitErrorDetails
     Keys that depend on another one of their own section are checked by that section.
     """
     return [
-        error_detail(error, where, None)
-        for where, name, only, section in scenario_marks(scenario)
-        if (error := _misuse_of(section, name, only, scenario, context))
+        make_error_detail(error, where, None)
+        for where, name, only, section in list_scenario_marks(scenario)
+        if (error := _find_misuse(section, name, only, scenario, context))
     ]
 
 
 def drop_unused(scenario: Section, plain: dict[str, Plain]) -> dict[str, Plain]:
     """`plain`, the scenario's dump, from which the keys without effect are deleted."""
-    for where, name, only, _ in scenario_marks(scenario):
+    for where, name, only, _ in list_scenario_marks(scenario):
         if not only.holds(scenario):
             node: Any = plain
             for step in where:
@@ -208,7 +209,7 @@ def drop_unused(scenario: Section, plain: dict[str, Plain]) -> dict[str, Plain]:
     return plain
 
 
-def error_detail(
+def make_error_detail(
     error: InputError, where: tuple[int | str, ...], value: object
 ) -> InitErrorDetails:
     """An error as pydantic collects it."""
@@ -217,7 +218,7 @@ def error_detail(
     )
 
 
-def _misuse_of(
+def _find_misuse(
     section: Section, name: str, only: Mark, decides: Section, context: Context
 ) -> InputError | None:
     """The error for a key that stands where it has no effect, or is missing where it is needed."""
@@ -231,10 +232,10 @@ def _misuse_of(
         return None
     if isinstance(only, OnlyWith) and getattr(section, name) == only.nothing:
         return None
-    return _refusal(name, only, decides, type(section))
+    return _make_refusal(name, only, decides, type(section))
 
 
-def _refusal(name: str, only: Mark, decides: Section, mapping: type[Section]) -> InputError:
+def _make_refusal(name: str, only: Mark, decides: Section, mapping: type[Section]) -> InputError:
     """The error for a key that has no effect beside the others."""
     belongs = f"{name} belongs to {only}"
     if isinstance(only, OnlyWith):
@@ -245,26 +246,26 @@ def _refusal(name: str, only: Mark, decides: Section, mapping: type[Section]) ->
         return InputError(problem=f"without {str(only).rpartition('.')[2]}, {name} says nothing")
     keys = [
         key
-        for key, mark in marked_keys(mapping)
+        for key, mark in list_marked_keys(mapping)
         if isinstance(mark, Only) and mark.key == only.key and chosen in mark.values
     ]
     problem = f"{only.key} {format_value(chosen)} has no key {name!r}"
     return InputError(listed(keys), got=name, problem=problem, hint=belongs)
 
 
-def scenario_marks(
+def list_scenario_marks(
     part: object, where: tuple[int | str, ...] = ()
 ) -> Iterator[tuple[tuple[int | str, ...], str, Mark, Section]]:
     """Every marked key of a scenario on which the scenario as a whole decides."""
     if isinstance(part, Section):
-        for name, only in marked_keys(type(part)):
+        for name, only in list_marked_keys(type(part)):
             if only.from_the_top:
                 yield where, name, only, part
         for name in type(part).model_fields:
-            yield from scenario_marks(getattr(part, name), (*where, name))
+            yield from list_scenario_marks(getattr(part, name), (*where, name))
     elif isinstance(part, Mapping):
         for name, inner in part.items():
-            yield from scenario_marks(inner, (*where, name))
+            yield from list_scenario_marks(inner, (*where, name))
     elif isinstance(part, tuple):
         for at, inner in enumerate(part):
-            yield from scenario_marks(inner, (*where, at))
+            yield from list_scenario_marks(inner, (*where, at))

@@ -163,9 +163,9 @@ def load_study_file(
     import_plugins(
         data, source=source, folder=folder, allow=allow_plugins, allow_outside=allow_outside
     )
-    return study_from(data, source=source, folder=folder)
+    return validate_study(data, source=source, folder=folder)
 
 
-def study_from(data: Mapping[str, Plain], *, source: str, folder: Path) -> Study:
+def validate_study(data: Mapping[str, Plain], *, source: str, folder: Path) -> Study:
     """A study from a mapping; `folder` is where the base scenario's path starts."""
     return validate_as(Study, data, source=source, folder=folder)

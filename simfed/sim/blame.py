@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from simfed.ground.records import make
 from simfed.net import FlowStart, Network
 from simfed.net.following import DeadLink
-from simfed.net.playing import durations
+from simfed.net.playing import compute_durations
 from simfed.record.schema import BARRIER
 from simfed.sim.flight import Flight, Leg
 from simfed.sim.server_work import PlayedWork
@@ -39,7 +39,7 @@ class Blame:
     """How much shorter the round would be without the client; None: there would be no round."""
 
 
-def blame(
+def blame_round(
     flights: Sequence[Flight],
     work: Sequence[PlayedWork],
     network: Network | None,
@@ -55,8 +55,8 @@ def blame(
     """
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
-    phase, spent_s = longest_phase(critical, server_s)
-    link = longest_limit(critical.limited_s(phase), spent_s)
+    phase, spent_s = find_longest_phase(critical, server_s)
+    link = find_longest_limit(critical.limited_s(phase), spent_s)
     others = [flight for flight in flights if flight is not critical]
     if any(flight.task.plan.steps or flight.left is not None for flight in flights):
         return _blame_path(critical, flights, server_s)
@@ -64,31 +64,31 @@ def blame(
         return Blame(critical.client, phase, link, None)
     if network is None:
         waited_s: float | None = max(flight.elapsed_s for flight in others)
-        return Blame(critical.client, phase, link, _saved_s(critical, waited_s, work))
-    links = links_of(network, critical.client)
+        return Blame(critical.client, phase, link, _compute_saved_s(critical, waited_s, work))
+    links = list_links(network, critical.client)
     apart = network.topology.ways_apart and not resent
-    if any_limited_by(others, links, *(("download",) if apart else ("download", "upload"))):
+    if is_any_limited(others, links, *(("download",) if apart else ("download", "upload"))):
         waited_s = play_again(others, network)
-    elif critical.uplink_bytes > 0 and any_limited_by(others, links, "upload"):
-        waited_s = upload_again(others, critical, network)
+    elif critical.uplink_bytes > 0 and is_any_limited(others, links, "upload"):
+        waited_s = play_uploads_again(others, critical, network)
     else:
         waited_s = max(flight.elapsed_s for flight in others)
-    return Blame(critical.client, phase, link, _saved_s(critical, waited_s, work))
+    return Blame(critical.client, phase, link, _compute_saved_s(critical, waited_s, work))
 
 
 def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Blame:
     """The longest phase on the way to the end of `last`, whoever went through it. Barriers are not
     played again."""
     spent_s: dict[tuple[int, str], float] = {}
-    for client, leg in critical_path(last, flights):
+    for client, leg in find_critical_path(last, flights):
         spent_s[client, leg.phase] = spent_s.get((client, leg.phase), 0.0) + leg.duration_s
     spent_s[last.client, "server"] = server_s
     (client, phase), longest_s = max(spent_s.items(), key=lambda item: item[1])
     limited_s = next(flight for flight in flights if flight.client == client).limited_s(phase)
-    return Blame(client, phase, longest_limit(limited_s, longest_s), None)
+    return Blame(client, phase, find_longest_limit(limited_s, longest_s), None)
 
 
-def critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Leg]]:
+def find_critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Leg]]:
     """The legs that the end of `last` waited for, latest first, with their clients: where steps
     join, what ended last, on a processor or a connection what was before it, and before a barrier
     those of whoever came to it last and was not lost there."""
@@ -118,7 +118,9 @@ def critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Le
     return path
 
 
-def _saved_s(critical: Flight, waited_s: float | None, work: Sequence[PlayedWork]) -> float | None:
+def _compute_saved_s(
+    critical: Flight, waited_s: float | None, work: Sequence[PlayedWork]
+) -> float | None:
     if waited_s is None:
         return None
     pieces_s = [piece.duration_s for piece in work if piece.client == critical.client]
@@ -133,8 +135,8 @@ def blame_last(
     another one would have been the last."""
     if last is None:
         return Blame(None, otherwise, None, None)
-    phase, spent_s = longest_phase(last, sum(piece.duration_s for piece in work))
-    return Blame(last.client, phase, longest_limit(last.limited_s(phase), spent_s), None)
+    phase, spent_s = find_longest_phase(last, sum(piece.duration_s for piece in work))
+    return Blame(last.client, phase, find_longest_limit(last.limited_s(phase), spent_s), None)
 
 
 def play_again(flights: Sequence[Flight], network: Network) -> float | None:
@@ -146,7 +148,7 @@ def play_again(flights: Sequence[Flight], network: Network) -> float | None:
     for flight in flights:
         paused_s = _send_again(flight, flight.started_at_s - began_s, sends)
         ends.append((len(sends), paused_s))
-    found_s = _durations(sends, network, began_s)
+    found_s = _compute_durations(sends, network, began_s)
     if found_s is None:
         return None
     waited_s, first = 0.0, 0
@@ -174,12 +176,16 @@ def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
     return paused_s
 
 
-def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) -> float | None:
+def play_uploads_again(
+    flights: Sequence[Flight], critical: Flight, network: Network
+) -> float | None:
     """The same where no download would change: every upload starts when it did, and those that were
     over before the critical client's began, and met none that was not, stay as they were."""
-    uploads = [(_upload_at_s(flight), flight) for flight in flights if flight.uplink_bytes > 0]
+    uploads = [
+        (_find_upload_start_s(flight), flight) for flight in flights if flight.uplink_bytes > 0
+    ]
     uploads.sort(key=lambda upload: upload[0])
-    first, busy_until_s, touched_s = 0, -math.inf, _upload_at_s(critical)
+    first, busy_until_s, touched_s = 0, -math.inf, _find_upload_start_s(critical)
     for number, (at_s, flight) in enumerate(uploads):
         if at_s > touched_s:
             break
@@ -191,7 +197,7 @@ def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) 
         FlowStart(at_s - began_s, flight.client, flight.uplink_bytes, "up")
         for at_s, flight in uploads[first:]
     ]
-    found_s = _durations(sends, network, began_s)
+    found_s = _compute_durations(sends, network, began_s)
     if found_s is None:
         return None
     spent_s = [
@@ -202,19 +208,21 @@ def upload_again(flights: Sequence[Flight], critical: Flight, network: Network) 
     return max([*spent_s, *(f.elapsed_s for f in flights if f.client not in played)])
 
 
-def _upload_at_s(flight: Flight) -> float:
+def _find_upload_start_s(flight: Flight) -> float:
     """When its upload began, which is its last leg."""
     return flight.legs[-1].started_at_s
 
 
-def _durations(sends: Sequence[FlowStart], network: Network, epoch_s: float) -> list[float] | None:
+def _compute_durations(
+    sends: Sequence[FlowStart], network: Network, epoch_s: float
+) -> list[float] | None:
     try:
-        return durations(network.topology, sends, network.model, epoch_s=epoch_s)
+        return compute_durations(network.topology, sends, network.model, epoch_s=epoch_s)
     except DeadLink:
         return None
 
 
-def longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
+def find_longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
     """The kind of what took longest, units of one kind together, and its seconds."""
     spent_s: dict[str, float] = {"download": 0.0}
     for leg in flight.exposed():
@@ -224,7 +232,7 @@ def longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
     return max(spent_s.items(), key=lambda item: item[1])
 
 
-def any_limited_by(flights: Iterable[Flight], links: set[str], *phases: str) -> bool:
+def is_any_limited(flights: Iterable[Flight], links: set[str], *phases: str) -> bool:
     """Whether a transfer of these phases was ever limited by one of these links."""
     for flight in flights:
         for leg in flight.legs:
@@ -234,14 +242,14 @@ def any_limited_by(flights: Iterable[Flight], links: set[str], *phases: str) -> 
     return False
 
 
-def links_of(network: Network, client: int) -> set[str]:
+def list_links(network: Network, client: int) -> set[str]:
     """The names of the links of a client's two paths."""
     topology = network.topology
     links = (*topology.path(client, "up").links, *topology.path(client, "down").links)
     return {topology.link_name(link) for link in links}
 
 
-def longest_limit(limited_s: Mapping[str | None, float], spent_s: float) -> str | None:
+def find_longest_limit(limited_s: Mapping[str | None, float], spent_s: float) -> str | None:
     """The link that limited a transfer for longest; None where its latency, or a cap of its own,
     took longer than any link."""
     latency_s = spent_s - sum(limited_s.values())

@@ -37,9 +37,9 @@ from simfed.net.instants import Environment, at, cancel, end_of_instant
 from simfed.net.topology import Direction
 from simfed.record.schema import BARRIER
 from simfed.sim.flight import ENDED, Flight, LaidSteps, Leg, Running
-from simfed.sim.rows import powered_s
+from simfed.sim.rows import compute_powered_s
 from simfed.sim.server_work import PlayedWork, play_work
-from simfed.sim.world import CUT, Asking, Attendance, InstantEvents, KnowsWork, phase_fails
+from simfed.sim.world import CUT, Asking, Attendance, InstantEvents, KnowsWork, draw_failure
 
 __all__ = ["Clock", "MakeNetwork"]
 
@@ -289,7 +289,7 @@ class Clock:
             else:
                 self._at_wait(flight)
         elif step.stream and any(
-            _stream_of(flight.steps[other.step]) == step.stream for other in flight.running[:-1]
+            _find_stream(flight.steps[other.step]) == step.stream for other in flight.running[:-1]
         ):
             running.queued, running.ready_at_s = True, self.env.now
         else:
@@ -339,7 +339,7 @@ class Clock:
         if flight.task.plan.steps and self._at_wait is None:
             self._leave_gates(flight)
         if self._working is not None:  # whoever lands may be chosen again at this instant
-            energy_j = self.energy_j(flight.client, partial(powered_s, flight))
+            energy_j = self.energy_j(flight.client, partial(compute_powered_s, flight))
             self._working.worked(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
         self._asking.land(flight)
 
@@ -415,7 +415,7 @@ class Clock:
             duration_s = self._seconds_elsewhere(flight, work, nth, now_s)
         else:
             device = self._device_for(flight)
-            duration_s = seconds_of(work, device, flight, now_s, nth)
+            duration_s = compute_duration_s(work, device, flight, now_s, nth)
             strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
             if strikes is not None:
                 duration_s, within = strikes.stretch(now_s, duration_s)
@@ -489,7 +489,7 @@ class Clock:
                 self._processors.pop(processor.node, None)
         elif isinstance(step, Send) and step.stream:
             for other in flight.running:
-                if other.queued and _stream_of(flight.steps[other.step]) == step.stream:
+                if other.queued and _find_stream(flight.steps[other.step]) == step.stream:
                     other.queued, other.started_at_s = False, self.env.now
                     other.because = flight.client, len(flight.legs) - 1
                     self._transmit(flight, other)
@@ -504,7 +504,7 @@ class Clock:
         phase = flight.steps[number].phase
         if phase not in ("download", "upload"):
             phase = "training"
-        return phase_fails(self.presence, self._streams, flight, phase, number + 1)
+        return draw_failure(self.presence, self._streams, flight, phase, number + 1)
 
     # ---- barriers --------------------------------------------------------------------------------
 
@@ -685,11 +685,13 @@ class Clock:
             self._pass_on(flight, running)
 
 
-def _stream_of(step: Step) -> str:
+def _find_stream(step: Step) -> str:
     return step.stream if isinstance(step, Send) else ""
 
 
-def seconds_of(work: Work, device: Device, flight: Flight, start_at_s: float, nth: int) -> float:
+def compute_duration_s(
+    work: Work, device: Device, flight: Flight, start_at_s: float, nth: int
+) -> float:
     """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
     and by how many of that quantity stand before it (`nth`)."""
     try:

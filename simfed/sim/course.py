@@ -71,11 +71,11 @@ class Surroundings(NamedTuple):
     """The local step, where the first slices are sent before its end."""
 
 
-def course_of(plan: Plan, parts: Surroundings) -> Course:
+def plan_course(plan: Plan, parts: Surroundings) -> Course:
     """The course of a plan."""
     packing = Block.chain(parts.packing)
     if plan.up and parts.slices:
-        packing = sliced_upload(parts.packing, parts.slices, parts.training)
+        packing = slice_upload(parts.packing, parts.slices, parts.training)
     elif plan.up:
         packing = Block.chain([*parts.packing, UPLOAD])
     arrival = Block.chain(parts.arrival)
@@ -97,7 +97,7 @@ def course_of(plan: Plan, parts: Surroundings) -> Course:
     return _join_blocks(blocks, after)
 
 
-def sliced_upload(
+def slice_upload(
     packing: Sequence[Do], slices: Sequence[Slice], training: Do | None = None
 ) -> Block:
     """Each slice is compressed after the one before, and sent while the next one is. With the
@@ -156,10 +156,10 @@ def _join_blocks(blocks: Sequence[Block], after: Sequence[_Numbers]) -> Course:
     in_a_row = [(number - 1,) if number else () for number in range(len(steps))]
     alone = all(step.node == CLIENT for step in steps if isinstance(step, Do))
     # a unit on a node that others use may have to wait for its turn
-    return _course(steps, None if before == in_a_row and alone else before)
+    return _make_course(steps, None if before == in_a_row and alone else before)
 
 
-def _course(steps: Sequence[Step], after: Sequence[_Numbers] | None) -> Course:
+def _make_course(steps: Sequence[Step], after: Sequence[_Numbers] | None) -> Course:
     nths: list[int] = []
     counts: dict[tuple[str, str], int] = {}
     ends: dict[str, int] = {}

@@ -20,7 +20,7 @@ from simfed.fleet.contract import Contribution, Outcome, Task, TieredWorkload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.tasks import MERGES, SERVER
-from simfed.ground.method import Work, key_of
+from simfed.ground.method import Work, make_key
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import Wait
@@ -30,10 +30,10 @@ from simfed.record.schema import BARRIER, Merge, Span
 from simfed.scenario import Scenario
 from simfed.sim import rows
 from simfed.sim.aggregator import Aggregator, Closing
-from simfed.sim.blame import Blame, longest_limit, longest_phase
+from simfed.sim.blame import Blame, find_longest_limit, find_longest_phase
 from simfed.sim.clock import Clock
 from simfed.sim.flight import Flight
-from simfed.sim.modes import mode_of_edge
+from simfed.sim.modes import make_edge_mode
 from simfed.sim.population import Population
 from simfed.sim.rows import Played, Settled
 from simfed.sim.server_work import PlayedWork, play_work
@@ -53,7 +53,7 @@ class _NoDevice:
         return {}
 
 
-def backbone_of(
+def make_backbone(
     world: Clock, streams: Streams, server_device: Device | None, faults: Faults | None
 ) -> Clock:
     """What carries edge servers' participations, beside the `world` of their clients."""
@@ -145,7 +145,7 @@ class Edge:
 
     def __init__(self, place: int, spec: EdgeServer, edges: Edges) -> None:
         self.place, self.spec, self._edges = place, spec, edges
-        mode = mode_of_edge(edges.scenario, len(spec.clients))
+        mode = make_edge_mode(edges.scenario, len(spec.clients))
         self.aggregator = Aggregator(mode, self, edges.world, len(spec.clients), spec.strikes)
         self.flight: Flight | None = None
         """Its participation under way."""
@@ -209,7 +209,7 @@ class Edge:
         device, arrived = self.spec.device, closing.arrived
         if device is None or not arrived:
             return [], merge
-        key = key_of(self.round, self._nth)
+        key = make_key(self.round, self._nth)
         work = [Work("handling", SERVER, 1)]
         return play_work(device, arrived, work, self._edges.world.env.now, key), merge
 
@@ -243,7 +243,7 @@ class Edge:
         if until_s > begun_s:
             name = f"merge {part.merges}"
             into.append(Span(track, "waiting", name, self.round, None, begun_s, until_s))
-        into.extend(rows.server_spans(closing.work, played, track))
+        into.extend(rows.list_server_spans(closing.work, played, track))
         if part.merges < edges.merges:
             self.aggregator.begin()
             return
@@ -430,10 +430,10 @@ class Edges:
             last = max(taken, key=lambda flight: (flight.elapsed_s, -flight.client))
         if last is None:
             return Blame(None, otherwise, None, None)
-        phase, spent_s = longest_phase(last, closing.server_s)
+        phase, spent_s = find_longest_phase(last, closing.server_s)
         blamed = self.parts[last.task.name].blame
         if phase != BARRIER or blamed is None:
-            return Blame(None, phase, longest_limit(last.limited_s(phase), spent_s), None)
+            return Blame(None, phase, find_longest_limit(last.limited_s(phase), spent_s), None)
         who, others_s = blamed[1], [one.elapsed_s for one in taken if one is not last]
         if who.saved_s is None or not others_s:
             return who

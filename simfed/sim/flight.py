@@ -25,7 +25,7 @@ from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HANDLING, HOST, LANE
-from simfed.sim.course import NO_COURSE, Course, Slice, Surroundings, course_of, units
+from simfed.sim.course import NO_COURSE, Course, Slice, Surroundings, plan_course, units
 
 _NOWHERE: Mapping[str | None, float] = {}
 
@@ -130,7 +130,7 @@ class Piece(NamedTuple):
     name: str
 
 
-def uppermost(pieces: Sequence[Piece], since_s: float, until_s: float) -> list[Piece]:
+def find_uppermost(pieces: Sequence[Piece], since_s: float, until_s: float) -> list[Piece]:
     """What can be seen of pieces that lie over each other, from left to right; where there is none,
     one of waiting. In O(n log n)."""
     pieces = sorted(pieces, key=lambda piece: piece.since_s)
@@ -383,7 +383,7 @@ class Flight:
         slices = self._slices()
         training = work.pop() if any(piece.flops for piece in slices) else None
         packing = units(self.codec_work("compression"), "compression")
-        return course_of(plan, Surroundings([*arrival, *work], packing, slices, training))
+        return plan_course(plan, Surroundings([*arrival, *work], packing, slices, training))
 
     def _slices(self) -> list[Slice]:
         """Of its upload, in the order in which they are sent: layers from the last."""
@@ -476,7 +476,7 @@ class Flight:
                     Piece((rank, leg.started_at_s, number), at_s, until_s, phase, kind, name)
                 )
                 at_s = until_s
-        return uppermost(pieces, self.started_at_s, self.ended_at_s)
+        return find_uppermost(pieces, self.started_at_s, self.ended_at_s)
 
     def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps of it, beside its task, its contribution and its transfer."""

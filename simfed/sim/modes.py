@@ -49,20 +49,20 @@ class Mode:
         return not self.filled and self.wanted is None and self.deadline_s == math.inf
 
 
-def mode_of(scenario: Scenario) -> Mode:
+def make_server_mode(scenario: Scenario) -> Mode:
     """That of a server of clients: what `aggregation` and `participation` come to."""
     per_round = scenario.participation.clients_per_round
     return _make_mode(scenario.aggregation, per_round, scenario.client_count)
 
 
-def mode_of_edge(scenario: Scenario, clients: int) -> Mode:
+def make_edge_mode(scenario: Scenario, clients: int) -> Mode:
     """That of an edge server with so many clients."""
     assert scenario.aggregation.edge_servers is not None
     per_round = scenario.participation.clients_per_round
     return _make_mode(scenario.aggregation.edge_servers, per_round, clients)
 
 
-def mode_of_cloud(scenario: Scenario, edges: int) -> Mode:
+def make_cloud_mode(scenario: Scenario, edges: int) -> Mode:
     """That of a server whose participants are so many edge servers: all are started, and of `first`
     as many are waited for as leave a share `over_selection` of them over."""
     extra = scenario.aggregation.over_selection
@@ -83,19 +83,19 @@ def _make_mode(chosen: Aggregation | EdgeServers, per_round: int | None, partici
         wanted=wanted,
         deadline_s=math.inf if chosen.deadline is None else chosen.deadline,
         keeps_late=chosen.concurrency is not None or chosen.late == "merge",
-        weight=staleness_weight(chosen.staleness),
+        weight=make_staleness_weight(chosen.staleness),
         bound=None if chosen.staleness is None else chosen.staleness.bound,
     )
 
 
-def staleness_weight(staleness: Staleness | None) -> Callable[[int], float]:
+def make_staleness_weight(staleness: Staleness | None) -> Callable[[int], float]:
     """s(a): what an upload counts whose client was sent its model `a` merges ago.
 
     >>> from simfed.scenario.aggregation import Staleness
-    >>> polynomial = staleness_weight(Staleness(kind="polynomial", exponent=0.5))
+    >>> polynomial = make_staleness_weight(Staleness(kind="polynomial", exponent=0.5))
     >>> polynomial(0), polynomial(3)
     (1.0, 0.5)
-    >>> hinge = staleness_weight(Staleness(kind="hinge", after=2, slope=1.0))
+    >>> hinge = make_staleness_weight(Staleness(kind="hinge", after=2, slope=1.0))
     >>> hinge(2), hinge(4)
     (1.0, 0.3333333333333333)
     """

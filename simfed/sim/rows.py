@@ -79,7 +79,7 @@ class Verdict(NamedTuple):
 UNTOLD = Verdict()
 
 
-def round_row(
+def make_round_row(
     played: Played,
     flights: Sequence[Flight],
     outcome: Outcome,
@@ -120,7 +120,7 @@ class End(NamedTuple):
     """Until then: it waits, or is away."""
 
 
-def end_of(flight: Flight, played: Played) -> End:
+def find_end(flight: Flight, played: Played) -> End:
     """When a client is free again, and what it does until then."""
     if played.filled:
         return End(flight.ended_at_s, 0.0)
@@ -132,13 +132,13 @@ def end_of(flight: Flight, played: Played) -> End:
     return make(End, (free_at_s, rest_s))
 
 
-def processor_row(flight: Flight, merge: int) -> ProcessorUse:
+def make_processor_row(flight: Flight, merge: int) -> ProcessorUse:
     """The row of `processor.parquet` of a real client's participation."""
     assert flight.busy is not None
     return ProcessorUse(merge, flight.task.round, flight.client, flight.started_at_s, *flight.busy)
 
 
-def participation_row(
+def make_participation_row(
     flight: Flight,
     end: End,
     played: Played,
@@ -151,7 +151,7 @@ def participation_row(
     task, pull, rest_s = flight.task, flight.pull, end.rest_s
     waiting_s = flight.barrier_s + (0.0 if flight.away else rest_s)
     offline_s = rest_s if flight.away else 0.0
-    slack_s, merge = slack_of(flight, played), played.round if merge is None else merge
+    slack_s, merge = compute_slack_s(flight, played), played.round if merge is None else merge
     who = task.round, task.client, task.who.prototype, task.model_version
     what = pull.arm.label, flight.contribution.k, pull.choice, flight.outcome
     when = flight.started_at_s, end.free_at_s
@@ -161,7 +161,7 @@ def participation_row(
     return make(Participation, (*row, slack_s, flight.staleness, merge))
 
 
-def slack_of(flight: Flight, played: Played) -> float | None:
+def compute_slack_s(flight: Flight, played: Played) -> float | None:
     """How much later its upload could have arrived without delaying the merge; None: it did not
     arrive."""
     if flight.lost:
@@ -171,14 +171,14 @@ def slack_of(flight: Flight, played: Played) -> float | None:
     return max(played.merge_at_s - flight.ended_at_s, 0.0)
 
 
-def spent_of(flight: Flight, played: Played, pace: float) -> Spent:
+def compute_spent(flight: Flight, played: Played, pace: float) -> Spent:
     """What a policy that watches time is told of a participation that arrived."""
-    slack_s = slack_of(flight, played) or 0.0
+    slack_s = compute_slack_s(flight, played) or 0.0
     work_s = flight.training_s + flight.compression_s
     return Spent(flight.downlink_s, work_s, flight.uplink_s, slack_s, pace)
 
 
-def client_spans(flight: Flight, end: End) -> list[Span]:
+def list_client_spans(flight: Flight, end: End) -> list[Span]:
     """One span per phase that took time, or per piece of one that faults broke up; each starts
     where the one before it ended."""
     round, client = flight.task.round, flight.client
@@ -198,14 +198,14 @@ def client_spans(flight: Flight, end: End) -> list[Span]:
     return spans
 
 
-def powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
+def compute_powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     """Seconds of a participation, and of a rest after it, under the names that a device profile
     gives watts for; they add up to its length. A device that rests, stands still, or waits before
     it sends again, is idle; of one that is away nothing is known. Where it does several things at
     once, each counts in full, and what they come to beyond its length is idleness below zero."""
     rest_s = 0.0 if flight.away else rest_s
     if flight.left is not None:
-        return _powered_at_once_s(flight, flight.elapsed_s + rest_s)
+        return _compute_powered_at_once_s(flight, flight.elapsed_s + rest_s)
     idle_s = flight.barrier_s + rest_s
     spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
     stood_s: dict[str, float] = {}
@@ -226,7 +226,7 @@ def powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     return spent_s
 
 
-def _powered_at_once_s(flight: Flight, whole_s: float) -> dict[str, float]:
+def _compute_powered_at_once_s(flight: Flight, whole_s: float) -> dict[str, float]:
     phases = {"downlink": "download", "uplink": "upload"}
     spent_s = {name: flight.under_way_s(phase) for name, phase in phases.items()}
     for leg in flight.legs:
@@ -239,7 +239,7 @@ def _powered_at_once_s(flight: Flight, whole_s: float) -> dict[str, float]:
     return {**spent_s, "idle": 0.0 if rounded else whole_s - active_s}
 
 
-def server_spans(
+def list_server_spans(
     work: Iterable[PlayedWork], played: Played, track: str = "server"
 ) -> Iterable[Span]:
     """A server's work, one piece after another, up to the end of its merge."""
@@ -251,7 +251,7 @@ def server_spans(
             at_s = until_s
 
 
-def link_spans(uses: LinkUses, round: int) -> list[Span]:
+def list_link_spans(uses: LinkUses, round: int) -> list[Span]:
     """One span per interval without a break in which a link carried anything."""
     busy: dict[int, tuple[float, float]] = {}
     whole: list[tuple[int, tuple[float, float]]] = []
@@ -270,7 +270,7 @@ def link_spans(uses: LinkUses, round: int) -> list[Span]:
     ]
 
 
-def prototype_rows(outcome: Outcome, names: Sequence[str] = ()) -> Iterable[tuple[Plain, ...]]:
+def list_prototype_rows(outcome: Outcome, names: Sequence[str] = ()) -> Iterable[tuple[Plain, ...]]:
     """One row per prototype of which the merge said anything; `names`: see `own_columns`."""
     for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
@@ -286,7 +286,7 @@ def prototype_rows(outcome: Outcome, names: Sequence[str] = ()) -> Iterable[tupl
         yield (*row, *map(more.get, names)) if names else row
 
 
-def client_rows(
+def list_client_rows(
     outcome: Outcome, names: Sequence[str] = (), account: Account | None = None
 ) -> Iterable[tuple[Plain, ...]]:
     """One row per client whose own model was evaluated; `names`: see `own_columns`; `account`: of

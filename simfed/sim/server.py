@@ -20,23 +20,23 @@ from simfed.compress.choice import Choice
 from simfed.fleet.contract import Contribution, Outcome, TieredWorkload, Workload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
-from simfed.fleet.privacy import account_of
-from simfed.fleet.tasks import pull_for
-from simfed.ground.errors import Interrupted, RunFailed, as_raised
+from simfed.fleet.privacy import make_account
+from simfed.fleet.tasks import choose_pull
+from simfed.ground.errors import Interrupted, RunFailed, unwrap_error
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, gain, paces_of, reward, watches
 from simfed.record import Checkpoint, Recorder
 from simfed.record.schema import PolicyValue
-from simfed.record.summary import mean_over_clients
+from simfed.record.summary import average_over_clients
 from simfed.scenario import Scenario
 from simfed.sim import rows
 from simfed.sim.aggregator import Aggregator, Closing
-from simfed.sim.blame import Blame, blame, blame_last
+from simfed.sim.blame import Blame, blame_last, blame_round
 from simfed.sim.clock import Clock
 from simfed.sim.edges import Edges
 from simfed.sim.flight import Flight
-from simfed.sim.modes import mode_of, mode_of_cloud
+from simfed.sim.modes import make_cloud_mode, make_server_mode
 from simfed.sim.population import Population
 from simfed.sim.rows import UNTOLD, Played, Settled, Verdict
 from simfed.sim.server_work import PlayedWork
@@ -83,10 +83,10 @@ class Simulation:
         restarts = None if faults is None else faults.restarts
         self._edges: Edges | None = None
         if backbone is None:
-            mode = mode_of(scenario)
+            mode = make_server_mode(scenario)
             self._aggregator = Aggregator(mode, self, world, scenario.client_count, restarts)
         else:
-            mode = mode_of_cloud(scenario, len(edges))
+            mode = make_cloud_mode(scenario, len(edges))
             self._aggregator = Aggregator(mode, self, backbone, len(edges), restarts)
             self._edges = Edges(
                 scenario,
@@ -99,7 +99,7 @@ class Simulation:
                 recorder=recorder,
                 streams=streams,
             )
-        self._account = account_of(scenario, samples_of)
+        self._account = make_account(scenario, samples_of)
         self._held: dict[int, int] | None = {} if scenario.downlink.compression else None
         self._now_s = 0.0
         self._forced_arm: str | None = None
@@ -139,7 +139,7 @@ class Simulation:
                 self._go_on()
                 self._env.run(until=self._done)
         except Exception as error:
-            raise as_raised(error) from None
+            raise unwrap_error(error) from None
 
     def wall_s(self) -> dict[str, float]:
         """Host seconds of `run`, split: learning (inside the workload), recording, and the rest."""
@@ -301,8 +301,8 @@ class Simulation:
         forced = None if self._forced_arm is None else Choice(self._forced_arm)
         for task, policy in zip(tasks, policies, strict=True):
             if policy.learns:
-                self._recorder.policies.extend(_policy_rows(round, task.client, policy))
-            pull = pull_for(task, policy, forced, self._streams)
+                self._recorder.policies.extend(_list_policy_rows(round, task.client, policy))
+            pull = choose_pull(task, policy, forced, self._streams)
             asked.append((task, pull, people.compression(task, pull)))
         flights = []
         execute = self._workload.execute
@@ -374,7 +374,7 @@ class Simulation:
             policy.void(flight.pull)
             return UNTOLD
         if watches(policy):
-            policy.watch(flight.pull, rows.spent_of(flight, played, pace))
+            policy.watch(flight.pull, rows.compute_spent(flight, played, pace))
         if not policy.learns and after is None:
             return UNTOLD
         rule = self._population.reward_rule(flight.client)
@@ -406,15 +406,15 @@ class Simulation:
         """Who held up a merge of clients' uploads."""
         taken, work = closing.taken, closing.work
         if closing.waits_for_all and taken:
-            return blame(taken, work, self._world.network, resent=self._may_resend)
-        return blame_last(closing.last, work, _other_cause(closing))
+            return blame_round(taken, work, self._world.network, resent=self._may_resend)
+        return blame_last(closing.last, work, _find_other_cause(closing))
 
     def _record(self, closing: Closing, played: Played, outcome: Outcome) -> None:
         if self._edges is None:
             who = self.blame_clients(closing)
             settled = [make(Settled, (flight, played)) for flight in closing.taken]
         else:
-            who = self._edges.blame(closing, _other_cause(closing))
+            who = self._edges.blame(closing, _find_other_cause(closing))
             self._edges.note_merge("server", played.round, closing, played)
             settled = self._edges.settle(closing)
         flights = [flight for flight, _ in settled]
@@ -425,25 +425,27 @@ class Simulation:
         ]
         with self._recording:
             into = self._recorder
-            into.rounds.append(rows.round_row(played, flights, outcome, who, self._account))
-            into.prototypes.extend(rows.prototype_rows(outcome, into.own.get("prototypes", ())))
+            into.rounds.append(rows.make_round_row(played, flights, outcome, who, self._account))
+            into.prototypes.extend(
+                rows.list_prototype_rows(outcome, into.own.get("prototypes", ()))
+            )
             columns = into.own.get("clients", ())
-            into.clients.extend(rows.client_rows(outcome, columns, self._account))
+            into.clients.extend(rows.list_client_rows(outcome, columns, self._account))
             for (flight, merge), verdict in zip(settled, verdicts, strict=True):
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)
-                end = rows.end_of(flight, merge)
-                powered_s = partial(rows.powered_s, flight, end.rest_s)
+                end = rows.find_end(flight, merge)
+                powered_s = partial(rows.compute_powered_s, flight, end.rest_s)
                 energy_j = self._world.energy_j(flight.client, powered_s)
                 into.participations.append(
-                    rows.participation_row(flight, end, merge, verdict, energy_j, played.round)
+                    rows.make_participation_row(flight, end, merge, verdict, energy_j, played.round)
                 )
                 if flight.busy is not None:
-                    into.processor.append(rows.processor_row(flight, played.round))
-                into.spans.extend(rows.client_spans(flight, end))
-            into.spans.extend(rows.server_spans(closing.work, played))
+                    into.processor.append(rows.make_processor_row(flight, played.round))
+                into.spans.extend(rows.list_client_spans(flight, end))
+            into.spans.extend(rows.list_server_spans(closing.work, played))
             uses = self._world.uses
-            into.spans.extend(rows.link_spans(uses, played.round))
+            into.spans.extend(rows.list_link_spans(uses, played.round))
             into.links.extend(uses)
             uses.clear()
             into.settle()
@@ -467,7 +469,7 @@ class Simulation:
             name: tested.accuracy if tested.measure is None else tested.measure
             for name, tested in outcome.evaluation.items()
         }
-        return mean_over_clients(measures, self._scenario.clients_of_prototype)
+        return average_over_clients(measures, self._scenario.clients_of_prototype)
 
 
 class HostSeconds:
@@ -501,7 +503,7 @@ def _fewer_collections(cohort_size: int) -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _other_cause(closing: Closing) -> str:
+def _find_other_cause(closing: Closing) -> str:
     """What ended the wait for a merge that waited for nobody in particular; the server's own work
     where there was nobody to wait for."""
     if closing.struck:
@@ -510,6 +512,6 @@ def _other_cause(closing: Closing) -> str:
     return "deadline" if waited else "server"
 
 
-def _policy_rows(round: int, client: int, policy: Policy) -> Iterable[PolicyValue]:
+def _list_policy_rows(round: int, client: int, policy: Policy) -> Iterable[PolicyValue]:
     for arm, value in zip(policy.arms, policy.values(), strict=True):
         yield PolicyValue(round, client, arm.label, None if math.isnan(value) else value)

@@ -28,7 +28,7 @@ class PlayedWork:
     duration_s: float
 
 
-def decompressions(flights: Sequence[Flight]) -> Iterator[Work]:
+def list_decompressions(flights: Sequence[Flight]) -> Iterator[Work]:
     """The compressed fields of what arrived; the name of each is the arm that was played."""
     for flight in flights:
         yield from flight.codec_work("decompression", flight.client)
@@ -46,7 +46,7 @@ def play_work(
     The processor's noise and load are applied to each kind of work as a whole and spread over its
     pieces in proportion.
     """
-    every = (*decompressions(flights), *work)
+    every = (*list_decompressions(flights), *work)
     pieces = [piece for piece in every if device.charges(piece.quantity, piece.model)]
     nominal = [(piece, piece.times * device.work_s(piece)) for piece in pieces]
     done: list[PlayedWork] = []

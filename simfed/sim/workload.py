@@ -13,7 +13,7 @@ import numpy as np
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Contribution, Outcome, Task
-from simfed.fleet.tasks import Tasks, k_of
+from simfed.fleet.tasks import Tasks, find_k
 from simfed.ground.errors import InputError, listed
 from simfed.ground.method import Plan, Work
 from simfed.ground.plain import Plain
@@ -57,14 +57,14 @@ class Recorded:
         self._arms: dict[int, list[Choice]] = {}
         choices: dict[str, Choice] = {}
         self._levels: dict[int, list[int | None]] = {}
-        self._changes = _downlink_of(scenario)
+        self._changes = _read_downlink(scenario)
         self._changes_are_same = False  # until compared with a scenario's
         columns = run.table("rounds").select(["round", "rolled_back"]).to_pydict()
         self.rolled_back = {
             round for round, undone in zip(*columns.values(), strict=True) if undone
         }
         """Rounds whose merge was undone."""
-        sets_k = _some_policy_sets_k(scenario)
+        sets_k = _is_k_set_by_policy(scenario)
         names = ("round", "client", "arm", "prototype", "k", "uplink_bytes", "downlink_bytes")
         columns = (table.column(name).to_pylist() for name in names)
         for turn, (round, client, arm, *sent) in number_turns(zip(*columns, strict=True)):
@@ -99,7 +99,7 @@ class Recorded:
     def downlink_bytes(self, task: Task, k: int, tasks: Tasks) -> float:
         """What this client was sent in this round; raises as `uplink_bytes`."""
         if not self._changes_are_same:
-            wanted = _downlink_of(tasks.scenario.model_dump(mode="json"))
+            wanted = _read_downlink(tasks.scenario.model_dump(mode="json"))
             self._changes_are_same = wanted == self._changes
         if not self._changes_are_same:
             raise InputError(
@@ -139,7 +139,7 @@ class Recorded:
         return self._sent[participation]
 
 
-def _downlink_of(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
+def _read_downlink(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
     """How changes travel down, with the index code that is charged; None: whole models do."""
     changes = (scenario.get("downlink") or {}).get("compression")
     if changes is None:
@@ -148,7 +148,7 @@ def _downlink_of(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**changes, "index_code": code}
 
 
-def _some_policy_sets_k(scenario: Mapping[str, Any]) -> bool:
+def _is_k_set_by_policy(scenario: Mapping[str, Any]) -> bool:
     """Whether K was more than the scenario's, and is to be taken from the record."""
     policies = [scenario.get("policy"), *(group.get("policy") for group in scenario["clients"])]
     kinds = [policy.get("kind") for policy in policies if policy]
@@ -304,7 +304,7 @@ class TimeOnlyWorkload:
     @staticmethod
     def known_k(task: Task, choice: Choice) -> int:
         """K, where it is a number. Raises: `InputError` for a level that depends on the data."""
-        k = k_of(task.plan, choice)
+        k = find_k(task.plan, choice)
         if k is None:
             raise InputError(
                 "a number of entries that does not depend on the data",
@@ -327,7 +327,7 @@ class TimeOnlyWorkload:
         for way in (task.plan.up, task.plan.down):
             for field in way.values():
                 if field.bounded:
-                    raise _varying(task)
+                    raise _make_varying_error(task)
         if size is None:
             raise InputError(
                 "a size on the wire that does not depend on the data",
@@ -338,7 +338,7 @@ class TimeOnlyWorkload:
         return size
 
 
-def _varying(task: Task) -> InputError:
+def _make_varying_error(task: Task) -> InputError:
     fields = [*task.plan.up.items(), *task.plan.down.items()]
     names = dict.fromkeys(name for name, field in fields if field.bounded)
     return InputError(

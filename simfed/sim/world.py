@@ -162,7 +162,7 @@ class World(Protocol):
         ...
 
 
-def phase_fails(
+def draw_failure(
     presence: Attendance, streams: Streams, flight: Flight, phase: str, number: int
 ) -> bool:
     """Whether a phase of a participation fails, as its scenario has it; `number`: of its last step

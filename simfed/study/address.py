@@ -13,12 +13,12 @@ from typing import TypedDict
 
 from simfed.experiment.assembly import Parts
 from simfed.ground.reading import named_in_errors
-from simfed.record.digest import digest_of, digest_of_text, file_digest, folder_digest
+from simfed.record.digest import digest_file, digest_folder, digest_text, digest_value
 from simfed.record.manifest import versions
 from simfed.record.read import read_manifest
-from simfed.replay.key import code_digest, data_digest, learning_key, part_digests
+from simfed.replay.key import code_digest, data_digest, digest_parts, learning_key
 from simfed.scenario import Scenario
-from simfed.scenario.fields import files_in, rename_texts
+from simfed.scenario.fields import list_files, rename_texts
 from simfed.scenario.fleet_file import FleetFile
 
 _ROOMS = ("learn", "compress", "policy", "sim", "net", "device", "fleet", "ground")
@@ -31,8 +31,8 @@ def address(scenario: Scenario, *, source: str | Path, device: str, time_only: b
 
     `source` is the base scenario's file, beside which calibration profiles are looked for.
     """
-    facts = facts_of(scenario, source=source, device=device, time_only=time_only)
-    return addresses_under(facts, [scenario.seed])[0]
+    facts = collect_facts(scenario, source=source, device=device, time_only=time_only)
+    return compute_addresses(facts, [scenario.seed])[0]
 
 
 class AddressedRun(TypedDict, total=False):
@@ -47,20 +47,20 @@ class AddressedRun(TypedDict, total=False):
     """`time-only`, the device, or `flower`."""
 
 
-def addresses_under(facts: AddressedRun, seeds: Sequence[int]) -> list[str]:
+def compute_addresses(facts: AddressedRun, seeds: Sequence[int]) -> list[str]:
     """The addresses of a scenario with these facts under seeds."""
     here = "the seed of one run"  # the text is long, and all but its seed the same
     text = json.dumps({**facts, "scenario": {**facts["scenario"], "seed": here}})
     before, after = text.split(f'"seed": "{here}"')
-    return [digest_of_text(f'{before}"seed": {seed}{after}')[:20] for seed in seeds]
+    return [digest_text(f'{before}"seed": {seed}{after}')[:20] for seed in seeds]
 
 
-def facts_of(
+def collect_facts(
     scenario: Scenario, *, source: str | Path, device: str, time_only: bool
 ) -> AddressedRun:
     """All that a run's results depend on; under other seeds nothing but the seed differs."""
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
-    digests = _file_digests(scenario, source)
+    digests = _digest_files(scenario, source)
     digests |= {path: key for key, path in scenario.dataset.paths.items()}  # digested as `data`
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
@@ -68,13 +68,13 @@ def facts_of(
     return {
         "scenario": rename_texts(plain, digests),
         "data": data_digest(scenario.dataset),
-        "parts": part_digests(scenario),
+        "parts": digest_parts(scenario),
         "code": own_code(),
         "mode": "time-only" if time_only else device.partition(":")[0],
     }
 
 
-def facts_of_app(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
+def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     """All that an app's results depend on: the fleet, the app's folder, the versions under both.
 
     Raises: `ValueError` for a fleet without an app; `InputError` for a work file that is not there.
@@ -82,11 +82,11 @@ def facts_of_app(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     if fleet.app is None:
         raise ValueError("a fleet without its app")
     plain = fleet.model_dump(mode="json", exclude={"name"})
-    digests = _file_digests(fleet.world(), source)
-    digests[fleet.app.folder] = folder_digest(Path(fleet.app.folder))
+    digests = _digest_files(fleet.world(), source)
+    digests[fleet.app.folder] = digest_folder(Path(fleet.app.folder))
     if fleet.charged.file is not None:
         with named_in_errors(fleet.charged.file):
-            digests[fleet.charged.file] = file_digest(Path(fleet.charged.file))
+            digests[fleet.charged.file] = digest_file(Path(fleet.charged.file))
     numbers = {name: number for name, number in versions().items() if name != "platform"}
     return {
         "scenario": rename_texts(plain, digests),
@@ -96,15 +96,15 @@ def facts_of_app(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     }
 
 
-def _file_digests(scenario: Scenario, source: str | Path) -> dict[str, str]:
+def _digest_files(scenario: Scenario, source: str | Path) -> dict[str, str]:
     """Profile or file that a scenario names → digest of its content, which stands for it."""
     profiles = Parts(scenario, source).profile_files
-    digests = {name: file_digest(file) for name, file in profiles.items()}
-    files = (file for file in files_in(scenario) if Path(file).is_file())
-    return digests | {file: file_digest(Path(file)) for file in files}
+    digests = {name: digest_file(file) for name, file in profiles.items()}
+    files = (file for file in list_files(scenario) if Path(file).is_file())
+    return digests | {file: digest_file(Path(file)) for file in files}
 
 
-def path_key(scenario: Scenario, *, device: str) -> str | None:
+def compute_path_key(scenario: Scenario, *, device: str) -> str | None:
     """A key that runs share which learn exactly the same; None where learning depends on the
     clock (server modes with deadlines, policies that learn or watch time)."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
@@ -115,7 +115,7 @@ def path_key(scenario: Scenario, *, device: str) -> str | None:
         return None
     choices = [[policy.kind, policy.options, policy.arms_from] for policy in policies]
     counts = [group.count for group in scenario.clients]
-    return digest_of([learning_key(scenario, device=device), choices, counts, scenario.rounds])
+    return digest_value([learning_key(scenario, device=device), choices, counts, scenario.rounds])
 
 
 def own_code() -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.ground.measure import Measure
-from simfed.report.statistics import mean_interval
+from simfed.report.statistics import estimate_mean
 
 if TYPE_CHECKING:
     from simfed.study.outcomes import StudyRuns
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
 _MOST_POINTS = 200
 
 
-def band_rows(study: StudyRuns) -> pd.DataFrame:
+def compute_bands(study: StudyRuns) -> pd.DataFrame:
     """The measure over simulated time by setting and arm; the columns are those of
     `StudyResult.bands`."""
     parts = []
     for setting, arm, entries in study.groups():
         curves = [study.curve_of(entry["address"]) for entry in entries]
-        band = _band(curves, study.confidence, study.measure)
+        band = _compute_band(curves, study.confidence, study.measure)
         band.insert(0, "setting", study.setting_text(setting))
         band.insert(1, "arm", arm)
         parts.append(band)
     return pd.concat(parts, ignore_index=True)
 
 
-def _band(curves: Sequence[pd.DataFrame], confidence: float, measure: Measure) -> pd.DataFrame:
+def _compute_band(
+    curves: Sequence[pd.DataFrame], confidence: float, measure: Measure
+) -> pd.DataFrame:
     """Mean and interval at equal simulated times, where every seed has a value.
 
     Between two evaluations a seed's measure is taken to go straight from one to the other.
@@ -51,7 +53,7 @@ def _band(curves: Sequence[pd.DataFrame], confidence: float, measure: Measure) -
     values = np.array([np.interp(grid, at_s, measured) for at_s, measured in lines])
     rows = []
     for i, at_s in enumerate(grid):
-        mean = mean_interval(values[:, i].tolist(), confidence)
+        mean = estimate_mean(values[:, i].tolist(), confidence)
         low, high = mean.low, mean.high
         if not math.isnan(low):  # beyond 0, and 1 of a share, nothing would be said
             low, high = max(0.0, low), min(1.0 if measure.is_share else math.inf, high)

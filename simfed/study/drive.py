@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.ground.measure import one_measure
+from simfed.ground.measure import find_common_measure
 from simfed.ground.units import counted
-from simfed.study.plan import StudyPlan, each_once, plan_study
+from simfed.study.plan import StudyPlan, merge_errors, plan_study
 from simfed.study.standing import RunState, Standing
 from simfed.study.store import StudyFolder
 from simfed.study.work import Job, Result
@@ -34,7 +34,7 @@ _GRACE_WALL_S = 30.0
 """How long runs have to save their state after Ctrl-C."""
 
 
-def default_out(study: str | Path) -> Path:
+def choose_out(study: str | Path) -> Path:
     """`studies/NAME` for a study file `NAME.yaml`."""
     return Path("studies") / Path(study).stem
 
@@ -79,7 +79,7 @@ def run_study(
     from simfed.study.show import make_display
 
     store = _open_store(trajectories) if not time_only else None
-    folder = StudyFolder(Path(out) if out is not None else default_out(path))
+    folder = StudyFolder(Path(out) if out is not None else choose_out(path))
     with CtrlC().heard() as ctrl_c:
         plan = plan_study(
             path,
@@ -90,7 +90,7 @@ def run_study(
         display = make_display(plan, progress)
         if len(plan.runs) >= _MANY:
             display.say(f"{plan.study.name}: checking {counted(len(plan.runs), 'run')}")
-        states, addresses = run_states(
+        states, addresses = make_states(
             plan, str(path), device, time_only, replays=store is not None
         )
         ctrl_c.check()
@@ -101,7 +101,7 @@ def run_study(
             if retry_failed:
                 folder.forgive(states)
             _mark_done(states, folder)
-            make_job = _job_maker(plan, folder, device, time_only, store)
+            make_job = _build_job_maker(plan, folder, device, time_only, store)
             standing = Standing(states.values())
             if standing.waiting:
                 if isinstance(executor, str):
@@ -141,11 +141,11 @@ def _open_store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore 
     return trajectories or None
 
 
-def run_states(
+def make_states(
     plan: StudyPlan, study_file: str, device: str, time_only: bool, *, replays: bool
 ) -> tuple[dict[str, RunState], list[str]]:
     """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
-    from simfed.study.address import addresses_under
+    from simfed.study.address import compute_addresses
 
     source, kind = plan.study.base, plan.kind
     errors: list[tuple[Mapping[str, str], InputError]] = []
@@ -157,13 +157,13 @@ def run_states(
         except InputError as error:
             errors.append((setting.point, error))
     if errors:
-        raise InputErrors(each_once(errors, len(plan.settings), study_file))
+        raise InputErrors(merge_errors(errors, len(plan.settings), study_file))
     measures = (kind.measure(setting.scenario) for setting in plan.settings)
-    one_measure(measures, where=study_file)
+    find_common_measure(measures, where=study_file)
     addresses = [""] * len(plan.runs)
     for first, setting in enumerate(plan.settings):
         facts = kind.facts(setting.scenario, source=source, device=device, time_only=time_only)
-        addresses[first :: len(plan.settings)] = addresses_under(facts, plan.seeds)
+        addresses[first :: len(plan.settings)] = compute_addresses(facts, plan.seeds)
     states: dict[str, RunState] = {}
     for run, address in zip(plan.runs, addresses, strict=True):
         if address not in states:
@@ -182,7 +182,7 @@ def _mark_done(states: dict[str, RunState], folder: StudyFolder) -> None:
             states[address].status, states[address].reason = "failed", reason
 
 
-def _job_maker(
+def _build_job_maker(
     plan: StudyPlan,
     folder: StudyFolder,
     device: str,

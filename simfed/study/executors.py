@@ -68,7 +68,7 @@ class Executor(Protocol):
 def make_executor(name: str, *, jobs: int | None, device: str = "cpu") -> Executor:
     """`local`, or `dask=ADDRESS`. Raises: `InputError`."""
     if name == "local":
-        return LocalExecutor(default_jobs(device) if jobs is None else jobs)
+        return LocalExecutor(choose_jobs(device) if jobs is None else jobs)
     kind, equals, address = name.partition("=")
     if kind != "dask" or not equals or not address:
         raise InputError("local or dask=ADDRESS", where="--executor", got=name)
@@ -79,7 +79,7 @@ def make_executor(name: str, *, jobs: int | None, device: str = "cpu") -> Execut
     return DaskExecutor(address)
 
 
-def default_jobs(device: str) -> int:
+def choose_jobs(device: str) -> int:
     """Runs at once on this machine: one per core, or one where they would share a GPU."""
     return 1 if device == "cuda" else available_cores()
 
@@ -161,7 +161,9 @@ class _JobWorker:
         context = multiprocessing.get_context("spawn")
         self.job: Job | None = None
         self.pipe, theirs = context.Pipe()
-        self._process: BaseProcess = context.Process(target=_serve, args=(theirs,), daemon=False)
+        self._process: BaseProcess = context.Process(
+            target=_serve_jobs, args=(theirs,), daemon=False
+        )
         before = {name: os.environ[name] for name in _ONE_THREAD if name in os.environ}
         os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         try:
@@ -199,7 +201,7 @@ class _JobWorker:
         return f"exit code {code}"
 
 
-def _serve(pipe: Connection) -> None:
+def _serve_jobs(pipe: Connection) -> None:
     """The life of a worker: jobs until the pipe ends."""
     # Ctrl-C and a cluster's SIGTERM go to the study, which asks its workers in its own time
     os.setpgid(0, 0)

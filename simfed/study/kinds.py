@@ -10,8 +10,8 @@ from simfed.ground.errors import InputError
 from simfed.ground.measure import ACCURACY, MEASURES, Measure
 from simfed.ground.registry import import_part
 from simfed.scenario import Scenario, dump_scenario
-from simfed.scenario.fleet_file import FleetFile, dump_fleet, fleet_of
-from simfed.scenario.load import is_fleet, validated
+from simfed.scenario.fleet_file import FleetFile, dump_fleet, validate_fleet
+from simfed.scenario.load import is_fleet, validate_scenario
 from simfed.scenario.section import Section
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ScenarioRuns:
     runner = "simfed.study.work:run_scenario"
 
     def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> Scenario:
-        return validated(data, source=source, folder=folder)
+        return validate_scenario(data, source=source, folder=folder)
 
     def check(self, run: Scenario, *, source: str, time_only: bool) -> None:
         from simfed.experiment.checks import check
@@ -77,9 +77,9 @@ class ScenarioRuns:
         check(run, source=source, time_only=time_only)
 
     def facts(self, run: Scenario, *, source: str, device: str, time_only: bool) -> AddressedRun:
-        from simfed.study.address import facts_of
+        from simfed.study.address import collect_facts
 
-        return facts_of(run, source=source, device=device, time_only=time_only)
+        return collect_facts(run, source=source, device=device, time_only=time_only)
 
     def code(self, run: Scenario) -> list[str]:
         return []  # consent to plug-ins is asked for where they are read
@@ -97,9 +97,9 @@ class ScenarioRuns:
 
     def learning(self, run: Scenario, *, device: str) -> tuple[str | None, str | None]:
         from simfed.replay.key import learning_key
-        from simfed.study.address import path_key
+        from simfed.study.address import compute_path_key
 
-        return path_key(run, device=device), learning_key(run, device=device)
+        return compute_path_key(run, device=device), learning_key(run, device=device)
 
 
 class AppRuns:
@@ -109,7 +109,7 @@ class AppRuns:
     runner = "simfed.flower.running:run_studied"
 
     def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> FleetFile:
-        fleet = fleet_of(data, source=source, folder=folder)
+        fleet = validate_fleet(data, source=source, folder=folder)
         if fleet.app is None:
             problem = "the fleet of a study has no app"
             hint = "in the study: set: {app: FOLDER}"
@@ -130,9 +130,9 @@ class AppRuns:
         check_world(run.world(), source)
 
     def facts(self, run: FleetFile, *, source: str, device: str, time_only: bool) -> AddressedRun:
-        from simfed.study.address import facts_of_app
+        from simfed.study.address import collect_app_facts
 
-        return facts_of_app(run, source=source)
+        return collect_app_facts(run, source=source)
 
     def code(self, run: FleetFile) -> list[str]:
         return [run.app.folder] if run.app is not None else []
@@ -150,6 +150,6 @@ class AppRuns:
         return None, None
 
 
-def kind_of(base: Mapping[str, object]) -> AnyKind:
+def find_kind(base: Mapping[str, object]) -> AnyKind:
     """The kind of the runs that a study's base file describes, given as a mapping."""
     return AppRuns() if is_fleet(base) else ScenarioRuns()

@@ -84,15 +84,15 @@ def compare_orders(
         np.stack([rng.choice(values, (_REDRAWN, len(values))).mean(axis=1) for values in side], 1)
         for side in sides
     ]
-    low, high = np.quantile(_taus(*redrawn), [0.025, 0.975])
-    separated = _separated_pairs(sides[1])
+    low, high = np.quantile(_compute_taus(*redrawn), [0.025, 0.975])
+    separated = _find_separated_pairs(sides[1])
     ordered = [(a, b) if means[1][a] < means[1][b] else (b, a) for a, b in separated]
     swapped = tuple((names[a], names[b]) for a, b in ordered if not means[0][a] < means[0][b])
     ranks = {"simulated_rank": stats.rankdata(means[0]), "real_rank": stats.rankdata(means[1])}
     seconds = {"simulated_s": means[0], "real_s": means[1]}
     table = pd.DataFrame({"configuration": names, **seconds, **ranks})
     table = table.sort_values("real_s", ignore_index=True)
-    tau = float(_taus(*(side[None, :] for side in means))[0])
+    tau = float(_compute_taus(*(side[None, :] for side in means))[0])
     return Orders(table, tau, float(low), float(high), len(separated), swapped)
 
 
@@ -124,7 +124,7 @@ def _is_run(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 
 
-def _taus(simulated: Array, real: Array) -> Array:
+def _compute_taus(simulated: Array, real: Array) -> Array:
     """Kendall's τ-b of each pair of rows; 0 where a row is all ties."""
     first, second = np.triu_indices(simulated.shape[1], 1)
     signs = [np.sign(side[:, first] - side[:, second]) for side in (simulated, real)]
@@ -132,7 +132,7 @@ def _taus(simulated: Array, real: Array) -> Array:
     return np.asarray((signs[0] * signs[1]).sum(axis=1) / np.sqrt(np.maximum(untied, 1.0)))
 
 
-def _separated_pairs(real: Sequence[Array]) -> list[tuple[int, int]]:
+def _find_separated_pairs(real: Sequence[Array]) -> list[tuple[int, int]]:
     pairs = list(itertools.combinations(range(len(real)), 2))
     p_values = [_welch(real[a], real[b]) for a, b in pairs]
     return list(itertools.compress(pairs, holm(p_values)))

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.ground.errors import listed
-from simfed.ground.measure import Measure, one_measure
+from simfed.ground.measure import Measure, find_common_measure
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.read import open_run
-from simfed.record.summary import classes_of
-from simfed.report.reach import RunOutcome, common_thresholds, mean_curve, outcome_of
-from simfed.study.plan import in_words, label_of
+from simfed.record.summary import count_classes
+from simfed.report.reach import RunOutcome, build_mean_curve, choose_common_thresholds, find_outcome
+from simfed.study.plan import describe_point, label_of
 from simfed.study.store import PlanEntry, StudyFolder
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class StudyRuns:
             status = "finished" if run else "failed" if address in failures else "waiting"
             row = {**self.point_of(entry), "address": address, "status": status}
             row["reason"] = failures.get(address) if status == "failed" else None
-            rows.append({**row, **(_facts(run) if run else {})})
+            rows.append({**row, **(_collect_facts(run) if run else {})})
         results = [f"final_{self.measure.key}", f"best_{self.measure.key}", *_FACTS]
         columns = [*self.columns, "address", "status", "reason", *results]
         return pd.DataFrame(rows, columns=columns)
@@ -134,13 +134,13 @@ class StudyRuns:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The measure (mean of clients) wherever it was evaluated; see `mean_curve`."""
-        return self._concatenate(mean_curve)
+        """The measure (mean of clients) wherever it was evaluated; see `build_mean_curve`."""
+        return self._concatenate(build_mean_curve)
 
     @cached_property
     def measure(self) -> Measure:
         """By what models are judged. Raises: `InputError` where runs differ in it."""
-        return one_measure((run.measure for _, run in self.finished), where=str(self.path))
+        return find_common_measure((run.measure for _, run in self.finished), where=str(self.path))
 
     @cached_property
     def time_only(self) -> bool:
@@ -161,7 +161,7 @@ class StudyRuns:
         if self.curves.empty:
             return []
         values = [curve for _, curve in self.curves.groupby("address")[self.measure.key]]
-        return common_thresholds(values, self._classes, self.measure)
+        return choose_common_thresholds(values, self._classes, self.measure)
 
     @cached_property
     def _wanted(self) -> list[float]:
@@ -176,7 +176,7 @@ class StudyRuns:
 
     @cached_property
     def _classes(self) -> int:
-        return classes_of(run for _, run in self.finished)
+        return count_classes(run for _, run in self.finished)
 
     @cached_property
     def times(self) -> pd.DataFrame:
@@ -200,7 +200,7 @@ class StudyRuns:
     def outcomes(self) -> Mapping[str, RunOutcome]:
         """Address of each finished run → its times to the thresholds and its final measure."""
         return {
-            entry["address"]: outcome_of(run, self.curve_of(entry["address"]), self.thresholds)
+            entry["address"]: find_outcome(run, self.curve_of(entry["address"]), self.thresholds)
             for entry, run in self.finished
         }
 
@@ -270,11 +270,11 @@ class StudyRuns:
 
     def named(self, entry: PlanEntry) -> str:
         """A run of the plan in words: `up 5 Mbps, policy top-k, seed 0`."""
-        return in_words(entry["point"], self.axes, entry["seed"])
+        return describe_point(entry["point"], self.axes, entry["seed"])
 
     def setting_text(self, setting: dict[str, str]) -> str:
         """A setting in words: `up 5 Mbps, k 1000`; empty for the only one there is."""
-        return in_words(setting, self.axes)
+        return describe_point(setting, self.axes)
 
     @property
     def caveat(self) -> str:
@@ -308,7 +308,7 @@ _FACTS = (
 )
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _collect_facts(run: Run) -> dict[str, Any]:
     summary = run.summary
     key = run.measure.key
     mean = summary[key].get("mean", {})

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 from simfed.ground.errors import InputError
 from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration
-from simfed.report.comparison import estimate_text, ratio_text, time_text
+from simfed.report.comparison import format_estimate, format_median_time, format_ratio
 from simfed.report.page import PageSection, render_page, write_text
 from simfed.report.panels import (
     Columns,
     Panel,
     PanelTable,
     Row,
-    drop_empty,
-    packed,
+    build_table,
+    drop_empty_columns,
+    pack_numbers,
     plain,
-    table_of,
 )
 from simfed.report.pictures import time_unit
 from simfed.report.statistics import Estimate
-from simfed.report.style import arm_colours
-from simfed.study.plan import short_names
-from simfed.study.target_figure import target_panels
-from simfed.study.targets import targets_of
+from simfed.report.style import choose_arm_colours
+from simfed.study.plan import shorten_names
+from simfed.study.target_figure import build_target_panels
+from simfed.study.targets import choose_targets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,32 +37,34 @@ if TYPE_CHECKING:
 
 def write_page(study: StudyResult, out: Path | None = None) -> Path:
     """Write the page to `out`, `report.html` in the study's folder if omitted."""
-    return write_text(out if out is not None else study.path / "report.html", study_page(study))
+    return write_text(
+        out if out is not None else study.path / "report.html", render_study_page(study)
+    )
 
 
-def study_page(study: StudyResult) -> str:
+def render_study_page(study: StudyResult) -> str:
     """The study as one self-contained page: verdicts, what each arm spent to reach the targets,
     curves with bands, tables."""
-    parts: dict[str, PageSection] = {"verdicts": _verdicts(study)}
-    charts = target_panels(study)
+    parts: dict[str, PageSection] = {"verdicts": _build_verdicts(study)}
+    charts = build_target_panels(study)
     if charts:
         parts["targets"] = {"title": "To the target", "panels": charts}
     if len(study.curves):
-        panels = [_curves(study, setting) for setting in _settings(study)]
+        panels = [_build_curves_panel(study, setting) for setting in _list_settings(study)]
         name = study.measure.name
         title = f"{name[:1].upper()}{name[1:]} over simulated time"
         parts["curves"] = {"title": title, "panels": panels}
-    parts["arms"] = {"title": "Arms", "tables": [_arms(study)]}
+    parts["arms"] = {"title": "Arms", "tables": [_build_arms_table(study)]}
     if study.arms_axis is not None:
-        parts["comparisons"] = {"title": "Comparisons", "tables": [_comparisons(study)]}
-    parts["runs"] = {"title": "Runs", "tables": [_runs(study)]}
+        parts["comparisons"] = {"title": "Comparisons", "tables": [_build_comparisons_table(study)]}
+    parts["runs"] = {"title": "Runs", "tables": [_build_runs_table(study)]}
     done = len(study.finished)
     seeds = len(study.plan["seeds"])
     words = [f"{done} of {len(study.plan['runs'])} runs", f"{seeds} seed{'s' * (seeds > 1)}"]
     return render_page(study.name, " · ".join(words), parts)
 
 
-def study_figure(
+def draw_study_figure(
     study: StudyResult,
     *,
     targets: Sequence[float] = (),
@@ -72,7 +74,7 @@ def study_figure(
     """The measure against simulated time: one panel per setting, one curve with its band per arm, a
     dashed line at each target (the study's thresholds if omitted)."""
     from simfed.report.curves import draw_curves
-    from simfed.report.pictures import empty_figure, legend_above, picture_style
+    from simfed.report.pictures import build_empty_figure, picture_style, put_legend_above
 
     if not len(study.curves):
         raise InputError(
@@ -80,12 +82,12 @@ def study_figure(
             where=str(study.path),
             problem=f"there is no {study.measure.name} to draw",
         )
-    settings, colours = _settings(study), arm_colours(study.bands["arm"])
-    goals = [goal for goal in targets_of(study, targets) if not math.isnan(goal)]
+    settings, colours = _list_settings(study), choose_arm_colours(study.bands["arm"])
+    goals = [goal for goal in choose_targets(study, targets) if not math.isnan(goal)]
     columns = min(3, len(settings))
     rows = math.ceil(len(settings) / columns)
     with picture_style():
-        figure = empty_figure()
+        figure = build_empty_figure()
         arms: dict[str, Any] = {}
         ends_s = study.bands.groupby("setting")["at_s"].max()
         comparable = ends_s.max() <= 4 * ends_s.min()  # else the fastest would be a stroke
@@ -107,18 +109,18 @@ def study_figure(
             if legend is not None:
                 legend.remove()
             arms |= {str(handle.get_label()): handle for handle in handles}
-        legend_above(figure, list(arms.values()), width_in, 2.1 * rows, height_in)
+        put_legend_above(figure, list(arms.values()), width_in, 2.1 * rows, height_in)
     return figure
 
 
-def _settings(study: StudyResult) -> list[str]:
+def _list_settings(study: StudyResult) -> list[str]:
     return [str(setting) for setting in study.bands["setting"].unique()]
 
 
 # --- sections ----------------------------------------------------------------------------------
 
 
-def _verdicts(study: StudyResult) -> PageSection:
+def _build_verdicts(study: StudyResult) -> PageSection:
     confidence = study.confidence
     note = (
         f"Intervals of {100 * confidence:g} % confidence over seeds, except where it is said that "
@@ -141,15 +143,15 @@ def _verdicts(study: StudyResult) -> PageSection:
     return {"title": "Verdicts", "warnings": warnings, "tables": [table]}
 
 
-def _curves(study: StudyResult, setting: str) -> Panel:
+def _build_curves_panel(study: StudyResult, setting: str) -> Panel:
     bands = study.bands[study.bands["setting"] == setting]
     scale, unit = time_unit(float(bands["at_s"].max()))
     series = []
-    colours = arm_colours(study.bands["arm"])
+    colours = choose_arm_colours(study.bands["arm"])
     measure, key = study.measure, study.measure.key
     for arm, band in bands.groupby("arm", sort=False):
-        points = {"at_s": packed(band["at_s"] / scale)}
-        points |= {name: packed(band[name]) for name in (key, "low", "high")}
+        points = {"at_s": pack_numbers(band["at_s"] / scale)}
+        points |= {name: pack_numbers(band[name]) for name in (key, "low", "high")}
         line = {"label": plain(arm), "colour": colours[arm], "dash": "solid", "width": 2}
         series.append({**line, "hidden": False, "columns": points})
     spec = {
@@ -164,36 +166,36 @@ def _curves(study: StudyResult, setting: str) -> Panel:
     columns: Columns = {
         "arm": lambda row: str(row["arm"]),
         "simulated time": lambda row: format_duration(row["at_s"]),
-        measure.name: lambda row: estimate_text(row, key, measure=measure),
+        measure.name: lambda row: format_estimate(row, key, measure=measure),
     }
     about = "The mean over seeds at equal simulated times, and the band in which it lies."
-    panel = f"curves-{_settings(study).index(setting)}"
-    table = table_of(setting or study.name, shown, columns, (1, 2))
+    panel = f"curves-{_list_settings(study).index(setting)}"
+    table = build_table(setting or study.name, shown, columns, (1, 2))
     return Panel(panel, setting or "All runs", about, spec, (), table)
 
 
-def _arms(study: StudyResult) -> PanelTable:
+def _build_arms_table(study: StudyResult) -> PanelTable:
     measure = study.measure
     final = f"final_{measure.key}"
     columns: Columns = {
         "setting": lambda row: str(row["setting"]),
         "arm": lambda row: str(row["arm"]),
         "seeds": lambda row: f"{row['seeds']}",
-        measure.name: lambda row: _goal_text(row["threshold"], measure),
+        measure.name: lambda row: _format_goal(row["threshold"], measure),
         "reached by": lambda row: "" if math.isnan(row["threshold"]) else f"{row['reached']}",
-        "median time": lambda row: time_text(row, study.confidence),
-        f"final {measure.name}": lambda row: estimate_text(row, final, measure=measure),
+        "median time": lambda row: format_median_time(row, study.confidence),
+        f"final {measure.name}": lambda row: format_estimate(row, final, measure=measure),
     }
-    return drop_empty(table_of("How every arm did", study.arms, columns, range(2, 7)))
+    return drop_empty_columns(build_table("How every arm did", study.arms, columns, range(2, 7)))
 
 
-def _comparisons(study: StudyResult) -> PanelTable:
+def _build_comparisons_table(study: StudyResult) -> PanelTable:
     verdicts = {1: "first arm", -1: "second arm", 0: "no clear difference"}
     measure = study.measure
 
     def ratio(row: Row) -> str:
         bounds = (row["ratio_at_least"], row["ratio_at_most"], row["ratio_low"], row["ratio_high"])
-        return ratio_text(Estimate(*bounds, row["coverage"]), study.confidence)
+        return format_ratio(Estimate(*bounds, row["coverage"]), study.confidence)
 
     def decided(row: Row) -> bool:
         return bool(row["seeds"] and row["wins"] + row["losses"])
@@ -202,33 +204,35 @@ def _comparisons(study: StudyResult) -> PanelTable:
         "setting": lambda row: str(row["setting"]),
         "first": lambda row: str(row["a"]),
         "second": lambda row: str(row["b"]),
-        measure.name: lambda row: _goal_text(row["threshold"], measure),
+        measure.name: lambda row: _format_goal(row["threshold"], measure),
         "first sooner": lambda row: f"{row['wins']}",
         "second sooner": lambda row: f"{row['losses']}",
         "of seeds": lambda row: f"{row['seeds']}",
         "time of second / first": lambda row: ratio(row) if decided(row) else "",
         "sooner": lambda row: verdicts[row["verdict"]] if decided(row) else "undecided",
         "p (sign test)": lambda row: f"{row['p_value']:.3g}",
-        f"final {measure.name}, first − second": lambda row: estimate_text(
+        f"final {measure.name}, first − second": lambda row: format_estimate(
             row, f"{measure.key}_difference", "+", measure
         ),
     }
-    return drop_empty(table_of("Arms seed by seed", study.comparisons, columns, range(4, 11)))
+    return drop_empty_columns(
+        build_table("Arms seed by seed", study.comparisons, columns, range(4, 11))
+    )
 
 
-def _goal_text(threshold: float, measure: Measure) -> str:
+def _format_goal(threshold: float, measure: Measure) -> str:
     return "whole run" if math.isnan(threshold) else measure.number(threshold)
 
 
-def _runs(study: StudyResult) -> PanelTable:
-    names = short_names(study.axes)
+def _build_runs_table(study: StudyResult) -> PanelTable:
+    names = shorten_names(study.axes)
     rows = []
     for entry, row in zip(study.plan["runs"], study.summary.to_dict("records"), strict=True):
         cells = [*(entry["point"][axis] for axis in study.axes), str(row["seed"]), row["status"]]
         results = [""] * 4
         if row["status"] == "finished":
             results = [
-                estimate_text(row, f"final_{study.measure.key}", measure=study.measure),
+                format_estimate(row, f"final_{study.measure.key}", measure=study.measure),
                 format_duration(row["simulated_s"]),
                 format_bytes(row["uplink_bytes"]),
                 str(row["fingerprint"])[:12],

@@ -12,12 +12,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from simfed.ground.errors import InputError
-from simfed.ground.measure import Measure, one_measure
+from simfed.ground.measure import Measure, find_common_measure
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.read import Run, open_run
-from simfed.record.summary import classes_of
-from simfed.report.comparison import ComparedPair, compare_sides, sentence
-from simfed.report.reach import WHOLE_RUN, common_thresholds, mean_curve, outcome_of
+from simfed.record.summary import count_classes
+from simfed.report.comparison import ComparedPair, compare_sides, describe_sides
+from simfed.report.reach import WHOLE_RUN, build_mean_curve, choose_common_thresholds, find_outcome
 from simfed.report.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Comparison:
     def sentences(self) -> list[str]:
         """One per threshold and pair, and what the final measures differ by."""
         texts = [
-            sentence(
+            describe_sides(
                 pair.a,
                 pair.b,
                 pair.threshold,
@@ -60,7 +60,7 @@ class Comparison:
             for pair in self.pairs
         ]
         gaps = dict.fromkeys((pair.a, pair.b, pair.gap, pair.measure) for pair in self.pairs)
-        return texts + [_gap_sentence(*gap) for gap in gaps if not math.isnan(gap[2].least)]
+        return texts + [_describe_gap(*gap) for gap in gaps if not math.isnan(gap[2].least)]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
@@ -98,17 +98,17 @@ def compare(
         raise InputError("a number between 0 and 1", where="confidence", got=confidence)
     if not relevant_ratio >= 1:
         raise InputError("a number of at least 1", where="relevant_ratio", got=relevant_ratio)
-    sides_by_seed = [_runs_by_seed(side) for side in sides]
+    sides_by_seed = [_open_runs_by_seed(side) for side in sides]
     runs = [run for side in sides_by_seed for run in side.values()]
-    measure = one_measure((run.measure for run in runs), where="compare")
+    measure = find_common_measure((run.measure for run in runs), where="compare")
     for threshold in thresholds or ():
         measure.check(threshold, where="thresholds")
     called = list(zip(_name_sides(sides_by_seed, names), sides_by_seed, strict=True))
-    curves = {id(run): mean_curve(run) for run in runs}
+    curves = {id(run): build_mean_curve(run) for run in runs}
     learned = all(len(curve) for curve in curves.values())
     if thresholds is None:
         values = [curve[measure.key] for curve in curves.values()]
-        chosen = common_thresholds(values, classes_of(runs), measure) if learned else []
+        chosen = choose_common_thresholds(values, count_classes(runs), measure) if learned else []
     elif not learned:
         raise InputError("runs that learned", where="thresholds", got="a time-only run")
     else:
@@ -118,7 +118,7 @@ def compare(
             got = f"{sorted(first)} and {sorted(second)}"
             raise InputError(f"{a} and {b} with a seed in common", where="compare", got=got)
     outcomes = [
-        (name, {seed: outcome_of(run, curves[id(run)], chosen) for seed, run in side.items()})
+        (name, {seed: find_outcome(run, curves[id(run)], chosen) for seed, run in side.items()})
         for name, side in called
     ]
     goals = chosen or [WHOLE_RUN]
@@ -126,7 +126,7 @@ def compare(
     return Comparison(tuple(name for name, _ in called), tuple(chosen), confidence, tuple(pairs))
 
 
-def _runs_by_seed(side: Side) -> dict[int, Run]:
+def _open_runs_by_seed(side: Side) -> dict[int, Run]:
     entries = side if isinstance(side, Sequence) and not isinstance(side, str) else [side]
     runs: dict[int, Run] = {}
     for entry in entries:
@@ -157,9 +157,9 @@ def _name_sides(sides: Sequence[dict[int, Run]], names: Sequence[str] | None) ->
     ]
 
 
-def _gap_sentence(a: str, b: str, gap: Estimate, measure: Measure) -> str:
-    gap = gap if measure.higher_is_better else _negative(gap)
-    better, worse, ahead = (a, b, gap) if gap.least >= 0 else (b, a, _negative(gap))
+def _describe_gap(a: str, b: str, gap: Estimate, measure: Measure) -> str:
+    gap = gap if measure.higher_is_better else _reverse_gap(gap)
+    better, worse, ahead = (a, b, gap) if gap.least >= 0 else (b, a, _reverse_gap(gap))
     text = f"{better} ends {measure.gap(ahead.least)} {measure.ahead} {worse}"
     text += "" if measure.is_share else f" in {measure.name}"
     if gap.coverage == 0:
@@ -170,5 +170,5 @@ def _gap_sentence(a: str, b: str, gap: Estimate, measure: Measure) -> str:
     return f"{text} [{low}, {high}]."
 
 
-def _negative(gap: Estimate) -> Estimate:
+def _reverse_gap(gap: Estimate) -> Estimate:
     return Estimate(-gap.most, -gap.least, -gap.high, -gap.low, gap.coverage)

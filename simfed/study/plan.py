@@ -23,7 +23,7 @@ from simfed.scenario.load import (
     split_key_path,
 )
 from simfed.scenario.study import Compare, Study, load_study_file
-from simfed.study.kinds import AnyKind, Studied, kind_of
+from simfed.study.kinds import AnyKind, Studied, find_kind
 
 _T = TypeVar("_T")
 
@@ -84,7 +84,7 @@ class PlannedRun:
     @property
     def named(self) -> str:
         """The run in words: `up 5 Mbps, policy top-k, seed 0`."""
-        return in_words(self.point, self.point, self.seed)
+        return describe_point(self.point, self.point, self.seed)
 
 
 class SeedBySeed(Sequence[_T]):
@@ -178,8 +178,8 @@ def plan_study(
     )
     if study.plugins:  # each run says all that it needs
         own_plugins = [plugin.model_dump(mode="json") for plugin in study.plugins]
-        base["plugins"] = [*_as_list(base.get("plugins")), *own_plugins]
-    kind = kind_of(base)
+        base["plugins"] = [*_make_list(base.get("plugins")), *own_plugins]
+    kind = find_kind(base)
     points = list(itertools.product(*(axis.points for axis in axes)))
     scenarios = _make_scenarios(study, kind, axes, points, base, source, of_runs)
     apps = dict.fromkeys(app for scenario in scenarios for app in kind.code(scenario))
@@ -220,7 +220,7 @@ def _check_overrides(pairs: Sequence[tuple[str, Plain]], axes: Sequence[Axis]) -
                 raise InputError(allowed, where=f"override {key}", hint=hint)
 
 
-def _as_list(value: Plain) -> list[Plain]:
+def _make_list(value: Plain) -> list[Plain]:
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
@@ -281,7 +281,7 @@ def label_of(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        settings = dict(_flatten(value))
+        settings = dict(_flatten_mapping(value))
         words = [str(settings.pop("kind"))] if "kind" in settings else []
         if words == ["uniform"] and "strategy" in settings:
             words = [str(settings.pop("strategy"))]
@@ -291,10 +291,10 @@ def label_of(value: object) -> str:
     return str(value)
 
 
-def _flatten(value: Mapping[str, Plain], prefix: str = "") -> Iterable[tuple[str, Plain]]:
+def _flatten_mapping(value: Mapping[str, Plain], prefix: str = "") -> Iterable[tuple[str, Plain]]:
     for key, inner in value.items():
         if isinstance(inner, Mapping):
-            yield from _flatten(inner, f"{prefix}{key}.")
+            yield from _flatten_mapping(inner, f"{prefix}{key}.")
         else:
             yield prefix + str(key), inner
 
@@ -308,10 +308,10 @@ def make_distinct(labels: list[str]) -> list[str]:
     ]
 
 
-def short_names(keys: Iterable[str]) -> dict[str, str]:
+def shorten_names(keys: Iterable[str]) -> dict[str, str]:
     """Key path → the shortest end of it that no other key shares.
 
-    >>> short_names(["clients[*].link.up", "network.server.up", "compression.k"])
+    >>> shorten_names(["clients[*].link.up", "network.server.up", "compression.k"])
     {'clients[*].link.up': 'link.up', 'network.server.up': 'server.up', 'compression.k': 'k'}
     """
     ends = {}
@@ -326,14 +326,14 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     }
 
 
-def in_words(point: Mapping[str, str], axes: Iterable[str], seed: int | None = None) -> str:
+def describe_point(point: Mapping[str, str], axes: Iterable[str], seed: int | None = None) -> str:
     """Labels by axis as a phrase; points of `zip` and `list` speak for themselves.
 
     >>> point = {"clients[*].link.up": "5 Mbps", "list": "old phones"}
-    >>> in_words(point, ["clients[*].link.up", "list"], 3)
+    >>> describe_point(point, ["clients[*].link.up", "list"], 3)
     'up 5 Mbps, old phones, seed 3'
     """
-    names = short_names(axes)
+    names = shorten_names(axes)
     words = [
         label if axis in ("zip", "list") else f"{names[axis]} {label}"
         for axis, label in point.items()
@@ -369,7 +369,7 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
             if not inside or not _can_be_same(steps[: len(other_steps)], other_steps):
                 continue
             values = [v for p in other_axis.points for k, v in p.assignments if k == other]
-            if any(_holds_path(value, steps[len(other_steps) :]) for value in values):
+            if any(_has_path(value, steps[len(other_steps) :]) for value in values):
                 other_place = _name_place(other_axis, other)
                 beside = f"one axis for each key (a value of {other_place} sets this one too)"
                 errors.append(InputError(beside, where=where, got=key))
@@ -417,7 +417,7 @@ def _can_be_same(a: Sequence[str | int], b: Sequence[str | int]) -> bool:
     return len(a) == len(b) and all("*" in (x, y) or x == y for x, y in zip(a, b, strict=True))
 
 
-def _holds_path(value: Plain, steps: Sequence[str | int]) -> bool:
+def _has_path(value: Plain, steps: Sequence[str | int]) -> bool:
     """Whether `value` says something at this path inside it."""
     for step in steps:
         if isinstance(value, Mapping) and step in value:
@@ -489,11 +489,11 @@ def _make_scenarios(
         at = {axis.name: p.label for axis, p in zip(axes, point, strict=True)}
         errors += [(at, error) for error in at_point]
     if errors:
-        raise InputErrors(each_once(errors, len(points), source))
+        raise InputErrors(merge_errors(errors, len(points), source))
     return scenarios
 
 
-def each_once(
+def merge_errors(
     errors: Iterable[tuple[Mapping[str, str], InputError]], points: int, source: str
 ) -> list[InputError]:
     """The errors of a study's points, equal ones once, with the first point that has it (left out
@@ -505,6 +505,6 @@ def each_once(
         # true of every point, or already at the axis: no need to say for which
         error
         if counts[text] == points or (error.where or "").startswith(source)
-        else error.within(f"{source}: with {in_words(at, at)}")
+        else error.within(f"{source}: with {describe_point(at, at)}")
         for text, (at, error) in ((text, firsts[text]) for text in counts)
     ]

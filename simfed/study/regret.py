@@ -24,11 +24,17 @@ import pandas as pd
 
 from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts
-from simfed.experiment.running import Progress, RunResult, learning_of, run, simulation_of
+from simfed.experiment.running import (
+    Progress,
+    RunResult,
+    build_simulation,
+    make_method_workload,
+    run,
+)
 from simfed.ground.errors import InputError, Interrupted
 from simfed.policy import Policy, Pull
 from simfed.record.recorder import Recorder
-from simfed.report.statistics import half_width
+from simfed.report.statistics import compute_half_width
 from simfed.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -98,12 +104,12 @@ def run_with_oracle(
     Raises: as `simfed.run`; `InputError` for a server that merges uploads of other rounds, and
     where nobody chooses.
     """
-    _check(scenario, every)
+    _check_scenario(scenario, every)
     samples: list[RegretSample] = []
 
     @contextlib.contextmanager
     def beside(parts: Parts, simulation: Simulation) -> Iterator[Progress]:
-        with contextlib.closing(learning_of(parts, 1, device)) as workload:
+        with contextlib.closing(make_method_workload(parts, 1, device)) as workload:
             oracle = _Oracle(parts, workload)
 
             def look(round: int, time_s: float, accuracy: float | None) -> None:
@@ -142,7 +148,7 @@ def regret_of(samples: pd.DataFrame) -> Regret:
     best = table.max(axis=1)
     lost = best - played
     means = lost.groupby("round").mean()
-    half = half_width(means.tolist())
+    half = compute_half_width(means.tolist())
     everybodys = table.dropna(axis="columns")
     fixed_arm = str(everybodys.mean().idxmax()) if len(everybodys.columns) else ""
     fixed = everybodys[fixed_arm] if fixed_arm else math.nan
@@ -162,7 +168,7 @@ def regret_of(samples: pd.DataFrame) -> Regret:
     )
 
 
-def _check(scenario: Scenario, every: int) -> None:
+def _check_scenario(scenario: Scenario, every: int) -> None:
     if every < 1:
         raise InputError("a whole number of at least 1", where="every", got=every)
     mode = scenario.aggregation.mode
@@ -229,7 +235,7 @@ class _Oracle:
             return policy
 
         recorder = Recorder(own=self._parts.own_columns)
-        fork = simulation_of(self._parts, self._workload, recorder, make_policy)
+        fork = build_simulation(self._parts, self._workload, recorder, make_policy)
         fork.restore(
             type(checkpoint)(checkpoint.round, copy.deepcopy(checkpoint.facts), checkpoint.arrays)
         )

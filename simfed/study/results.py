@@ -9,12 +9,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simfed.report.comparison import ComparedPair, compare_sides, sentence
+from simfed.report.comparison import ComparedPair, compare_sides, describe_sides
 from simfed.report.reach import WHOLE_RUN
-from simfed.report.statistics import Paired, mean_interval
-from simfed.study.bands import band_rows
+from simfed.report.statistics import Paired, estimate_mean
+from simfed.study.bands import compute_bands
 from simfed.study.outcomes import StudyRuns
-from simfed.study.targets import target_rows
+from simfed.study.targets import compute_spent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ class StudyResult(StudyRuns):
         for _, _, entries in self.groups():
             final = [self.outcomes[entry["address"]].final for entry in entries]
             learned = [value for value in final if not math.isnan(value)]
-            means += [mean_interval(learned, self.confidence)] * max(1, len(self.thresholds))
+            means += [estimate_mean(learned, self.confidence)] * max(1, len(self.thresholds))
         rows = self.targets().rename(columns=_ARM_COLUMNS)
         rows = rows.drop(columns=[name for name in self.axes if name != self.arms_axis])
         rows.insert(2, "seeds", rows.pop("seeds"))
@@ -82,7 +82,7 @@ class StudyResult(StudyRuns):
         Raises: `InputError` for another quantity, for energy that the devices' profiles do not
         know, and for targets of a study that learned nothing.
         """
-        return target_rows(self, quantity, targets)
+        return compute_spent(self, quantity, targets)
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
@@ -100,7 +100,7 @@ class StudyResult(StudyRuns):
         for text, pair in self._pairs:
             settings.setdefault((pair.a, pair.b, pair.threshold), []).append((text, pair.paired))
         return [
-            sentence(*key, named, self.confidence, measure=self.measure)
+            describe_sides(*key, named, self.confidence, measure=self.measure)
             for key, named in settings.items()
         ]
 
@@ -128,4 +128,4 @@ class StudyResult(StudyRuns):
     def bands(self) -> pd.DataFrame:
         """The measure over simulated time by setting and arm: `setting, arm, at_s, accuracy` (mean
         over seeds; `measure` of another one), `low, high` (its interval), `seeds`."""
-        return band_rows(self)
+        return compute_bands(self)

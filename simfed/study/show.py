@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from simfed.ground.units import format_duration
-from simfed.study.plan import StudyPlan, short_names
+from simfed.study.plan import StudyPlan, shorten_names
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,7 +53,7 @@ class PlainLines(Display):
 
     def begin(self, standing: Standing, slots: int) -> None:
         self._slots = slots
-        self.say(f"{self._plan.study.name}: {headline(standing, slots)}")
+        self.say(f"{self._plan.study.name}: {describe_standing(standing, slots)}")
 
     def update(self, standing: Standing, slots: int) -> None:
         self._slots = slots
@@ -102,12 +102,12 @@ class LiveTable(Display):
         from rich.table import Table
 
         table = Table(
-            title=f"{self._plan.study.name}: {headline(standing, slots)}",
+            title=f"{self._plan.study.name}: {describe_standing(standing, slots)}",
             title_justify="left",
             box=None,
             pad_edge=False,
         )
-        names = short_names(axis.name for axis in self._plan.axes)
+        names = shorten_names(axis.name for axis in self._plan.axes)
         for name in names.values():
             table.add_column(name, no_wrap=True)
         table.add_column("seed", justify="right")
@@ -138,7 +138,7 @@ class LiveTable(Display):
         return table
 
 
-def headline(standing: Standing, slots: int) -> str:
+def describe_standing(standing: Standing, slots: int) -> str:
     """The counts of a study and the time left, as a phrase."""
     words = [f"{standing.ended['finished']} of {standing.count} runs done"]
     counts = {"running": len(standing.running), "failed": standing.ended["failed"]}

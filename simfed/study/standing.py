@@ -118,7 +118,9 @@ class Standing:
         Runs whose learning is known by then are taken to cost what such runs cost.
         """
         now = time.time()
-        whole_s = {address: _whole_s(s.progress, now) for address, s in self.running.items()}
+        whole_s = {
+            address: _estimate_whole_s(s.progress, now) for address, s in self.running.items()
+        }
         computed, computed_s = self._spent[False]
         for address, state in self.running.items():
             if not state.replayed and (seconds := whole_s[address]):
@@ -157,7 +159,7 @@ class Standing:
             self._to_learn.add(key)
 
 
-def _whole_s(progress: StoredProgress, now: float) -> float | None:
+def _estimate_whole_s(progress: StoredProgress, now: float) -> float | None:
     """Host seconds of a run under way from begin to end, at its speed so far; None before its
     first round, and where the number of rounds is not known."""
     number, rounds = progress.get("round"), progress.get("rounds")

@@ -88,7 +88,7 @@ class StoredProgress(TypedDict, total=False):
 _DISK = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EIO)
 
 
-def disk_refuses(error: BaseException | None) -> OSError | None:
+def find_disk_refusal(error: BaseException | None) -> OSError | None:
     """The disk's refusal (full, read-only, …) behind an error, if that is what it is."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _DISK:
@@ -189,15 +189,15 @@ class StudyFolder:
         shutil.rmtree(partial / "checkpoint", ignore_errors=True)
         for folder, _, names in os.walk(partial):
             for name in names:
-                _sync(Path(folder) / name)
-            _sync(Path(folder))
+                _sync_path(Path(folder) / name)
+            _sync_path(Path(folder))
         try:
             os.rename(partial, self.runs / address)
         except OSError:
             if not self.is_finished(address):
                 raise
             shutil.rmtree(partial, ignore_errors=True)  # somebody else was first
-        _sync(self.runs)
+        _sync_path(self.runs)
         self.forget_progress(address)
 
     def fail(self, address: str, reason: str, detail: str = "") -> None:
@@ -224,7 +224,7 @@ class StudyFolder:
     def sweep(self) -> None:
         """Delete what killed processes left: progress of nobody, files half-written."""
         for folder in (self.path, self.failed, self.partial):
-            files.sweep(folder)
+            files.delete_partials(folder)
         for path in self.partial.glob("*.json"):
             path.unlink(missing_ok=True)
         for path in self.partial.glob("*-*"):  # contested: nobody will go on with it
@@ -305,7 +305,7 @@ def _make_plain(plan: StudyPlan, addresses: list[str]) -> dict[str, Any]:
     }
 
 
-def _sync(path: Path) -> None:
+def _sync_path(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -10,17 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from simfed.ground.units import format_duration
-from simfed.report.comparison import estimate_text, threshold_text, time_text
+from simfed.report.comparison import format_estimate, format_median_time, format_threshold
 from simfed.report.reach import WHOLE_RUN
-from simfed.study.plan import short_names
+from simfed.study.plan import shorten_names
 
 if TYPE_CHECKING:
     from simfed.study.results import StudyResult
 
 
-def arms_table(study: StudyResult) -> RenderableType:
+def build_arms_table(study: StudyResult) -> RenderableType:
     """How every arm did in every setting, and the verdicts."""
-    parts: list[RenderableType] = [_arms(study)]
+    parts: list[RenderableType] = [_build_arms_rows(study)]
     if study.verdicts:
         parts += [Text(), *(Text(f"· {sentence}") for sentence in study.verdicts)]
     if study.caveat:
@@ -34,12 +34,12 @@ def arms_table(study: StudyResult) -> RenderableType:
     return Group(*parts)
 
 
-def _arms(study: StudyResult) -> Table:
+def _build_arms_rows(study: StudyResult) -> Table:
     rows, measure = study.arms, study.measure
     final = f"final_{measure.key}"
     several = rows["setting"].nunique() > 1
     learned = bool(rows[final].notna().any())
-    table = _table()
+    table = _make_table()
     if several:
         table.add_column("at")
     table.add_column("arm" if study.arms_axis else "study")
@@ -47,7 +47,7 @@ def _arms(study: StudyResult) -> Table:
     if learned:
         table.add_column(f"final {measure.name}", justify="right")
     for threshold in study.thresholds or [WHOLE_RUN]:
-        target = threshold_text(threshold, "", measure)
+        target = format_threshold(threshold, "", measure)
         table.add_column(f"to {target}" if target else "simulated time", justify="right")
         if learned:
             table.add_column("reached", justify="right")
@@ -56,19 +56,19 @@ def _arms(study: StudyResult) -> Table:
         cells = [str(setting)] if several else []
         cells += [str(arm), f"{first['seeds']}"]
         if learned:
-            cells.append(estimate_text(first, final, measure=measure))
+            cells.append(format_estimate(first, final, measure=measure))
         for _, row in group.iterrows():
-            cells.append(time_text(row, study.confidence))
+            cells.append(format_median_time(row, study.confidence))
             if learned:
                 cells.append(f"{row['reached']} of {row['seeds']}")
         table.add_row(*cells)
     return table
 
 
-def runs_table(study: StudyResult) -> RenderableType:
+def build_runs_table(study: StudyResult) -> RenderableType:
     """One row per run: its place on the axes, seed, status, measure and times."""
-    names = short_names(study.axes)
-    table, measure = _table(), study.measure
+    names = shorten_names(study.axes)
+    table, measure = _make_table(), study.measure
     for axis in study.axes:
         table.add_column(names[axis])
     for heading in ("seed", "status", measure.name, "simulated", "took"):
@@ -77,13 +77,13 @@ def runs_table(study: StudyResult) -> RenderableType:
         status = row["status"] if row["status"] != "failed" else f"failed: {row['reason']}"
         cells = [*(entry["point"][axis] for axis in study.axes), str(row["seed"]), status]
         if row["status"] == "finished":
-            cells.append(estimate_text(row, f"final_{measure.key}", measure=measure))
+            cells.append(format_estimate(row, f"final_{measure.key}", measure=measure))
             cells += [format_duration(row["simulated_s"]), format_duration(row["wall_s"])]
         table.add_row(*cells, style="red" if row["status"] == "failed" else "")
     return table
 
 
-def status_lines(study: StudyResult) -> list[str]:
+def describe_status(study: StudyResult) -> list[str]:
     """How far a study is, with every failure, as lines of text."""
     entries = {entry["address"]: entry for entry in study.plan["runs"]}
     failures = {a: why for a, why in study.folder.failures().items() if a in entries}
@@ -105,5 +105,5 @@ def status_lines(study: StudyResult) -> list[str]:
     return lines
 
 
-def _table() -> Table:
+def _make_table() -> Table:
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

@@ -16,18 +16,24 @@ from simfed.ground.errors import InputError
 from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration
 from simfed.report.panels import Chart, Panel, PanelTable, Row, Spec, choices, plain
-from simfed.report.pictures import bytes_unit, empty_figure, legend_above, picture_style, time_unit
-from simfed.report.style import ARM_SHAPES, arm_colours
+from simfed.report.pictures import (
+    build_empty_figure,
+    choose_bytes_unit,
+    picture_style,
+    put_legend_above,
+    time_unit,
+)
+from simfed.report.style import ARM_SHAPES, choose_arm_colours
 from simfed.study.targets import (
     QUANTITIES,
     Places,
     SpentQuantity,
-    panels_of,
-    places_of,
-    quantity_of,
-    swept_axis,
-    target_rows,
-    targets_of,
+    build_places,
+    choose_swept_axis,
+    choose_targets,
+    compute_spent,
+    find_spent_quantity,
+    split_rows,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +75,7 @@ class _Mark(NamedTuple):
     goes_on: bool
     """What is open has no end within the panel."""
     row: Row
-    """The facts behind it, of `target_rows`."""
+    """The facts behind it, of `compute_spent`."""
 
 
 class _ArmLine(NamedTuple):
@@ -106,7 +112,7 @@ class _Panel:
         return f"{self.quantity.label} {self.goal}"
 
 
-def _panel(
+def _build_panel(
     study: StudyResult,
     quantity: SpentQuantity,
     places: Places,
@@ -114,8 +120,8 @@ def _panel(
     rows: pd.DataFrame,
     beside: pd.DataFrame,
 ) -> _Panel:
-    """The panel of a setting's `target_rows`; its axis holds all rows `beside` it."""
-    scale, unit, ends, is_log = _extent(beside[_is_target(beside, goal)], quantity)
+    """The panel of a setting's `compute_spent`; its axis holds all rows `beside` it."""
+    scale, unit, ends, is_log = _choose_extent(beside[_is_target(beside, goal)], quantity)
     rows = rows[_is_target(rows, goal) & (rows["seeds"] > 0)]
     arms = list(dict.fromkeys(beside["arm"]))
     # where nothing else is swept, a place per arm
@@ -123,20 +129,20 @@ def _panel(
     aside = [step * (i - (len(arms) - 1) / 2) for i in range(len(arms))]
     at = dict(zip(places.labels, places.at, strict=True))
     lines = []
-    looks = zip(arm_colours(arms).items(), itertools.cycle(ARM_SHAPES), aside, strict=False)
+    looks = zip(choose_arm_colours(arms).items(), itertools.cycle(ARM_SHAPES), aside, strict=False)
     for (arm, colour), shape, beyond in looks:
         marks = [
-            _mark(row, at[row[places.axis] if places.axis else ""] + beyond, scale, ends[1])
+            _build_mark(row, at[row[places.axis] if places.axis else ""] + beyond, scale, ends[1])
             for row in rows[rows["arm"] == arm].to_dict("records")
         ]
         lines.append(_ArmLine(arm, colour, shape, marks))
     if not places.axis:
         places = Places("", "", tuple(arms), tuple(0.5 + beyond for beyond in aside))
-    ticks = _log_ticks(*ends) if is_log else None
-    return _Panel(quantity, _to(goal, study.measure), unit, lines, ends, ticks, places)
+    ticks = _choose_log_ticks(*ends) if is_log else None
+    return _Panel(quantity, _format_goal(goal, study.measure), unit, lines, ends, ticks, places)
 
 
-def _mark(row: Row, at: float, scale: float, end: float) -> _Mark:
+def _build_mark(row: Row, at: float, scale: float, end: float) -> _Mark:
     value, is_bound = row["at_least"] / scale, math.isnan(row["median"])
     low, high = value, value
     if row["coverage"] > 0 and row["reached"]:
@@ -144,7 +150,7 @@ def _mark(row: Row, at: float, scale: float, end: float) -> _Mark:
     return _Mark(at, value, low, high, is_bound, is_bound or math.isinf(row["high"]), row)
 
 
-def _extent(
+def _choose_extent(
     rows: pd.DataFrame, quantity: SpentQuantity
 ) -> tuple[float, str, tuple[float, float], bool]:
     """(the axis' unit, its name, its ends, whether it is logarithmic) for all rows of a target."""
@@ -152,26 +158,26 @@ def _extent(
     values = done[["at_least", "low", "high"]].to_numpy(float).ravel()
     values = values[np.isfinite(values)]
     most = float(values.max(initial=0.0)) or 1.0
-    scale, unit = _unit(quantity, most)
+    scale, unit = _choose_unit(quantity, most)
     least = float(values[values > 0].min(initial=most))
     if most >= _LOG_FROM * least:
         return scale, unit, (least / 1.25 / scale, most * 1.7 / scale), True
     return scale, unit, (0.0, 1.15 * most / scale), False
 
 
-def _unit(quantity: SpentQuantity, most: float) -> tuple[float, str]:
+def _choose_unit(quantity: SpentQuantity, most: float) -> tuple[float, str]:
     if quantity.column == "at_s":
         return time_unit(most)
     if quantity.column == "energy_j":
         return next(((s, u) for s, u in _ENERGIES if most >= s), _ENERGIES[-1])
-    return bytes_unit(most)
+    return choose_bytes_unit(most)
 
 
 def _is_target(rows: pd.DataFrame, goal: float) -> Any:
     return rows["target"].isna() if math.isnan(goal) else rows["target"] == goal
 
 
-def _to(goal: float, measure: Measure) -> str:
+def _format_goal(goal: float, measure: Measure) -> str:
     return "of whole runs" if math.isnan(goal) else f"to {measure.goal(goal)}"
 
 
@@ -195,42 +201,42 @@ def target_figure(
     ended before they got there. `3/5` at a mark: three of five seeds got there; a hollow one
     without: none did. A panel for each target and setting of the other axes; where nothing but the
     arms varies, a row per arm. quantity, targets: see `StudyResult.targets`; over: see
-    `swept_axis`.
+    `choose_swept_axis`.
 
     Raises: `InputError` for more than 24 panels, and where `StudyResult.targets` does.
     """
-    axis = swept_axis(study, over)
-    rows = target_rows(study, quantity, targets)
+    axis = choose_swept_axis(study, over)
+    rows = compute_spent(study, quantity, targets)
     if not (rows["seeds"] > 0).any():
         raise InputError(
             "a study with finished runs", where=str(study.path), problem="no run has finished"
         )
-    panels, goals = panels_of(study, rows, axis), targets_of(study, targets)
+    panels, goals = split_rows(study, rows, axis), choose_targets(study, targets)
     if len(panels) * len(goals) > _MOST_PANELS:
         got, hint = len(panels) * len(goals), "draw fewer targets"
         raise InputError(f"at most {_MOST_PANELS} panels", where="--target", got=got, hint=hint)
-    figure = empty_figure()
+    figure = build_empty_figure()
     columns = min(len(panels), 1 if width_in < 3 else 2 if width_in < 5 else 3)
     shown = [(goal, title) for goal in goals for title in panels]
     lines = math.ceil(len(shown) / columns)
-    spent, places = quantity_of(quantity), places_of(study, axis)
+    spent, places = find_spent_quantity(quantity), build_places(study, axis)
     for i, (goal, title) in enumerate(shown):
         ax = figure.add_subplot(lines, columns, i + 1)
-        panel = _panel(study, spent, places, goal, panels[title], rows)
-        _draw(ax, panel)
+        panel = _build_panel(study, spent, places, goal, panels[title], rows)
+        _draw_panel(ax, panel)
         words = [title] * bool(title) + [panel.goal] * (len(goals) > 1)
         ax.set_title(", ".join(words), fontsize=7, parse_math=False)
         if axis is not None and i % columns and shown[i - 1][0] == goal:
             ax.set_ylabel("")
         if axis is not None and len(shown) - i > columns:
             ax.set_xlabel("")
-    handles = _handles(rows, panel.lines) if axis is not None else []
+    handles = _build_handles(rows, panel.lines) if axis is not None else []
     tall_in = 1.9 if axis is not None else 0.55 + 0.17 * len(panel.lines)
-    legend_above(figure, handles, width_in, tall_in * lines + 0.1, height_in)
+    put_legend_above(figure, handles, width_in, tall_in * lines + 0.1, height_in)
     return figure
 
 
-def _draw(ax: Axes, panel: _Panel) -> None:
+def _draw_panel(ax: Axes, panel: _Panel) -> None:
     """A line per arm upwards from the swept axis, or a row per arm where nothing else is swept."""
     from matplotlib.patheffects import withStroke
 
@@ -271,7 +277,7 @@ def _draw(ax: Axes, panel: _Panel) -> None:
             thin: Any = {"color": arm.colour, "lw": 0.8, "zorder": 3}
             stroke(*ends, alpha=0.75, solid_capstyle="butt", **thin)
             if mark.goes_on:
-                tip = _further(panel, mark.value) if mark.is_bound else panel.ends[1]
+                tip = _find_arrow_tip(panel, mark.value) if mark.is_bound else panel.ends[1]
                 arrow = {**_ARROW, "color": arm.colour}
                 ax.annotate("", point(mark.at, tip), xytext=here, zorder=3, arrowprops=arrow)
             filling = "white" if mark.is_bound else arm.colour
@@ -283,13 +289,13 @@ def _draw(ax: Axes, panel: _Panel) -> None:
                 ax.annotate(count, here, color=arm.colour, path_effects=halo, **place)
 
 
-def _further(panel: _Panel, start: float) -> float:
+def _find_arrow_tip(panel: _Panel, start: float) -> float:
     """A little along the axis of what was spent from `start`."""
     low, high = panel.ends
     return start * (high / low) ** 0.09 if panel.ticks else start + 0.09 * (high - low)
 
 
-def _handles(rows: pd.DataFrame, lines: Sequence[_ArmLine]) -> list[Any]:
+def _build_handles(rows: pd.DataFrame, lines: Sequence[_ArmLine]) -> list[Any]:
     from matplotlib.lines import Line2D
 
     handles = [
@@ -306,15 +312,15 @@ def _handles(rows: pd.DataFrame, lines: Sequence[_ArmLine]) -> list[Any]:
     return handles
 
 
-def target_caption(
+def describe_target_figure(
     study: StudyResult, *, quantity: str = "time", targets: Sequence[float] = ()
 ) -> str:
     """What the figure's marks and lines are, as one would write below it."""
-    caption = _caption(study, target_rows(study, quantity, targets))
-    return f"{quantity_of(quantity).label.capitalize()}: {caption}"
+    caption = _describe_marks(study, compute_spent(study, quantity, targets))
+    return f"{find_spent_quantity(quantity).label.capitalize()}: {caption}"
 
 
-def _caption(study: StudyResult, rows: pd.DataFrame) -> str:
+def _describe_marks(study: StudyResult, rows: pd.DataFrame) -> str:
     seeds, wanted = int(rows["seeds"].max()), study.confidence
     covers = [c for c in rows["coverage"].unique() if c > 0]
     interval = "" if not covers else f", with an interval that covers {100 * min(covers):.0f} %"
@@ -335,32 +341,34 @@ def _caption(study: StudyResult, rows: pd.DataFrame) -> str:
 # --- for the page ------------------------------------------------------------------------------
 
 
-def target_panels(study: StudyResult) -> list[Panel]:
+def build_target_panels(study: StudyResult) -> list[Panel]:
     """A chart for every setting of the axes that are not drawn against, with a selector of what was
     spent and to which target."""
-    axis = swept_axis(study)
-    places, goals = places_of(study, axis), targets_of(study)
+    axis = choose_swept_axis(study)
+    places, goals = build_places(study, axis), choose_targets(study)
     every = {}
     for quantity in QUANTITIES.values():
         try:
-            rows = target_rows(study, quantity.name)
+            rows = compute_spent(study, quantity.name)
         except InputError:  # the profiles know no power
             continue
         if (rows["at_least"] > 0).any():
             every[quantity.name] = rows
     if not every or not (every["time"]["seeds"] > 0).any():
         return []
-    about = _caption(study, every["time"])
+    about = _describe_marks(study, every["time"])
     about = about[0].upper() + about[1:]
     panels = []
-    for number, title in enumerate(panels_of(study, every["time"], axis)):
+    for number, title in enumerate(split_rows(study, every["time"], axis)):
         options, cells = {}, []
         for name, rows in every.items():
-            shown = panels_of(study, rows, axis)[title]
+            shown = split_rows(study, rows, axis)[title]
             for goal in goals:
-                panel = _panel(study, QUANTITIES[name], places, goal, shown, rows)
-                options[panel.label] = _chart(panel)
-                cells += [_cells(panel, arm, mark.row) for arm in panel.lines for mark in arm.marks]
+                panel = _build_panel(study, QUANTITIES[name], places, goal, shown, rows)
+                options[panel.label] = _build_chart(panel)
+                cells += [
+                    _format_cells(panel, arm, mark.row) for arm in panel.lines for mark in arm.marks
+                ]
         header = ("what", places.label or "setting", "arm", "seeds", "got there", "median")
         table = PanelTable(title or "To the target", header, cells, frozenset({3, 4, 5}))
         against = f" against {places.label}" if places.label else ""
@@ -377,7 +385,7 @@ def target_panels(study: StudyResult) -> list[Panel]:
     return panels
 
 
-def _chart(panel: _Panel) -> Chart:
+def _build_chart(panel: _Panel) -> Chart:
     upwards: Spec = {"title": {"text": f"{panel.label} ({panel.unit})"}, "range": panel.ends}
     if panel.ticks is not None:
         upwards |= {"type": "log", "range": [math.log10(end) for end in panel.ends]}
@@ -394,10 +402,10 @@ def _chart(panel: _Panel) -> Chart:
         "yaxis": upwards,
         "showlegend": bool(panel.places.axis),
     }
-    return [trace for arm in panel.lines for trace in _arm_traces(arm, panel.quantity)], layout
+    return [trace for arm in panel.lines for trace in _build_traces(arm, panel.quantity)], layout
 
 
-def _arm_traces(arm: _ArmLine, quantity: SpentQuantity) -> list[Spec]:
+def _build_traces(arm: _ArmLine, quantity: SpentQuantity) -> list[Spec]:
     """Lines between the marks, dotted where one is only a bound, and the marks with intervals."""
     name, marks, symbol = plain(arm.arm), arm.marks, arm.shape[1]
     group = {"type": "scatter", "legendgroup": name}
@@ -427,16 +435,16 @@ def _arm_traces(arm: _ArmLine, quantity: SpentQuantity) -> list[Spec]:
         "textposition": "top center",
         "textfont": {"color": arm.colour, "size": 14},
         "cliponaxis": False,
-        "hovertext": [f"{name}<br>{_words(mark.row, quantity)}" for mark in marks],
+        "hovertext": [f"{name}<br>{_describe_row(mark.row, quantity)}" for mark in marks],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
     return [*traces, points]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def _choose_log_ticks(low: float, high: float) -> list[float]:
     """1, 2, 5 times powers of ten between two ends; fewer where they are many.
 
-    >>> _log_ticks(0.9, 30), _log_ticks(0.5, 2e4)
+    >>> _choose_log_ticks(0.9, 30), _choose_log_ticks(0.5, 2e4)
     ([1.0, 2.0, 5.0, 10.0, 20.0], [1.0, 10.0, 100.0, 1000.0, 10000.0])
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -445,28 +453,30 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return [value for value in values if low <= value <= high]
 
 
-def _words(row: Row, quantity: SpentQuantity) -> str:
+def _describe_row(row: Row, quantity: SpentQuantity) -> str:
     text = "later than " if math.isnan(row["median"]) else ""
-    text += _amount(row["at_least"], quantity)
+    text += _format_amount(row["at_least"], quantity)
     if row["coverage"] > 0 and row["reached"]:
-        text += f" [{_amount(row['low'], quantity)}, {_amount(row['high'], quantity)}]"
+        text += (
+            f" [{_format_amount(row['low'], quantity)}, {_format_amount(row['high'], quantity)}]"
+        )
     if not math.isnan(row["target"]):
         text += f"<br>{row['reached']} of {row['seeds']} seeds got there"
     return text
 
 
-def _cells(panel: _Panel, arm: _ArmLine, row: Row) -> tuple[str, ...]:
+def _format_cells(panel: _Panel, arm: _ArmLine, row: Row) -> tuple[str, ...]:
     where = str(row[panel.places.axis] if panel.places.axis else row["setting"])
-    words = _words(row, panel.quantity).partition("<br>")[0]
+    words = _describe_row(row, panel.quantity).partition("<br>")[0]
     return panel.label, where, arm.arm, f"{row['seeds']}", f"{row['reached']}", words
 
 
-def _amount(value: float, quantity: SpentQuantity) -> str:
+def _format_amount(value: float, quantity: SpentQuantity) -> str:
     if math.isinf(value):
         return "∞"
     if quantity.column == "at_s":
         return format_duration(value)
     if quantity.column == "energy_j":
-        scale, unit = _unit(quantity, value)
+        scale, unit = _choose_unit(quantity, value)
         return f"{value / scale:.3g} {unit}"
     return format_bytes(value)

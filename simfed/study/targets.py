@@ -13,9 +13,9 @@ import numpy as np
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.units import parse_duration, parse_rate, parse_size
-from simfed.report.reach import WHOLE_RUN, first_amount
-from simfed.report.statistics import median_time
-from simfed.study.plan import in_words, short_names
+from simfed.report.reach import WHOLE_RUN, find_first_amount
+from simfed.report.statistics import estimate_median_time
+from simfed.study.plan import describe_point, shorten_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ QUANTITIES = {
 }
 
 
-def quantity_of(name: str, *, where: str | None = None) -> SpentQuantity:
+def find_spent_quantity(name: str, *, where: str | None = None) -> SpentQuantity:
     """A quantity by its name. Raises: `InputError` for another."""
     if name not in QUANTITIES:
         hint = did_you_mean(name, QUANTITIES)
@@ -71,7 +71,7 @@ def parse_target(text: str, measure: Measure = ACCURACY) -> float:
     return value
 
 
-def targets_of(study: StudyRuns, wanted: Sequence[float] = ()) -> list[float]:
+def choose_targets(study: StudyRuns, wanted: Sequence[float] = ()) -> list[float]:
     """The targets `wanted`, else the study's; NaN stands for whole runs, where nothing was
     learned. Raises: `InputError` for a target of a study that learned nothing."""
     if wanted and study.time_only:
@@ -79,17 +79,17 @@ def targets_of(study: StudyRuns, wanted: Sequence[float] = ()) -> list[float]:
     return list(dict.fromkeys(wanted)) or study.thresholds or [WHOLE_RUN]
 
 
-def target_rows(
+def compute_spent(
     study: StudyRuns, quantity: str = "time", targets: Sequence[float] = ()
 ) -> pd.DataFrame:
     """What each arm spent until it reached each target; the columns are those of
     `StudyResult.targets`."""
     import pandas as pd
 
-    spent = quantity_of(quantity)
-    chosen = targets_of(study, targets)
+    spent = find_spent_quantity(quantity)
+    chosen = choose_targets(study, targets)
     amounts = {
-        entry["address"]: _amounts(run, study.curve_of(entry["address"]), spent, chosen)
+        entry["address"]: _find_amounts(run, study.curve_of(entry["address"]), spent, chosen)
         for entry, run in study.finished
     }
     rows = []
@@ -97,7 +97,9 @@ def target_rows(
         for target in chosen:
             pairs = [amounts[entry["address"]][target] for entry in entries]
             reached = [is_reached for _, is_reached in pairs]
-            middle = median_time([amount for amount, _ in pairs], reached, study.confidence)
+            middle = estimate_median_time(
+                [amount for amount, _ in pairs], reached, study.confidence
+            )
             rows.append(
                 {
                     **setting,
@@ -116,7 +118,7 @@ def target_rows(
     return pd.DataFrame(rows)
 
 
-def _amounts(
+def _find_amounts(
     run: Run, curve: pd.DataFrame, quantity: SpentQuantity, targets: Sequence[float]
 ) -> dict[float, tuple[float, bool]]:
     """Target → (what had been spent when it was first reached, whether it was), else by the end."""
@@ -125,17 +127,19 @@ def _amounts(
         "at_s": lambda: run.summary["simulated_s"],
         "uplink_bytes": lambda: run.summary["uplink_bytes"],
         "total_bytes": lambda: run.summary["uplink_bytes"] + run.summary["downlink_bytes"],
-        "energy_j": lambda: _energy(run)["energy_j"].max(),
+        "energy_j": lambda: _sum_energy(run)["energy_j"].max(),
     }
     end = float(ends[column]())
     if all(math.isnan(target) for target in targets):
         return dict.fromkeys(targets, (end, True))
     if column == "energy_j":
-        curve = curve.merge(_energy(run), on="round")
-    return {target: first_amount(curve, target, column, end, run.measure) for target in targets}
+        curve = curve.merge(_sum_energy(run), on="round")
+    return {
+        target: find_first_amount(curve, target, column, end, run.measure) for target in targets
+    }
 
 
-def _energy(run: Run) -> pd.DataFrame:
+def _sum_energy(run: Run) -> pd.DataFrame:
     """`round, energy_j`: joules of all participations that were over, merged or lost, by the end of
     each round.
 
@@ -170,7 +174,7 @@ class Places:
         return min(np.diff(sorted(self.at)), default=1.0) if len(self.at) > 1 else 1.0
 
 
-def swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
+def choose_swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
     """The axis against which arms are drawn: the one asked for by its name or the end of it, else
     the one with most values, numbers before names; None where nothing but the arms varies.
 
@@ -182,7 +186,7 @@ def swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
         if axis["name"] != study.arms_axis
     }
     if over is not None:
-        names = short_names(study.axes)
+        names = shorten_names(study.axes)
         chosen = [axis for axis in swept if over in (axis, names[axis])]
         if not chosen:
             hint = did_you_mean(over, names.values())
@@ -190,32 +194,36 @@ def swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
             raise InputError(allowed, where="--over", got=over, hint=hint)
         return chosen[0]
     several = [axis for axis, labels in swept.items() if len(labels) > 1]
-    ranked: list[str] = sorted(several, key=lambda a: (_numbers(swept[a]) is None, -len(swept[a])))
+    ranked: list[str] = sorted(
+        several, key=lambda a: (_parse_numbers(swept[a]) is None, -len(swept[a]))
+    )
     return ranked[0] if ranked else None
 
 
-def places_of(study: StudyRuns, axis: str | None) -> Places:
+def build_places(study: StudyRuns, axis: str | None) -> Places:
     """Numbers at their distances (of logarithms, where they span five times or more), all else at
     equal steps."""
     if axis is None:
         return Places("", "", ("",), (0.5,))
     labels = next(tuple(a["labels"]) for a in study.plan["axes"] if a["name"] == axis)
-    label = short_names(study.axes)[axis]
-    return Places(axis, label if axis not in ("zip", "list") else "", labels, _places(labels))
+    label = shorten_names(study.axes)[axis]
+    return Places(
+        axis, label if axis not in ("zip", "list") else "", labels, _compute_positions(labels)
+    )
 
 
-def _places(labels: Sequence[str]) -> tuple[float, ...]:
+def _compute_positions(labels: Sequence[str]) -> tuple[float, ...]:
     """Positions from 0 to 1.
 
-    >>> _places(["2 Mbps", "20 Mbps", "200 Mbps"]), _places(["a", "b", "c"])
+    >>> _compute_positions(["2 Mbps", "20 Mbps", "200 Mbps"]), _compute_positions(["a", "b", "c"])
     ((0.0, 0.5, 1.0), (0.0, 0.5, 1.0))
-    >>> _places(["1", "2", "3", "300"])  # 1 and 2 would touch, but not their logarithms
+    >>> _compute_positions(["1", "2", "3", "300"])  # 1 and 2 would touch, but not their logarithms
     (0.0, 0.121..., 0.192..., 1.0)
     """
     if len(labels) == 1:
         return (0.5,)
     equal = tuple(i / (len(labels) - 1) for i in range(len(labels)))
-    values = _numbers(labels)
+    values = _parse_numbers(labels)
     if values is None:
         return equal
     numbers = np.array(values)
@@ -227,9 +235,9 @@ def _places(labels: Sequence[str]) -> tuple[float, ...]:
     return tuple(float(x) for x in (numbers - numbers.min()) / spread)
 
 
-def _numbers(labels: Sequence[str]) -> list[float] | None:
+def _parse_numbers(labels: Sequence[str]) -> list[float] | None:
     """The labels as numbers of one quantity; None where one of them is no number."""
-    for read in (_plain, parse_rate, parse_duration, parse_size):
+    for read in (_parse_number, parse_rate, parse_duration, parse_size):
         try:
             return [read(label) for label in labels]
         except InputError:
@@ -237,7 +245,7 @@ def _numbers(labels: Sequence[str]) -> list[float] | None:
     return None
 
 
-def _plain(label: str) -> float:
+def _parse_number(label: str) -> float:
     try:
         value = float(label.removesuffix("%"))
     except ValueError:
@@ -247,13 +255,13 @@ def _plain(label: str) -> float:
     return value
 
 
-def panels_of(study: StudyRuns, rows: pd.DataFrame, axis: str | None) -> dict[str, pd.DataFrame]:
-    """Rows of `target_rows` by the setting, in words, of the axes that are neither the arms nor
+def split_rows(study: StudyRuns, rows: pd.DataFrame, axis: str | None) -> dict[str, pd.DataFrame]:
+    """Rows of `compute_spent` by the setting, in words, of the axes that are neither the arms nor
     drawn against (`axis`): a panel for each; their order stays."""
     others = [name for name in study.axes if name not in (study.arms_axis, axis)]
     if not others:
         return {"": rows}
     return {
-        in_words(dict(zip(others, map(str, labels), strict=True)), study.axes): group
+        describe_point(dict(zip(others, map(str, labels), strict=True)), study.axes): group
         for labels, group in rows.groupby(others, sort=False)
     }

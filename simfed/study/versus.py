@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from simfed.ground.errors import InputError
-from simfed.ground.measure import Measure, one_measure
-from simfed.record.summary import classes_of
-from simfed.report.compare import settings_table
-from simfed.report.comparison import inverse, ratio_text, threshold_text
+from simfed.ground.measure import Measure, find_common_measure
+from simfed.record.summary import count_classes
+from simfed.report.compare import build_settings_table
+from simfed.report.comparison import format_ratio, format_threshold, inverse
 from simfed.report.page import PageSection, render_page
-from simfed.report.panels import Panel, PanelTable, choices, drop_empty, plain
-from simfed.report.reach import common_thresholds
+from simfed.report.panels import Panel, PanelTable, choices, drop_empty_columns, plain
+from simfed.report.reach import choose_common_thresholds
 from simfed.report.statistics import Estimate
 from simfed.study.pairs import Comparison, compare
 from simfed.study.store import PlanEntry
@@ -45,7 +45,7 @@ class Match:
         return ", ".join(filter(None, (self.setting, self.arm)))
 
 
-def matches(a: StudyResult, b: StudyResult) -> Iterator[Match]:
+def match_studies(a: StudyResult, b: StudyResult) -> Iterator[Match]:
     """Every setting and arm of both studies with a finished seed in common, compared.
 
     Targets are the thresholds that both studies name or find, else the highest round number that at
@@ -57,7 +57,7 @@ def matches(a: StudyResult, b: StudyResult) -> Iterator[Match]:
         text = a.setting_text(setting)
         # a study without arms calls its only one by its own name
         key = (text, arm if a.arms_axis is not None else b.name)
-        first, second = _runs_by_seed(a, entries), _runs_by_seed(b, theirs.get(key, []))
+        first, second = _open_runs_by_seed(a, entries), _open_runs_by_seed(b, theirs.get(key, []))
         pairs = [(first[seed], second[seed]) for seed in first if seed in second]
         if not pairs:
             continue
@@ -74,12 +74,12 @@ def matches(a: StudyResult, b: StudyResult) -> Iterator[Match]:
         yield Match(text, shown, *pairs[0], comparison, same)
 
 
-def versus_page(a: StudyResult, b: StudyResult) -> str:
+def render_versus_page(a: StudyResult, b: StudyResult) -> str:
     """The comparison as one self-contained page.
 
     Raises: `InputError` where the studies have no setting, arm and seed in common.
     """
-    shared = list(matches(a, b))
+    shared = list(match_studies(a, b))
     first, second = _name_studies(a, b)
     if not shared:
         allowed = f"{first} and {second} with a setting, arm and finished seed in common"
@@ -87,15 +87,21 @@ def versus_page(a: StudyResult, b: StudyResult) -> str:
         raise InputError(allowed, where="simfed study report", problem=problem)
     changed = [match for match in shared if not match.is_same] or shared
     parts: dict[str, PageSection] = {
-        "verdicts": {"title": "Verdicts", "tables": [_times(shared, first, second)]},
-        "times": {"title": "How many times sooner", "panels": [_chart(changed, first, second)]},
-        "settings": {"title": "Settings", "tables": [_settings(changed[0], first, second)]},
+        "verdicts": {"title": "Verdicts", "tables": [_build_times_table(shared, first, second)]},
+        "times": {
+            "title": "How many times sooner",
+            "panels": [_build_times_panel(changed, first, second)],
+        },
+        "settings": {
+            "title": "Settings",
+            "tables": [_build_settings_table(changed[0], first, second)],
+        },
     }
     return render_page(f"{first} against {second}", f"{len(shared)} settings and arms", parts)
 
 
-def _settings(match: Match, first: str, second: str) -> PanelTable:
-    table = settings_table({first: match.first, second: match.second})
+def _build_settings_table(match: Match, first: str, second: str) -> PanelTable:
+    table = build_settings_table({first: match.first, second: match.second})
     where = f" (those of {match.name})" if match.name else ""
     return replace(table, caption=table.caption + where)
 
@@ -113,21 +119,21 @@ def _choose_targets(a: StudyResult, b: StudyResult) -> list[float] | None:
         return None
     shared = [target for target in a.thresholds if target in b.thresholds]
     runs = [run for study in (a, b) for _, run in study.finished]
-    measure = one_measure((run.measure for run in runs), where="simfed study report")
+    measure = find_common_measure((run.measure for run in runs), where="simfed study report")
     values = [
         curve
         for study in (a, b)
         for _, curve in study.curves.groupby("address")[measure.key]
         if not study.curves.empty
     ]
-    return shared or common_thresholds(values, classes_of(runs), measure) or None
+    return shared or choose_common_thresholds(values, count_classes(runs), measure) or None
 
 
-def _runs_by_seed(study: StudyResult, entries: Sequence[PlanEntry]) -> dict[int, Run]:
+def _open_runs_by_seed(study: StudyResult, entries: Sequence[PlanEntry]) -> dict[int, Run]:
     return {entry["seed"]: study.run(entry["address"]) for entry in entries}
 
 
-def _times(shared: Sequence[Match], first: str, second: str) -> PanelTable:
+def _build_times_table(shared: Sequence[Match], first: str, second: str) -> PanelTable:
     verdicts = {1: first, -1: second, 0: "no clear or relevant difference"}
     rows, same = [], []
     for match in shared:
@@ -138,16 +144,16 @@ def _times(shared: Sequence[Match], first: str, second: str) -> PanelTable:
             paired, ratio = pair.paired, pair.paired.ratio
             ahead = first if ratio.least >= 1 else second
             ratio = ratio if ratio.least >= 1 else inverse(ratio)
-            text = f"{ahead} {ratio_text(ratio, match.comparison.confidence)}"
+            text = f"{ahead} {format_ratio(ratio, match.comparison.confidence)}"
             rows.append(
                 (
                     match.setting,
                     match.arm,
-                    threshold_text(pair.threshold, "whole run", pair.measure),
+                    format_threshold(pair.threshold, "whole run", pair.measure),
                     verdicts[paired.verdict] if paired.decided else "undecided",
                     text if paired.decided else "undecided",
                     f"{paired.wins} : {paired.losses} of {paired.seeds}",
-                    _gap_text(pair.gap, pair.measure),
+                    _format_gap(pair.gap, pair.measure),
                 )
             )
     measure = shared[0].comparison.pairs[0].measure
@@ -160,10 +166,10 @@ def _times(shared: Sequence[Match], first: str, second: str) -> PanelTable:
     )
     caption = f"Time to target, and final {measure.name}{' in points' * measure.is_share}"
     table = PanelTable(caption, header, rows, frozenset(range(4, 7)), note, same)
-    return drop_empty(table, always=range(2, len(header)))
+    return drop_empty_columns(table, always=range(2, len(header)))
 
 
-def _gap_text(gap: Estimate, measure: Measure) -> str:
+def _format_gap(gap: Estimate, measure: Measure) -> str:
     if math.isnan(gap.least):
         return ""
     text = measure.gap(gap.least, "+")
@@ -173,13 +179,13 @@ def _gap_text(gap: Estimate, measure: Measure) -> str:
     return f"{text} [{low}, {high}]"
 
 
-def _chart(shared: Sequence[Match], first: str, second: str) -> Panel:
+def _build_times_panel(shared: Sequence[Match], first: str, second: str) -> Panel:
     """A row per setting and arm: how many times sooner the first study was, with its interval."""
     options = {}
     for i, (threshold, *_) in enumerate(shared[0].comparison.pairs):
         pairs = [(match.name or "all", match.comparison.pairs[i].paired) for match in shared]
         exact = [(name, p) for name, p in pairs if p.decided and p.ratio.is_exact]
-        target = threshold_text(threshold, "", shared[0].comparison.pairs[i].measure)
+        target = format_threshold(threshold, "", shared[0].comparison.pairs[i].measure)
         label = f"to {target}" if target else "whole runs"
         x = [p.ratio.least for _, p in exact]
         low = [p.ratio.low if p.ratio.coverage else p.ratio.least for _, p in exact]

@@ -17,7 +17,7 @@ import yaml
 from simfed.ground.errors import InputError, InputErrors, Interrupted, SimfedError
 from simfed.ground.registry import import_part
 from simfed.record.lock import Held
-from simfed.study.store import StudyFolder, disk_refuses
+from simfed.study.store import StudyFolder, find_disk_refusal
 
 _WRITE_EVERY_WALL_S = 0.5
 
@@ -66,18 +66,18 @@ def do(job: Job) -> Result:
     begun = time.perf_counter()
     status, reason, detail = "finished", "", ""
     try:
-        _do(job)
+        _run_job(job)
     except (KeyboardInterrupt, Interrupted) as error:
         status, reason = "stopped", str(error) or "interrupted"
     except WrongPlace as error:
         status, reason = "refused", str(error)
     except Exception as error:
-        refusal = disk_refuses(error)
+        refusal = find_disk_refusal(error)
         if refusal is not None:
             status = "refused"
             reason = f"{refusal.filename or job.study}: {os.strerror(refusal.errno or 0)}"
         else:
-            status, reason = "failed", _describe(error)
+            status, reason = "failed", _describe_error(error)
             detail = "" if isinstance(error, SimfedError) else traceback.format_exc()
     return Result(job.address, status, reason, detail, time.perf_counter() - begun)
 
@@ -86,7 +86,7 @@ class WrongPlace(InputError):
     """This process cannot do any run of the study."""
 
 
-def _do(job: Job) -> None:
+def _run_job(job: Job) -> None:
     from simfed.study.address import own_code
 
     folder = StudyFolder(job.study)
@@ -109,9 +109,9 @@ def run_scenario(job: Job, out: Path, tell: Callable[[int, float, float | None],
     """Play the scenario into `out`, from its checkpoint if there is one."""
     from simfed.experiment import running as experiment
     from simfed.replay import TrajectoryStore
-    from simfed.scenario.load import validated
+    from simfed.scenario.load import validate_scenario
 
-    scenario = validated(
+    scenario = validate_scenario(
         yaml.safe_load(job.scenario_yaml),
         source=job.source,
         folder=Path(job.source).parent,
@@ -171,7 +171,7 @@ class _ProgressWriter:
         )
 
 
-def _describe(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, InputErrors):
         return "; ".join(map(str, error.errors))
     if isinstance(error, SimfedError):

@@ -19,11 +19,11 @@ from simfed.compress import (
     wire,
     with_error_feedback,
 )
-from simfed.compress.codec import Layout, as_codec
+from simfed.compress.codec import Layout, wrap_as_codec
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
-from simfed.testing.common import no_global_randomness, require, through_json
+from simfed.testing.common import no_global_randomness, put_through_json, require
 
 _ROUNDS = 6
 
@@ -60,7 +60,7 @@ def check_compressor(cls: Callable[..., Any], **options: object) -> None:
         _check_selection(cls)
     with no_global_randomness():
         accepted = [
-            _check_codec(lambda: as_codec(cls(**options)), layout, k)
+            _check_codec(lambda: wrap_as_codec(cls(**options)), layout, k)
             for layout in _LAYOUTS
             for k in (1, 3, 1000)
         ]
@@ -81,7 +81,7 @@ def _check_plays(cls: Callable[[], Compressor], length: int, k: int) -> None:
     expected = length if getattr(compressor, "keeps_all", False) else min(k, length)
     residual = np.zeros(length, np.float32)
     state = None
-    for round, update in enumerate(_updates(length, streams)):
+    for round, update in enumerate(_draw_updates(length, streams)):
         where = f"d = {length}, k = {k}, round {round}"
         total = residual + update
         try:
@@ -95,10 +95,10 @@ def _check_plays(cls: Callable[[], Compressor], length: int, k: int) -> None:
         untouched = untouched and np.array_equal(residual, np.where(sent != 0, 0, total))
         require(untouched, f"no change of the update; {where}")
         again, _ = with_error_feedback(cls()).encode(
-            total, np.zeros_like(total), k, streams("play", round), state=through_json(state)
+            total, np.zeros_like(total), k, streams("play", round), state=put_through_json(state)
         )
         same = np.array_equal(again.indices, payload.indices)
-        same = same and through_json(again.state) == through_json(payload.state)
+        same = same and put_through_json(again.state) == put_through_json(payload.state)
         require(same, f"the same choice from the same update, k, state and rng; {where}")
         _check_mirror(compressor, payload, k, where)
         _check_wire(payload, k, where)
@@ -107,7 +107,7 @@ def _check_plays(cls: Callable[[], Compressor], length: int, k: int) -> None:
     require(np.array_equal(residual, total), "an undone play to leave no trace")
 
 
-def _updates(length: int, streams: Streams) -> Iterator[Any]:
+def _draw_updates(length: int, streams: Streams) -> Iterator[Any]:
     """Updates with ties, zeros and signs; whole numbers, so that float32 sums are exact."""
     for round in range(_ROUNDS):
         scale = 0 if round == 2 else 3 + 1000 * (round % 2)
@@ -151,15 +151,15 @@ def _check_two_clients_do_not_meet(compressor: Compressor) -> None:
     """One object serves two clients in turn exactly as it serves either alone."""
 
     def alone(client: int) -> list[Any]:
-        return list(_plays(compressor, client))
+        return list(_play_selection(compressor, client))
 
-    pairs = list(zip(_plays(compressor, 0), _plays(compressor, 1), strict=True))
+    pairs = list(zip(_play_selection(compressor, 0), _play_selection(compressor, 1), strict=True))
     for client in (0, 1):
         met = [pair[client] for pair in pairs]
         require(met == alone(client), "no memory of a client but the state that comes in")
 
 
-def _plays(compressor: Compressor, client: int) -> Iterator[list[int]]:
+def _play_selection(compressor: Compressor, client: int) -> Iterator[list[int]]:
     streams, state = Streams(client), None
     for round in range(_ROUNDS):
         update = streams("update", round).standard_normal(50).astype(np.float32)
@@ -179,18 +179,18 @@ def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
     except InputError:
         return False
     streams, state = Streams(k), None
-    for round, update in enumerate(_updates(length, streams)):
+    for round, update in enumerate(_draw_updates(length, streams)):
         where = f"{codec.label}, d = {length}, k = {k}, round {round}"
-        before, argument = _copy(state), update.copy()
+        before, argument = _copy_state(state), update.copy()
         payload, after = codec.encode(
             update, state, streams("play", round), min(k, length), layout=layout
         )
         require(np.array_equal(update, argument), f"no change of the update; {where}")
-        require(_alike(state, before), f"no change of the state that it was given; {where}")
+        require(_is_same(state, before), f"no change of the state that it was given; {where}")
         again, last = make().encode(
-            argument, _copy(before), streams("play", round), min(k, length), layout=layout
+            argument, _copy_state(before), streams("play", round), min(k, length), layout=layout
         )
-        same = np.array_equal(again.dense(), payload.dense()) and _alike(last, after)
+        same = np.array_equal(again.dense(), payload.dense()) and _is_same(last, after)
         require(same, f"the same payload from the same update, state, rng and k; {where}")
         decoded = codec.decode(payload)
         sound = decoded.dtype == np.float32 and decoded.shape == update.shape
@@ -200,7 +200,7 @@ def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
         if codec.feedback in ("wanted", "optional"):
             _check_residual(codec, update, before, streams("play", round), min(k, length), layout)
         else:
-            _refuses_feedback(codec)
+            _check_feedback_refusal(codec)
         state = after
     for wrong in (math.nan, math.inf):
         _check_refusal(codec, update, wrong, state, streams("play", 0), min(k, length), layout)
@@ -243,7 +243,7 @@ def _check_residual(
     require(given_back, f"an undone play to give the update back; {codec.label}")
 
 
-def _refuses_feedback(codec: Codec) -> None:
+def _check_feedback_refusal(codec: Codec) -> None:
     try:
         with_error_feedback(codec)
     except InputError:
@@ -265,16 +265,16 @@ def _check_refusal(
     require(False, f"{codec.label} to refuse {wrong}")
 
 
-def _copy(state: Any) -> Any:
+def _copy_state(state: Any) -> Any:
     if isinstance(state, Memory):
         arrays = {name: np.array(array) for name, array in state.arrays.items()}
-        return Memory(through_json(state.facts), arrays)
-    return through_json(state)
+        return Memory(put_through_json(state.facts), arrays)
+    return put_through_json(state)
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     if not isinstance(one, Memory):
-        return bool(through_json(one) == other or one == other)
+        return bool(put_through_json(one) == other or one == other)
     arrays = one.arrays.keys() == other.arrays.keys() and all(
         np.array_equal(one.arrays[name], other.arrays[name]) for name in one.arrays
     )

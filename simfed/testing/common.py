@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 
-def bits_of(tree: Any) -> Any:
+def read_bits(tree: Any) -> Any:
     """The tree in a form that equals another only if every bit does."""
     from torch import Tensor
 
@@ -18,9 +18,9 @@ def bits_of(tree: Any) -> Any:
         array = tree.detach().cpu().numpy() if isinstance(tree, Tensor) else tree
         return array.dtype.str, array.shape, array.tobytes()
     if isinstance(tree, Mapping):
-        return {str(key): bits_of(inner) for key, inner in tree.items()}
+        return {str(key): read_bits(inner) for key, inner in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return [bits_of(inner) for inner in tree]
+        return [read_bits(inner) for inner in tree]
     return tree
 
 
@@ -38,7 +38,7 @@ def no_global_randomness() -> Iterator[None]:
     require(states() == before, "no use of the global random generators")
 
 
-def through_json(state: Any) -> Any:
+def put_through_json(state: Any) -> Any:
     """The state as it is read back. Raises: `AssertionError` where strict JSON cannot hold it."""
     try:
         return json.loads(json.dumps(state, allow_nan=False))

@@ -11,7 +11,7 @@ import numpy as np
 from simfed.fleet.availability import Presence, PresenceKind, Working
 from simfed.fleet.selection import ClientSelection, Facts
 from simfed.ground.seeding import Streams
-from simfed.testing.common import no_global_randomness, require, through_json
+from simfed.testing.common import no_global_randomness, put_through_json, require
 
 
 def check_selection(cls: Callable[..., ClientSelection], **options: object) -> None:
@@ -31,13 +31,16 @@ def check_selection(cls: Callable[..., ClientSelection], **options: object) -> N
 
 def _check_choice(cls: Callable[..., ClientSelection], options: Any, streams: Streams) -> None:
     clients, round = 40, 1 + 9 * (streams.seed % 3)
-    facts = _made_up_facts(clients, streams)
+    facts = _draw_facts(clients, streams)
     before = [column.copy() for column in vars(facts).values()]
     offered = np.flatnonzero(streams("offered").random(clients) < 0.7)
     selection = cls(**options)
-    others = _made_up_facts(clients, Streams(1000 + streams.seed))
+    others = _draw_facts(clients, Streams(1000 + streams.seed))
     strange = Facts(
-        *(_replaced(a, b, offered) for a, b in zip(vars(others).values(), before, strict=True))
+        *(
+            _replace_entries(a, b, offered)
+            for a, b in zip(vars(others).values(), before, strict=True)
+        )
     )
     for count in (1, 2, len(offered) // 2, len(offered) - 1, len(offered), clients):
         where = f"{count} of {len(offered)} clients, round {round}"
@@ -66,7 +69,7 @@ def _check_choice(cls: Callable[..., ClientSelection], options: Any, streams: St
     require(untouched, "columns that are left alone")
 
 
-def _made_up_facts(clients: int, streams: Streams) -> Facts:
+def _draw_facts(clients: int, streams: Streams) -> Facts:
     """Of which a third is unknown; in every third world nothing is, in every other all are
     equal."""
     facts = Facts.unknown(streams("samples").integers(1, 100, clients))
@@ -81,7 +84,7 @@ def _made_up_facts(clients: int, streams: Streams) -> Facts:
     return facts
 
 
-def _replaced(column: Any, by: Any, where: Any) -> Any:
+def _replace_entries(column: Any, by: Any, where: Any) -> Any:
     column = column.copy()
     column[where] = by[where]
     return column
@@ -120,7 +123,7 @@ def check_availability(cls: Callable[..., PresenceKind], **options: object) -> N
             one.worked(*done)
             again = make()
             assert isinstance(again, Working)
-            again.restore(through_json(other.state()))
+            again.restore(put_through_json(other.state()))
             again.worked(*done)
             other = again
             later = [at_s + 3_600.0 * hours for hours in range(1, 30, 7)]

@@ -17,7 +17,7 @@ from simfed.ground.method import Arrival, Field, Method, Who
 from simfed.ground.registry import import_part, registry
 from simfed.ground.seeding import Streams
 from simfed.scenario import Scenario
-from simfed.testing.common import bits_of, no_global_randomness, require, through_json
+from simfed.testing.common import no_global_randomness, put_through_json, read_bits, require
 
 
 def check_method(cls: Callable[..., Method], **options: object) -> None:
@@ -144,7 +144,7 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
             require(sized, f"a Field with a size, got {name}: {of_plan}{where}")
         require(not any(f.compressed for f in down.values()), f"no compression downwards{where}")
         for piece in (*work, *at_server):
-            names = auxiliary if piece.quantity == "auxiliary" else set(_models(scenario))
+            names = auxiliary if piece.quantity == "auxiliary" else set(_list_models(scenario))
             require(piece.quantity in _WORK, f"work of {_WORK}, got {piece}{where}")
             require(piece.model in names, f"work of {sorted(names)}, got {piece}{where}")
             require(piece.size > 0 and piece.times >= 0, f"work of some size, got {piece}{where}")
@@ -155,7 +155,7 @@ _CHOICES = tuple(map(Choice, ("top-k", "random-k", "periodic-k")))
 _WORK = ("training", "inference", "distillation", "auxiliary")
 
 
-def _models(scenario: Scenario) -> list[str]:
+def _list_models(scenario: Scenario) -> list[str]:
     return [prototype.model for prototype in scenario.prototypes.values()]
 
 
@@ -169,8 +169,8 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
         kit, tasks = workload.kit, workload.tasks
         everybody = [tasks.who(client) for client in range(scenario.client_count)]
         other = type(method)(**method.options)  # what one object knew, the other does not
-        server = _through_a_checkpoint(method.begin(kit), "the server's state")
-        require(bits_of(server) == bits_of(other.begin(kit)), "the same beginning twice")
+        server = _put_through_checkpoint(method.begin(kit), "the server's state")
+        require(read_bits(server) == read_bits(other.begin(kit)), "the same beginning twice")
         states = {who.client: method.begin_client(kit, who) for who in everybody}
         for round, cohort, staleness in ((1, [0, 1, 2, 3], 0), (2, [3], 0), (3, [1, 2], 1)):
             turns: list[tuple[Who, Any, Any]] = []
@@ -179,13 +179,13 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
                 plan = method.plan(tasks.setting, who, round)
                 _check_sizes(method, down, plan.down, f"what travels down; {who!r}, round {round}")
                 turns.append((who, down, states[who.client]))
-            before = bits_of([(down, state) for _, down, state in turns]), bits_of(server)
+            before = read_bits([(down, state) for _, down, state in turns]), read_bits(server)
             came = {
-                who.client: _trained(method, kit, who, round, down, state)
+                who.client: _train_client(method, kit, who, round, down, state)
                 for who, down, state in turns
             }
             for who, down, state in reversed(turns):
-                same = bits_of(_trained(other, kit, who, round, down, state)) == bits_of(
+                same = read_bits(_train_client(other, kit, who, round, down, state)) == read_bits(
                     came[who.client]
                 )
                 require(same, f"the same bits from training twice; {who!r}, round {round}")
@@ -194,14 +194,14 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
                 values, state = came[who.client]
                 plan = method.plan(tasks.setting, who, round)
                 _check_sizes(method, values, plan.up, f"what travels up; {who!r}, round {round}")
-                values = _through_a_checkpoint(values, f"what {who!r} sends")
-                before_sent = bits_of(state)
-                states[who.client] = _through_a_checkpoint(
+                values = _put_through_checkpoint(values, f"what {who!r} sends")
+                before_sent = read_bits(state)
+                states[who.client] = _put_through_checkpoint(
                     method.sent(state, values), f"what {who!r} keeps"
                 )
-                require(bits_of(state) == before_sent, "`sent` to change none of its arguments")
+                require(read_bits(state) == before_sent, "`sent` to change none of its arguments")
                 arrivals.append(Arrival(who, staleness, values, 1.0 - staleness / 4))
-            sent = bits_of([arrival.values for arrival in arrivals])
+            sent = read_bits([arrival.values for arrival in arrivals])
             try:
                 after, losses = method.merge(kit, server, arrivals, round + staleness)
             except (KeyError, IndexError) as error:
@@ -209,29 +209,29 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
                     f"a merge that takes any part of the cohort; clients {cohort}: {error!r}"
                 )
                 raise AssertionError(f"expected {complaint}") from error
-            told = bits_of([(down, state) for _, down, state in turns]), bits_of(server)
+            told = read_bits([(down, state) for _, down, state in turns]), read_bits(server)
             require(
                 told == before, "merge to leave alone what was sent, and the state it was given"
             )
             require(
-                bits_of([a.values for a in arrivals]) == sent, "merge to leave its arrivals alone"
+                read_bits([a.values for a in arrivals]) == sent, "merge to leave its arrivals alone"
             )
             _check_losses(method, losses, scenario)
-            server = _through_a_checkpoint(after, "the server's state")
+            server = _put_through_checkpoint(after, "the server's state")
             for who in everybody:
                 _check_model(method.model(server, states[who.client], who), who)
     finally:
         workload.close()
 
 
-def _trained(
+def _train_client(
     method: Method, kit: Any, who: Who, round: int, down: Any, state: Any
 ) -> tuple[Any, Any]:
     import torch
 
-    before, generator = bits_of([down, state]), torch.get_rng_state()
+    before, generator = read_bits([down, state]), torch.get_rng_state()
     came: tuple[Any, Any] = method.train(kit, who, round, down, state)
-    require(bits_of([down, state]) == before, f"train to change none of its arguments; {who!r}")
+    require(read_bits([down, state]) == before, f"train to change none of its arguments; {who!r}")
     untouched = torch.equal(torch.get_rng_state(), generator)
     require(untouched, "no use of PyTorch's global generator: the kit has keyed ones")
     return came
@@ -261,36 +261,38 @@ def _check_model(model: Any, who: Who) -> None:
         require(got == entries, f"{entries} {name} in the model of {who!r}, got {got}")
 
 
-def _through_a_checkpoint(tree: Any, what: str) -> Any:
+def _put_through_checkpoint(tree: Any, what: str) -> Any:
     """The tree, read back from a checkpoint, which must be what came through a pipe as well."""
     import torch
 
     from simfed.learn.memory import Arena
     from simfed.learn.shelf import Shelf
-    from simfed.learn.tree import from_plain, to_plain
+    from simfed.learn.tree import decode_tree, encode_tree
 
     arrays: dict[str, Any] = {}
     device = torch.device("cpu")
     try:
-        plain = through_json(to_plain(tree, "tree", arrays))
+        plain = put_through_json(encode_tree(tree, "tree", arrays))
     except TypeError as error:
         raise AssertionError(f"expected {what} to go into a checkpoint: {error}") from None
-    read = from_plain(plain, arrays, device)
+    read = decode_tree(plain, arrays, device)
     shelf = Shelf(Arena(shared=False), [1 << 22, 0])
     piped = shelf.end(1).unpack(shelf.pack(tree))
-    same = bits_of(read) == bits_of(tree) == bits_of(piped)
+    same = read_bits(read) == read_bits(tree) == read_bits(piped)
     require(same, f"{what} to come back from a checkpoint and from another process")
     return read
 
 
 def _check_workload(scenario: Scenario) -> None:
     """The method as a clock plays it: uploads are lost and late, runs interrupted."""
-    once = _played(scenario)
-    require(_played(scenario, workers=2) == once, "the same bits from one process and from two")
-    require(_played(scenario, resumed=True) == once, "to go on alike from a checkpoint")
+    once = _play_workload(scenario)
+    require(
+        _play_workload(scenario, workers=2) == once, "the same bits from one process and from two"
+    )
+    require(_play_workload(scenario, resumed=True) == once, "to go on alike from a checkpoint")
 
 
-def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> Any:
+def _play_workload(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> Any:
     """Outcomes and the last state of three rounds: all; two lost, one late; two and the late
     one."""
     make = import_part(scenario.method.made.workload)
@@ -309,35 +311,35 @@ def _played(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> A
             return started
 
         outcomes.append(workload.merge(1, list(begun(1, [0, 1, 2, 3]).values())))
-        states, server = _of_methods(workload.state())
+        states, server = _split_state(workload.state())
         flying = begun(2, [0, 1, 2, 3])
         if resumed:
             facts, arrays = workload.state()
-            facts, arrays = through_json(facts), {k: v.copy() for k, v in arrays.items()}
+            facts, arrays = put_through_json(facts), {k: v.copy() for k, v in arrays.items()}
             workload.close()
             workload = make(scenario, Streams(scenario.seed), workers=workers)
             workload.restore(facts, arrays)
             flying = {client: workload.contribution(one.task) for client, one in flying.items()}
         for client in (0, 3):
             workload.discard(flying.pop(client))
-        lost_own, lost_server = _of_methods(workload.state())
+        lost_own, lost_server = _split_state(workload.state())
         traces = [client for client in ("0", "3") if lost_own.get(client) != states.get(client)]
         clean = not traces and lost_server == server
         require(clean, "lost uploads to leave no trace in the states of server and clients")
         outcomes.append(workload.merge(2, [flying.pop(1)]))
         flying |= begun(3, [0, 1])
         outcomes.append(workload.merge(3, list(flying.values())))
-        return repr(outcomes), bits_of(workload.state())
+        return repr(outcomes), read_bits(workload.state())
     finally:
         workload.close()
 
 
-def _of_methods(state: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], Any]:
+def _split_state(state: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], Any]:
     """What clients keep, by their numbers, and what the server keeps, of a hosted workload."""
     facts, arrays = state
 
     def named(prefix: str) -> dict[str, Any]:
-        return {key: bits_of(value) for key, value in arrays.items() if key.startswith(prefix)}
+        return {key: read_bits(value) for key, value in arrays.items() if key.startswith(prefix)}
 
     states = facts.get("own", {}).get("of", {})
     clients = {client: (each, named(f"own/{client}/")) for client, each in states.items()}

@@ -38,7 +38,10 @@ def check_model(
         model, again, other = (
             build_model(factory, input_shape, classes, seed=n) for n in (1, 1, 2)
         )
-    same, changed = _same(_state(model), _state(again)), not _same(_state(model), _state(other))
+    same, changed = (
+        _is_same(_copy_state(model), _copy_state(again)),
+        not _is_same(_copy_state(model), _copy_state(other)),
+    )
     require(same, "the same weights from the same seed")
     require(changed, "other weights from another seed")
     declared = getattr(factory, "facts", None)
@@ -55,19 +58,20 @@ def check_model(
     _check_evaluation(model, images, classes)
     twins = (model, again, plain(model))  # copied before a pass moves its statistics
     first, second, ordinary = (_train_pass(m, images, labels) for m in twins)
-    require(_same(first, second), "the same bits from the same training pass")
+    require(_is_same(first, second), "the same bits from the same training pass")
     require(
-        _same(first, ordinary), "fast layers that compute and differentiate as their plain() does"
+        _is_same(first, ordinary),
+        "fast layers that compute and differentiate as their plain() does",
     )
     untouched = torch.equal(before, torch.get_rng_state())
     require(untouched, "passes that draw no random numbers, such as dropout does")
 
 
-def _state(module: Any) -> dict[str, Any]:
+def _copy_state(module: Any) -> dict[str, Any]:
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
@@ -91,7 +95,7 @@ def _check_evaluation(module: Any, images: Any, classes: int) -> None:
     import torch
 
     module.eval()
-    before = _state(module)
+    before = _copy_state(module)
     with torch.no_grad():
         logits, alone = module(images), torch.cat([module(image[None]) for image in images])
     shape = (*images.shape, classes) if getattr(module, "tokens", False) else (len(images), classes)
@@ -102,7 +106,7 @@ def _check_evaluation(module: Any, images: Any, classes: int) -> None:
     scale = float(logits.abs().max())
     same = torch.allclose(logits, alone, rtol=1e-4, atol=1e-5 * scale)
     require(same, "logits of a sample that do not hang on the samples beside it")
-    require(_same(_state(module), before), "buffers that evaluation mode leaves alone")
+    require(_is_same(_copy_state(module), before), "buffers that evaluation mode leaves alone")
 
 
 def check_dataset(load: Callable[[], Any]) -> None:

@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import Callable
 
-from simfed.compress.choice import Choice, arms_for
+from simfed.compress.choice import Choice, adapt_arms
 from simfed.ground.levels import Level
 from simfed.ground.seeding import Streams
 from simfed.policy import CHOICES, Policy, Pull, Spent, watches
 from simfed.policy.text import TextPolicy
-from simfed.testing.common import no_global_randomness, require, through_json
+from simfed.testing.common import no_global_randomness, put_through_json, require
 
 _PULLS = 61  # a prime, so that no counter shared between objects comes round to where it was
 _CHOICES = tuple(map(Choice, ("top-k", "random-k", "periodic-k")))
@@ -31,26 +31,28 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
     """
 
     def make() -> Policy:
-        policy_class = cls(arms_for(cls, _CHOICES), reward_range=(-1.0, 1.0), **options)
+        policy_class = cls(adapt_arms(cls, _CHOICES), reward_range=(-1.0, 1.0), **options)
         return policy_class if policy_class.arms[0] in _CHOICES else TextPolicy(policy_class)
 
     with no_global_randomness():
         policy = make()
         require(isinstance(policy.learns, bool), "a bool `learns`")
         require(set(_CHOICES) <= set(policy.arms), "the arms it was given in `arms`")
-        story = _story(make())
-        require(_story(make()) == story, "the same pulls from the same generators and rewards")
+        story = _play_story(make())
+        require(_play_story(make()) == story, "the same pulls from the same generators and rewards")
         one, other = make(), make()
-        _story(other, client=1)
-        require(_story(one) == story, "nothing shared between two clients' objects")
-        require(_story(make(), watched=True) == story, "values and state to change nothing")
-        require(_story(make(), reloaded=make) == story, "to go on alike from its state, as JSON")
+        _play_story(other, client=1)
+        require(_play_story(one) == story, "nothing shared between two clients' objects")
+        require(_play_story(make(), watched=True) == story, "values and state to change nothing")
+        require(
+            _play_story(make(), reloaded=make) == story, "to go on alike from its state, as JSON"
+        )
         if not policy.learns:
-            require(_story(make(), paid=False) == story, "rewards to make no difference")
+            require(_play_story(make(), paid=False) == story, "rewards to make no difference")
         _check_forced_pulls(make())
 
 
-def _story(
+def _play_story(
     policy: Policy,
     *,
     client: int = 0,
@@ -65,7 +67,7 @@ def _story(
         if watched:
             policy.values()
         if watched or reloaded is not None:
-            state = through_json(policy.state())
+            state = put_through_json(policy.state())
         if reloaded is not None:
             policy = reloaded()
             policy.restore(state)
@@ -102,7 +104,7 @@ def _check_pull(policy: Policy, pull: Pull) -> None:
 
 
 def _check_forced_pulls(policy: Policy) -> None:
-    _story(policy)
+    _play_story(policy)
     before, values = json.dumps(policy.state()), repr(policy.values())
     policy.update(Pull(_CHOICES[0], "forced"), 1.0)
     require(json.dumps(policy.state()) == before, "forced pulls to update nothing")

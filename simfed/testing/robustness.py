@@ -10,7 +10,7 @@ import numpy as np
 from simfed.ground.method import Size
 from simfed.learn.attacks import Attack
 from simfed.learn.rules import Rule
-from simfed.testing.common import bits_of, no_global_randomness, require
+from simfed.testing.common import no_global_randomness, read_bits, require
 
 
 def check_rule(cls: Callable[..., Rule], **options: object) -> None:
@@ -36,17 +36,19 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
                 name: torch.from_numpy(rng.standard_normal((uploads, n)).astype(np.float32))
                 for name, n in lengths.items()
             }
-            before = bits_of(fields)
+            before = read_bits(fields)
             merged = rule.merge(fields)
             where = f"; {uploads} uploads"
-            require(bits_of(fields) == before, f"arguments that are left alone{where}")
+            require(read_bits(fields) == before, f"arguments that are left alone{where}")
             require(set(merged) == set(fields), f"an answer to every field{where}")
             for name, rows in merged.items():
                 shaped = rows.shape in ((lengths[name],), (uploads, lengths[name]))
                 right = shaped and rows.dtype == torch.float32
                 require(right, f"float32 vectors of {name}{where}")
                 require(bool(torch.isfinite(rows).all()), f"finite numbers of {name}{where}")
-            require(bits_of(again.merge(fields)) == bits_of(merged), f"the same bits twice{where}")
+            require(
+                read_bits(again.merge(fields)) == read_bits(merged), f"the same bits twice{where}"
+            )
             same = {name: field[:1].repeat(uploads, 1) for name, field in fields.items()}
             for name, merged_field in rule.merge(same).items():
                 rows = torch.atleast_2d(merged_field)
@@ -78,7 +80,7 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
         labels = torch.from_numpy(np.arange(20) % 3)
         updates = torch.from_numpy(rng.standard_normal((4, 30)).astype(np.float32))
         arguments = {"samples": samples, "labels": labels, "updates": updates}
-        before = bits_of(arguments)
+        before = read_bits(arguments)
 
         def act(attack: Attack) -> dict[str, Any]:
             draws = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
@@ -92,8 +94,8 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
             }
 
         acts = act(attack)
-        require(bits_of(arguments) == before, "arguments that are left alone")
-        require(bits_of(act(again)) == bits_of(acts), "the same bits twice")
+        require(read_bits(arguments) == before, "arguments that are left alone")
+        require(read_bits(act(again)) == read_bits(acts), "the same bits twice")
         alike = acts["samples"].shape == samples.shape and acts["samples"].dtype == samples.dtype
         require(alike and acts["labels"].shape == labels.shape, "as many samples and labels")
         are_classes = bool(((acts["labels"] >= 0) & (acts["labels"] < 3)).all())
@@ -102,8 +104,8 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
             shaped = acts[name].shape in ((30,), *([(most, 30)] if most else []))
             sound = shaped and bool(torch.isfinite(acts[name]).all())
             require(sound, f"an update, or one for each attacker, finite; {name}")
-        honest = bits_of(
+        honest = read_bits(
             {"samples": samples, "labels": labels, "crafted": updates[0], "agreed": updates}
         )
-        differs = bits_of({name: acts[name] for name in list(acts)[:4]}) != honest
+        differs = read_bits({name: acts[name] for name in list(acts)[:4]}) != honest
         require(differs, "something other than an honest client's")

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.experiment.assembly import Parts, parts_of_run
+from simfed.experiment.assembly import Parts, load_parts
 from simfed.experiment.running import (
-    clock_of,
-    learning_of,
+    build_simulation,
+    choose_workers,
+    make_method_workload,
+    make_time_only_workload,
     restore,
-    simulation_of,
-    workers_of,
 )
 from simfed.fleet.contract import Contribution, Outcome, Task, Workload
-from simfed.fleet.tasks import k_of, pull_for
+from simfed.fleet.tasks import choose_pull, find_k
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, Spent, paces_of, watches
@@ -65,16 +65,19 @@ def replay(run: Run, parts: Parts) -> list[str]:
     workload: Workload
     make_policy: Callable[[int], Policy]
     if full:
-        workload, make_policy = _Remembered(parts, run), partial(_paid, parts, _rewards(run))
+        workload, make_policy = (
+            _Remembered(parts, run),
+            partial(_make_paid_policy, parts, _read_rewards(run)),
+        )
     else:
-        workload, make_policy = clock_of(parts), parts.policy
+        workload, make_policy = make_time_only_workload(parts), parts.policy
     recorder = Recorder(own=parts.own_columns)
     try:
-        simulation_of(parts, workload, recorder, make_policy).run()
+        build_simulation(parts, workload, recorder, make_policy).run()
     except (InputError, InputErrors, RunFailed) as error:
-        return [f"scenario.yaml: cannot be played again: {error}", *_other_versions(run)]
-    broken = [*_differences(run, recorder, learned=not full)]
-    return broken + (_other_versions(run) if broken else [])
+        return [f"scenario.yaml: cannot be played again: {error}", *_compare_versions(run)]
+    broken = [*_compare_tables(run, recorder, learned=not full)]
+    return broken + (_compare_versions(run) if broken else [])
 
 
 def recompute(
@@ -96,34 +99,36 @@ def recompute(
             hint="simfed verify plays a clock again without it",
         )
     try:
-        parts = parts_of_run(run, path)
+        parts = load_parts(run, path)
         total = parts.scenario.rounds
-        checkpoints = {checkpoint.round: checkpoint for checkpoint in _kept_checkpoints(run)}
+        checkpoints = {checkpoint.round: checkpoint for checkpoint in _list_kept_checkpoints(run)}
         start = min(
             (checkpoints[number] for number in checkpoints if 0 < number < total),
             default=None,
             key=lambda checkpoint: checkpoint.round,
         )
-        sample = sampled_rounds(run, rounds, total)
+        sample = draw_rounds(run, rounds, total)
         early = [number for number in sample if start is None or number <= start.round]
         stretches: list[tuple[Checkpoint | None, int]] = [(None, early[-1])] if early else []
         if start is not None and sample[-1] > start.round:
             stretches.append((start, total))
         for begun, last in stretches:
-            recorder, reached = _learn(parts, str(run.manifest["device"]), begun, last, workers)
-            problems += _differences(run, recorder, learned=True, from_the_end=begun is not None)
+            recorder, reached = _learn_rounds(
+                parts, str(run.manifest["device"]), begun, last, workers
+            )
+            problems += _compare_tables(run, recorder, learned=True, from_the_end=begun is not None)
             if reached.round in checkpoints:
-                problems += _other_weights(checkpoints[reached.round], reached)
+                problems += _compare_weights(checkpoints[reached.round], reached)
     except (InputError, InputErrors, RunFailed) as error:
         problems.append(f"scenario.yaml: cannot be played again: {error}")
         return problems
-    problems += _other_versions(run) if problems else []
+    problems += _compare_versions(run) if problems else []
     stretch_texts = [f"{begun.round + 1 if begun else 1} to {last}" for begun, last in stretches]
     problems.said = f"rounds {' and '.join(stretch_texts)}"
     return problems
 
 
-def sampled_rounds(run: Run, count: int, total: int) -> list[int]:
+def draw_rounds(run: Run, count: int, total: int) -> list[int]:
     """Which rounds are learned again: drawn from the run's fingerprint, in ascending order."""
     seed = int(str(run.manifest["fingerprint"])[:12], 16)
     drawn = Streams(seed)("recompute").choice(total, size=min(count, total), replace=False)
@@ -139,7 +144,7 @@ class _Remembered(TimeOnlyWorkload):
         self._forced = parts.scenario.safeguard.forced
         self._losses = {
             (round, client, turn): loss
-            for turn, (round, client, loss) in _participations(run, "local_loss")
+            for turn, (round, client, loss) in _read_participations(run, "local_loss")
             if loss is not None
         }
 
@@ -202,15 +207,17 @@ class _Paid(Policy):
         self._policy.restore(state)
 
 
-def _paid(parts: Parts, rewards: Mapping[int, Sequence[float | None]], client: int) -> Policy:
+def _make_paid_policy(
+    parts: Parts, rewards: Mapping[int, Sequence[float | None]], client: int
+) -> Policy:
     return _Paid(parts.policy(client), rewards.get(client, ()))
 
 
-def _rewards(run: Run) -> dict[int, list[float | None]]:
+def _read_rewards(run: Run) -> dict[int, list[float | None]]:
     """Client → rewards of its free choices, in the order in which they were made."""
     rows = [
         (client, round, turn, reward)
-        for turn, (round, client, choice, reward) in _participations(run, "choice", "reward")
+        for turn, (round, client, choice, reward) in _read_participations(run, "choice", "reward")
         if choice != "forced"
     ]
     rewards: dict[int, list[float | None]] = {}
@@ -219,7 +226,7 @@ def _rewards(run: Run) -> dict[int, list[float | None]]:
     return rewards
 
 
-def _participations(run: Run, *names: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def _read_participations(run: Run, *names: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """(turn, (round, client, the columns with these names)) of each participation."""
     table = run.table("participations").select(["round", "client", *names])
     return number_turns(zip(*(column.to_pylist() for column in table.columns), strict=True))
@@ -241,7 +248,7 @@ def policies_play_again(facts: Columns, parts: Parts) -> Broken:
     # of one round's end first the merges, then the starts that know of them
     begins = [(row["round"] - 1, 1, at) for at, row in enumerate(rows)]
     merges = [(row["merge"], 0, at) for at, row in enumerate(rows)]
-    paces = _paces(rows)
+    paces = _compute_paces(rows)
     pulls: dict[int, Pull] = {}
     policies: dict[int, Policy] = {}
     for _, begin, at in sorted(begins + merges):
@@ -262,7 +269,7 @@ def policies_play_again(facts: Columns, parts: Parts) -> Broken:
                 pulls[at] = _pull_again(row, turns[at], policy, parts, wrong, at)
             except InputError:
                 wrong[_OTHER_CHOICE][at] = True
-        elif at in pulls and not _settle(row, policies[client], pulls[at], paces[at]):
+        elif at in pulls and not _settle_pull(row, policies[client], pulls[at], paces[at]):
             wrong[_NO_REWARD][at] = True
             break
     yield from (Rows("participations", mask, what) for what, mask in wrong.items())
@@ -312,16 +319,16 @@ def _pull_again(
     arm, forced = Choice.of(row["arm"]), row["choice"] == "forced"
     wrong[_OTHER_PROTOTYPE][at] = row["prototype"] != task.prototype
     wrong[_OTHER_FORCED][at] = forced and arm not in parts.scenario.forced_arms
-    pull = pull_for(task, policy, arm if forced else None, parts.streams)
+    pull = choose_pull(task, policy, arm if forced else None, parts.streams)
     wrong[_OTHER_CHOICE][at] = (pull.arm, pull.choice) != (arm, row["choice"])
-    k = k_of(task.plan, parts.fleet.compression(task, pull))
+    k = find_k(task.plan, parts.fleet.compression(task, pull))
     if row["outcome"] in ("aggregated", "late"):  # of others nobody knows
         most = task.plan.longest
         wrong[_OTHER_K][at] = not 1 <= row["k"] <= most if k is None else row["k"] != k
     return pull
 
 
-def _paces(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+def _compute_paces(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     """By its place, each row's pace among those that were settled by the same merge."""
     of_merge: dict[int, list[int]] = {}
     for at, row in enumerate(rows):
@@ -340,7 +347,7 @@ def _is_lost(row: Mapping[str, Any]) -> bool:
     return row["outcome"] in ("dropped", "failed")
 
 
-def _settle(row: Mapping[str, Any], policy: Policy, pull: Pull, pace: float) -> bool:
+def _settle_pull(row: Mapping[str, Any], policy: Policy, pull: Pull, pace: float) -> bool:
     """Tell a policy what became of its pull; False: no reward is known that it was told."""
     lost = _is_lost(row)
     if watches(policy) and not lost:
@@ -356,7 +363,7 @@ def _settle(row: Mapping[str, Any], policy: Policy, pull: Pull, pace: float) -> 
     return True
 
 
-def _kept_checkpoints(run: Run) -> list[Checkpoint]:
+def _list_kept_checkpoints(run: Run) -> list[Checkpoint]:
     """The last one, and the one before it, of those that hold what was learned: while learning is
     answered from a record, they hold the decisions alone."""
     if run.path is None:
@@ -365,7 +372,7 @@ def _kept_checkpoints(run: Run) -> list[Checkpoint]:
     return [one for one in folder.kept() if "steps" not in one.facts["workload"].get("replay", {})]
 
 
-def _learn(
+def _learn_rounds(
     parts: Parts,
     device: str,
     start: Checkpoint | None,
@@ -380,9 +387,9 @@ def _learn(
     def show(round: int, simulated_s: float, accuracy: float | None) -> None:
         reached[0] = round
 
-    learning = learning_of(parts, workers_of(parts.scenario, workers), device)
+    learning = make_method_workload(parts, choose_workers(parts.scenario, workers), device)
     with contextlib.closing(learning) as workload:
-        simulation = simulation_of(parts, workload, recorder)
+        simulation = build_simulation(parts, workload, recorder)
         if start is not None:
             restore(simulation, start)
         with contextlib.suppress(Interrupted):
@@ -390,7 +397,7 @@ def _learn(
         return recorder, simulation.checkpoint()
 
 
-def _other_weights(kept_one: Checkpoint, again: Checkpoint) -> Iterator[str]:
+def _compare_weights(kept_one: Checkpoint, again: Checkpoint) -> Iterator[str]:
     """What a kept checkpoint holds otherwise than one of the same round that was learned again."""
     for name in sorted(kept_one.arrays.keys() | again.arrays.keys()):
         mine, theirs = (held.arrays.get(name, np.empty(0)) for held in (again, kept_one))
@@ -404,7 +411,7 @@ def _other_weights(kept_one: Checkpoint, again: Checkpoint) -> Iterator[str]:
             return
 
 
-def _differences(
+def _compare_tables(
     run: Run,
     recorder: Recorder,
     *,
@@ -429,10 +436,10 @@ def _differences(
         theirs = theirs.slice(len(theirs) - len(mine) if from_the_end else 0, len(mine))
         for column in mine.column_names:
             if column not in without and column in theirs.column_names:
-                yield from _column_differs(name, column, mine, theirs, end_s)
+                yield from _compare_column(name, column, mine, theirs, end_s)
 
 
-def _column_differs(
+def _compare_column(
     name: str, column: str, mine: pa.Table, theirs: pa.Table, end_s: float
 ) -> Iterator[str]:
     if theirs.column(column).equals(mine.column(column)):
@@ -455,7 +462,7 @@ def _column_differs(
     )
 
 
-def _other_versions(run: Run) -> list[str]:
+def _compare_versions(run: Run) -> list[str]:
     """A sentence where other versions may be why something differs."""
     then, now = run.manifest.get("versions"), versions()
     if not isinstance(then, dict) or then == now:

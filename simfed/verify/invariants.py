@@ -25,7 +25,7 @@ import numpy as np
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.record.checkpoint import CheckpointFolder
-from simfed.record.digest import fingerprint, manifest_digest, scenario_digest, sha256
+from simfed.record.digest import digest_manifest, digest_scenario, fingerprint, sha256
 from simfed.record.read import Run, open_run
 from simfed.record.schema import (
     ADDED_COLUMNS,
@@ -41,7 +41,7 @@ from simfed.record.schema import (
     TABLES,
     columns,
 )
-from simfed.record.summary import straggler_table, summarise
+from simfed.record.summary import rank_stragglers, summarise
 
 RELATIVE = 1e-9
 Array = np.ndarray[Any, Any]
@@ -66,20 +66,20 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
 
     Raises: `InputError` for what is no finished run directory at all.
     """
-    return broken_in(open_run(path))
+    return find_broken(open_run(path))
 
 
-def broken_in(run: Run, *, clock: bool = True) -> list[str]:
+def find_broken(run: Run, *, clock: bool = True) -> list[str]:
     """The same of a run that is open; `clock`: of its clock's rows, too."""
     facts = Columns(run)
-    broken = sentences(_values_are_in_range, facts)
+    broken = run_check(_values_are_in_range, facts)
     if broken:  # the other checks would trip over such values
         return broken
     checks = (*FILES, *CLOCK) if clock else FILES
-    return [sentence for check in checks for sentence in sentences(check, facts)]
+    return [sentence for check in checks for sentence in run_check(check, facts)]
 
 
-def sentences(
+def run_check(
     check: Callable[P, Iterable[str | Rows]], *facts: P.args, **options: P.kwargs
 ) -> list[str]:
     """What a check finds in a run whose cells may be of any type: what it trips over is broken as
@@ -92,7 +92,7 @@ def sentences(
             if isinstance(one, str):
                 broken.append(one)
             elif one.wrong.any():
-                broken.append(_sentence_of(one, columns_of))
+                broken.append(_describe_rows(one, columns_of))
     except InputError as error:
         broken.append(str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -104,7 +104,7 @@ def sentences(
     return broken
 
 
-def _sentence_of(rows: Rows, facts: Columns) -> str:
+def _describe_rows(rows: Rows, facts: Columns) -> str:
     """How many rows are wrong, how, and which is the first."""
     at = np.flatnonzero(rows.wrong)
     row = {name: values[at[0]] for name, values in facts[rows.table].items()}
@@ -161,8 +161,8 @@ class Columns:
         mine = spans["kind"] == BARRIER
         if not mine.any():
             return np.zeros(len(parts["round"]))
-        ids, inverse = np.unique(_keys(parts["round"], parts["client"]), return_inverse=True)
-        at = np.searchsorted(ids, _keys(spans["round"][mine], spans["client"][mine]))
+        ids, inverse = np.unique(_make_keys(parts["round"], parts["client"]), return_inverse=True)
+        at = np.searchsorted(ids, _make_keys(spans["round"][mine], spans["client"][mine]))
         spent_s = (spans["finished_at_s"] - spans["started_at_s"])[mine]
         in_merge = at < len(ids)
         return np.bincount(at[in_merge], weights=spent_s[in_merge], minlength=len(ids))[inverse]
@@ -265,8 +265,8 @@ def _fingerprint_is_that_of_the_tables(facts: Columns) -> Broken:
 def _files_are_what_was_written(facts: Columns) -> Broken:
     manifest, path = facts.run.manifest, facts.run.path
     # earlier versions wrote no digest, and no digests of files either
-    written = manifest.get("digest", None if "files" in manifest else manifest_digest(manifest))
-    if written != manifest_digest(manifest):
+    written = manifest.get("digest", None if "files" in manifest else digest_manifest(manifest))
+    if written != digest_manifest(manifest):
         yield "manifest.json: was changed after it was written"
     if path is None:
         return
@@ -284,7 +284,7 @@ def _files_are_what_was_written(facts: Columns) -> Broken:
 def _manifest_is_that_of_the_scenario(facts: Columns) -> Broken:
     manifest, scenario = facts.run.manifest, facts.run.scenario
     begun = manifest.get("scenario_sha256")  # runs of earlier versions have none
-    if begun is not None and begun != scenario_digest(facts.run.scenario_yaml):
+    if begun is not None and begun != digest_scenario(facts.run.scenario_yaml):
         yield "scenario.yaml: is not the file that this run began with"
     network = scenario.get("network") or {}
     for key, value in (
@@ -339,7 +339,7 @@ def _rows_are_in_order(facts: Columns) -> Broken:
         elif name == "policies" and not facts.filled:  # there a client may be started twice
             order = ("round", "client")
         if order:
-            key = rows[order[0]] if len(order) == 1 else _keys(rows[order[0]], rows[order[1]])
+            key = rows[order[0]] if len(order) == 1 else _make_keys(rows[order[0]], rows[order[1]])
             what = f"are not in the order of {' and '.join(order)}"
             yield Rows(name, np.diff(key, prepend=key[:1]) < 0, what)
         if table.once:
@@ -384,7 +384,7 @@ def _summary_is_that_of_the_tables(facts: Columns) -> Broken:
     for group in facts.run.scenario.get("clients", []):
         clients[group["prototype"]] = clients.get(group["prototype"], 0) + group.get("count", 1)
     again, summary = summarise(facts.run.table, clients, facts.run.measure), facts.run.summary
-    summed = [{**row, "saved_s": row["saved_s"] or 0.0} for row in straggler_table(facts.run.table)]
+    summed = [{**row, "saved_s": row["saved_s"] or 0.0} for row in rank_stragglers(facts.run.table)]
     if summary.get("stragglers") == summed:  # as it was before an unknown saving stayed unknown
         again["stragglers"] = summed
     for key in sorted(again.keys() | summary.keys()):
@@ -413,7 +413,7 @@ def _rounds_follow_each_other(facts: Columns) -> Broken:
     begun, ended, length_s = (rounds[f"{k}_s"] for k in ("started_at", "finished_at", "duration"))
     wrong = np.r_[np.zeros(len(begun[:1]), bool), _differ(begun[1:], ended[:-1])]
     yield Rows("rounds", wrong, "do not start when the one before ends")
-    wrong = _span_differs(begun, ended, length_s)
+    wrong = _differ_in_span(begun, ended, length_s)
     yield Rows("rounds", wrong, "last longer or shorter than their duration")
     wrong = rounds["server_s"] > length_s * (1 + RELATIVE)
     yield Rows("rounds", wrong, "are shorter than the server's work in them")
@@ -437,12 +437,12 @@ def _phases_sum_to_their_participation(facts: Columns) -> Broken:
     parts, rounds = facts["participations"], facts["rounds"]
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
     total_s = facts.elapsed_s - facts.barrier_s + parts["waiting_s"] + parts["offline_s"]
-    wrong = _span_differs(begun, ended, total_s)
+    wrong = _differ_in_span(begun, ended, total_s)
     yield Rows("participations", wrong, "have phases that do not sum to their span")
     if facts.deployed:
-        less = facts.host_s < -(RELATIVE * np.abs(total_s) + _rounding(ended))
+        less = facts.host_s < -(RELATIVE * np.abs(total_s) + _compute_rounding(ended))
         yield Rows("participations", less, "have phases longer than their span")
-    keys = _keys(parts["round"], parts["client"])
+    keys = _make_keys(parts["round"], parts["client"])
     several = facts.filled or facts.tiered or facts.mode == "exchanges"
     if not several and len(np.unique(keys)) != len(keys):
         yield "participations.parquet: a client takes part twice in one round"
@@ -491,7 +491,7 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
         yield Rows("participations", wrong, "have a slack that does not reach their round's end")
     else:
         ended = parts["finished_at_s"] - waiting_s
-        wrong = has_slack & _span_differs(ended, rounds["finished_at_s"][merge], due_s)
+        wrong = has_slack & _differ_in_span(ended, rounds["finished_at_s"][merge], due_s)
         yield Rows("participations", wrong, "have a slack that does not reach their merge")
         if facts.filled:
             wrong = waiting_s > 0
@@ -542,7 +542,9 @@ def _nodes_merge_one_after_another(facts: Columns) -> Broken:
     merges, rounds = facts["merges"], facts["rounds"]
     node, begun, ended = (merges[name] for name in ("node", "started_at_s", "finished_at_s"))
     yield Rows("merges", ended < begun, "end before they start")
-    yield Rows("merges", _overlap(node, begun, ended), "begin before the one before has ended")
+    yield Rows(
+        "merges", _find_overlaps(node, begun, ended), "begin before the one before has ended"
+    )
     wrong = np.zeros(len(node), bool)
     for name in set(node.tolist()):
         mine = np.flatnonzero(node == name)
@@ -559,8 +561,8 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
     spans, parts = facts["spans"], facts["participations"]
     begun, ended = spans["started_at_s"], spans["finished_at_s"]
     yield Rows("spans", ended < begun, "end before they start")
-    yield Rows("spans", _overlap(spans["track"], begun, ended), "are overlaps on one track")
-    ids, inverse = np.unique(_keys(parts["round"], parts["client"]), return_inverse=True)
+    yield Rows("spans", _find_overlaps(spans["track"], begun, ended), "are overlaps on one track")
+    ids, inverse = np.unique(_make_keys(parts["round"], parts["client"]), return_inverse=True)
     tracks = spans["track"].astype(str)  # lanes beside a client's own show what it covers
     on_client = np.char.startswith(tracks, "client ") & (np.char.find(tracks, LANE) < 0)
     kinds = spans["kind"].astype(str)
@@ -574,14 +576,16 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
         spent.append((HOST, np.maximum(facts.host_s, 0.0), "the rest of their span"))
     for kind, seconds, phase in spent:
         mine = on_client & (counted == kind)
-        keys = _keys(spans["round"][mine], spans["client"][mine])
+        keys = _make_keys(spans["round"][mine], spans["client"][mine])
         at = np.searchsorted(ids, keys)
         if not np.isin(keys, ids).all():
             yield f"spans.parquet: {kind} of clients in rounds in which they took no part"
             continue
         shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[inverse]
         spent_s = np.bincount(inverse, weights=seconds, minlength=len(ids))[inverse]
-        wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _rounding(parts["finished_at_s"])
+        wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _compute_rounding(
+            parts["finished_at_s"]
+        )
         yield Rows("participations", wrong, f"have {kind} spans that do not sum to {phase}")
 
 
@@ -609,7 +613,9 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
     of_round = rounds.astype(int) - 1
     for name, sign in (("started_at_s", 1), ("finished_at_s", -1)):
         border = facts["rounds"][name][of_round]
-        outside = sign * (border - spans[name]) > _rounding(border) + RELATIVE * np.abs(border)
+        outside = sign * (border - spans[name]) > _compute_rounding(border) + RELATIVE * np.abs(
+            border
+        )
         yield Rows("spans", outside, "lie outside their round")
 
 
@@ -618,8 +624,8 @@ def _labels_are_those_of_the_work(facts: Columns) -> Broken:
     spans, parts = facts["spans"], facts["participations"]
     if not facts.synchronous:
         return
-    arms = dict(zip(_keys(parts["round"], parts["client"]), parts["arm"], strict=True))
-    keys = _keys(spans["round"], spans["client"])
+    arms = dict(zip(_make_keys(parts["round"], parts["client"]), parts["arm"], strict=True))
+    keys = _make_keys(spans["round"], spans["client"])
     arm = np.array([arms.get(key, name) for key, name in zip(keys, spans["name"], strict=True)])
     compresses = (spans["kind"] == "compression") & (spans["track"] != "server")
     yield Rows("spans", compresses & (arm != spans["name"]), "are named after another arm")
@@ -671,17 +677,17 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
     )
     # an interval's bytes are a difference of what transfers still have to go
     largest = max(up.max(initial=0), down.max(initial=0))
-    most = capacity * (ended - begun + _rounding(ended))
-    most += np.where(capacity > 0, _rounding(largest), 0.0)
+    most = capacity * (ended - begun + _compute_rounding(ended))
+    most += np.where(capacity > 0, _compute_rounding(largest), 0.0)
     yield Rows("links", ended < begun, "end before they start")
     yield Rows(
         "links", carried > most * (1 + RELATIVE), "carry more bytes than the capacity allows"
     )
     airtime_s = links["airtime_s"].astype(float)  # nan: no cell's
-    longest_s = (ended - begun) * (1 + RELATIVE) + _rounding(ended)
+    longest_s = (ended - begun) * (1 + RELATIVE) + _compute_rounding(ended)
     yield Rows("links", airtime_s > longest_s, "have more airtime than time")
     yield Rows("links", links["flows"] < 1, "are intervals in which nobody used the link")
-    yield Rows("links", _overlap(links["link"], begun, ended), "are overlaps on one track")
+    yield Rows("links", _find_overlaps(links["link"], begun, ended), "are overlaps on one track")
     if facts.run.scenario.get("network", {}).get("model", "fluid") != "fluid":
         return  # other models send headers too
     if facts.run.manifest.get("between_nodes"):
@@ -719,31 +725,35 @@ CLOCK: tuple[Callable[[Columns], Broken], ...] = (
 )
 
 
-def _rounding(instants: Array) -> Array:
+def _compute_rounding(instants: Array) -> Array:
     """What a difference of two instants may be wrong by."""
     return 16 * np.spacing(np.abs(instants))
 
 
 def _differ(values: Array, expected: Array, scale: Array | float = 0.0) -> Array:
-    near: Array = np.abs(values - expected) <= RELATIVE * np.abs(scale) + _rounding(expected)
+    near: Array = np.abs(values - expected) <= RELATIVE * np.abs(scale) + _compute_rounding(
+        expected
+    )
     return ~near  # so that what is no number differs
 
 
-def _span_differs(begun: Array, ended: Array, length_s: Array) -> Array:
-    near: Array = np.abs(ended - begun - length_s) <= RELATIVE * length_s + _rounding(ended)
+def _differ_in_span(begun: Array, ended: Array, length_s: Array) -> Array:
+    near: Array = np.abs(ended - begun - length_s) <= RELATIVE * length_s + _compute_rounding(ended)
     return ~near
 
 
-def _overlap(tracks: Array, begun: Array, ended: Array) -> Array:
+def _find_overlaps(tracks: Array, begun: Array, ended: Array) -> Array:
     """Which intervals begin before an earlier one of their track has ended."""
     order = np.lexsort((ended, begun, tracks.astype(str)))
     track, first, last = tracks[order], begun[order], ended[order]
     wrong = np.zeros(len(order), bool)
-    wrong[order[1:]] = (track[1:] == track[:-1]) & (last[:-1] - first[1:] > _rounding(first[1:]))
+    wrong[order[1:]] = (track[1:] == track[:-1]) & (
+        last[:-1] - first[1:] > _compute_rounding(first[1:])
+    )
     return wrong
 
 
-def _keys(rounds: Array, clients: Array) -> Array:
+def _make_keys(rounds: Array, clients: Array) -> Array:
     """One whole number per (round, client), which no run counts up to 2^31; -1: one of them is
     missing."""
     complete = ~(np.isnan(rounds.astype(float)) | np.isnan(clients.astype(float)))

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from simfed.experiment.assembly import Parts, parts_of_run
+from simfed.experiment.assembly import Parts, load_parts
 from simfed.experiment.checks import Checks
-from simfed.experiment.running import facts_at_start, self_contained
+from simfed.experiment.running import collect_facts_at_start, make_self_contained
 from simfed.ground.errors import InputError, InputErrors
 from simfed.learn.catalogue import dataset_facts
-from simfed.record.manifest import is_of_this_version, oddities
+from simfed.record.manifest import is_of_this_version, list_oddities
 from simfed.record.read import open_run
 from simfed.record.schema import OWN_LOSSES, TABLES, arrow_schema
 from simfed.scenario.load import import_plugins
 from simfed.verify.again import policies_play_again, replay
-from simfed.verify.invariants import Array, Broken, Columns, Rows, broken_in, sentences
+from simfed.verify.invariants import Array, Broken, Columns, Rows, find_broken, run_check
 
 
 def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list[str]:
@@ -38,8 +38,8 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
     """
     run = open_run(path)
     mode = run.manifest.get("mode")
-    broken = broken_in(run, clock=mode in ("deployed", "flower"))
-    broken = broken or [f"manifest.json: {odd}" for odd in oddities(run.manifest)]
+    broken = find_broken(run, clock=mode in ("deployed", "flower"))
+    broken = broken or [f"manifest.json: {odd}" for odd in list_oddities(run.manifest)]
     if broken or mode == "flower":  # what an app did follows from no scenario
         return broken
     import_plugins(
@@ -50,7 +50,7 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
         allow_outside=True,
     )
     try:
-        parts = parts_of_run(run, path)
+        parts = load_parts(run, path)
     except InputErrors as several:
         return [str(error) for error in several.errors]
     except InputError as error:
@@ -61,7 +61,7 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
         policies_play_again if mode == "deployed" else _clock_plays_again,
         *_LEARNED,
     ):
-        broken = sentences(check, facts, parts)
+        broken = run_check(check, facts, parts)
         if broken:  # the next ones would trip over it
             break
     return broken
@@ -72,7 +72,7 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
     and the files beside it are written."""
     manifest = facts.run.manifest
     same_version = is_of_this_version(manifest)
-    again = facts_at_start(parts, manifest["mode"], manifest["device"])
+    again = collect_facts_at_start(parts, manifest["mode"], manifest["device"])
     if same_version and ("opened" in manifest) != ("opened" in again):
         yield "manifest.json: opened is said where no plug-in opens a file, or not where one does"
     for key in sorted(again.keys() - {"versions", "warnings"}):
@@ -83,7 +83,7 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
         return
     if missing:
         yield f"manifest.json: the run does not warn of this: {missing[0]}"
-    files, text = self_contained(parts)
+    files, text = make_self_contained(parts)
     if text != facts.run.scenario_yaml:
         yield "scenario.yaml: is not as simfed writes this scenario"
     strange = sorted(files.keys() ^ manifest["files"].keys())
@@ -120,7 +120,9 @@ def _prototypes_are_evaluated_when_due(facts: Columns, parts: Parts) -> Broken:
     measured = ~np.isnan(rows[column].astype(float))
     pairs = list(zip(rows["round"].tolist(), rows["prototype"].tolist(), strict=True))
     shown = {pair for pair, was_measured in zip(pairs, measured, strict=True) if was_measured}
-    due = {(number, name) for number in _due(facts, parts) for name in scenario.prototypes}
+    due = {
+        (number, name) for number in _list_due_rounds(facts, parts) for name in scenario.prototypes
+    }
     if missing := sorted(due - shown):
         which = "round {}, {}".format(*missing[0])
         yield f"prototypes.parquet: {len(missing)} evaluations are missing, first: {which}"
@@ -157,7 +159,7 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
             yield Rows("clients", wrong, f"have a {column} that is not that of the {loss}")
     played, everybody = facts["participations"], set(range(scenario.client_count))
     evaluated = set(facts["prototypes"]["round"].tolist())
-    for number in sorted(_due(facts, parts) & evaluated):
+    for number in sorted(_list_due_rounds(facts, parts) & evaluated):
         if personal:
             arrived = played["client"][~facts.lost & (played["merge"] <= number)]
             everybody = set(arrived.tolist())
@@ -184,7 +186,7 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
     yield Rows("clients", ~compared, "are of a round that is not evaluated")
 
 
-def _due(facts: Columns, parts: Parts) -> set[int]:
+def _list_due_rounds(facts: Columns, parts: Parts) -> set[int]:
     """The rounds after which models must have been evaluated."""
     rounds, evaluation = parts.scenario.rounds, parts.scenario.evaluation
     return {number for number in range(1, facts.rounds + 1) if evaluation.due(number, rounds)}

@@ -34,7 +34,7 @@ def coordinates(setting, seed):
 def keep(tmp_path, planned_hashes):
     """Writes made-up results, each under the hash of the campaign's run in its place; their
     folder."""
-    from simfed.record.digest import digest_of
+    from simfed.record.digest import digest_value
 
     folder = tmp_path / "results"
     folder.mkdir()
@@ -43,7 +43,7 @@ def keep(tmp_path, planned_hashes):
         for one in several:
             where = one["setting"], one["seed"]
             planned = planned_hashes.get(coordinates(*where))
-            one["hash"] = one["hash"] or (planned[0] if planned else digest_of(where)[:16])
+            one["hash"] = one["hash"] or (planned[0] if planned else digest_value(where)[:16])
             (folder / f"{one['hash']}.json").write_text(json.dumps(one))
         return folder
 

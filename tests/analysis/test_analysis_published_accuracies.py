@@ -4,13 +4,15 @@ import pandas as pd
 import pytest
 from published_accuracies import RESULTS, SETTINGS, changed, table
 
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_every_method_of_a_setting_is_a_scenario(setting, tmp_path):
     for label, changes in setting.methods.items():
-        scenario = validated(changed(setting.base, changes, 3), source=label, folder=tmp_path)
+        scenario = validate_scenario(
+            changed(setting.base, changes, 3), source=label, folder=tmp_path
+        )
         assert scenario.seed == 3
         assert label.startswith(scenario.method.kind)
 

@@ -14,7 +14,7 @@ from results import POLICIES, Results
 
 import simfed.experiment.checks
 from simfed.ground.errors import InputError
-from simfed.record.digest import digest_of
+from simfed.record.digest import digest_value
 from simfed.study import plan_study
 
 
@@ -273,7 +273,7 @@ def test_a_campaign_goes_on_where_it_stands(tiny_studies, tmp_path):
     assert one["cost"]["learning"] == "computed"
     assert re.fullmatch("[0-9a-f]+", one["made_with"]["code"])
     profile = (tiny_studies / "rtx3090-ryzen4800h.yaml").read_text()
-    assert one["made_with"]["device_profiles"] == {"rtx3090-ryzen4800h": digest_of(profile)[:16]}
+    assert one["made_with"]["device_profiles"] == {"rtx3090-ryzen4800h": digest_value(profile)[:16]}
     # a run of which nobody noted the code is not said to be of the code that collects it
     (tmp_path / "study" / "runs" / one["address"] / "cost.json").unlink()
     (tmp_path / "kept" / f"{one['hash']}.json").unlink()

@@ -6,7 +6,7 @@ import pytest
 
 from simfed.record.read import open_run
 from simfed.report.page import write_page
-from simfed.report.timeline import timeline_of
+from simfed.report.timeline import build_timeline
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["chromium"]
@@ -137,7 +137,7 @@ def test_a_transfers_latency_is_drawn_over_its_beginning(opened, report_folder):
         """() => document.querySelector("#timeline-chart").data
           .filter(t => t.legendgroup === "latency").map(t => t.x.length)"""
     )
-    waits = timeline_of(open_run(report_folder()), (1, 3)).latency_s()
+    waits = build_timeline(open_run(report_folder()), (1, 3)).latency_s()
     assert pale == ([(waits > 0).sum(), 1] if (waits > 0).any() else [])
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.compress.choice import Choice, choices_of
+from simfed.compress.choice import Choice, list_choices
 from simfed.compress.codec import check_level, codec_from_spec
-from simfed.compress.selection import energy_entries, entries_for
+from simfed.compress.selection import count_energy_entries, count_entries
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.registry import registry
@@ -32,7 +32,7 @@ def smallest_k(values, share):
 )
 def test_energy_entries_is_the_smallest_k_that_holds_the_share(numbers, share):
     values = np.array(numbers, np.float32)
-    k = energy_entries(values, share)
+    k = count_energy_entries(values, share)
     squares = np.sort(values.astype(np.float64) ** 2)[::-1]
     total = squares.sum()
     assert squares[:k].sum() >= share * total * (1 - 1e-12)
@@ -42,7 +42,7 @@ def test_energy_entries_is_the_smallest_k_that_holds_the_share(numbers, share):
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
 def test_in_a_long_vector_too(share):
     values = np.random.default_rng(0).standard_t(2, 300_000).astype(np.float32)
-    assert abs(energy_entries(values, share) - smallest_k(values, share)) <= 1
+    assert abs(count_energy_entries(values, share) - smallest_k(values, share)) <= 1
 
 
 @pytest.mark.parametrize("share", [0.2, 0.9, 0.99])
@@ -57,7 +57,7 @@ def test_in_a_long_vector_whatever_its_sample_says(kind, share):
         "one spike": np.where(np.arange(n) == 12_345, np.float32(1e4), normal),
         "growing": np.geomspace(1e-3, 1e3, n).astype(np.float32),
     }[kind]
-    assert abs(energy_entries(values, share) - smallest_k(values, share)) <= 1
+    assert abs(count_energy_entries(values, share) - smallest_k(values, share)) <= 1
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
@@ -65,30 +65,30 @@ def test_one_bad_entry_of_a_long_vector_is_found(wrong):
     values = np.ones(200_001, np.float32)
     values[77_777] = wrong
     with pytest.raises(InputError):
-        energy_entries(values, 0.9)
+        count_energy_entries(values, 0.9)
 
 
 def test_a_share_of_one_wants_all_that_is_not_zero():
     values = np.array([0.0, -2.0, 1e-30, 0.0, 3.0], np.float32)
-    assert energy_entries(values, 1.0) == 3
-    assert energy_entries(np.zeros(4, np.float32), 1.0) == 1
-    assert energy_entries(np.zeros(4, np.float32), 0.5) == 1
+    assert count_energy_entries(values, 1.0) == 3
+    assert count_energy_entries(np.zeros(4, np.float32), 1.0) == 1
+    assert count_energy_entries(np.zeros(4, np.float32), 0.5) == 1
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_energy_of_what_is_not_finite_is_refused(wrong):
     with pytest.raises(InputError):
-        energy_entries(np.array([1.0, wrong], np.float32), 0.9)
+        count_energy_entries(np.array([1.0, wrong], np.float32), 0.9)
 
 
 def test_entries_for_a_tensor_are_those_of_its_array():
     torch = pytest.importorskip("torch")
     values = np.random.default_rng(1).standard_normal(1000).astype(np.float32)
-    expected = energy_entries(values, 0.8)
-    assert entries_for(torch.from_numpy(values), Level.of("energy:80%")) == expected
-    assert entries_for(values, Level.of(7)) == 7
+    expected = count_energy_entries(values, 0.8)
+    assert count_entries(torch.from_numpy(values), Level.of("energy:80%")) == expected
+    assert count_entries(values, Level.of(7)) == 7
     with pytest.raises(InputError):
-        entries_for(values, Level.of("80%"))
+        count_entries(values, Level.of("80%"))
 
 
 @given(LEVELS)
@@ -139,9 +139,9 @@ def test_chains_go_by_k_where_their_selection_does():
 
 
 def test_arms_are_strategies_times_levels_where_k_has_a_say():
-    paired = choices_of(["random-k", "dense", "top-k@7"], [5, "1%"])
+    paired = list_choices(["random-k", "dense", "top-k@7"], [5, "1%"])
     assert list(map(str, paired)) == ["random-k@5", "random-k@1%", "dense", "top-k@7"]
-    assert choices_of(["top-k", "dense"]) == (Choice("top-k"), Choice("dense"))
+    assert list_choices(["top-k", "dense"]) == (Choice("top-k"), Choice("dense"))
 
 
 def test_a_level_that_does_not_suit_is_refused():

@@ -25,7 +25,7 @@ from simfed.compress import (
     random_k_indices,
     top_k_indices,
 )
-from simfed.compress.codec import as_codec
+from simfed.compress.codec import wrap_as_codec
 from simfed.ground.errors import InputError
 
 F = np.float32
@@ -36,7 +36,7 @@ def normal(n, seed=0, scale=1.0):
 
 
 def decoded(codec, update, rng=None, k=1, **more):
-    return as_codec(codec).encode(update, None, rng, k, **more)[0].dense()
+    return wrap_as_codec(codec).encode(update, None, rng, k, **more)[0].dense()
 
 
 def rng_of(seed):
@@ -69,7 +69,7 @@ def test_gamma_codes_are_a_length_in_unary_and_the_rest_in_binary(numbers):
     rest = "".join(format(n, "b")[1:] for n in numbers)
     coded = bits.encode_gamma(np.array(numbers))
     assert "".join(map(str, coded)) == unary + rest
-    assert bits.gamma_bits(np.array(numbers)) == len(unary + rest)
+    assert bits.count_gamma_bits(np.array(numbers)) == len(unary + rest)
     tail = np.concatenate([coded, [1, 0, 1]]).astype(np.uint8)
     read, used = bits.decode_gamma(tail, len(numbers))
     assert read.tolist() == numbers

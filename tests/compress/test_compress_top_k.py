@@ -165,7 +165,7 @@ def test_the_kernels_for_accelerators_give_the_same(values, k):
     import torch
 
     k = min(k, len(values))
-    indices = selection.top_k_on_device(torch.from_numpy(values), k)
+    indices = selection.select_top_k_on_device(torch.from_numpy(values), k)
     assert indices.tolist() == stable_sort_top_k(values, k).tolist()
 
 
@@ -173,7 +173,7 @@ def test_accelerators_take_at_most_32_bits():
     import torch
 
     with pytest.raises(InputError, match="32-bit floats on an accelerator"):
-        selection.top_k_on_device(torch.ones(3, dtype=torch.float64), 1)
+        selection.select_top_k_on_device(torch.ones(3, dtype=torch.float64), 1)
 
 
 @pytest.mark.gpu

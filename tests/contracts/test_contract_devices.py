@@ -8,7 +8,7 @@ import pytest
 
 import simfed
 from simfed.device import load_profile, profile_names
-from simfed.experiment.assembly import available_profiles
+from simfed.experiment.assembly import list_profiles
 from simfed.ground.errors import InputError
 from simfed.ground.registry import REGISTRIES, Registry
 from simfed.testing import check_device
@@ -39,7 +39,7 @@ def test_own_profiles(path):
 def test_a_registered_device_is_used_by_its_name(board, tmp_path):
     simfed.register("device", "my-board", lambda: board)
     assert "my-board" in profile_names()
-    assert ("my-board", "table; made up") in available_profiles(tmp_path)
+    assert ("my-board", "table; made up") in list_profiles(tmp_path)
     assert load_profile("my-board").seconds("training", model="lenet5", batch=32) == 0.004
     with pytest.raises(InputError, match="did you mean 'my-board'"):
         load_profile("my-bored")

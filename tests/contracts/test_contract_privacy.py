@@ -9,10 +9,10 @@ from typing import get_args
 
 import pytest
 
-from simfed.fleet.covered import ASKED, KEYS, Coverage, coverage_of, find_uncovered, uses_of
-from simfed.fleet.privacy import time_decides
+from simfed.fleet.covered import ASKED, KEYS, Coverage, find_coverage, find_uncovered, list_uses
+from simfed.fleet.privacy import is_decided_by_time
 from simfed.ground.registry import REGISTRIES, registry
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 PAGE = Path(__file__).parents[2] / "docs/privacy.md"
 NOT_ASKED = {"model", "dataset", "device"}
@@ -32,7 +32,7 @@ def scenario(**changes):
         "participation": {"clients_per_round": 30, "selection": "poisson"},
         **changes,
     }
-    return validated(plain, source="test", folder=Path())
+    return validate_scenario(plain, source="test", folder=Path())
 
 
 def refused(made, level="client"):
@@ -66,7 +66,7 @@ def test_every_kind_of_part_is_asked_or_said_not_to_matter():
 @pytest.mark.parametrize("kind", ASKED)
 def test_every_part_declares_words_that_there_are(kind):
     for name in registry(kind).names():
-        assert set(coverage_of(kind, name)) <= set(get_args(Coverage)), name
+        assert set(find_coverage(kind, name)) <= set(get_args(Coverage)), name
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_every_part_declares_words_that_there_are(kind):
 )
 def test_a_part_is_refused_where_it_does_not_declare_the_level(kind, name):
     made = scenario(**naming(kind, name))
-    assert (kind, name) in [(use.kind, use.got) for use in uses_of(made)]
+    assert (kind, name) in [(use.kind, use.got) for use in list_uses(made)]
     for level in LEVELS:
         assert (name in [part for _, part in refused(made, level)]) == (
-            level not in coverage_of(kind, name)
+            level not in find_coverage(kind, name)
         )
 
 
@@ -86,7 +86,7 @@ def test_a_declaration_is_not_inherited(kind, add_part):
     name = "poisson" if kind == "selection" else registry(kind).names()[0]
     name = {"policy": "uniform", "method": "fedavg", "rule": "mean"}.get(kind, name)
     mine = type("Mine", (registry(kind).get(name),), {"name": name})
-    assert coverage_of(kind, name)
+    assert find_coverage(kind, name)
     add_part(kind, name, mine)
     (error,) = find_uncovered(scenario(**naming(kind, name)), "client")
     assert error.got == name
@@ -136,7 +136,7 @@ def test_a_key_that_is_not_in_the_list_is_refused(changes, keys, monkeypatch):
     """So is a server's mode, an availability or a fault that comes later."""
     made = scenario(**changes)
     assert refused(made) == []
-    assert time_decides(made) == (
+    assert is_decided_by_time(made) == (
         keys[0].split(".")[1][:2] not in ("st", "mo") or "mode" in keys[0]
     )
     for key in keys:
@@ -155,6 +155,6 @@ def test_the_page_has_the_list():
     for kind in ASKED:
         row = re.findall(rf"^\| {kind} \|(.*)\|(.*)\|$", page, re.MULTILINE)[0]
         for level, cell in zip(LEVELS, row, strict=True):
-            names = [n for n in registry(kind).names() if level in coverage_of(kind, n)]
+            names = [n for n in registry(kind).names() if level in find_coverage(kind, n)]
             written = registry(kind).names() if cell == " all " else re.findall(r"`(.*?)`", cell)
             assert sorted(written) == sorted(names), (kind, level)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import simfed
 from simfed.calibrate.from_run import centre_rows
-from simfed.calibrate.profiles import fit_profile, profile_text
+from simfed.calibrate.profiles import fit_profile, format_profile
 from simfed.cli import main
 from simfed.cli.app import app
 from simfed.deploy.fidelity import fidelity
@@ -390,7 +390,7 @@ def test_rows_with_the_profiles_scatter_have_the_means_that_were_measured(tmp_pa
     path.write_text("\n".join(lines))
     table = read_table([path])
     document = centre_rows(fit_profile(table, kind="table", name="x").document, table)
-    (tmp_path / "x.yaml").write_text(profile_text(document, "made here"))
+    (tmp_path / "x.yaml").write_text(format_profile(document, "made here"))
     profile = load_profile(tmp_path / "x.yaml")
     noise = profile.noise["compression"]
     for model in ("lenet5-half", "lenet5"):

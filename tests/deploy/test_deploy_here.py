@@ -56,7 +56,7 @@ def test_links_become_token_buckets_and_delays_inside_namespaces():
     star = Star(
         2, up_bytes_per_s=[1e6, 2e6], down_bytes_per_s=8e6, latency_s=0.01, receive_bytes_per_s=5e6
     )
-    lines = [" ".join(command) for command in shaping.commands(star, "00000a")]
+    lines = [" ".join(command) for command in shaping.list_commands(star, "00000a")]
     queues = [line for line in lines if "qdisc" in line]
     assert queues == [
         "tc -n simfed-00000a qdisc add dev s root handle 1: tbf rate 40000000bit burst 2500 "
@@ -81,7 +81,7 @@ def test_links_become_token_buckets_and_delays_inside_namespaces():
 
 
 def test_both_ends_of_every_pair_have_addresses_that_no_other_pair_has():
-    commands = shaping.commands(Star(3, up_bytes_per_s=1e6), "00001f")
+    commands = shaping.list_commands(Star(3, up_bytes_per_s=1e6), "00001f")
     added = [line for line in map(" ".join, commands) if "addr add" in line]
     ends = [IPv4Interface(line.partition("addr add ")[2].split()[0]) for line in added]
     assert len({end.ip for end in ends}) == len(ends) == 2 * 4
@@ -93,7 +93,7 @@ def test_a_queue_is_as_long_as_its_link_takes_for_it():
     star = Star(1, up_bytes_per_s=1e6, down_bytes_per_s=1e4)
     rooms = [
         line[line.index("limit") + 1]
-        for line in shaping.commands(star, "00000a", queue_s=0.5)
+        for line in shaping.list_commands(star, "00000a", queue_s=0.5)
         if "tbf" in line
     ]
     assert rooms == ["500000", "32768"]  # of a slow link twenty packets
@@ -101,8 +101,8 @@ def test_a_queue_is_as_long_as_its_link_takes_for_it():
 
 def test_both_ends_send_with_the_congestion_control_of_the_network_model():
     star = Star(2, up_bytes_per_s=1e6)
-    plain = list(shaping.commands(star, "00000a"))
-    routed = list(shaping.commands(star, "00000a", ["congctl", "cubic"]))
+    plain = list(shaping.list_commands(star, "00000a"))
+    routed = list(shaping.list_commands(star, "00000a", ["congctl", "cubic"]))
     changed = [a for a, b in zip(routed, plain, strict=True) if a != b]
     assert len(changed) == 3  # the server's way to all clients, and each client's to it
     assert all("route" in line and line[-2:] == ["congctl", "cubic"] for line in changed)

@@ -7,7 +7,7 @@ import pytest
 
 from simfed.deploy.serving import serve
 from simfed.ground.errors import InputError, InputErrors
-from simfed.scenario.fleet_file import fleet_of
+from simfed.scenario.fleet_file import validate_fleet
 
 GROUP = {"count": 2, "device": "x86-2core-vm", "overlap": {"chunks": 4}}
 
@@ -42,4 +42,4 @@ def test_a_deployment_refuses_edge_servers():
 
 def test_a_fleet_for_an_app_refuses_them():
     with pytest.raises(InputErrors, match="no overlap in a fleet for an app"):
-        fleet_of({"name": "fleet", "clients": [GROUP]}, source="fleet", folder=Path())
+        validate_fleet({"name": "fleet", "clients": [GROUP]}, source="fleet", folder=Path())

@@ -9,7 +9,7 @@ import pytest
 import simfed
 from simfed.deploy.peers import Patience
 from simfed.deploy.serving import Listening
-from simfed.deploy.tls import client_tls, server_tls
+from simfed.deploy.tls import load_client_tls, load_server_tls
 from simfed.ground.errors import InputError
 
 
@@ -49,10 +49,10 @@ def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get
     ours, theirs = (certificate(tmp_path, name) for name in ("ours", "theirs"))
     if ours is None or theirs is None:  # what can be said without certificates
         with pytest.raises(InputError, match="a certificate and its key, in PEM"):
-            server_tls(tmp_path / "none.pem", tmp_path / "none.key")
+            load_server_tls(tmp_path / "none.pem", tmp_path / "none.key")
         return
     plan = worlds.scenario(rounds=2)
-    strangers = worlds.Crowd((0, 1), tls=client_tls(theirs[0]), patience_s=3.0)
+    strangers = worlds.Crowd((0, 1), tls=load_client_tls(theirs[0]), patience_s=3.0)
     plain = worlds.Crowd((2,), patience_s=3.0)
 
     def others_first(host, port):
@@ -63,9 +63,9 @@ def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get
     listening = Listening(
         patience=Patience(handshake_s=2.0, silence_s=20.0, beat_s=0.2, answer_s=60.0),
         join_s=60.0,
-        tls=server_tls(*ours),
+        tls=load_server_tls(*ours),
     )
-    crowd = worlds.Crowd(tls=client_tls(ours[0]))
+    crowd = worlds.Crowd(tls=load_client_tls(ours[0]))
     real = worlds.deployed(plan, listening=listening, crowd=crowd, before=others_first)
     assert crowd.errors == {}
     assert sorted(strangers.errors) == [0, 1]
@@ -79,8 +79,8 @@ def test_files_that_are_no_certificates_are_refused_in_a_sentence(tmp_path):
     text = tmp_path / "text"
     text.write_text("no certificate")
     with pytest.raises(InputError, match="a certificate and its key, in PEM"):
-        server_tls(text, text)
+        load_server_tls(text, text)
     with pytest.raises(InputError, match="certificates to trust, in PEM"):
-        client_tls(text)
+        load_client_tls(text)
     with pytest.raises(InputError, match="certificates to trust, in PEM"):
-        client_tls(tmp_path / "missing")
+        load_client_tls(tmp_path / "missing")

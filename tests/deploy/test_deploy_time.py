@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simfed.deploy.clocks import ClockLine, Exchange
 from simfed.deploy.frames import Refused
-from simfed.deploy.measured import Instants, lay_out
+from simfed.deploy.measured import Instants, lay_out_legs
 from simfed.deploy.world import RealTime
 
 seconds = st.floats(0, 10)
@@ -47,7 +47,7 @@ def test_phases_and_host_time_fill_the_time_from_start_to_landing(started_s, lat
     sent, received, begun, sending, arrived, landed = instants
     landed = max(landed, started_s)
     instants = Instants(started_s, sent, received, begun, *within, sending, arrived, landed)
-    legs = lay_out(instants, "top-k", 8.0, 2.0)
+    legs = lay_out_legs(instants, "top-k", 8.0, 2.0)
     assert all(leg.duration_s >= 0 for leg in legs)
     assert sum(leg.duration_s for leg in legs) == pytest.approx(landed - started_s, abs=1e-9)
 

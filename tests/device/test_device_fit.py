@@ -9,8 +9,13 @@ from device_made_up import WORK, measured_table
 
 from simfed.calibrate.check import compare
 from simfed.calibrate.fit import FitSample, choose_law, fit_law
-from simfed.calibrate.profiles import fit_profile, profile_text
-from simfed.calibrate.spread import coverage, interval_factor, spread_of, typical_of
+from simfed.calibrate.profiles import fit_profile, format_profile
+from simfed.calibrate.spread import (
+    compute_interval_factor,
+    coverage,
+    estimate_spread,
+    estimate_typical_spread,
+)
 from simfed.calibrate.starts import add_starts
 from simfed.device import ModelWork, build_processor, load_profile
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
@@ -125,10 +130,10 @@ def test_intervals_hold_new_medians_as_often_as_they_say(sessions, session_sd):
             data.seconds[:] *= np.exp(moved[data.session])
             curves.append(data)
         fits = [(choose_law(["affine-k"], data), data) for data in curves]
-        typical = typical_of(fits)
+        typical = estimate_typical_spread(fits)
         first, data = fits[0]
-        spread = spread_of(first, data, typical)
-        factor = interval_factor(law, first.parameters, spread, new_sizes, 0.9)
+        spread = estimate_spread(first, data, typical)
+        factor = compute_interval_factor(law, first.parameters, spread, new_sizes, 0.9)
         new = truth * np.exp(0.04 * rng.standard_normal(3) + moved[-1])
         inside += list(
             np.abs(np.log(new / law.seconds(first.parameters, new_sizes))) <= np.log(factor)
@@ -144,9 +149,11 @@ def test_what_one_size_cannot_tell_apart_leaves_a_finite_interval():
     data = sample("affine-k", 0.04, np.random.default_rng(3), repeats=6, one_model=True)
     fitted = choose_law(["affine-k"], data)
     size = data.size["k"][0]
-    spread = spread_of(fitted, data.where(data.size["k"] == size), None)
+    spread = estimate_spread(fitted, data.where(data.size["k"] == size), None)
     sizes = {"k": np.array([size, 20_000.0])}
-    here, elsewhere = interval_factor(LAWS["affine-k"], fitted.parameters, spread, sizes, 0.9)
+    here, elsewhere = compute_interval_factor(
+        LAWS["affine-k"], fitted.parameters, spread, sizes, 0.9
+    )
     assert 1 < here < 1.2
     assert here < elsewhere < 10
 
@@ -197,7 +204,7 @@ def test_stretches_of_several_lengths_tell_steps_from_their_beginning_and_whose_
     table = read_stretches(tmp_path, stretches(rng, 3), stretches(rng, 20))
     document = fit_profile(table, kind="table", name="stretches").document
     path = tmp_path / "stretches.yaml"
-    path.write_text(profile_text(document))
+    path.write_text(format_profile(document))
     profile = load_profile(path)
     assert profile.seconds("starting", model="lenet5", samples=1) == pytest.approx(2e-3, rel=0.1)
     assert profile.seconds("training", model="lenet5", batch=32) == pytest.approx(1e-3, rel=0.03)
@@ -233,7 +240,7 @@ def test_stretches_without_a_beginning_have_none(tmp_path):
 def fitted(tmp_path_factory):
     path = tmp_path_factory.mktemp("profiles") / "made-up.yaml"
     calibration = fit_profile(measured_table(np.random.default_rng(0)), name="made-up", models=WORK)
-    path.write_text(profile_text(calibration.document, "made up"))
+    path.write_text(format_profile(calibration.document, "made up"))
     return calibration, path
 
 

@@ -15,7 +15,7 @@ from simfed.compress import ErrorFeedback
 from simfed.device.load import load_profile
 from simfed.device.profile import ModelWork
 from simfed.device.table import read_table
-from simfed.ground.cores import cpu_groups, home_group
+from simfed.ground.cores import find_cpu_groups, find_home_group
 from simfed.ground.errors import InputError, Interrupted
 from simfed.learn.catalogue import facts
 from simfed.learn.models import build_model, plain
@@ -384,17 +384,17 @@ def test_without_a_client_or_where_waiting_counts_nobody_is_asked():
 
 def test_under_a_quota_seconds_are_wall_time_times_the_share_and_the_group_is_gone_after(tmp_path):
     """Or a sentence says what is missing."""
-    out, above = tmp_path / "table.csv", cpu_groups()
+    out, above = tmp_path / "table.csv", find_cpu_groups()
     plan = MeasurementPlan(**FEW, pace_s=0.0, quota=0.5)
     if above is None:
         with pytest.raises(InputError, match="a system that gives quotas of processor time"):
             measure(plan, out)
         return
-    home = home_group(above)
+    home = find_home_group(above)
     measure(plan, out)
     assert {row["clock"] for row in rows_of(out)} == {"wall"}
     assert {row["preempted"] for row in rows_of(out)} == {"0"}
-    assert home_group(above) == home
+    assert find_home_group(above) == home
     assert not list(above.glob("simfed-measure-*"))
     bench = measuring.Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
     clock = iter([0.0, 6.0])
@@ -404,7 +404,7 @@ def test_under_a_quota_seconds_are_wall_time_times_the_share_and_the_group_is_go
 
 @pytest.mark.long
 def test_processes_train_beside_the_measuring_one_and_end_with_it(tmp_path):
-    quota = 0.5 if cpu_groups() is not None else None
+    quota = 0.5 if find_cpu_groups() is not None else None
     plan = MeasurementPlan(**FEW, pace_s=0.0, beside=2, quota=quota)
     seen = []
     measure(
@@ -415,7 +415,7 @@ def test_processes_train_beside_the_measuring_one_and_end_with_it(tmp_path):
     assert set(seen) == {2}
     assert multiprocessing.active_children() == []
     if quota is not None:
-        assert not list(cpu_groups().glob("simfed-measure-*"))
+        assert not list(find_cpu_groups().glob("simfed-measure-*"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from simfed.device.quota import Quota
 from simfed.device.speed import ProcessorState, Regimes
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.seeding import Streams
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 CONTAINER = Quota(0.15, 0.1)
 
@@ -125,7 +125,7 @@ def test_quotas_that_make_no_sense_are_refused_in_a_sentence(device, sentence):
     }  # fmt: skip
 
     def build():
-        scenario = validated(plain, source="limited.yaml", folder=None)
+        scenario = validate_scenario(plain, source="limited.yaml", folder=None)
         spec = scenario.clients[0].device.plain()
         build_processor(spec, load_profile("rtx3090-ryzen4800h"))
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from simfed.calibrate.check import compare
-from simfed.calibrate.profiles import fit_profile, profile_text
+from simfed.calibrate.profiles import fit_profile, format_profile
 from simfed.device import ModelWork, load_profile
-from simfed.device.table import medians, read_table
+from simfed.device.table import compute_medians, read_table
 from simfed.ground.errors import InputError
 from simfed.learn.catalogue import facts
 
@@ -21,7 +21,9 @@ def test_the_sources_tables_are_read_without_a_quantity_column():
     table = read_table(SOURCE)
     assert len(table.rows) == 40
     assert table.datasets()["resnet18"] == "cifar10"
-    assert [x for x, _, _, _ in medians(table.rows_of(("compression", "lenet5", "top-k")))] == [
+    assert [
+        x for x, _, _, _ in compute_medians(table.rows_of(("compression", "lenet5", "top-k")))
+    ] == [
         500,
         1000,
         5000,
@@ -39,7 +41,7 @@ def test_a_law_fitted_to_the_sources_tables_is_as_near_as_two_parameters_get(tmp
             assert curve.candidate.worst < (0.01 if mnist else 0.20), curve.key
     assert calibration.recommended == "table"
     path = tmp_path / "law.yaml"
-    path.write_text(profile_text(calibration.document))
+    path.write_text(format_profile(calibration.document))
     profile = load_profile(path)
     profile.models.update(models)
     worst = compare(profile, table).worst

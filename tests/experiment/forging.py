@@ -15,10 +15,10 @@ from safetensors.numpy import load_file, save_file
 
 from simfed.record import fingerprint, open_run
 from simfed.record.digest import (
-    digest_of,
-    file_digest,
-    manifest_digest,
-    scenario_digest,
+    digest_file,
+    digest_manifest,
+    digest_scenario,
+    digest_value,
     sha256,
 )
 from simfed.record.schema import TABLES, columns
@@ -67,13 +67,13 @@ class Draft:
         for name, text in self.text.items():
             (self.path / name).write_text(text)
         scenario = (self.path / "scenario.yaml").read_text()
-        self.manifest["scenario_sha256"] = scenario_digest(scenario)
+        self.manifest["scenario_sha256"] = digest_scenario(scenario)
         self.manifest["files"] = {
             name: sha256((self.path / name).read_bytes()) for name in self.manifest["files"]
         }
         run = open_run(self.path)
         self.manifest["fingerprint"] = fingerprint(lambda name: [run.table(name)])
-        self.manifest["digest"] = manifest_digest(self.manifest)
+        self.manifest["digest"] = digest_manifest(self.manifest)
         (self.path / "manifest.json").write_text(json.dumps(self.manifest))
         try:
             summary = summarise(run.table, clients_of_prototype(scenario), run.measure)
@@ -417,9 +417,9 @@ def of_checkpoint(name):
         )
         weights[largest] = weights[largest] * 1.01
         save_file(weights, arrays)
-        state["arrays"]["digest"] = file_digest(arrays)
+        state["arrays"]["digest"] = digest_file(arrays)
         del state["digest"]
-        (folder / name).write_text(json.dumps({**state, "digest": digest_of(state)}))
+        (folder / name).write_text(json.dumps({**state, "digest": digest_value(state)}))
 
     return Forgery(f"checkpoint: weights of {name}", change)
 

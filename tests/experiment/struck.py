@@ -346,7 +346,7 @@ def warm_up(mode):
     """Import and read here what every child would; nothing that starts a thread."""
     from importlib import import_module
 
-    from simfed.replay.key import digest_of_named
+    from simfed.replay.key import digest_named_data
 
     modules = [
         "pyarrow.parquet",
@@ -363,7 +363,7 @@ def warm_up(mode):
         import torch
 
         torch.set_num_threads(1)
-    digest_of_named("mnist-mini")
+    digest_named_data("mnist-mini")
 
 
 def main(mode, folder, *jobs):

@@ -16,7 +16,7 @@ from changes_worlds import MODES, D
 from simfed.experiment.running import run
 from simfed.ground.errors import InputErrors, Interrupted
 from simfed.replay.store import TrajectoryStore
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 from simfed.verify.run import verify
 
 CHANGE = worlds.TOP_K_BYTES[200]
@@ -257,7 +257,7 @@ def test_what_cannot_be_is_said_in_one_sentence(changes, sentence):
             at = at[step]
         at[last] = value
     with pytest.raises(InputErrors) as raised:
-        played(validated(plain, source="file.yaml", folder=Path()))
+        played(validate_scenario(plain, source="file.yaml", folder=Path()))
     assert len(raised.value.errors) == 1
     assert sentence in str(raised.value.errors[0])
 

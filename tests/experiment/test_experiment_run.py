@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import simfed
-from simfed.experiment.assembly import Parts, available_profiles
-from simfed.experiment.running import workers_of
+from simfed.experiment.assembly import Parts, list_profiles
+from simfed.experiment.running import choose_workers
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.record.read import read_manifest
 from simfed.verify.invariants import verify
@@ -555,13 +555,13 @@ def test_parts_are_keyed_by_client(tiny):
 
 
 def test_profiles_at_hand_are_listed():
-    assert "rtx3090-ryzen4800h" in dict(available_profiles())
+    assert "rtx3090-ryzen4800h" in dict(list_profiles())
 
 
 def test_other_yaml_files_are_no_profiles_and_a_broken_profile_says_so(tiny, tmp_path):
     (tmp_path / "calibration").mkdir()
     (tmp_path / "calibration" / "odd.yaml").write_text("kind: table\nname: odd\nsurprise: 1\n")
-    listed = dict(available_profiles(tmp_path))
+    listed = dict(list_profiles(tmp_path))
     assert "tiny" not in listed
     assert "surprise" in listed["odd"]
 
@@ -592,7 +592,7 @@ def test_workers_never_outnumber_who_takes_part_and_a_few_for_each_core(
 ):
     monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: cores)
     monkeypatch.setattr("simfed.experiment.running.available_cores", lambda: cores)
-    assert workers_of(simfed.load_scenario(tiny, changes), asked) == workers
+    assert choose_workers(simfed.load_scenario(tiny, changes), asked) == workers
 
 
 def test_a_run_has_no_fewer_than_one_worker(tiny):

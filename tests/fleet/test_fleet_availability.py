@@ -22,7 +22,7 @@ from simfed.fleet.availability import (
 from simfed.fleet.columns import Fleet
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.seeding import Streams
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 H = 3600.0
 
@@ -274,7 +274,7 @@ def scenario(folder, *groups):
         "clients": [{"prototype": "p", "device": "x86-2core-vm", "link": {}, **g} for g in groups],
         "policy": {"kind": "uniform", "strategy": "top-k"},
     }
-    return validated(data, source="s", folder=folder)
+    return validate_scenario(data, source="s", folder=folder)
 
 
 def test_a_scenario_says_who_is_there(tmp_path):

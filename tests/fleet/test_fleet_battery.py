@@ -11,7 +11,7 @@ import simfed
 from simfed.fleet.battery import Battery
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.seeding import Streams
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 from simfed.verify.run import verify
 
 H = 3600.0
@@ -79,7 +79,9 @@ def test_seconds_count_where_the_profile_knows_no_power():
 def test_work_of_which_nobody_knows_the_joules_is_refused_before_anything_runs(tmp_path):
     clients = [{**SCENARIO["clients"][0]}]
     clients[0]["availability"] = {"kind": "battery", **SMALL}
-    scenario = validated({**SCENARIO, "clients": clients}, source="phones.yaml", folder=Path())
+    scenario = validate_scenario(
+        {**SCENARIO, "clients": clients}, source="phones.yaml", folder=Path()
+    )
     with pytest.raises(InputErrors) as caught:
         simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
     assert caught.value.errors[0].where.endswith("clients[0].availability: work_w")
@@ -109,7 +111,7 @@ SCENARIO = {
 
 def test_a_run_waits_for_the_night_and_goes_on_alike_from_a_checkpoint(tmp_path):
     """Each task takes 3,001 s and 6,002 J: who worked twice in a day is away until the night."""
-    scenario = validated(SCENARIO, source="phones.yaml", folder=Path())
+    scenario = validate_scenario(SCENARIO, source="phones.yaml", folder=Path())
     whole = simfed.run(scenario, tmp_path / "whole", time_only=True, progress=False)
     assert verify(tmp_path / "whole") == []
     starts = whole.participations
@@ -141,7 +143,7 @@ def test_what_is_no_battery_is_refused(options, where):
     clients = [{**SCENARIO["clients"][0]}]
     clients[0]["availability"] = {"kind": "battery", **SMALL, **options}
     with pytest.raises((InputError, InputErrors), match=where):
-        validated({**SCENARIO, "clients": clients}, source="phones.yaml", folder=Path())
+        validate_scenario({**SCENARIO, "clients": clients}, source="phones.yaml", folder=Path())
 
 
 IN_FLIGHT = {
@@ -172,7 +174,7 @@ def test_nobody_with_a_flat_battery_is_kept_in_flight():
     """The server chooses anew with each arrival, long before it merges what arrived."""
     mode = {"mode": "buffered", "buffer": 12, "concurrency": 3}
     plain = {**IN_FLIGHT, "aggregation": mode}
-    scenario = validated(plain, source="phones.yaml", folder=Path())
+    scenario = validate_scenario(plain, source="phones.yaml", folder=Path())
     rows = simfed.run(scenario, time_only=True, progress=False).participations
     phones = scenario.clients[0].availability.made.presence(np.arange(6), Streams(0))
     events = [(row.finished_at_s, "ends", row) for row in rows.itertuples()]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.fleet.columns import FIELDS, Fleet, forgotten_links
+from simfed.fleet.columns import FIELDS, Fleet, describe_forgotten_links
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.seeding import Streams
 from simfed.scenario import dump_scenario, load_scenario
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 SPEED = {"lognormal": {"median": 0.3, "cv": 0.5}}
 UP = {"lognormal": {"median": "10 Mbps", "cv": 0.8, "low": "1 Mbps"}}
@@ -36,7 +36,7 @@ def scenario(*groups, folder, **keys):
         "policy": {"kind": "uniform", "strategy": "top-k"},
         **keys,
     }
-    return validated(data, source="s", folder=folder)
+    return validate_scenario(data, source="s", folder=folder)
 
 
 @pytest.fixture
@@ -235,13 +235,15 @@ def test_only_a_link_of_which_nothing_is_said_is_forgotten(tmp_path):
     silent = group(3)
     del silent["link"]
     made = scenario(silent, group(2), folder=tmp_path)
-    [warning] = forgotten_links(made)
+    [warning] = describe_forgotten_links(made)
     assert warning.startswith("clients[0].link is omitted: its 3 clients")
-    assert forgotten_links(validated_again(made, tmp_path)) == [], "a resolved scenario says it"
+    assert describe_forgotten_links(validated_again(made, tmp_path)) == [], (
+        "a resolved scenario says it"
+    )
 
 
 def validated_again(made, folder):
-    return validated(made.model_dump(mode="json"), source="s", folder=folder)
+    return validate_scenario(made.model_dump(mode="json"), source="s", folder=folder)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from forging import Forgery
 
 import simfed
 from simfed.deploy.serving import serve
-from simfed.fleet.privacy import account_of, epsilon_of
+from simfed.fleet.privacy import compute_epsilon, make_account
 from simfed.ground.errors import InputError, Interrupted
 from simfed.ground.method import Size, Who
 from simfed.replay import TrajectoryStore
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 from simfed.verify.run import verify
 
 pytestmark = pytest.mark.privacy
@@ -55,7 +55,9 @@ CLIENT = {"level": "client", "clip": 0.5, "noise": 1.2}
 
 def account(privacy=CLIENT, samples=lambda client: 100, **changes):
     """Of a run in which everybody owns 100 samples."""
-    return account_of(validated(plain(privacy, **changes), source="test", folder=Path()), samples)
+    return make_account(
+        validate_scenario(plain(privacy, **changes), source="test", folder=Path()), samples
+    )
 
 
 def who(client):
@@ -69,7 +71,7 @@ def test_a_gaussian_mechanism_against_its_closed_form(noise, times):
     orders = np.linspace(1.02, 400, 200_000)
     bounds = times * orders / (2 * noise**2) + np.log1p(-1 / orders)
     best = (bounds - np.log(DELTA * orders) / (orders - 1)).min()
-    epsilon = epsilon_of(1.0, noise, times, DELTA)
+    epsilon = compute_epsilon(1.0, noise, times, DELTA)
     assert best - 1e-6 <= epsilon <= best * 1.01
 
 
@@ -84,25 +86,25 @@ def test_a_sampled_one_against_opacus(rate, noise, times):
 
     spent = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=times, orders=list(_ORDERS))
     expected, _ = rdp.get_privacy_spent(orders=list(_ORDERS), rdp=spent, delta=DELTA)
-    assert epsilon_of(rate, noise, times, DELTA) == pytest.approx(expected, rel=1e-6)
+    assert compute_epsilon(rate, noise, times, DELTA) == pytest.approx(expected, rel=1e-6)
 
 
 def test_amplified_rounds_count_whoever_came():
     spent = account()
     for round in range(1, 4):
-        assert spent.settle([], []) == epsilon_of(8 / 20, 1.2, round, DELTA)
+        assert spent.settle([], []) == compute_epsilon(8 / 20, 1.2, round, DELTA)
 
 
 def test_else_the_most_merges_of_any_count_with_half_the_noise():
     spent = account(participation={"clients_per_round": 3})
     one, two = who(1), who(2)
-    assert spent.settle([one, two], [one]) == epsilon_of(1.0, 0.6, 1, DELTA)
-    assert spent.settle([two], [two]) == epsilon_of(1.0, 0.6, 1, DELTA)
-    assert spent.settle([one, one], [one, one]) == epsilon_of(1.0, 0.6, 2, DELTA)  # one change
-    assert spent.settle([one], []) == epsilon_of(1.0, 0.6, 2, DELTA)  # lost
+    assert spent.settle([one, two], [one]) == compute_epsilon(1.0, 0.6, 1, DELTA)
+    assert spent.settle([two], [two]) == compute_epsilon(1.0, 0.6, 1, DELTA)
+    assert spent.settle([one, one], [one, one]) == compute_epsilon(1.0, 0.6, 2, DELTA)  # one change
+    assert spent.settle([one], []) == compute_epsilon(1.0, 0.6, 2, DELTA)  # lost
     again = account(participation={"clients_per_round": 3})
     again.restore(spent.state())
-    assert again.settle([one], [one]) == epsilon_of(1.0, 0.6, 3, DELTA)
+    assert again.settle([one], [one]) == compute_epsilon(1.0, 0.6, 3, DELTA)
 
 
 def test_samples_count_by_client_and_lost_uploads_too():
@@ -115,8 +117,8 @@ def test_samples_count_by_client_and_lost_uploads_too():
     spent.settle([who(0), who(1)], [who(1)])
     largest = spent.settle([who(1)], [who(1)])
     assert spent.by_client() == {
-        0: epsilon_of(1.0, 1.2, 2, DELTA),
-        1: epsilon_of(1 / 20, 1.2, 2 * 2 * 20, DELTA),
+        0: compute_epsilon(1.0, 1.2, 2, DELTA),
+        1: compute_epsilon(1 / 20, 1.2, 2 * 2 * 20, DELTA),
     }
     assert largest == max(spent.by_client().values())
 
@@ -191,7 +193,7 @@ def test_a_run_says_what_it_spent_and_verifies(mode, tmp_path):
     merged = run.participations[run.participations["outcome"].isin(["aggregated", "late"])]
     if mode not in ("amplified", "adaptive"):
         most = merged.groupby("client")["merge"].nunique().max()
-        assert spent.iloc[-1] == epsilon_of(1.0, 0.6, int(most), DELTA)
+        assert spent.iloc[-1] == compute_epsilon(1.0, 0.6, int(most), DELTA)
         assert run.manifest["privacy"]["adjacency"] == "replace a client"
 
 

@@ -15,7 +15,7 @@ from simfed.device import build_processor, load_profile
 from simfed.fleet.columns import Fleet
 from simfed.ground.seeding import Streams
 from simfed.replay.key import learning_key
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 SCENARIO = {
     "name": "drawn",
@@ -141,7 +141,7 @@ def test_the_learning_key_knows_the_drawn_entries_and_no_other_draw(here):
     def key(**keys):
         group = {"count": 2, "prototype": "p", "device": "rtx3090-ryzen4800h", "link": {}, **keys}
         data = {**SCENARIO, "prototypes": {"p": {"model": "lenet5-half"}}, "clients": [group]}
-        return learning_key(validated(data, source="s", folder=here))
+        return learning_key(validate_scenario(data, source="s", folder=here))
 
     law = {"uniform": {"low": 10, "high": 1000}}
     fast = {"profile": "rtx3090-ryzen4800h", "speed": {"uniform": {"low": 0.1, "high": 1}}}

@@ -260,27 +260,27 @@ def kept(path):
 
 def seal_run(folder):
     from simfed.record import fingerprint, open_run
-    from simfed.record.digest import manifest_digest, scenario_digest
+    from simfed.record.digest import digest_manifest, digest_scenario
 
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["scenario_sha256"] = scenario_digest((folder / "scenario.yaml").read_text())
+    manifest["scenario_sha256"] = digest_scenario((folder / "scenario.yaml").read_text())
     with contextlib.suppress(Exception):
         tables = open_run(folder)
         manifest["fingerprint"] = fingerprint(lambda name: [tables.table(name)])
-    manifest["digest"] = manifest_digest(manifest)
+    manifest["digest"] = digest_manifest(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def seal_checkpoint(folder):
-    from simfed.record.digest import digest_of, file_digest
+    from simfed.record.digest import digest_file, digest_value
 
     for name in ("state.json", "earlier.json"):
         state = json.loads((folder / name).read_text())
         with contextlib.suppress(Exception):
             arrays = folder / state["arrays"]["file"]
-            state["arrays"]["digest"] = file_digest(arrays)
+            state["arrays"]["digest"] = digest_file(arrays)
         state.pop("digest", None)
-        (folder / name).write_text(json.dumps({**state, "digest": digest_of(state)}))
+        (folder / name).write_text(json.dumps({**state, "digest": digest_value(state)}))
 
 
 KINDS = {

@@ -48,4 +48,4 @@ def test_groups_with_a_quota_are_made_where_the_system_has_them(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(cores, "_CGROUP", tmp_path)
-    assert cores.cpu_groups() == (None if expected is None else tmp_path / expected)
+    assert cores.find_cpu_groups() == (None if expected is None else tmp_path / expected)

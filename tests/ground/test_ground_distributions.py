@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.ground.distributions import Discrete, Lognormal, Normal, Pareto, UniformLaw, positions
+from simfed.ground.distributions import (
+    Discrete,
+    Lognormal,
+    Normal,
+    Pareto,
+    UniformLaw,
+    pick_positions,
+)
 from simfed.ground.errors import InputError
 
 GRID = (np.arange(1_000_000) + 0.5) / 1_000_000
@@ -72,7 +79,7 @@ def test_choice_follows_its_weights():
     st.floats(0, 1 - 2**-53),
 )
 def test_a_pick_is_always_something_with_weight(weights, u):
-    [picked] = positions(np.array([u]), len(weights), np.array(weights))
+    [picked] = pick_positions(np.array([u]), len(weights), np.array(weights))
     assert weights[picked] > 0
 
 

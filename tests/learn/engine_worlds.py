@@ -16,7 +16,7 @@ from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.safeguard import Safeguard
-from simfed.learn.tree import from_plain
+from simfed.learn.tree import decode_tree
 from simfed.scenario import Scenario
 
 
@@ -89,16 +89,16 @@ def state_of(work):
     """Copies of what a workload keeps, as its checkpoints have it; pending clients train first."""
     facts, arrays = work.state()
     trees = {
-        key: from_plain(facts[key], arrays, work.data.device)
+        key: decode_tree(facts[key], arrays, work.data.device)
         for key in ("server", "own", "residuals")
     }
     trees["own"] = {int(client): state for client, state in trees["own"].items()}
     trees["memories"] = {
-        tuple(key): from_plain(memory, arrays, torch.device("cpu"))
+        tuple(key): decode_tree(memory, arrays, torch.device("cpu"))
         for *key, memory in facts["memories"]
     }
     trees["held"] = {
-        tuple(key): from_plain(held, arrays, work.data.device) for *key, held in facts["held"]
+        tuple(key): decode_tree(held, arrays, work.data.device) for *key, held in facts["held"]
     }
     return SimpleNamespace(**trees, changes=facts["changes"], accepted=facts["accepted"])
 

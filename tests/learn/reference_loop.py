@@ -20,8 +20,8 @@ from simfed.learn.federation import (
     draw_batches,
     draw_probe,
     draw_public,
+    list_prototype_clients,
     load_federation,
-    prototype_clients,
 )
 from simfed.learn.models import build_model, plain
 from simfed.policy import gain, reward
@@ -65,7 +65,9 @@ class ReferenceLoop:
             ).to(self.data.public.device)
             for name, prototype in scenario.prototypes.items()
         }
-        self.clients = {name: ids.tolist() for name, ids in prototype_clients(scenario).items()}
+        self.clients = {
+            name: ids.tolist() for name, ids in list_prototype_clients(scenario).items()
+        }
         self.name_of = {c: name for name, ids in self.clients.items() for c in ids}
         self.residuals = dict.fromkeys(self.name_of)
         self.periods = dict.fromkeys(self.name_of)

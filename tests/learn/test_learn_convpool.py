@@ -18,7 +18,7 @@ from simfed.learn.models import lenet_passes
 from simfed.learn.models.build import build_model
 from simfed.learn.models.convpool import LANES, Convpool, ConvpoolPair, compiled
 from simfed.learn.models.lenet_passes import CompiledLeNetPasses, TorchLeNetPasses
-from simfed.learn.passes import passes_of
+from simfed.learn.passes import choose_passes
 
 needs_loops = pytest.mark.skipif(
     compiled() is None, reason="the package was built without a C++ compiler"
@@ -229,7 +229,7 @@ def test_what_is_no_number_comes_out_as_from_pytorch(value):
 @needs_loops
 def test_room_is_used_again():
     flat = FlatModel(build_model("lenet5-half", (1, 12, 12), 10, seed=0))
-    passes = passes_of(flat, (1, 12, 12))
+    passes = choose_passes(flat, (1, 12, 12))
     assert type(passes) is CompiledLeNetPasses
     ConvpoolPair._room.clear()
     loss = partial(cross_entropy, labels=torch.arange(20) % 10)
@@ -244,7 +244,7 @@ def test_room_is_used_again():
 def test_without_the_loops_pytorch_s_convolutions_are_used(monkeypatch):
     monkeypatch.setattr(lenet_passes, "compiled", lambda: None)
     flat = FlatModel(build_model("lenet5", (1, 28, 28), 10, seed=0))
-    assert type(passes_of(flat, (1, 28, 28))) is TorchLeNetPasses
+    assert type(choose_passes(flat, (1, 28, 28))) is TorchLeNetPasses
 
 
 @pytest.mark.parametrize(("convolutions", "samples"), [(4, 128), (5, 32)])
@@ -252,4 +252,4 @@ def test_deep_models_pass_fewer_samples_at_a_time(convolutions, samples):
     """Which decides the last bits of what is learned."""
     layers = [nn.Conv2d(1, 1, 3, padding=1) for _ in range(convolutions)]
     flat = FlatModel(nn.Sequential(*layers, nn.Flatten(), nn.Linear(36, 2)))
-    assert passes_of(flat, (1, 6, 6)).chunk == samples
+    assert choose_passes(flat, (1, 6, 6)).chunk == samples

@@ -23,14 +23,14 @@ from simfed.ground.errors import InputError
 from simfed.learn.catalogue import dataset_facts, facts
 from simfed.learn.data import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI, Dataset, load_dataset
 from simfed.learn.data.formats import (
-    cifar_row_bytes,
-    cifar_rows_from_pickle,
-    cifar_rows_from_png,
+    convert_cifar_pickle,
+    convert_cifar_png,
+    join_cifar_rows,
     read_cifar,
     read_idx,
     read_mnist,
 )
-from simfed.learn.data.store import Archive, Folder, cache_folder, data_folders
+from simfed.learn.data.store import Archive, Folder, find_cache_folder, list_data_folders
 from simfed.learn.facts import PUBLISHED_DATASETS
 
 rng = np.random.default_rng(0)
@@ -274,7 +274,7 @@ def test_the_binary_version_of_cifar_reads_in_the_order_of_its_batches():
     assert np.array_equal(labels, np.concatenate([first[0], second[0]]))
     assert np.array_equal(test_images, test[1])
     assert np.array_equal(test_labels, test[0])
-    assert cifar_row_bytes(test[0], test[1].reshape(2, -1)) == test[2]
+    assert join_cifar_rows(test[0], test[1].reshape(2, -1)) == test[2]
 
 
 def test_cifar_as_pictures_becomes_the_binary_version():
@@ -283,13 +283,13 @@ def test_cifar_as_pictures_becomes_the_binary_version():
     labels, images, rows = cifar_batch(4)
     picture = io.BytesIO()
     Image.fromarray(images.reshape(4, 3, 1024).transpose(0, 2, 1)).save(picture, "PNG")
-    assert cifar_rows_from_png(picture.getvalue(), labels.tolist()) == rows
+    assert convert_cifar_png(picture.getvalue(), labels.tolist()) == rows
     with pytest.raises(InputError, match="5 rows of pixels"):
-        cifar_rows_from_png(picture.getvalue(), [0] * 5)
+        convert_cifar_png(picture.getvalue(), [0] * 5)
     with pytest.raises(InputError, match="a damaged PNG picture"):
-        cifar_rows_from_png(picture.getvalue()[:-3000], labels.tolist())
+        convert_cifar_png(picture.getvalue()[:-3000], labels.tolist())
     with pytest.raises(InputError, match="a damaged PNG picture"):
-        cifar_rows_from_png(b"no picture", labels.tolist())
+        convert_cifar_png(b"no picture", labels.tolist())
 
 
 def python2_batch(labels, images, kind=b"u1", callable_=b"numpy.core.multiarray\n_reconstruct\n"):
@@ -332,7 +332,7 @@ def test_cifar_as_pickles_becomes_the_binary_version():
     # it is what Python 2 with NumPy would have written: the ordinary reader agrees
     ordinary = pickle.loads(content, encoding="bytes")
     assert np.array_equal(ordinary[b"data"], images.reshape(4, -1))
-    assert cifar_rows_from_pickle(content) == rows
+    assert convert_cifar_pickle(content) == rows
 
 
 def test_a_pickle_cannot_run_code(tmp_path):
@@ -341,7 +341,7 @@ def test_a_pickle_cannot_run_code(tmp_path):
             return os.mkdir, (str(tmp_path / "ran"),)
 
     with pytest.raises(InputError, match=r"no pickled batch of CIFAR-10: it asks for posix\.mkdir"):
-        cifar_rows_from_pickle(pickle.dumps(Evil(), protocol=2))
+        convert_cifar_pickle(pickle.dumps(Evil(), protocol=2))
     assert not (tmp_path / "ran").exists()
 
 
@@ -357,15 +357,15 @@ def test_a_pickle_cannot_run_code(tmp_path):
 )
 def test_a_pickle_of_something_else_is_refused(content):
     with pytest.raises(InputError, match="no pickled batch of CIFAR-10"):
-        cifar_rows_from_pickle(content)
+        convert_cifar_pickle(content)
 
 
 def test_a_pickled_array_of_something_else_is_refused():
     labels, images, _ = cifar_batch(2)
     with pytest.raises(InputError, match="unsigned bytes"):
-        cifar_rows_from_pickle(python2_batch(labels, images, kind=b"i8"))
+        convert_cifar_pickle(python2_batch(labels, images, kind=b"i8"))
     with pytest.raises(InputError, match="no pickled batch of CIFAR-10"):
-        cifar_rows_from_pickle(python2_batch(labels, images)[:-40])
+        convert_cifar_pickle(python2_batch(labels, images)[:-40])
 
 
 # ---- where files are found ---------------------------------------------------------------------
@@ -374,11 +374,11 @@ def test_a_pickled_array_of_something_else_is_refused():
 def test_data_folders_are_the_variable_then_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("SIMFED_DATA", "~/sets")
-    assert data_folders() == [tmp_path.home() / "sets", tmp_path / "simfed" / "datasets"]
+    assert list_data_folders() == [tmp_path.home() / "sets", tmp_path / "simfed" / "datasets"]
     monkeypatch.delenv("SIMFED_DATA")
-    assert data_folders() == [tmp_path / "simfed" / "datasets"]
+    assert list_data_folders() == [tmp_path / "simfed" / "datasets"]
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert cache_folder().is_relative_to(tmp_path.home())
+    assert find_cache_folder().is_relative_to(tmp_path.home())
 
 
 def test_a_data_set_that_is_not_here_says_how_to_get_it(folders, add_part):

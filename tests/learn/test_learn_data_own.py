@@ -710,7 +710,7 @@ def test_keys_that_say_nothing_are_refused(tmp_path, case):
 
 def test_what_clients_own_is_shown_in_eighty_columns_and_on_the_report(tmp_path, capsys):
     from simfed.cli import main
-    from simfed.report.page import page
+    from simfed.report.page import build_page
 
     write_npz(tmp_path / "mine.npz", owner_train=np.repeat([0, 1, 2, 3], [4, 4, 4, 20]))
     path = scenario(tmp_path, {"file": "mine.npz"}, clients=4)
@@ -724,4 +724,4 @@ def test_what_clients_own_is_shown_in_eighty_columns_and_on_the_report(tmp_path,
     result = simfed.run(path, out=tmp_path / "run", workers=1, progress=False)
     assert result.manifest["owned"]["rows"][-1] == [3, "3", 20, [10, 10]]
     assert verify(tmp_path / "run") == []
-    assert "Who owns what" in page([result])
+    assert "Who owns what" in build_page([result])

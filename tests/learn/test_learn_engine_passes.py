@@ -14,7 +14,7 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.models import LeNet5, build_model, plain
 from simfed.learn.models.lenet_passes import CompiledLeNetPasses, LeNetPasses, TorchLeNetPasses
-from simfed.learn.passes import Passes, passes_of
+from simfed.learn.passes import Passes, choose_passes
 
 SHAPES = [
     ("lenet5", (1, 28, 28)),
@@ -50,7 +50,7 @@ def test_logits_by_hand_are_those_of_the_ordinary_layers(name, shape):
     model = build_model(name, shape, 10, seed=1)
     expected = plain(model).eval()(images(shape)).detach()
     flat = FlatModel(model)
-    assert isinstance(passes_of(flat, shape), LeNetPasses)
+    assert isinstance(choose_passes(flat, shape), LeNetPasses)
     for passes in passes_by_hand(flat, shape):
         passes.chunk = 4
         logits = passes.logits(images(shape))
@@ -98,7 +98,7 @@ def test_a_gradient_is_added_to_what_is_there():
 def test_clients_in_one_pass_get_bit_for_bit_what_each_gets_alone(name, shape):
     flat = FlatModel(build_model(name, shape, 10, seed=1))
     x = images(shape, 48)
-    for passes in passes_by_hand(flat, shape) if "lenet" in name else [passes_of(flat, shape)]:
+    for passes in passes_by_hand(flat, shape) if "lenet" in name else [choose_passes(flat, shape)]:
         check_together(passes, flat, x)
 
 
@@ -118,7 +118,7 @@ def check_together(passes, flat, x):
 
 def test_images_whose_windows_do_not_fit_take_the_module():
     flat = FlatModel(build_model("lenet5", (1, 30, 30), 10, seed=0))
-    passes = passes_of(flat, (1, 30, 30))
+    passes = choose_passes(flat, (1, 30, 30))
     assert type(passes) is Passes
     assert passes.logits(images((1, 30, 30))).shape == (9, 10)
 
@@ -135,14 +135,14 @@ class Wider(LeNet5):
 
 def test_other_layers_in_a_lenet_s_places_take_the_module():
     shape = (1, 28, 28)
-    assert type(passes_of(FlatModel(WithDropout(shape, 10)), shape)) is Passes
+    assert type(choose_passes(FlatModel(WithDropout(shape, 10)), shape)) is Passes
     without_bias = LeNet5(shape, 10)
     without_bias.fc3 = torch.nn.Linear(84, 10, bias=False)
-    assert type(passes_of(FlatModel(without_bias), shape)) is Passes
+    assert type(choose_passes(FlatModel(without_bias), shape)) is Passes
     reflecting = LeNet5(shape, 10)
     reflecting.conv1 = torch.nn.Conv2d(1, 6, 5, padding=2, dilation=1, padding_mode="reflect")
-    assert type(passes_of(FlatModel(reflecting), shape)) is Passes
-    assert isinstance(passes_of(FlatModel(Wider(shape, 10)), shape), LeNetPasses)
+    assert type(choose_passes(FlatModel(reflecting), shape)) is Passes
+    assert isinstance(choose_passes(FlatModel(Wider(shape, 10)), shape), LeNetPasses)
 
 
 def test_ties_go_to_the_first_maximum():

@@ -18,7 +18,7 @@ from simfed.learn.losses import cross_entropy
 from simfed.learn.models import build_model
 from simfed.learn.models.lenet_passes import LeNetPasses
 from simfed.learn.models.linear_passes import LinearPasses
-from simfed.learn.passes import DEEP_CHUNK, Passes, passes_of
+from simfed.learn.passes import DEEP_CHUNK, Passes, choose_passes
 from simfed.learn.plain import plain_rounds
 
 
@@ -49,7 +49,7 @@ def test_bf16_touches_what_comes_from_the_public_set_only():
 def test_bf16_logits_and_gradients_are_near_those_of_float32(name):
     shape = (3, 16, 16)
     flat = FlatModel(build_model(name, shape, 10, seed=0))
-    passes = passes_of(flat, shape)
+    passes = choose_passes(flat, shape)
     x = torch.randn(8, *shape, generator=torch.Generator().manual_seed(0))
     exact, coarse = passes.logits(x), passes.logits(x, bf16=True)
     assert coarse.dtype == torch.float32
@@ -67,7 +67,7 @@ def test_bf16_logits_and_gradients_are_near_those_of_float32(name):
 def test_deep_models_run_in_chunks_that_fit_the_cache_and_lose_nothing_by_it():
     shape = (3, 8, 8)
     model = build_model("wresnet40-2", shape, 10, seed=0)
-    passes = passes_of(FlatModel(model), shape)
+    passes = choose_passes(FlatModel(model), shape)
     assert passes.chunk == DEEP_CHUNK
     x = torch.randn(2 * DEEP_CHUNK + 3, *shape)
     with torch.no_grad():
@@ -82,6 +82,6 @@ def test_lenets_and_linear_layers_go_by_hand_and_others_by_autograd():
         ("logistic-regression", LinearPasses),
         ("perceptron", LinearPasses),
     ):
-        passes = passes_of(FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28))
+        passes = choose_passes(FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28))
         assert isinstance(passes, kind)
         assert type(passes) is kind or kind is LeNetPasses

@@ -12,7 +12,7 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.models import linear_passes
 from simfed.learn.models.build import build_model
 from simfed.learn.models.linear_loops import LinearLoops, compiled
-from simfed.learn.passes import passes_of
+from simfed.learn.passes import choose_passes
 
 pytestmark = pytest.mark.skipif(
     compiled() is None, reason="the package was built without a C++ compiler"
@@ -204,11 +204,11 @@ def test_without_the_loops_pytorch_s_products_are_used(monkeypatch):
 
     def moved():
         weights = flat.weights.repeat(3, 1)
-        values = passes_of(flat, shape).step_rows(weights, samples, labels, 0.1)
+        values = choose_passes(flat, shape).step_rows(weights, samples, labels, 0.1)
         return weights, values
 
     compiled_ones = moved()
     monkeypatch.setattr(linear_passes, "compiled", lambda: None)
-    assert passes_of(flat, shape)._layers[0].loops is None
+    assert choose_passes(flat, shape)._layers[0].loops is None
     for ours, theirs in zip(compiled_ones, moved(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)

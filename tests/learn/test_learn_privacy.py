@@ -30,7 +30,7 @@ from simfed.learn.methods.fedbuff import FedBuff
 from simfed.learn.models import build_model
 from simfed.learn.models.build import plain
 from simfed.learn.objective import Classification
-from simfed.learn.passes import Passes, passes_of
+from simfed.learn.passes import Passes, choose_passes
 from simfed.learn.privacy import NoisyMeans
 from simfed.learn.uploads import Received, Sparse
 from simfed.scenario.privacy import AdaptiveClip, Privacy
@@ -350,7 +350,7 @@ def test_a_clipped_sum_is_that_of_samples_one_by_one(model, count):
     rows = own_gradients(plain(module), samples, labels)
     clip = rows.norm(dim=1).median().item()
     expected = clipped_by_hand(rows, clip)
-    for passes in (passes_of(flat, (1, 28, 28)), Passes(flat)):
+    for passes in (choose_passes(flat, (1, 28, 28)), Passes(flat)):
         into = torch.zeros_like(flat.weights)
         loss = passes.clipped_gradient(samples, labels, Classification(), clip, into)
         assert (into - expected).norm() <= 1e-6 * expected.norm()
@@ -371,7 +371,7 @@ def test_a_sample_without_a_finite_gradient_counts_nothing(model, value):
     rows = own_gradients(plain(module), samples[good], labels[good])
     clip = rows.norm(dim=1).median().item()
     expected = clipped_by_hand(rows, clip)
-    for passes in (passes_of(flat, (1, 28, 28)), Passes(flat)):
+    for passes in (choose_passes(flat, (1, 28, 28)), Passes(flat)):
         into = torch.zeros_like(flat.weights)
         passes.clipped_gradient(samples, labels, Classification(), clip, into)
         assert (into - expected).norm() <= 1e-6 * expected.norm()
@@ -465,5 +465,5 @@ def test_a_clipped_sum_is_that_of_opacus(model):
     clip = rows.norm(dim=1).median().item()
     expected = (clip / rows.norm(dim=1)).clamp(max=1) @ rows
     into = torch.zeros_like(flat.weights)
-    passes_of(flat, (1, 28, 28)).clipped_gradient(samples, labels, Classification(), clip, into)
+    choose_passes(flat, (1, 28, 28)).clipped_gradient(samples, labels, Classification(), clip, into)
     assert (into - expected).norm() <= 1e-6 * expected.norm()

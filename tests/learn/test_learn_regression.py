@@ -17,16 +17,16 @@ from rich.console import Console
 
 import simfed
 from simfed.ground.errors import InputError, InputErrors
-from simfed.ground.measure import MEASURES, measure_in
+from simfed.ground.measure import MEASURES, read_measure
 from simfed.learn.data import load_data
 from simfed.learn.objective import Regression
-from simfed.report.compare import headline_facts
+from simfed.report.compare import list_headline_facts
 from simfed.report.curves import accuracy_figure
 from simfed.report.export import rows
-from simfed.report.page import page
-from simfed.report.summary import summary_table
-from simfed.study.page import study_figure, study_page
-from simfed.study.tables import arms_table
+from simfed.report.page import build_page
+from simfed.report.summary import build_summary_table
+from simfed.study.page import draw_study_figure, render_study_page
+from simfed.study.tables import build_arms_table
 from simfed.study.targets import parse_target
 from simfed.verify.run import verify
 
@@ -124,14 +124,14 @@ def test_reports_of_a_regression_follow_the_lower_rmse(tmp_path):
     (step, first_s), *_ = facts["time_to_s"].items()  # the easiest first
     there = result.prototypes["round"][values <= float(step)].iloc[0]
     assert first_s == result.rounds.set_index("round").finished_at_s[there]
-    name, final, about = headline_facts(result)[0]
+    name, final, about = list_headline_facts(result)[0]
     assert (name, final) == ("RMSE", f"{values.iloc[-1]:.4g}")
     assert f"best {values.min():.4g} in round" in about
-    html = page([result])
+    html = build_page([result])
     assert "test RMSE" in html
     assert "When each RMSE was reached" in html
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(summary_table(result))
+    console.print(build_summary_table(result))
     assert f"p reached {facts_hardest(facts)} after" in console.export_text().replace("\n ", " ")
     assert set(rows(result).columns) >= {"measure", "loss"}
     assert accuracy_figure(result).axes[0].get_ylabel() == "test RMSE"
@@ -173,7 +173,7 @@ def test_runs_of_different_measures_are_not_compared(tmp_path):
     (tmp_path / "marks.csv").write_text("\n".join([rows[0], *marks]))
     path = write_world(tmp_path, {"table": "marks.csv", "target": "price"}, rounds=1)
     mark = simfed.run(path, workers=1, progress=False)
-    for refuse in (simfed.compare, lambda *runs: page(list(runs))):
+    for refuse in (simfed.compare, lambda *runs: build_page(list(runs))):
         with pytest.raises(InputError, match="measured alike") as error:
             refuse(number, mark)
         assert error.value.got == "RMSE and accuracy"
@@ -195,14 +195,14 @@ def test_a_study_of_a_regression_compares_times_to_an_rmse(tmp_path):
     assert set(result.summary.columns) >= {"final_measure", "best_measure"}
     assert (result.summary.best_measure <= result.summary.final_measure).all()
     assert result.bands.measure.notna().all()
-    html = study_page(result)
+    html = render_study_page(result)
     assert "RMSE over simulated time" in html
     assert "final RMSE" in html
-    assert study_figure(result).axes[0].get_ylabel() == "test RMSE"
+    assert draw_study_figure(result).axes[0].get_ylabel() == "test RMSE"
     (row, *_) = result.targets("sent", [20]).to_dict("records")
     assert row["reached"] == 2
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(arms_table(result))
+    console.print(build_arms_table(result))
     assert "to RMSE 15" in console.export_text()
 
 
@@ -231,7 +231,7 @@ def test_thresholds_that_no_model_can_have_are_refused_before_anything_runs(tmp_
     number = MEASURES["regression"]
     with pytest.raises(InputError, match="RMSE above 0"):
         number.check(0.0, where="thresholds")
-    assert measure_in({"measure": "R²"}).higher_is_better  # runs of old
+    assert read_measure({"measure": "R²"}).higher_is_better  # runs of old
 
 
 @pytest.mark.parametrize(

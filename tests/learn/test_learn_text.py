@@ -15,7 +15,7 @@ from simfed.ground.registry import register, registry
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import SOTU, TEXT_MINI, Dataset, load_dataset
 from simfed.learn.data.fetch import get
-from simfed.learn.data.texts import ALPHABET, PublishedTexts, characters, in_ascii
+from simfed.learn.data.texts import ALPHABET, PublishedTexts, convert_to_ascii, number_characters
 from simfed.learn.models import CausalTransformer, CharLSTM
 from simfed.learn.objective import NextToken
 from simfed.verify.run import verify
@@ -114,7 +114,7 @@ def test_the_full_texts_are_made_of_the_packages_files(tmp_path, monkeypatch):
     from hashlib import sha256
     from io import BytesIO
 
-    from simfed.learn.data.published import texts_by_president
+    from simfed.learn.data.published import join_speeches
     from simfed.learn.data.store import PublishedFile
 
     speeches = {
@@ -128,7 +128,7 @@ def test_the_full_texts_are_made_of_the_packages_files(tmp_path, monkeypatch):
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             archive.addfile(entry, BytesIO(content))
-    content = texts_by_president(speeches)
+    content = join_speeches(speeches)
     assert json.loads(content)["X"].startswith('"In 1800 all was - well."')
     monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
     file = PublishedFile(sha256(content).hexdigest(), len(content))
@@ -143,10 +143,10 @@ def test_the_full_texts_are_made_of_the_packages_files(tmp_path, monkeypatch):
 
 
 def test_characters_have_numbers_and_others_are_named():
-    assert characters("\n ~", "here").tolist() == [0, 1, 95]
+    assert number_characters("\n ~", "here").tolist() == [0, 1, 95]
     with pytest.raises(InputError, match="here, character 2: got 'é'"):
-        characters("né", "here")
-    assert in_ascii("“né”") == '"n"'
+        number_characters("né", "here")
+    assert convert_to_ascii("“né”") == '"n"'
 
 
 # ---- the task ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from simfed.learn.hosted import HostedWorkload
 from simfed.learn.losses import cross_entropies, cross_entropy
 from simfed.learn.models import LogisticRegression, linear_passes
 from simfed.learn.models.linear_passes import LinearPasses
-from simfed.learn.passes import Passes, passes_of
+from simfed.learn.passes import Passes, choose_passes
 from simfed.learn.plain import plain_rounds
 from simfed.learn.training import LocalTraining, Trainer
 from simfed.scenario.model import Training
@@ -65,7 +65,7 @@ def built(model, seed=0):
 def trainer(model, options, passes=None):
     flat = built(model)
     made = Training.model_validate({"batch_size": 5, **options})
-    return Trainer(flat, passes_of(flat, SHAPE) if passes is None else passes(flat), DATA, made)
+    return Trainer(flat, choose_passes(flat, SHAPE) if passes is None else passes(flat), DATA, made)
 
 
 def courses(model, sizes, *, drift=False, seed=1):
@@ -137,7 +137,7 @@ def test_gradients_by_hand_are_those_of_autograd(model):
     F.cross_entropy(flat.module(samples), labels).backward()
     expected = torch.cat([p.grad.flatten() for p in flat.module.parameters()])
     flat.accumulate_into(None)
-    passes = passes_of(flat, SHAPE)
+    passes = choose_passes(flat, SHAPE)
     assert type(passes) is LinearPasses
     begun = torch.ones_like(flat.weights)
     by_hand = begun.clone()
@@ -203,7 +203,7 @@ def frozen():
     ],
 )
 def test_what_is_not_known_goes_by_autograd(module):
-    assert type(passes_of(FlatModel(module()), SHAPE)) is Passes
+    assert type(choose_passes(FlatModel(module()), SHAPE)) is Passes
 
 
 # ---- in runs ----------------------------------------------------------------------------------

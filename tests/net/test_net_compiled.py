@@ -22,7 +22,7 @@ from simfed.net.flows import Flow
 from simfed.net.following import DeadLink
 from simfed.net.meter import Meter, Use
 from simfed.net.models import SlowStart, make_model
-from simfed.net.playing import durations
+from simfed.net.playing import compute_durations
 from simfed.net.snapshot import read_graph, write_graph
 from simfed.net.traces import LinkTrace, Trace
 
@@ -353,8 +353,8 @@ def test_durations_alone_are_the_same(rates, server, sends, latency_s, data):
     for number, (at_s, client, size, way, follows, weight) in enumerate(sends):
         after = data.draw(st.integers(0, number - 1)) if follows and number else None
         transfers.append(FlowStart(at_s, client, size, way, after, weight))
-    seconds = durations(star, transfers, make_model("fluid"))
+    seconds = compute_durations(star, transfers, make_model("fluid"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "sharing", lambda: None)
-        assert durations(star, transfers, make_model("fluid")) == seconds
+        assert compute_durations(star, transfers, make_model("fluid")) == seconds
     assert [arrival.duration_s for arrival in play(star, transfers)] == seconds

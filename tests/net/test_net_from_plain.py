@@ -13,7 +13,7 @@ import yaml
 from simfed.ground.errors import InputError, SimfedError
 from simfed.ground.seeding import Streams
 from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
-from simfed.scenario.load import dump_scenario, validated
+from simfed.scenario.load import dump_scenario, validate_scenario
 from simfed.scenario.network import LinkSpec, NetworkSpec
 
 BASE = """
@@ -30,12 +30,14 @@ network: NETWORK
 
 def scenario(link="{}", network="{}", folder="."):
     text = BASE.replace("LINK", link).replace("NETWORK", network)
-    return validated(yaml.safe_load(text), source="x.yaml", folder=folder)
+    return validate_scenario(yaml.safe_load(text), source="x.yaml", folder=folder)
 
 
 def build_topology(link="{}", network="{}", seed=0, folder="."):
     plain = scenario(link, network, folder)
-    again = validated(yaml.safe_load(dump_scenario(plain)), source="again", folder="elsewhere")
+    again = validate_scenario(
+        yaml.safe_load(dump_scenario(plain)), source="again", folder="elsewhere"
+    )
     assert again == plain  # a resolved scenario is the same scenario, wherever it stands
     links = [group.link.plain() for group in plain.clients]
     return build(
@@ -121,7 +123,7 @@ def test_a_graph_file_beside_the_scenario(tmp_path):
     text = "{topology: graph, file: net.graphml}"
     data = yaml.safe_load(BASE.replace("LINK", "{at: hub}").replace("NETWORK", text))
     data["clients"][1]["link"]["at"] = "hub"
-    plain = validated(data, source="x.yaml", folder=tmp_path)
+    plain = validate_scenario(data, source="x.yaml", folder=tmp_path)
     links = [group.link.plain() for group in plain.clients]
     topology = build(
         plain.network.plain(), links, Streams(0), link_of_client=plain.group_of_client()

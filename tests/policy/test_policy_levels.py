@@ -10,13 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from simfed.compress.choice import Choice, choices_of
+from simfed.compress.choice import Choice, list_choices
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.registry import registry
 from simfed.policy import AdaptiveK, Ascend, EnergyShare, Factored, Pull, build_policy
 
-PAIRS = choices_of(["top-k", "random-k", "dense"], [10, 20])
+PAIRS = list_choices(["top-k", "random-k", "dense"], [10, 20])
 LEARNERS = [
     name
     for name in registry("policy").names()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simfed.compress.choice import Choice
-from simfed.fleet.tasks import pull_for
+from simfed.fleet.tasks import choose_pull
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.seeding import Streams
@@ -104,4 +104,4 @@ def test_text_where_a_choice_is_due_is_one_sentence():
     task = SimpleNamespace(plan=SimpleNamespace(longest=9), client=0, key=1)
     policy = Answers((Choice("top-k"),))
     with pytest.raises(InputError, match=r"policy Answers: got 'top-k', expected one of the"):
-        pull_for(task, policy, None, Streams(0))
+        choose_pull(task, policy, None, Streams(0))

@@ -8,7 +8,7 @@ from scipy.stats import binomtest, norm
 
 from simfed.ground.errors import InputError
 from simfed.policy import Pull, Thompson
-from simfed.policy.thompson import chance_of_largest
+from simfed.policy.thompson import estimate_chance_of_largest
 
 ARMS = ("top-k", "random-k", "periodic-k")
 
@@ -75,7 +75,7 @@ def test_an_arm_that_is_not_played_drifts_back_to_the_prior_and_not_without_a_di
 def test_a_hopeless_arm_has_a_probability_above_0():
     policy = with_plays([("top-k", 1.0)] * 5000 + [("random-k", 0.0)] * 5000, discount=1.0, sd=1e-3)
     means, sds = policy.beliefs()
-    assert 0 < chance_of_largest(1, means, sds) < 1e-300
+    assert 0 < estimate_chance_of_largest(1, means, sds) < 1e-300
 
 
 def test_forced_and_void_pulls_change_nothing():

@@ -81,10 +81,10 @@ def test_its_fingerprint_counts_its_cells_and_other_runs_keep_theirs(run, charge
 
 def test_it_is_documented_and_shown(run):
     pytest.importorskip("plotly")
-    from simfed.report.page import page
+    from simfed.report.page import build_page
 
     assert "| `level_j` | float64, may be empty | joules left; empty" in describe_table("charges")
     assert [column.name for column in columns("charges")] == ["round", "client", "level_j"]
-    shown = page([run], sections=("scenario",))
+    shown = build_page([run], sections=("scenario",))
     assert "Batteries (charges.parquet, 4 rows)" in shown
     assert "joules left; empty where nobody measured" in shown

@@ -9,7 +9,7 @@ import pytest
 from simfed.cli import main
 from simfed.ground.version import VERSION
 from simfed.record import RunDirectory
-from simfed.record.digest import manifest_digest
+from simfed.record.digest import digest_manifest
 from simfed.record.read import read_manifest
 
 OLD = Path(__file__).parent / "runs" / "0.1.0"
@@ -55,7 +55,7 @@ def test_a_forged_cell_of_it_is_named(old_run, capsys):
 
 def test_an_unfinished_one_does_not_go_on(old_run, capsys):
     begun = read_manifest(old_run) | {"status": "interrupted"}
-    begun["digest"] = manifest_digest(begun)
+    begun["digest"] = digest_manifest(begun)
     (old_run / "manifest.json").write_text(json.dumps(begun))
     code = main(["run", str(old_run / "scenario.yaml"), "--out", str(old_run), "--resume"])
     assert code == 2

@@ -10,15 +10,15 @@ from pydantic import BaseModel
 from simfed.ground.registry import REGISTRIES
 from simfed.replay.key import (
     _machine,
-    digest_of_named,
-    last_round_if_special,
-    learning_code,
+    digest_named_data,
+    digest_parts,
+    find_learning_code,
+    find_special_last_round,
     learning_key,
-    part_digests,
 )
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 from simfed.scenario.plugins import PluginSpec
-from simfed.scenario.section import marked_keys
+from simfed.scenario.section import list_marked_keys
 
 CLOCK = (
     "plugins",  # of which the parts in use count, by their code
@@ -82,7 +82,7 @@ def scenario(**changes):
         "server": {"device": "d"},
         **changes,
     }
-    return validated(data, source="test", folder=Path("."))
+    return validate_scenario(data, source="test", folder=Path("."))
 
 
 def leaves(value, path=""):
@@ -90,7 +90,7 @@ def leaves(value, path=""):
     if isinstance(value, BaseModel):
         unused = {
             name
-            for name, only in marked_keys(type(value))
+            for name, only in list_marked_keys(type(value))
             if not only.from_the_top and not only.holds(value)
         }
         for name in (name for name in type(value).model_fields if name not in unused):
@@ -231,7 +231,7 @@ def test_a_module_that_learning_imports_counts_wherever_it_stands(tmp_path):
     }.items():
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text(source)
-    assert learning_code(tmp_path) == (
+    assert find_learning_code(tmp_path) == (
         "compress/__init__.py",
         "learn/host.py",
         "moved/far.py",
@@ -244,7 +244,7 @@ def test_a_module_that_learning_imports_counts_wherever_it_stands(tmp_path):
 def test_every_part_that_comes_with_simfed_counts_by_its_code():
     import simfed
 
-    root, code = Path(simfed.__file__).parent, set(learning_code())
+    root, code = Path(simfed.__file__).parent, set(find_learning_code())
     for kind in ("method", "model", "dataset", "compressor", "rule"):
         for name in REGISTRIES[kind].names():
             if REGISTRIES[kind].origin(name) != "built in":
@@ -266,14 +266,14 @@ def test_every_data_file_counts(tmp_path, add_part):
             return Dataset(values, np.arange(4) % 2, values, np.arange(4) % 2, classes=2)
 
         add_part("dataset", "mine", images)
-        digest_of_named.cache_clear()
+        digest_named_data.cache_clear()
         return learning_key(scenario(dataset={"name": "mine", "public": 1}))
 
     values = np.zeros((4, 1, 3, 3), np.float32)
     first = of(values)
     assert of(values.copy()) == first
     assert of(values + 1) != first
-    digest_of_named.cache_clear()
+    digest_named_data.cache_clear()
     for name in REGISTRIES["dataset"].names():
         files = getattr(REGISTRIES["dataset"].get(name), "files", {})
         assert all(len(file.sha256) == 64 for file in files.values())
@@ -318,7 +318,7 @@ def test_a_part_registered_by_its_place_is_not_built_in(add_part):
     add_part("model", "placed", f"{__name__}:FirstEntries")
     assert REGISTRIES["model"].origin("placed") == "registered"
     assert REGISTRIES["model"].get("placed") is FirstEntries
-    assert part_digests(scenario(prototypes={"p": {"model": "placed"}})).keys() == {"model placed"}
+    assert digest_parts(scenario(prototypes={"p": {"model": "placed"}})).keys() == {"model placed"}
 
 
 def test_variables_that_choose_kernels_count(monkeypatch):
@@ -331,8 +331,8 @@ def test_variables_that_choose_kernels_count(monkeypatch):
 
 
 def test_the_last_round_is_special_only_where_it_is_not_evaluated_anyway():
-    assert last_round_if_special(scenario(rounds=20, evaluation={"every": 10})) is None
-    assert last_round_if_special(scenario(rounds=25, evaluation={"every": 10})) == 25
+    assert find_special_last_round(scenario(rounds=20, evaluation={"every": 10})) is None
+    assert find_special_last_round(scenario(rounds=25, evaluation={"every": 10})) == 25
 
 
 def test_the_key_is_the_same_in_every_process():

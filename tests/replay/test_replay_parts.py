@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from simfed.replay.parts import part_digest
+from simfed.replay.parts import digest_part
 
 
 def build(shape, classes, bias=0.0):
@@ -51,18 +51,18 @@ MAKERS = {
 @pytest.mark.parametrize("kind", MAKERS)
 def test_bound_values_count(kind):
     make = MAKERS[kind]
-    assert part_digest(make(1.0)) == part_digest(make(1.0))
-    assert part_digest(make(1.0)) != part_digest(make(2.0))
-    assert part_digest(make(1)) != part_digest(make(True))
+    assert digest_part(make(1.0)) == digest_part(make(1.0))
+    assert digest_part(make(1.0)) != digest_part(make(2.0))
+    assert digest_part(make(1)) != digest_part(make(True))
 
 
 def test_names_in_one_file_differ():
-    assert len({part_digest(part) for part in (Model, Deeper, build, closed_over)}) == 4
+    assert len({digest_part(part) for part in (Model, Deeper, build, closed_over)}) == 4
 
 
 def test_what_cannot_be_described_is_like_nothing_else():
     one, other = (closed_over(torch.zeros(2)) for _ in range(2))
-    assert part_digest(one) != part_digest(other)
+    assert digest_part(one) != digest_part(other)
     typed = "from simfed.replay.parts import part_digest\nclass P: pass\nprint(part_digest(P))"
     said = [
         subprocess.run([sys.executable, "-c", typed], capture_output=True, text=True, check=True)
@@ -74,7 +74,7 @@ def test_what_cannot_be_described_is_like_nothing_else():
 def test_objects_that_hold_each_other_have_an_end():
     one, other = Model(0), Model(1)
     one.friend, other.friend = other, one
-    assert part_digest(one) == part_digest(one)
+    assert digest_part(one) == digest_part(one)
 
 
 def digest_elsewhere(folder):

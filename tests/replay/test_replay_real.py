@@ -6,7 +6,7 @@ import pytest
 
 from simfed.experiment import running as experiment
 from simfed.replay import TrajectoryStore
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 TOP = {"kind": "uniform", "strategy": "top-k"}
 
@@ -27,7 +27,7 @@ def scenario(up="50 Mbps", **changes):
         "evaluation": {"every": 3},
         **changes,
     }
-    return validated(data, source="test", folder=Path("."))
+    return validate_scenario(data, source="test", folder=Path("."))
 
 
 def play(scenario, store=None, **options):

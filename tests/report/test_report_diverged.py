@@ -9,9 +9,9 @@ from rich.console import Console
 
 from simfed.report.curves import accuracy_figure
 from simfed.report.gantt import gantt_figure
-from simfed.report.page import page
+from simfed.report.page import build_page
 from simfed.report.pictures import save_picture
-from simfed.report.summary import summary_table
+from simfed.report.summary import build_summary_table
 from simfed.report.trace import write_trace
 
 pytest_plugins = ["report_runs"]
@@ -24,7 +24,7 @@ def run(report_run):
 
 def test_the_summary_is_printed(run):
     out = io.StringIO()
-    Console(file=out, width=80).print(summary_table(run))
+    Console(file=out, width=80).print(build_summary_table(run))
     assert "mean of clients" in out.getvalue()
 
 
@@ -44,4 +44,4 @@ def test_the_trace_is_json_as_the_standard_has_it(run, tmp_path):
 
 
 def test_the_page_is_made(run):
-    assert "<!doctype html>" in page([run, run])
+    assert "<!doctype html>" in build_page([run, run])

@@ -17,12 +17,12 @@ from simfed.device.load import load_profile
 from simfed.device.table import read_table
 from simfed.fleet.columns import FleetColumn
 from simfed.record.read import open_run
-from simfed.report.calibration import comparison_figure, profile_figure
+from simfed.report.calibration import draw_comparison_figure, profile_figure
 from simfed.report.curves import accuracy_figure
-from simfed.report.fleet import fleet_figure
+from simfed.report.fleet import draw_fleet_figure
 from simfed.report.gantt import gantt_figure
-from simfed.report.owned import owned_figure
-from simfed.report.page import page
+from simfed.report.owned import draw_owned_figure
+from simfed.report.page import build_page
 
 HERE = Path(__file__).parent
 MEASURED = HERE.parents[1] / "calibration" / "xeon-2core-vm.csv"
@@ -60,23 +60,23 @@ def pictures(run):
     yield "timeline of many", gantt_figure(run(130, 2), rounds=(1, 1))
     yield "accuracy", accuracy_figure(one)
     yield "accuracy of two", accuracy_figure([one, run(6, 6, 1)], x="round")
-    yield "fleet", fleet_figure(*fleet_of_nine())
-    yield "fleet, narrow", fleet_figure(*fleet_of_nine()[:2], width_in=3.5)
+    yield "fleet", draw_fleet_figure(*fleet_of_nine())
+    yield "fleet, narrow", draw_fleet_figure(*fleet_of_nine()[:2], width_in=3.5)
     profile, rows = profiled()
     yield "profile", profile_figure(profile)
     yield "profile, measured", profile_figure(profile, rows)
     yield "profile without intervals", profile_figure(load_profile("rtx3090-ryzen4800h"))
-    yield "held out", comparison_figure(compare(profile, rows))
+    yield "held out", draw_comparison_figure(compare(profile, rows))
     classes = np.array([[5, 1], [0, 3], [9, 0]])
-    yield "owned", owned_figure(classes.sum(axis=1), classes, ["cat", "dog"])
-    yield "owned, alike", owned_figure(np.array([5, 5, 4]), np.empty((3, 0)), [])
+    yield "owned", draw_owned_figure(classes.sum(axis=1), classes, ["cat", "dog"])
+    yield "owned, alike", draw_owned_figure(np.array([5, 5, 4]), np.empty((3, 0)), [])
 
 
 def lines(run):
     for name, figure in pictures(run):
         yield from looks.of_figure(name, figure)
     for name, runs in (("one", [run(6, 6)]), ("two", [run(6, 6), run(130, 2)])):
-        yield from looks.of_page(f"page of {name}", page(runs))
+        yield from looks.of_page(f"page of {name}", build_page(runs))
 
 
 def test_every_picture_and_chart_looks_as_kept(tmp_path):

@@ -19,9 +19,9 @@ from simfed.ground.units import format_duration
 from simfed.report import compare, frames, page, page_timeline, reach
 from simfed.report.comparison import compare_sides
 from simfed.report.page import write_page
-from simfed.report.panels import MOST_POINTS, curves_panel, packed, plain
-from simfed.report.timeline import timeline_of
-from simfed.report.trace import trace_events
+from simfed.report.panels import MOST_POINTS, build_curves_panel, pack_numbers, plain
+from simfed.report.timeline import build_timeline
+from simfed.report.trace import list_events
 
 pytest_plugins = ["report_runs"]
 
@@ -84,7 +84,7 @@ def inflated(reader: Reader, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def text(report_run):
-    return page.page([report_run()])
+    return page.build_page([report_run()])
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_one_run_is_a_file_below_3_mb(report_run, tmp_path):
 
 
 def test_the_same_run_gives_the_same_page(report_run, text):
-    assert page.page([report_run()]) == text
+    assert page.build_page([report_run()]) == text
 
 
 def test_every_chart_is_a_valid_plotly_figure(payload):
@@ -217,14 +217,14 @@ def test_more_bars_than_a_page_carries_are_sampled_by_rounds_the_longest_among_t
     assert run.rounds["duration_s"].idxmax() + 1 in sampled["round"].to_numpy()
     assert {1, 100} <= set(sampled["round"])
     assert sampled["round"].is_monotonic_increasing
-    data = unpacked(page_timeline.timeline_data(run, "a", {}, most_bars=1500))
+    data = unpacked(page_timeline.build_timeline_data(run, "a", {}, most_bars=1500))
     assert len(data["bars"]["part"]) <= 1600
     assert data["allRounds"] == 100
 
 
 def test_a_round_of_more_clients_than_a_page_carries_is_sampled_by_clients(report_run):
     run = report_run(300, 3)
-    data = unpacked(page_timeline.timeline_data(run, "a", {}, most_bars=500))
+    data = unpacked(page_timeline.build_timeline_data(run, "a", {}, most_bars=500))
     ids = set(data["clients"]["id"])
     assert 90 <= len(ids) <= 110
     assert data["allClients"] == 300
@@ -259,11 +259,11 @@ def test_a_client_that_takes_part_several_times_in_a_round_keeps_its_bars_apart(
     several = parts[parts.duplicated(["round", "client"], keep=False)]
     assert several["outcome"].nunique() > 1
     key = ["round", "client", "started_at_s", "outcome"]
-    bars = timeline_of(run).bars.query("kind == 'training'")
+    bars = build_timeline(run).bars.query("kind == 'training'")
     assert sorted(bars[key].itertuples(index=False)) == sorted(parts[key].itertuples(index=False))
-    data = unpacked(page_timeline.timeline_data(run, "a", {}))
+    data = unpacked(page_timeline.build_timeline_data(run, "a", {}))
     assert set(data["bars"]["part"]) == set(range(len(parts)))
-    slices = [e for e in trace_events(run) if e["ph"] == "X" and e["name"] == "upload"]
+    slices = [e for e in list_events(run) if e["ph"] == "X" and e["name"] == "upload"]
     sent = parts.loc[parts["uplink_s"] > 0, "outcome"]
     assert sorted(e["args"]["outcome"] for e in slices) == sorted(sent)
 
@@ -271,7 +271,7 @@ def test_a_client_that_takes_part_several_times_in_a_round_keeps_its_bars_apart(
 def test_sliced_link_use_conserves_bytes(report_run, monkeypatch):
     run = report_run()
     monkeypatch.setattr(page_timeline, "MOST_LINK_PIECES", 10)
-    (first, _) = unpacked(page_timeline.timeline_data(run, "a", {}))["links"]
+    (first, _) = unpacked(page_timeline.build_timeline_data(run, "a", {}))["links"]
     assert first["sliced"]
     moved = (first["bitsPerS"] * (first["to"] - first["from"])).sum() / 8
     recorded = run.links.loc[run.links["link"] == first["name"], "bytes"].sum()
@@ -280,7 +280,7 @@ def test_sliced_link_use_conserves_bytes(report_run, monkeypatch):
 
 def test_names_are_text_wherever_they_appear(report_run):
     run = report_run(4, 3, name=EVIL, prototypes=(f"{EVIL}p", "<b>bold</b>"))
-    text = page.page([run, report_run(4, 3)])
+    text = page.build_page([run, report_run(4, 3)])
     assert EVIL not in text
     assert "&lt;script&gt;alert(1)" in text
     payload = json.loads(inflated(Reader(text), "payload"))
@@ -300,7 +300,7 @@ def test_text_for_plotly_is_escaped():
 
 def test_several_runs_are_overlaid_and_compared(report_run):
     runs = [report_run(), report_run(10, 20, 1)]
-    reader = Reader(page.page(runs))
+    reader = Reader(page.build_page(runs))
     results = {row[0]: row[1:] for row in reader.tables["Results, side by side"]}
     assert results["result"] == ["synthetic (seed 0)", "synthetic (seed 1)", "change"]
     assert "rounds" not in results  # folded: it is the same in both
@@ -320,32 +320,32 @@ def test_several_runs_are_overlaid_and_compared(report_run):
 def test_a_comparison_leads_with_the_time_to_target_and_points(report_run):
     runs = {"a": report_run(), "b": report_run(10, 20, 1)}
     tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
-    facts = {what: (value, more) for what, value, more in compare.lead_facts(runs, tidy)}
+    facts = {what: (value, more) for what, value, more in compare.list_lead_facts(runs, tidy)}
     mean = tidy[tidy["prototype"] == frames.MEAN].dropna(subset=["accuracy"])
     last = mean.groupby("run")["accuracy"].last()
     gap = 100 * (last["a"] - last["b"])
     better = "a" if gap > 0 else "b"
     assert facts["final accuracy"][0] == f"{abs(gap):.1f} points"
     assert facts["final accuracy"][1].startswith(f"{better} above: ")
-    (target, *_) = reach.targets_for(mean)
-    first = reach.threshold_rows(mean, [target]).set_index("run")["at_s"].astype(float)
+    (target, *_) = reach.find_hardest_targets(mean)
+    first = reach.list_threshold_rows(mean, [target]).set_index("run")["at_s"].astype(float)
     value, more = facts[f"to {100 * target:g} %"]
     ratio = max(first) / min(first)
     assert value == (f"{ratio:.2f}× sooner" if ratio >= 1.05 else "no relevant difference")
     assert f"{format_duration(first['a'])} against {format_duration(first['b'])}" in more
-    table = compare.lead_table(runs, tidy)
+    table = compare.build_lead_table(runs, tidy)
     assert table.header[0] == "run"
     assert f"{-gap:+.1f} points" in table.rows[1]
-    first_table = next(iter(Reader(page.page(list(runs.values()))).tables))
+    first_table = next(iter(Reader(page.build_page(list(runs.values()))).tables))
     assert first_table == "Time to target"
 
 
 def test_a_run_of_one_prototype_is_compared_with_one_of_several(report_run):
     runs = {"a": report_run(4, 6, prototypes=("only",)), "b": report_run(4, 6)}
     tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
-    assert "final accuracy" in {what for what, *_ in compare.lead_facts(runs, tidy)}
-    assert all("%" in row[-3] for row in compare.lead_table(runs, tidy).rows)
-    payload = json.loads(inflated(Reader(page.page(list(runs.values()))), "payload"))
+    assert "final accuracy" in {what for what, *_ in compare.list_lead_facts(runs, tidy)}
+    assert all("%" in row[-3] for row in compare.build_lead_table(runs, tidy).rows)
+    payload = json.loads(inflated(Reader(page.build_page(list(runs.values()))), "payload"))
     series = payload["panels"]["learning"]["series"]
     assert [line["hidden"] for line in series] == [False, True, True, False]
 
@@ -376,7 +376,9 @@ def test_what_is_sooner_by_little_is_no_win_and_never_is_later_than_the_end(a_s,
 
 
 def test_charts_of_several_runs_stand_on_the_same_axes(report_run):
-    payload = json.loads(inflated(Reader(page.page([report_run(), report_run(6, 8)])), "payload"))
+    payload = json.loads(
+        inflated(Reader(page.build_page([report_run(), report_run(6, 8)])), "payload")
+    )
     assert len(payload["runs"]) == 2
     for key in ("time", "round-lengths", "link-use"):
         axes = [
@@ -392,34 +394,34 @@ def test_charts_of_several_runs_stand_on_the_same_axes(report_run):
 def test_links_are_ranked_by_the_rounds_that_they_held_up(report_run):
     run = report_run()
     held = run.rounds["critical_link"].value_counts()
-    names = frames.links_that_matter(run)
+    names = frames.choose_links(run)
     counts = [int(held.get(name, 0)) for name in names]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] == held.max()
     assert set(held.index) <= set(names)
-    table = frames.link_table(run)
+    table = frames.summarise_links(run)
     assert list(table["held_up"]) == sorted(table["held_up"], reverse=True)
     assert table["held_up"].sum() == run.rounds["critical_link"].notna().sum()
 
 
 def test_the_same_run_twice_keeps_two_labels(report_run):
     run = report_run()
-    assert len(set(frames.labels([run, run]))) == 2
-    page.page([run, run])
+    assert len(set(frames.label_runs([run, run]))) == 2
+    page.build_page([run, run])
 
 
 def test_a_threshold_table_says_when(reader, report_run):
     table = reader.tables["When each accuracy was reached"]
     assert table[0][0] == "prototype"
     tidy = frames.curves(report_run())
-    accuracy = reach.thresholds_for(tidy)[0]
-    reached = reach.threshold_rows(tidy, [accuracy]).set_index("prototype")
+    accuracy = reach.choose_thresholds(tidy)[0]
+    reached = reach.list_threshold_rows(tidy, [accuracy]).set_index("prototype")
     line = next(row for row in table if row[:2] == ["small", f"{100 * accuracy:g} %"])
     assert line[3] == f"{reached.loc['small', 'round']:,.0f}"
 
 
 def test_a_time_only_run_has_a_page_without_learning(report_run):
-    reader = Reader(page.page([report_run(6, 4, learns=False)]))
+    reader = Reader(page.build_page([report_run(6, 4, learns=False)]))
     links = [a.get("href") for t, a in reader.tags if t == "a"]
     assert "#time" in links
     assert "#timeline" in links
@@ -428,7 +430,7 @@ def test_a_time_only_run_has_a_page_without_learning(report_run):
 
 
 def test_a_page_can_hold_the_timeline_alone(report_run):
-    text = page.page([report_run()], sections=("timeline",), rounds=(4, 6))
+    text = page.build_page([report_run()], sections=("timeline",), rounds=(4, 6))
     payload = json.loads(inflated(Reader(text), "payload"))
     assert payload["panels"] == {}
     assert payload["timeline"]["first"] == [4, 6]
@@ -436,35 +438,35 @@ def test_a_page_can_hold_the_timeline_alone(report_run):
 
 def test_no_runs_and_no_plotly_are_input_errors(monkeypatch):
     with pytest.raises(InputError, match="at least one run"):
-        page.page([])
+        page.build_page([])
 
     def gone(name):
         raise ModuleNotFoundError(name)
 
-    page.plotly_script.cache_clear()
+    page.read_plotly_script.cache_clear()
     monkeypatch.setattr(page.resources, "files", gone)
     with pytest.raises(InputError, match="plotly"):
-        page.plotly_script()
+        page.read_plotly_script()
 
 
 def test_long_curves_are_thinned_and_the_page_says_so(report_run):
     tidy = frames.curves(report_run())
     long = tidy.loc[tidy.index.repeat(500)].reset_index(drop=True)
-    panel = curves_panel(long, key="k", title="t", about="a", y={"kd_loss": "loss"})
+    panel = build_curves_panel(long, key="k", title="t", about="a", y={"kd_loss": "loss"})
     points = [len(unpacked(line["columns"]["round"])) for line in panel.spec["series"]]
     assert sum(points) <= MOST_POINTS
     assert "evenly spaced" in panel.notes[0]
 
 
 def test_packed_numbers_come_back():
-    assert unpacked(packed([1.5, float("nan")])).tolist()[0] == 1.5
-    assert unpacked(packed([3, 70_000], "u4")).tolist() == [3, 70_000]
+    assert unpacked(pack_numbers([1.5, float("nan")])).tolist()[0] == 1.5
+    assert unpacked(pack_numbers([3, 70_000], "u4")).tolist() == [3, 70_000]
 
 
 def test_settings_that_differ_are_found_in_depth():
     a = {"name": "x", "clients": [{"link": {"up": 1}}], "k": None}
     b = {"name": "x", "clients": [{"link": {"up": 2}}, {"count": 2}], "k": None}
-    assert compare.differences([a, b]) == [
+    assert compare.list_differences([a, b]) == [
         ("clients[0].link.up", "1", "2"),
         ("clients[1].count", "—", "2"),
     ]
@@ -503,10 +505,10 @@ def test_edge_servers_have_a_row_each():
         time_only=True,
         progress=False,
     )
-    kinds = page_timeline.kinds_on([run])
-    edges = unpacked(page_timeline.timeline_data(run, "a", {}, kinds=kinds)["edges"])
+    kinds = page_timeline.order_kinds([run])
+    edges = unpacked(page_timeline.build_timeline_data(run, "a", {}, kinds=kinds)["edges"])
     assert (edges["count"], edges["names"]) == (3, ["edge-0", "edge-1", "edge-2"])
-    spans = timeline_of(run).edges()
+    spans = build_timeline(run).edges()
     assert [edges["names"][node] for node in edges["node"]] == spans["track"].tolist()
     assert [kinds[kind] for kind in edges["kind"]] == spans["kind"].tolist()
     assert [edges["words"][word] for word in edges["word"]] == spans["name"].tolist()

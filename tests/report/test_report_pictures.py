@@ -15,8 +15,8 @@ from simfed.report.curves import accuracy_figure, curve_figure
 from simfed.report.frames import MEAN, curves
 from simfed.report.gantt import gantt_figure
 from simfed.report.pictures import (
-    bytes_unit,
-    new_figure,
+    build_figure,
+    choose_bytes_unit,
     parse_points,
     parse_width,
     save_picture,
@@ -24,7 +24,7 @@ from simfed.report.pictures import (
 )
 from simfed.report.run_pictures import draw_run
 from simfed.report.style import PHASES
-from simfed.report.timeline import Timeline, timeline_of
+from simfed.report.timeline import Timeline, build_timeline
 
 pytest_plugins = ["report_runs"]
 
@@ -34,7 +34,7 @@ pytest_plugins = ["report_runs"]
     [(999.0, (1.0, "B")), (1000.0, (1e3, "kB")), (1e12, (1e12, "TB")), (0.0, (1.0, "B"))],
 )
 def test_sizes_are_drawn_in_the_largest_unit_that_fits(most, expected):
-    assert bytes_unit(most) == expected
+    assert choose_bytes_unit(most) == expected
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_height_and_letters_are_as_asked(report_run):
 
 def test_the_latency_of_a_transfer_is_paler_than_the_rest(report_run):
     run = report_run()
-    timeline = timeline_of(run, (1, 1))
+    timeline = build_timeline(run, (1, 1))
     waits = timeline.latency_s()
     moves = timeline.bars["kind"].isin(["download", "upload"])
     assert (waits[~moves] == 0).all()
@@ -233,14 +233,16 @@ def test_a_capacity_is_drawn_as_it_steps_also_while_idle():
             "capacity_bytes_per_s": [9.0, 9.0, 4.0],
         }
     )
-    x, y = frames.capacity_steps(use, 0.0, 8.0)
+    x, y = frames.compute_capacity_steps(use, 0.0, 8.0)
     assert x.tolist() == [1, 4, 4, 5, 5, 6]  # through the idle time: it was the same around it
     assert y.tolist() == [9, 9, 9, 9, 4, 4]
-    x, y = frames.capacity_steps(use.iloc[[0, 2]], 0.0, 8.0)
+    x, y = frames.compute_capacity_steps(use.iloc[[0, 2]], 0.0, 8.0)
     assert np.isnan(x).sum() == 1  # nobody recorded when it stepped
-    x, y = frames.capacity_steps(use[:2], 0.0, 8.0)
+    x, y = frames.compute_capacity_steps(use[:2], 0.0, 8.0)
     assert (x.tolist(), y.tolist()) == ([0, 8], [9, 9])
-    x, y = frames.capacity_steps(use, 0.5, 8.0, ([0.0, 3.0, 5.0, 9.0], [9.0, 7.0, 4.0, 1.0]))
+    x, y = frames.compute_capacity_steps(
+        use, 0.5, 8.0, ([0.0, 3.0, 5.0, 9.0], [9.0, 7.0, 4.0, 1.0])
+    )
     assert x.tolist() == [0.5, 3, 3, 5, 5, 8]
     assert y.tolist() == [9, 9, 7, 7, 4, 4]
 
@@ -336,7 +338,7 @@ def test_labels_of_phases_are_words():
 
 
 def test_a_name_that_the_font_lacks_is_drawn_without_a_word(tmp_path, recwarn):
-    figure, _ = new_figure(2.0, [1.0])
+    figure, _ = build_figure(2.0, [1.0])
     figure.text(0.1, 0.1, "小")
     save_picture(figure, tmp_path / "a.png")
     assert [str(warning.message) for warning in recwarn] == []

@@ -7,53 +7,58 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.report.statistics import mean_interval, median_time, paired_difference, paired_times
+from simfed.report.statistics import (
+    compare_times,
+    estimate_mean,
+    estimate_median_time,
+    estimate_paired_difference,
+)
 
 YES3 = [True] * 3
 
 
 def test_students_interval_of_a_mean():
-    mean = mean_interval([1.0, 2.0, 3.0, 4.0])
+    mean = estimate_mean([1.0, 2.0, 3.0, 4.0])
     half = 3.182446305284263 * math.sqrt(5 / 3) / 2  # t(0.975, 3) · sd / √n
     assert mean.least == mean.most == 2.5
     assert mean.low == pytest.approx(2.5 - half, rel=1e-12)
     assert mean.high == pytest.approx(2.5 + half, rel=1e-12)
-    assert mean_interval([5.0]).coverage == 0
-    assert math.isnan(mean_interval([]).least)
+    assert estimate_mean([5.0]).coverage == 0
+    assert math.isnan(estimate_mean([]).least)
 
 
 def test_a_median_without_censoring_is_the_median():
-    median = median_time([5.0, 1.0, 3.0, 2.0, 4.0], [True] * 5)
+    median = estimate_median_time([5.0, 1.0, 3.0, 2.0, 4.0], [True] * 5)
     assert (median.least, median.most, median.low, median.high) == (3.0, 3.0, 1.0, 5.0)
     assert median.coverage == pytest.approx(1 - 2 * 0.5**5)
 
 
 def test_twenty_values_leave_five_out_on_each_side():
-    median = median_time([float(n) for n in range(1, 21)], [True] * 20)
+    median = estimate_median_time([float(n) for n in range(1, 21)], [True] * 20)
     assert (median.low, median.high) == (6.0, 15.0)
     assert median.coverage == pytest.approx(0.9586, abs=1e-4)
 
 
 def test_a_censored_time_is_longer_than_its_run_and_not_missing():
     # dropping the two that never got there would say 1.5
-    median = median_time([1.0, 2.0, 9.0, 9.0], [True, True, False, False])
+    median = estimate_median_time([1.0, 2.0, 9.0, 9.0], [True, True, False, False])
     assert (median.least, median.most) == (5.5, math.inf)
     assert median.high == math.inf
     # a minority of censored times leaves the median known
-    median = median_time([1.0, 2.0, 9.0], [True, True, False])
+    median = estimate_median_time([1.0, 2.0, 9.0], [True, True, False])
     assert median.least == median.most == 2.0
 
 
 def test_a_time_cut_early_leaves_the_median_open():
     # the run that ended at 1 s may have got there at any time later
-    median = median_time([1.0, 2.0, 3.0], [False, True, True])
+    median = estimate_median_time([1.0, 2.0, 3.0], [False, True, True])
     assert (median.least, median.most) == (2.0, 3.0)
 
 
 def test_ratios_of_paired_times_are_averaged_as_logarithms():
-    paired = paired_times([10, 10, 10], YES3, [20, 20, 20], YES3)
+    paired = compare_times([10, 10, 10], YES3, [20, 20, 20], YES3)
     assert (paired.ratio.least, paired.ratio.low, paired.ratio.high) == pytest.approx((2, 2, 2))
-    paired = paired_times([1.0, 1.0], [True] * 2, [2.0, 8.0], [True] * 2)
+    paired = compare_times([1.0, 1.0], [True] * 2, [2.0, 8.0], [True] * 2)
     assert paired.ratio.least == pytest.approx(4.0)  # √(2·8)
     t = 12.706204736432095
     assert paired.ratio.high == pytest.approx(4 * math.exp(t * math.log(2)))
@@ -62,13 +67,13 @@ def test_ratios_of_paired_times_are_averaged_as_logarithms():
 
 def test_pairing_sees_what_pooling_hides():
     a = np.array([10.0, 100.0, 1000.0, 50.0, 400.0])  # seeds differ by far more than arms
-    paired = paired_times(a, [True] * 5, 1.2 * a * [1, 1.01, 0.99, 1.0, 1.02], [True] * 5)
+    paired = compare_times(a, [True] * 5, 1.2 * a * [1, 1.01, 0.99, 1.0, 1.02], [True] * 5)
     assert paired.verdict == 1
     assert paired.ratio.least == pytest.approx(1.2, rel=0.02)
 
 
 def test_an_arm_that_never_gets_there_loses_where_the_other_did():
-    paired = paired_times([10, 20, 30], YES3, [99, 99, 99], [False] * 3)
+    paired = compare_times([10, 20, 30], YES3, [99, 99, 99], [False] * 3)
     assert (paired.wins, paired.losses) == (3, 0)
     assert (paired.ratio.least, paired.ratio.most) == (99 / 20, math.inf)
     assert (paired.ratio.low, paired.ratio.high) == (99 / 30, math.inf)
@@ -88,37 +93,37 @@ def test_an_arm_that_never_gets_there_loses_where_the_other_did():
 )
 def test_an_interval_that_covers_too_little_decides_nothing(seeds, confidence, verdict):
     """All seeds won by a censored margin: two seeds cover 50 %, five 94 %."""
-    paired = paired_times([1] * seeds, [True] * seeds, [9] * seeds, [False] * seeds, confidence)
+    paired = compare_times([1] * seeds, [True] * seeds, [9] * seeds, [False] * seeds, confidence)
     assert (paired.wins, paired.verdict) == (seeds, verdict)
 
 
 def test_a_run_that_ended_before_the_other_got_there_decides_nothing():
-    paired = paired_times([10.0], [True], [5.0], [False])
+    paired = compare_times([10.0], [True], [5.0], [False])
     assert (paired.wins, paired.losses, paired.verdict) == (0, 0, 0)
     # cut at the very instant the other got there: later than that for certain
-    assert paired_times([10.0], [True], [10.0], [False]).wins == 1
+    assert compare_times([10.0], [True], [10.0], [False]).wins == 1
 
 
 def test_two_that_never_get_there_decide_nothing():
-    paired = paired_times([10, 20, 30], [False] * 3, [99, 99, 99], [False] * 3)
+    paired = compare_times([10, 20, 30], [False] * 3, [99, 99, 99], [False] * 3)
     assert (paired.wins, paired.losses, paired.verdict) == (0, 0, 0)
     assert (paired.ratio.least, paired.ratio.most) == (0.0, math.inf)
     assert paired.p_value == 1.0
 
 
 def test_one_seed_has_a_sign_and_no_interval_and_so_no_verdict():
-    paired = paired_times([1.0], [True], [2.0], [True])
+    paired = compare_times([1.0], [True], [2.0], [True])
     assert (paired.wins, paired.verdict, paired.ratio.coverage) == (1, 0, 0.0)
     assert math.isnan(paired.ratio.low)
 
 
 def test_the_sign_test_is_exact():
-    paired = paired_times([1] * 5, [True] * 5, [2] * 5, [True] * 5)
+    paired = compare_times([1] * 5, [True] * 5, [2] * 5, [True] * 5)
     assert paired.p_value == pytest.approx(2 * 0.5**5)
 
 
 def test_differences_are_paired():
-    difference = paired_difference([0.9, 0.8, 0.7], [0.89, 0.79, 0.69])
+    difference = estimate_paired_difference([0.9, 0.8, 0.7], [0.89, 0.79, 0.69])
     assert difference.least == pytest.approx(0.01)
     assert difference.low == pytest.approx(0.01)
 
@@ -131,8 +136,8 @@ pairs = st.lists(st.tuples(times, st.booleans(), times, st.booleans()), min_size
 @given(pairs)
 def test_swapping_the_arms_swaps_the_verdict(rows):
     a, known_a, b, known_b = zip(*rows, strict=True)
-    one = paired_times(a, known_a, b, known_b)
-    other = paired_times(b, known_b, a, known_a)
+    one = compare_times(a, known_a, b, known_b)
+    other = compare_times(b, known_b, a, known_a)
     assert (one.wins, one.losses, one.verdict) == (other.losses, other.wins, -other.verdict)
     assert one.p_value == other.p_value
     # ratios too, however many seeds there are: the middle of two is the geometric one
@@ -144,8 +149,8 @@ def test_swapping_the_arms_swaps_the_verdict(rows):
 @given(pairs, st.floats(0.01, 100.0))
 def test_the_unit_of_time_does_not_matter(rows, scale):
     a, known_a, b, known_b = (np.array(column) for column in zip(*rows, strict=True))
-    one = paired_times(a, known_a, b, known_b)
-    other = paired_times(a * scale, known_a, b * scale, known_b)
+    one = compare_times(a, known_a, b, known_b)
+    other = compare_times(a * scale, known_a, b * scale, known_b)
     assert (one.wins, one.losses) == (other.wins, other.losses) or np.isclose(a, b).any()
     assert one.ratio.least == pytest.approx(other.ratio.least, rel=1e-9)
 
@@ -155,13 +160,13 @@ def test_the_unit_of_time_does_not_matter(rows, scale):
 def test_ending_a_run_sooner_never_turns_a_verdict_into_its_opposite(rows):
     """What censoring takes away is knowledge: true order statistics stay inside the bounds."""
     a, _, b, _ = zip(*rows, strict=True)
-    everything = median_time(a, [True] * len(a))
+    everything = estimate_median_time(a, [True] * len(a))
     cut = float(np.median(a))
-    shorter = median_time(np.minimum(a, cut), [x <= cut for x in a])
+    shorter = estimate_median_time(np.minimum(a, cut), [x <= cut for x in a])
     assert shorter.least <= everything.least <= shorter.most
     a_cut, reached = np.minimum(a, cut), [x <= cut for x in a]
-    paired = paired_times(a_cut, reached, b, [True] * len(b))
-    truth = paired_times(a, [True] * len(a), b, [True] * len(b))
+    paired = compare_times(a_cut, reached, b, [True] * len(b))
+    truth = compare_times(a, [True] * len(a), b, [True] * len(b))
     assert paired.wins <= truth.wins
     assert paired.losses <= truth.losses
 
@@ -174,11 +179,11 @@ def test_intervals_cover_what_they_say():
     for _ in range(studies):
         a = rng.lognormal(2, 1, seeds)
         b = a * truth * rng.lognormal(0, 0.3, seeds)
-        exact = paired_times(a, [True] * seeds, b, [True] * seeds).ratio
+        exact = compare_times(a, [True] * seeds, b, [True] * seeds).ratio
         hits["t"] += exact.low <= truth <= exact.high
         # end every run of B at its third quarter: the two slowest seeds of B are censored
         end = np.sort(b)[5]
-        censored = paired_times(a, [True] * seeds, np.minimum(b, end), b <= end).ratio
+        censored = compare_times(a, [True] * seeds, np.minimum(b, end), b <= end).ratio
         hits["order"] += censored.low <= truth <= censored.high
         nominal = censored.coverage
     assert hits["t"] / studies == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / studies))
@@ -188,27 +193,27 @@ def test_intervals_cover_what_they_say():
 
 
 def test_a_sentence_about_many_settings_counts_them():
-    from simfed.report.comparison import sentence
+    from simfed.report.comparison import describe_sides
 
     def against(times, seeds=3):
-        return paired_times([1.0] * seeds, [True] * seeds, [times] * seeds, [True] * seeds)
+        return compare_times([1.0] * seeds, [True] * seeds, [times] * seeds, [True] * seeds)
 
     settings = [(f"{n} Mbps", against(1 + n / 10)) for n in range(1, 7)]
     settings += [("slow", against(0.5)), ("same", against(1.0))]
-    text = sentence("top-k", "random-k", 0.9, settings, 0.95)
+    text = describe_sides("top-k", "random-k", 0.9, settings, 0.95)
     assert text.startswith(
         "top-k before random-k to 90 % in 6 of 8 settings, 1.10× (at 1 Mbps) to 1.60× (at 6 Mbps) "
         "sooner; random-k before top-k in 3 of 3 seeds, 2.00× [2.00, 2.00] sooner to 90 % at "
         "slow; "
     )
     assert text.count("at 3 Mbps") == 0
-    few = sentence("top-k", "random-k", 0.9, settings[:3], 0.95)
+    few = describe_sides("top-k", "random-k", 0.9, settings[:3], 0.95)
     assert "at 1 Mbps, and in 3 of 3 seeds" in few
 
 
 def test_what_reads_as_once_is_no_verdict_whatever_is_asked_for():
     a, b = [10.0, 20.0, 30.0], [10.03, 20.06, 30.09]
-    paired = paired_times(a, [True] * 3, b, [True] * 3, relevant_ratio=1.0)
+    paired = compare_times(a, [True] * 3, b, [True] * 3, relevant_ratio=1.0)
     assert (paired.wins, paired.clear, paired.verdict) == (3, 1, 0)
     more = [10.1, 20.2, 30.3]
-    assert paired_times(a, [True] * 3, more, [True] * 3, relevant_ratio=1.0).verdict == 1
+    assert compare_times(a, [True] * 3, more, [True] * 3, relevant_ratio=1.0).verdict == 1

@@ -11,11 +11,11 @@ from simfed.report.style import (
     PHASES,
     SERIES_COLOURS,
     WORK,
-    arm_colours,
-    arm_shapes,
-    level_ranks,
+    choose_arm_colours,
+    choose_arm_shapes,
     looks,
     phase,
+    rank_levels,
 )
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
@@ -91,11 +91,11 @@ def test_series_colours_are_distinct():
 
 
 def test_an_arm_has_one_colour_whatever_is_beside_it():
-    together = arm_colours(("top-k", "random-k", "periodic-k", "exp3", "ascend"))
+    together = choose_arm_colours(("top-k", "random-k", "periodic-k", "exp3", "ascend"))
     assert len(set(together.values())) == 5
-    assert arm_colours(("ascend", "exp3")).items() <= together.items()
-    assert arm_colours(("mine", "ascend"))["ascend"] == together["ascend"]
-    several = arm_colours(("a", "b", "c", "d", "ascend"))
+    assert choose_arm_colours(("ascend", "exp3")).items() <= together.items()
+    assert choose_arm_colours(("mine", "ascend"))["ascend"] == together["ascend"]
+    several = choose_arm_colours(("a", "b", "c", "d", "ascend"))
     assert len(set(several.values())) == 5
 
 
@@ -112,16 +112,18 @@ def test_no_strategy_looks_like_a_phase():
 
 def test_a_level_is_a_shade_of_its_strategys_colour_and_of_its_mark():
     arms = ("top-k@500", "top-k@5000", "random-k@500", "random-k@5000", "dense")
-    colours, marks = arm_colours(arms), arm_shapes(arms)
+    colours, marks = choose_arm_colours(arms), choose_arm_shapes(arms)
     assert len(set(colours.values())) == len(set(marks.values())) == 5
 
     def lightness(arm):
         return sum(int(colours[arm][i : i + 2], 16) for i in (1, 3, 5))
 
     for codec in ("top-k", "random-k"):
-        middle = arm_colours([codec])[codec]
+        middle = choose_arm_colours([codec])[codec]
         assert lightness(f"{codec}@500") > lightness(f"{codec}@5000")
-        assert arm_colours([f"{codec}@500"]) == {f"{codec}@500": middle}  # one level: no shades
+        assert choose_arm_colours([f"{codec}@500"]) == {
+            f"{codec}@500": middle
+        }  # one level: no shades
     assert [marks[arm][1:] for arm in arms] == [
         ("triangle-up", 1),
         ("triangle-up", 0),
@@ -129,4 +131,4 @@ def test_a_level_is_a_shade_of_its_strategys_colour_and_of_its_mark():
         ("circle", 0),
         ("diamond", 1),
     ]
-    assert level_ranks(arms)["random-k@5000"] == (1, 1)
+    assert rank_levels(arms)["random-k@5000"] == (1, 1)

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from simfed.record.summary import straggler_table
+from simfed.record.summary import rank_stragglers
 from simfed.report import frames, reach, summary
-from simfed.report.compare import stragglers_table
-from simfed.report.summary import summary_table
+from simfed.report.compare import build_stragglers_table
+from simfed.report.summary import build_summary_table
 from simfed.verify.invariants import verify
 
 pytest_plugins = ["report_runs"]
@@ -16,7 +16,7 @@ pytest_plugins = ["report_runs"]
 
 def printed(run, width=80) -> str:
     out = io.StringIO()
-    Console(file=out, width=width).print(summary_table(run))
+    Console(file=out, width=width).print(build_summary_table(run))
     return out.getvalue()
 
 
@@ -55,7 +55,7 @@ def test_a_time_only_run_has_no_accuracy_but_all_the_rest(report_run):
 
 def test_shares_of_phases_are_those_of_the_record(report_run):
     run = report_run()
-    seconds = frames.phase_seconds(run.participations, ["prototype"])
+    seconds = frames.sum_phase_seconds(run.participations, ["prototype"])
     total = run.participations[["uplink_s"]].sum().item()
     assert seconds["upload"].sum() == pytest.approx(total, rel=1e-12)
     assert seconds["participations"].sum() == len(run.participations)
@@ -88,7 +88,7 @@ def test_a_threshold_is_reached_in_the_first_round_that_has_it():
             "accuracy": [0.5, None, 0.8, 0.7],
         }
     )
-    reached = reach.threshold_rows(tidy, [0.5, 0.75, 0.9]).set_index("threshold")
+    reached = reach.list_threshold_rows(tidy, [0.5, 0.75, 0.9]).set_index("threshold")
     assert reached.loc[0.5, "round"] == 1
     assert reached.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [3, 3.0, 30.0]
     assert pd.isna(reached.loc[0.9, "at_s"])
@@ -96,7 +96,7 @@ def test_a_threshold_is_reached_in_the_first_round_that_has_it():
 
 def test_blame_counts_every_round_once(report_run):
     run = report_run()
-    blame = frames.blame(run)
+    blame = frames.list_stragglers(run)
     assert blame["rounds"].sum() == 20
     assert blame["share"].sum() == pytest.approx(1)
     assert blame["rounds"].is_monotonic_decreasing
@@ -105,15 +105,15 @@ def test_blame_counts_every_round_once(report_run):
 def test_what_nobody_knows_to_be_saved_is_no_second(report_run):
     """Nobody was there beside the one client, so no round says how long it took without it."""
     run = report_run(1, 3)
-    assert [row["saved_s"] for row in straggler_table(run.table)] == [None]
+    assert [row["saved_s"] for row in rank_stragglers(run.table)] == [None]
     table = printed(run)[printed(run).index("Who the rounds waited for") :]
     assert table.splitlines()[1].endswith("–")
-    assert [row[-1] for row in stragglers_table({"run": run}).rows] == ["–"]
+    assert [row[-1] for row in build_stragglers_table({"run": run}).rows] == ["–"]
 
 
 def test_arm_shares_add_up_to_one_and_cover_all_rounds(report_run):
     run = report_run(10, 100)
-    shares = frames.arm_shares(run.participations, most_bins=30)
+    shares = frames.compute_arm_shares(run.participations, most_bins=30)
     sums = shares.groupby(["prototype", "from_round"])["share"].sum()
     assert sums.to_numpy() == pytest.approx(1)
     assert shares["from_round"].nunique() <= 30
@@ -122,11 +122,11 @@ def test_arm_shares_add_up_to_one_and_cover_all_rounds(report_run):
 
 
 def test_shared_links_are_those_with_several_flows(report_run):
-    assert set(frames.shared_links(report_run().links)) == {"edge-1", "edge-2"}
+    assert set(frames.find_shared_links(report_run().links)) == {"edge-1", "edge-2"}
 
 
 def test_link_use_never_passes_capacity(report_run):
-    table = frames.link_table(report_run())
+    table = frames.summarise_links(report_run())
     assert table["use_when_busy"].max() <= 1 + 1e-9
     assert table["bytes"].sum() == pytest.approx(report_run().links["bytes"].sum())
 
@@ -148,7 +148,7 @@ def test_many_arms_are_rows_in_the_order_of_the_scenario():
     arms = ["dense", "top-k@50", "top-k@5", "top-k@500", "top-k@5000", "dense"]
     run = a_run_of([(r, 0, "small", arm, 9, "explore") for r, arm in enumerate(arms, 1)])
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(summary.strategies_table(run))
+    console.print(summary.build_strategies_table(run))
     lines = console.export_text().splitlines()
     shown = [line.split()[0] for line in lines[1:] if line.strip()]
     assert shown == ["top-k@5", "top-k@50", "top-k@500", "top-k@5000", "dense"]
@@ -158,8 +158,8 @@ def test_many_arms_are_rows_in_the_order_of_the_scenario():
 def test_k_is_told_where_it_was_set_anew_for_each_play():
     rows = [(r, 0, "small", "top-k", 10 * r, "exploit") for r in range(1, 6)]
     rows += [(6, 0, "small", "top-k", 1000, "forced"), (6, 1, "large", "top-k", 7, "exploit")]
-    varying = frames.varying_k(a_run_of(rows))
+    varying = frames.find_varying_k(a_run_of(rows))
     assert varying["value"].tolist() == [10, 20, 30, 40, 50]
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(summary.strategies_table(a_run_of(rows)))
+    console.print(summary.build_strategies_table(a_run_of(rows)))
     assert "K of top-k, small: 10 to 50, median 30" in console.export_text()

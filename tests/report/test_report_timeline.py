@@ -4,11 +4,11 @@ import pytest
 
 from simfed.ground.errors import InputError
 from simfed.report.timeline import (
-    clients_in_phase,
+    build_timeline,
+    count_clients_in_phase,
+    find_slowest_clients,
     parse_clients,
     parse_rounds,
-    slowest_clients,
-    timeline_of,
 )
 
 pytest_plugins = ["report_runs"]
@@ -63,7 +63,7 @@ def test_clients_that_are_not_there_are_an_input_error(text):
 
 def test_a_timeline_holds_exactly_its_rounds_and_clients(report_run):
     run = report_run()
-    timeline = timeline_of(run, (3, 5), [1, 4])
+    timeline = build_timeline(run, (3, 5), [1, 4])
     assert set(timeline.bars["round"]) == {3, 4, 5}
     assert set(timeline.bars["client"].dropna()) == {1, 4}
     spans = run.spans
@@ -74,13 +74,13 @@ def test_a_timeline_holds_exactly_its_rounds_and_clients(report_run):
 
 
 def test_clients_are_grouped_by_prototype_in_the_scenarios_order(report_run):
-    clients = timeline_of(report_run()).clients
+    clients = build_timeline(report_run()).clients
     assert list(clients["prototype"]) == ["small"] * 5 + ["large"] * 5
     assert list(clients["client"]) == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
 
 
 def test_the_critical_bars_reach_from_the_rounds_start_to_its_end(report_run):
-    timeline = timeline_of(report_run())
+    timeline = build_timeline(report_run())
     for row in timeline.rounds.itertuples():
         bars = timeline.bars[(timeline.bars["round"] == row.round) & timeline.bars["critical"]]
         assert set(bars["client"].dropna()) == {row.critical_client}
@@ -98,26 +98,28 @@ def test_clients_in_phase_counts_half_open_intervals():
             "finished_at_s": [1.0, 2.0, 2.0],
         }
     )
-    counts = clients_in_phase(bars, np.array([0.0, 0.5, 1.0, 1.5, 2.0]), ["training", "upload"])
+    counts = count_clients_in_phase(
+        bars, np.array([0.0, 0.5, 1.0, 1.5, 2.0]), ["training", "upload"]
+    )
     assert counts["training"].tolist() == [1, 2, 1, 1, 0]
     assert counts["upload"].tolist() == [0, 0, 1, 1, 0]
 
 
 def test_every_client_is_in_one_phase_at_every_instant(report_run):
-    timeline = timeline_of(report_run(30, 5))
+    timeline = build_timeline(report_run(30, 5))
     inside = np.linspace(timeline.from_s, timeline.to_s, 500)[1:-1]
     inside = inside[~np.isin(inside, timeline.bars["finished_at_s"])]
-    assert clients_in_phase(timeline.bars, inside).sum(axis=1).eq(30).mean() > 0.99
+    assert count_clients_in_phase(timeline.bars, inside).sum(axis=1).eq(30).mean() > 0.99
 
 
 def test_the_slowest_are_those_who_held_up_most_rounds(report_run):
     run = report_run()
-    first = slowest_clients(timeline_of(run), 3)[0]
+    first = find_slowest_clients(build_timeline(run), 3)[0]
     assert first == run.rounds["critical_client"].mode()[0]
 
 
 def test_shared_links_that_held_rounds_up_come_first(report_run):
     run = report_run()
-    timeline = timeline_of(run)
+    timeline = build_timeline(run)
     assert timeline.links()[0] == run.rounds["critical_link"].mode()[0]
     assert len(timeline.links(1)) == 1

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from simfed.ground.errors import InputError
-from simfed.report.trace import trace_events, write_trace
+from simfed.report.trace import list_events, write_trace
 
 pytest_plugins = ["report_runs"]
 
@@ -178,7 +178,7 @@ def test_counters_show_transfers_shared_links_and_accuracy(trace, report_run):
 
 
 def test_a_part_of_a_run_holds_only_its_rounds(report_run):
-    rounds = {e["args"]["round"] for e in trace_events(report_run(), (4, 6)) if e["ph"] == "X"}
+    rounds = {e["args"]["round"] for e in list_events(report_run(), (4, 6)) if e["ph"] == "X"}
     assert rounds == {4, 5, 6}
 
 
@@ -188,7 +188,7 @@ def test_a_round_says_why_it_took_so_long(trace):
 
 
 def test_a_time_only_run_has_a_trace_without_accuracy(report_run):
-    names = {e["name"] for e in trace_events(report_run(6, 4, learns=False)) if e["ph"] == "C"}
+    names = {e["name"] for e in list_events(report_run(6, 4, learns=False)) if e["ph"] == "C"}
     assert "active" in names
     assert not any(name.endswith((" test", " KD")) for name in names)
 

@@ -13,10 +13,10 @@ from test_sim_methods import MadeUp, device
 from simfed.ground.registry import register, registry
 from simfed.net import Star
 from simfed.report.gantt import gantt_figure
-from simfed.report.page_timeline import kinds_on, legend, timeline_data
+from simfed.report.page_timeline import build_legend, build_timeline_data, order_kinds
 from simfed.report.style import looks
-from simfed.report.timeline import kinds_of, timeline_of
-from simfed.report.trace import trace_events
+from simfed.report.timeline import build_timeline, list_kinds
+from simfed.report.trace import list_events
 
 OWN = ["auxiliary", "digest", "logits"]
 
@@ -38,7 +38,7 @@ def run(tmp_path_factory):
 
 
 def test_the_timeline_holds_them_beside_training(run):
-    kinds = kinds_of(timeline_of(run).bars)
+    kinds = list_kinds(build_timeline(run).bars)
     assert kinds == ["training", *OWN, "compression", "upload", "waiting"]
 
 
@@ -49,14 +49,14 @@ def test_the_chart_has_a_legend_entry_and_a_colour_for_each(run):
 
 
 def test_the_trace_shows_them_as_work_of_the_client(run):
-    slices = [e for e in trace_events(run) if e["ph"] == "X" and e["name"] in OWN]
+    slices = [e for e in list_events(run) if e["ph"] == "X" and e["name"] in OWN]
     assert len(slices) == 2 * 3 * len(OWN)
     assert {e["tid"] % 10 for e in slices} == {1}
 
 
 def test_the_page_draws_each_bar_by_its_own_kind(run):
-    kinds = kinds_on([run])
+    kinds = order_kinds([run])
     assert kinds[8:] == OWN
-    assert [look["name"] for look in legend(kinds)["kinds"]] == kinds
-    data = timeline_data(run, "a", {}, kinds=kinds)
+    assert [look["name"] for look in build_legend(kinds)["kinds"]] == kinds
+    data = build_timeline_data(run, "a", {}, kinds=kinds)
     assert data["bars"]["kind"]

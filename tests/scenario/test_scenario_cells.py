@@ -21,8 +21,8 @@ from simfed.ground.errors import Interrupted, SimfedError
 from simfed.net import FlowStart, play
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
 from simfed.net.driver import Network
-from simfed.scenario.load import validated as validated_in
-from simfed.verify.invariants import broken_in, verify
+from simfed.scenario.load import validate_scenario as validated_in
+from simfed.verify.invariants import find_broken, verify
 from simfed.verify.run import verify as verify_again
 
 MBPS = 1e6 / 8
@@ -77,7 +77,7 @@ def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
     twice = pc.multiply(table["airtime_s"], 2.0)
     at = table.schema.names.index("airtime_s")
     pq.write_table(table.set_column(at, "airtime_s", twice), tmp_path / "run" / "links.parquet")
-    broken = broken_in(simfed.load_run(tmp_path / "run"))
+    broken = find_broken(simfed.load_run(tmp_path / "run"))
     assert any("have more airtime than time" in sentence for sentence in broken)
 
 

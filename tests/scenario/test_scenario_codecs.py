@@ -7,7 +7,7 @@ import pytest
 
 from simfed.ground.errors import InputErrors
 from simfed.scenario import Scenario, load_scenario
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 PLAIN = {
     "name": "tiny",
@@ -19,7 +19,7 @@ PLAIN = {
 
 
 def scenario(**changes):
-    return validated({**PLAIN, **changes}, source="tiny.yaml", folder=".")
+    return validate_scenario({**PLAIN, **changes}, source="tiny.yaml", folder=".")
 
 
 def test_every_spelling_becomes_the_label():

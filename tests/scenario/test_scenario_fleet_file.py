@@ -9,7 +9,7 @@ import pytest
 
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.reading import parse_yaml
-from simfed.scenario.fleet_file import dump_fleet, fleet_of, load_fleet
+from simfed.scenario.fleet_file import dump_fleet, load_fleet, validate_fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"name": "small", "clients": [{"count": 3, "device": "x86-2core-vm"}]}
@@ -18,7 +18,7 @@ GROUP = {"count": 3, "prototype": "a", "device": "x86-2core-vm"}
 
 
 def made(**more):
-    return fleet_of({**SMALL, **more}, source="fleet.yaml", folder=Path())
+    return validate_fleet({**SMALL, **more}, source="fleet.yaml", folder=Path())
 
 
 def test_a_resolved_fleet_loads_to_an_equal_one():
@@ -28,18 +28,18 @@ def test_a_resolved_fleet_loads_to_an_equal_one():
         metrics={"accuracy": "top1"},
     )
     plain = parse_yaml(dump_fleet(fleet), where="resolved")
-    assert fleet_of(plain, source="resolved", folder=Path()) == fleet
+    assert validate_fleet(plain, source="resolved", folder=Path()) == fleet
 
 
 def test_a_resolved_fleet_is_a_world_again():
     fleet = load_fleet(ROOT / "scenarios" / "flower" / "phones.yaml")
     plain = parse_yaml(dump_fleet(fleet), where="resolved")
-    again = fleet_of(plain, source="resolved", folder=Path())
+    again = validate_fleet(plain, source="resolved", folder=Path())
     assert again.world() == fleet.world()
 
 
 def test_a_fleet_may_name_its_app_by_its_folder_alone(tmp_path):
-    fleet = fleet_of({**SMALL, "app": "mine"}, source="fleet.yaml", folder=tmp_path)
+    fleet = validate_fleet({**SMALL, "app": "mine"}, source="fleet.yaml", folder=tmp_path)
     assert fleet.app.folder == str(tmp_path / "mine")
     assert fleet.app.run_config == {}
     assert "app" not in parse_yaml(dump_fleet(made()), where="resolved")
@@ -125,9 +125,9 @@ def test_what_a_scenario_asks_of_servers_and_clients_that_an_app_decides_is_refu
     plain = {"name": "whole", "rounds": 1, "method": "fedavg", "dataset": {"name": "mnist-mini"}}
     plain |= {"prototypes": {"a": {"model": "lenet5-half"}}, "clients": [GROUP], "policy": dense}
     plain |= {"compression": {"strategies": ["dense"]}}
-    assert fleet_of(plain, source="whole.yaml", folder=Path()).client_count == 3
+    assert validate_fleet(plain, source="whole.yaml", folder=Path()).client_count == 3
     with pytest.raises((InputError, InputErrors)) as refused:
-        fleet_of({**plain, **asked}, source="whole.yaml", folder=Path())
+        validate_fleet({**plain, **asked}, source="whole.yaml", folder=Path())
     assert f"whole.yaml: {where}: no " in str(refused.value)
 
 

@@ -5,7 +5,7 @@ import pytest
 from simfed.cli import main
 from simfed.ground.errors import InputErrors
 from simfed.scenario import Scenario
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 PLAIN = {
     "name": "tiny",
@@ -17,7 +17,7 @@ PLAIN = {
 
 
 def scenario(**changes):
-    return validated({**PLAIN, **changes}, source="tiny.yaml", folder=".")
+    return validate_scenario({**PLAIN, **changes}, source="tiny.yaml", folder=".")
 
 
 def test_without_choices_of_k_arms_are_the_strategies():

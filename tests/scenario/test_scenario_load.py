@@ -14,7 +14,7 @@ import simfed
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.registry import registry
 from simfed.scenario import Scenario, dump_scenario, load_scenario, parse_assignment
-from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validated
+from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validate_scenario
 from simfed.scenario.study import load_study_file
 
 TINY = """
@@ -94,7 +94,7 @@ def test_client_order():
     groups = {"grouped": [0, 0, 1, 1, 1], "round-robin": [0, 1, 0, 1, 1]}
     for order, expected in groups.items():
         data = {**yaml.safe_load(TINY), "client_order": order}
-        scenario = validated(data, source="x", folder=Path())
+        scenario = validate_scenario(data, source="x", folder=Path())
         assert scenario.group_of_client().tolist() == expected
 
 
@@ -104,7 +104,7 @@ def test_round_robin_deals_every_group_out(counts):
     data["prototypes"] = {"small": {"model": "lenet5"}}
     data["clients"] = [{"count": n, "prototype": "small", "device": "d"} for n in counts]
     data["client_order"] = "round-robin"
-    order = validated(data, source="x", folder=Path()).group_of_client()
+    order = validate_scenario(data, source="x", folder=Path()).group_of_client()
     assert np.bincount(order, minlength=len(counts)).tolist() == counts
     assert order[: len(counts)].tolist() == list(range(len(counts)))
 
@@ -338,7 +338,7 @@ def test_a_policy_resolved_by_an_older_version_is_read_as_it_was(tiny):
     ):
         written = {"policy": {**nulls, **rest, "arms_from": None, **policy}}
         data = {**read_yaml(tiny), **written}
-        old = validated(data, source="scenario.yaml", folder=tiny.parent, recorded=True)
+        old = validate_scenario(data, source="scenario.yaml", folder=tiny.parent, recorded=True)
         assert old == load_scenario(tiny, {"policy": policy})
 
 

@@ -10,7 +10,7 @@ from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.method import Method
 from simfed.ground.registry import register, registry
 from simfed.scenario import Scenario, dump_scenario
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def scenario(**changes):
         "clients": [{"prototype": "p", "device": "d"}],
         **changes,
     }
-    return validated(plain, source="s.yaml", folder=Path("."))
+    return validate_scenario(plain, source="s.yaml", folder=Path("."))
 
 
 def test_a_method_is_a_name_or_a_name_with_options():

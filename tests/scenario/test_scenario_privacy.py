@@ -10,10 +10,10 @@ import pytest
 
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks
-from simfed.fleet.privacy import is_amplified, sampling_parts
+from simfed.fleet.privacy import count_epoch_steps, is_amplified
 from simfed.ground.errors import InputErrors
 from simfed.scenario import dump_scenario
-from simfed.scenario.load import validated
+from simfed.scenario.load import validate_scenario
 
 CLIENT = {"level": "client", "clip": 1.0, "noise": 1.1}
 SAMPLE = {"level": "sample", "clip": 1.0, "noise": 1.1}
@@ -37,7 +37,7 @@ def plain(privacy=CLIENT, **changes):
 
 
 def scenario(privacy=CLIENT, **changes):
-    return validated(plain(privacy, **changes), source="test", folder=Path())
+    return validate_scenario(plain(privacy, **changes), source="test", folder=Path())
 
 
 def refusals(privacy=CLIENT, **changes):
@@ -200,4 +200,4 @@ def test_without_the_accountant_one_sentence_names_the_extra(monkeypatch):
 
 
 def test_parts_of_an_epoch():
-    assert [sampling_parts(n, 32) for n in (1, 32, 33, 600)] == [1, 1, 2, 19]
+    assert [count_epoch_steps(n, 32) for n in (1, 32, 33, 600)] == [1, 1, 2, 19]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import simfed
 from simfed.cli.app import app
 from simfed.ground.registry import REGISTRIES
-from simfed.scenario.reference import reference_page, scenario_schema
+from simfed.scenario.reference import build_scenario_schema, format_reference_page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scenario.md"
 
@@ -28,30 +28,30 @@ def only_built_in(monkeypatch):
 def test_the_committed_page_is_what_the_command_prints():
     printed = CliRunner().invoke(app, ["schema", "--format", "markdown"])
     assert printed.exit_code == 0
-    assert printed.output == reference_page()
-    assert PAGE.read_text(encoding="utf-8") == reference_page(), (
+    assert printed.output == format_reference_page()
+    assert PAGE.read_text(encoding="utf-8") == format_reference_page(), (
         "simfed schema --format markdown > docs/scenario.md"
     )
 
 
 def test_every_key_is_explained():
-    schema = scenario_schema()
+    schema = build_scenario_schema()
     for name, mapping in {"Scenario": schema, **schema["$defs"]}.items():
         for key, node in mapping["properties"].items():
             assert node.get("description"), f"{name}.{key}"
 
 
 def test_every_mapping_has_a_section_and_every_link_a_target():
-    page = reference_page()
+    page = format_reference_page()
     titles = re.findall(r"^## `(.+)`$", page, re.MULTILINE)
-    assert len(titles) == len(set(titles)) == len(scenario_schema()["$defs"])
+    assert len(titles) == len(set(titles)) == len(build_scenario_schema()["$defs"])
     anchors = {re.sub(r"[^a-z0-9_-]", "", title.lower().replace(" ", "-")) for title in titles}
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
 
 
 def sections():
     """Title → text of the page's sections."""
-    parts = re.split(r"^## (.+)$", reference_page(), flags=re.MULTILINE)[1:]
+    parts = re.split(r"^## (.+)$", format_reference_page(), flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -74,7 +74,7 @@ def test_a_policy_of_ones_own_is_in_schema_and_page(add_part):
             pass
 
     add_part("policy", "mine", Mine)
-    mine = scenario_schema()["$defs"]["PolicySpec.mine"]
+    mine = build_scenario_schema()["$defs"]["PolicySpec.mine"]
     assert mine["properties"]["depth"] == {"default": 3, "title": "Depth", "type": "integer"}
     assert mine["properties"]["mood"]["default"] == "good"
     assert sections()["`policy` of `kind: mine`"].strip().startswith("Mine alone.")
@@ -94,7 +94,7 @@ def test_a_policy_of_ones_own_is_in_schema_and_page(add_part):
     ],
 )
 def test_an_editor_knows_which_keys_go_with_which_kind(policy, valid):
-    document = scenario_schema()
+    document = build_scenario_schema()
     schema = {
         "$ref": "#/$defs/PolicySpec",
         "$defs": document["$defs"],

@@ -10,12 +10,12 @@ from simfed.ground.errors import InputErrors
 from simfed.ground.registry import Only, registry
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.fleet_file import FleetFile, FleetGroup
-from simfed.scenario.load import apply_overrides, validated
+from simfed.scenario.load import apply_overrides, validate_scenario
 from simfed.scenario.network import NetworkSpec
 from simfed.scenario.options import OfKind
 from simfed.scenario.policy import PolicySpec
-from simfed.scenario.reference import scenario_schema
-from simfed.scenario.section import OnlyWith, Section, marked_keys, scenario_marks
+from simfed.scenario.reference import build_scenario_schema
+from simfed.scenario.section import OnlyWith, Section, list_marked_keys, list_scenario_marks
 
 STAR = """
 name: used
@@ -57,7 +57,7 @@ WORLDS = {
 
 def load(overrides=None, **how):
     data = apply_overrides(yaml.safe_load(STAR), (overrides or {}).items(), Scenario)
-    return validated(data, source="used.yaml", folder=Path(), **how)
+    return validate_scenario(data, source="used.yaml", folder=Path(), **how)
 
 
 def sections(section=Section):
@@ -69,9 +69,11 @@ def sections(section=Section):
             yield from sections(inner)
 
 
-SCHEMA = scenario_schema()
+SCHEMA = build_scenario_schema()
 DEFINITIONS = {**FleetFile.model_json_schema()["$defs"], **SCHEMA["$defs"]}
-MARKS = [(mapping, name, only) for mapping in sections() for name, only in marked_keys(mapping)]
+MARKS = [
+    (mapping, name, only) for mapping in sections() for name, only in list_marked_keys(mapping)
+]
 
 
 OTHERS = {"rule": "median"}
@@ -182,7 +184,7 @@ def test_what_the_scenario_as_a_whole_decides_is_refused_or_used_everywhere():
     refused, used = set(), set()
     for overrides in WORLDS.values():
         scenario = load(overrides)
-        for where, name, only, section in scenario_marks(scenario):
+        for where, name, only, section in list_scenario_marks(scenario):
             mapping = next(
                 c for c in type(section).__mro__ if c.__name__ in DEFINITIONS or c is Scenario
             )
@@ -211,7 +213,7 @@ def test_what_says_nothing_does_not_stand_in_the_resolved_scenario():
     for overrides in WORLDS.values():
         scenario = load(overrides)
         written = yaml.safe_load(dump_scenario(scenario))
-        again = validated(written, source="resolved.yaml", folder=Path())
+        again = validate_scenario(written, source="resolved.yaml", folder=Path())
         assert again == scenario
         assert dump_scenario(again) == dump_scenario(scenario)
 

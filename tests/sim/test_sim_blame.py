@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.net import Star
-from simfed.record.summary import critical_sentences, straggler_table
+from simfed.record.summary import explain_rounds, rank_stragglers
 
 SIZE = 8000.0  # bytes of one upload
 
@@ -43,7 +43,7 @@ def test_without_the_straggler_the_others_are_faster_on_a_shared_link():
     star = Star(3, receive_bytes_per_s=SIZE, up_bytes_per_s=SIZE)
     world = one_round(star, [sim.Fixed(1, 0)] * 3)
     assert blamed(world) == (0, "upload", "server/receive", pytest.approx(1.0))
-    assert critical_sentences(world.recorder.table) == {
+    assert explain_rounds(world.recorder.table) == {
         1: "round 1: client 0, 75 % upload, shared link server/receive"
     }
 
@@ -65,7 +65,7 @@ def test_the_servers_own_work_can_be_to_blame_and_shrinks_with_the_client():
     server = sim.Fixed(decompression=4.0, inference=3.0, distillation=2.0)
     world = one_round(Star(2), [sim.Fixed(1.0), sim.Fixed(1.5)], server_device=server)
     assert blamed(world) == (1, "server", None, 0.5 + 4.0 + 3.0)
-    assert critical_sentences(world.recorder.table) == {1: "round 1: client 1, 89 % server"}
+    assert explain_rounds(world.recorder.table) == {1: "round 1: client 1, 89 % server"}
 
 
 def test_ties_blame_the_lowest_id():
@@ -126,7 +126,7 @@ def test_the_straggler_table_counts_rounds_phases_links_and_savings():
     plain = sim.scenario(rounds=5, clients=clients)
     star = Star(2, up_bytes_per_s=[SIZE, SIZE / 4])
     world = sim.build(plain, star=star, devices=[sim.Fixed(1)] * 2).run()
-    assert straggler_table(world.recorder.table) == [
+    assert rank_stragglers(world.recorder.table) == [
         {
             "client": 1,
             "rounds": 5,
@@ -135,4 +135,4 @@ def test_the_straggler_table_counts_rounds_phases_links_and_savings():
             "saved_s": 15.0,
         }
     ]
-    assert list(critical_sentences(world.recorder.table, {2, 4})) == [2, 4]
+    assert list(explain_rounds(world.recorder.table, {2, 4})) == [2, 4]

@@ -11,12 +11,16 @@ import simfed
 from simfed.cli import main
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks
-from simfed.experiment.running import clock_of, learning_of, simulation_of
+from simfed.experiment.running import (
+    build_simulation,
+    make_method_workload,
+    make_time_only_workload,
+)
 from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, message_up
 from simfed.learn.methods import Averaging
 from simfed.record import Checkpoint, Recorder
-from simfed.report.timeline import timeline_of
-from simfed.report.trace import trace_events
+from simfed.report.timeline import build_timeline
+from simfed.report.trace import list_events
 from simfed.scenario import Scenario
 from simfed.verify import invariants
 from simfed.verify import run as replayed
@@ -68,8 +72,8 @@ def world(edges=None, cloud=None, *, count=1, tier=None, method="fedavg", rounds
 def build(scenario, *, learn=False):
     parts, recorder = Parts(scenario), Recorder()
     assert Checks(parts).errors(time_only=not learn) == []
-    workload = learning_of(parts, 1, "cpu") if learn else clock_of(parts)
-    return simulation_of(parts, workload, recorder), recorder, workload
+    workload = make_method_workload(parts, 1, "cpu") if learn else make_time_only_workload(parts)
+    return build_simulation(parts, workload, recorder), recorder, workload
 
 
 def play(scenario, *, learn=False, **options):
@@ -232,11 +236,9 @@ def test_a_run_with_edge_servers_is_verified_and_drawn(tmp_path):
     run = simfed.run(scenario, tmp_path / "run", workers=1, progress=False)
     assert main(["verify", str(tmp_path / "run")]) == 0
     assert {"edge-0", "edge-1", "edge-2", "server"} >= set(run.merges["node"])
-    tracks = timeline_of(run).edges()
+    tracks = build_timeline(run).edges()
     assert set(tracks["track"]) == set(run.merges["node"]) - {"server"}
-    names = {
-        event["args"]["name"] for event in trace_events(run) if event["name"] == "process_name"
-    }
+    names = {event["args"]["name"] for event in list_events(run) if event["name"] == "process_name"}
     assert names >= set(tracks["track"])
 
 

@@ -24,7 +24,7 @@ from simfed.ground.steps import (
     message_up,
 )
 from simfed.net import Star
-from simfed.report.trace import trace_events
+from simfed.report.trace import list_events
 from simfed.verify.invariants import verify
 
 MODEL = "lenet5-half"
@@ -207,7 +207,7 @@ def test_a_run_of_graphs_keeps_every_invariant_and_goes_on_from_any_border(kind,
 
     whole = sim.write(tmp_path / "run", made, made().scenario)
     assert "\n".join(verify(whole.path)) == ""
-    slices = [event for event in trace_events(whole) if event["ph"] == "X"]
+    slices = [event for event in list_events(whole) if event["ph"] == "X"]
     for thread in {event["tid"] for event in slices}:
         mine = sorted((e["ts"], e["dur"]) for e in slices if e["tid"] == thread)
         assert all(at + lasts <= after + 1e-3 for (at, lasts), (after, _) in pairwise(mine))

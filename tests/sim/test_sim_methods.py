@@ -15,7 +15,7 @@ from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import register, registry
 from simfed.ground.seeding import Streams
 from simfed.net import Star
-from simfed.record.summary import critical_sentences
+from simfed.record.summary import explain_rounds
 from simfed.verify.invariants import verify
 
 MODEL = "lenet5-half"
@@ -132,7 +132,7 @@ def test_blame_names_the_kind_of_unit_that_took_longest():
     played = world(devices=[device(0.1), slow]).run()
     (row,) = played.rows("rounds")
     assert (row["critical_client"], row["critical_phase"]) == (1, "digest")
-    assert critical_sentences(played.recorder.table) == {1: "round 1: client 1, 99 % digest"}
+    assert explain_rounds(played.recorder.table) == {1: "round 1: client 1, 99 % digest"}
 
 
 def test_two_units_of_one_kind_are_blamed_together():

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from simfed.ground.errors import InputError, InputErrors
-from simfed.study.address import addresses_under, facts_of_app
+from simfed.study.address import collect_app_facts, compute_addresses
 from simfed.study.plan import plan_study
 
 FLEET = {
@@ -42,7 +42,7 @@ def addresses(path):
     return [
         at
         for setting in plan.settings
-        for at in addresses_under(facts_of_app(setting.scenario, source=path), plan.seeds)
+        for at in compute_addresses(collect_app_facts(setting.scenario, source=path), plan.seeds)
     ]
 
 

@@ -9,7 +9,7 @@ import study_fakes as fakes
 
 from simfed.cli import main
 from simfed.study import executors
-from simfed.study.page import study_page, write_page
+from simfed.study.page import render_study_page, write_page
 
 pytestmark = pytest.mark.usefixtures("fake_runs")
 
@@ -143,13 +143,13 @@ def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
 def test_the_page_holds_bands_and_escapes_labels(studied, write_study, tmp_path):
     from simfed.study import run_study
 
-    page = study_page(studied)
+    page = render_study_page(studied)
     assert page.count('class="chart"') == 3  # what was spent, and curves for each bandwidth
     for sentence in studied.verdicts:
         assert sentence in page
     path = write_study(grid={"policy.strategy": {"<script>alert(1)</script>": "top-k"}})
     result = run_study(path, tmp_path / "out", progress=False, trajectories=False)
-    page = study_page(result)
+    page = render_study_page(result)
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
 

@@ -24,8 +24,8 @@ from simfed.study import drive, load_study, run_study
 from simfed.study.executors import LocalExecutor
 from simfed.study.kinds import ScenarioRuns
 from simfed.study.plan import plan_study
-from simfed.study.store import StudyFolder, disk_refuses
-from simfed.study.tables import status_lines
+from simfed.study.store import StudyFolder, find_disk_refusal
+from simfed.study.tables import describe_status
 from simfed.study.work import Job, do
 
 STRATEGIES = {
@@ -146,9 +146,9 @@ def test_a_full_disk_stops_the_study_and_blames_no_run(write_study, tmp_path):
 def test_a_disk_that_refuses_is_found_behind_other_errors():
     wrapped = RunFailed("cannot be written")
     wrapped.__cause__ = OSError(30, "Read-only file system", "/mnt/x")
-    assert disk_refuses(wrapped) is wrapped.__cause__
-    assert disk_refuses(RunFailed("other")) is None
-    assert disk_refuses(FileNotFoundError(2, "no")) is None
+    assert find_disk_refusal(wrapped) is wrapped.__cause__
+    assert find_disk_refusal(RunFailed("other")) is None
+    assert find_disk_refusal(FileNotFoundError(2, "no")) is None
 
 
 def test_folders_that_cannot_be_a_studys(write_study, tmp_path):
@@ -212,7 +212,7 @@ def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path
     path = write_study(set={"clients[*].device.profile": "mine"}, grid=STRATEGIES, seeds=[0, 1, 2])
     read = plan_study(path)
     before = len(parsed)  # the study file and the base
-    drive.run_states(read, str(path), "cpu", False, replays=True)
+    drive.make_states(read, str(path), "cpu", False, replays=True)
     assert len(parsed) == before + 1
     # what a profile is told of one run is not known to another
     one, other = load.load_profile(mine), load.load_profile(mine)
@@ -357,7 +357,7 @@ def test_kill_9_of_the_study_loses_the_runs_in_flight_only(held):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_until(lambda: not any(map(alive, workers)))  # nobody is left behind
-    assert "under way" not in status_lines(load_study(out))[0]
+    assert "under way" not in describe_status(load_study(out))[0]
     finish_after_a_kill(path, out, lost=2)
 
 
@@ -366,7 +366,7 @@ def test_kill_9_of_a_worker_costs_nothing_but_its_run(held):
     _, out, process = held
     # meanwhile, from elsewhere: what is done, and how far the rest is
     assert {"finished", "waiting"} == set(load_study(out).summary["status"])
-    first, *under_way = status_lines(load_study(out))
+    first, *under_way = describe_status(load_study(out))
     assert first == "test: 3 of 6 runs finished, 2 under way, 1 waiting"
     assert [line.endswith("round 0/60") for line in under_way] == [True, True]
     before = len(fakes.begun(out))

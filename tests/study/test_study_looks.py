@@ -12,9 +12,9 @@ import looks
 import pytest
 
 from simfed.study import run_study
-from simfed.study.page import study_figure, study_page
+from simfed.study.page import draw_study_figure, render_study_page
 from simfed.study.target_figure import target_figure
-from simfed.study.versus import versus_page
+from simfed.study.versus import render_versus_page
 
 CLIENT = {"count": 2, "prototype": "small", "device": {"profile": "rtx3090-ryzen4800h"}}
 
@@ -41,12 +41,12 @@ def lines(studied, slow, fast):
     for name, study in (("two settings", studied), ("one setting", slow)):
         yield from looks.of_figure(f"{name}: targets", target_figure(study))
         yield from looks.of_figure(f"{name}: narrow", target_figure(study, width_in=2.5))
-        yield from looks.of_figure(f"{name}: curves", study_figure(study))
-        yield from looks.of_page(f"{name}: page", study_page(study))
+        yield from looks.of_figure(f"{name}: curves", draw_study_figure(study))
+        yield from looks.of_page(f"{name}: page", render_study_page(study))
     yield from looks.of_figure("some seeds", target_figure(studied, targets=[0.84]))
     yield from looks.of_figure("energy", target_figure(slow, quantity="energy"))
-    yield from looks.of_page("one seed", study_page(fast))
-    yield from looks.of_page("two studies", versus_page(slow, fast))
+    yield from looks.of_page("one seed", render_study_page(fast))
+    yield from looks.of_page("two studies", render_versus_page(slow, fast))
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.ground.errors import InputError, InputErrors
-from simfed.study.plan import label_of, plan_study, short_names
+from simfed.study.plan import label_of, plan_study, shorten_names
 
 TOP = {"kind": "uniform", "strategy": "top-k"}
 RANDOM = {"kind": "uniform", "strategy": "random-k"}
@@ -227,7 +227,7 @@ def test_labels_are_distinct_whatever_the_values(axis):
 
 
 def test_short_names_stay_apart():
-    assert short_names(["clients[0].link.up", "clients[1].link.up", "rounds"]) == {
+    assert shorten_names(["clients[0].link.up", "clients[1].link.up", "rounds"]) == {
         "clients[0].link.up": "clients[0].link.up",
         "clients[1].link.up": "clients[1].link.up",
         "rounds": "rounds",
@@ -251,11 +251,11 @@ def test_more_runs_than_can_be_handled_are_counted_before_they_are_made(write_st
 
 def test_a_run_has_the_same_address_alone_and_among_many(write_study):
     from simfed.study.address import address
-    from simfed.study.drive import run_states
+    from simfed.study.drive import make_states
 
     path = write_study(grid={UP: ["5 Mbps", "50 Mbps"]}, seeds=[3, 4, 5])
     plan = plan_study(path)
-    _, addresses = run_states(plan, str(path), "cpu", False, replays=False)
+    _, addresses = make_states(plan, str(path), "cpu", False, replays=False)
     options = {"source": plan.study.base, "device": "cpu", "time_only": False}
     assert addresses == [address(run.scenario, **options) for run in plan.runs]
     assert len(set(addresses)) == 6

@@ -14,11 +14,11 @@ from simfed.experiment import running as experiment
 from simfed.ground.errors import InputError
 from simfed.replay import TrajectoryStore
 from simfed.scenario import load_scenario
-from simfed.scenario.fields import files_in
+from simfed.scenario.fields import list_files
 from simfed.scenario.network import NetworkSpec
 from simfed.study import load_study, run_study
 from simfed.study.address import address
-from simfed.study.page import study_figure
+from simfed.study.page import draw_study_figure
 from simfed.study.plan import plan_study
 
 UP = "clients[*].link.up"
@@ -100,7 +100,7 @@ def test_a_trace_counts_by_its_content_and_not_by_its_place(write_study, tmp_pat
         graph = {"topology": "graph", "file": str(path)}
         network = NetworkSpec.model_construct(**{**dict(base.network), **graph})
         scenario = base.model_copy(update={"network": network})
-        assert list(files_in(scenario)) == [str(path)]
+        assert list(list_files(scenario)) == [str(path)]
         addresses.append(
             address(scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
         )
@@ -137,7 +137,7 @@ def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
     assert result.verdicts[0].startswith("50 Mbps before 5 Mbps in 2 of 2 seeds, ")
     assert result.verdicts[0].endswith(" sooner in simulated time.")
     with pytest.raises(InputError, match="no accuracy to draw"):
-        study_figure(result)
+        draw_study_figure(result)
 
 
 @pytest.mark.long

@@ -10,10 +10,10 @@ import study_fakes as fakes
 from rich.console import Console
 
 from simfed.ground.errors import InputError, InputErrors
-from simfed.report.comparison import time_text
+from simfed.report.comparison import format_median_time
 from simfed.study import compare, load_study, run_study
-from simfed.study.page import study_page
-from simfed.study.tables import arms_table
+from simfed.study.page import render_study_page
+from simfed.study.tables import build_arms_table
 
 UP = "clients[*].link.up"
 pytestmark = pytest.mark.usefixtures("fake_runs")
@@ -126,15 +126,15 @@ def test_a_run_that_was_never_evaluated_never_got_there(write_study, tmp_path):
 def test_a_median_says_what_its_interval_covers(studied):
     def shown(confidence):
         row = studied.arms.iloc[0]
-        return time_text(row, confidence).partition("]")[2]
+        return format_median_time(row, confidence).partition("]")[2]
 
     assert studied.arms["coverage"][0] == 0.75  # all there is of three seeds
     assert shown(0.95) == " (covers 75 %)"
     assert shown(0.75) == ""
     console = Console(width=200, file=StringIO())
-    console.print(arms_table(studied))
+    console.print(build_arms_table(studied))
     assert console.file.getvalue().count("] (covers 75 %)") == 6
-    assert "] (covers 75 %)" in study_page(studied)
+    assert "] (covers 75 %)" in render_study_page(studied)
 
 
 def test_arms_that_do_not_differ_are_said_so(write_study, tmp_path):
@@ -159,7 +159,7 @@ def test_one_seed_gives_a_number_and_no_verdict(write_study, tmp_path):
         sentence
         == "top-k 1.67× sooner than random-k to 50 % in the one seed, which decides nothing."
     )
-    assert "[" not in time_text(result.arms.iloc[0], 0.95)  # one seed has no interval
+    assert "[" not in format_median_time(result.arms.iloc[0], 0.95)  # one seed has no interval
 
 
 def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_path):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from simfed.study.address import path_key
+from simfed.study.address import compute_path_key
 from simfed.study.plan import plan_study
-from simfed.study.show import headline
+from simfed.study.show import describe_standing
 from simfed.study.standing import RunState, Standing
 
 
@@ -72,13 +72,16 @@ def test_fixed_strategies_share_a_path_over_bandwidths_and_learning_policies_do_
             {"kind": "ascend"},
         ],
     }
-    keys = [path_key(run.scenario, device="cpu") for run in plan_study(write_study(grid=grid)).runs]
+    keys = [
+        compute_path_key(run.scenario, device="cpu")
+        for run in plan_study(write_study(grid=grid)).runs
+    ]
     top, random, ascend = keys[:3]
     assert keys == [top, random, None] * 2
     assert ascend is None
     assert len({top, random}) == 2
     longer = plan_study(write_study(base={"rounds": 61}, grid=grid)).runs[0]
-    assert path_key(longer.scenario, device="cpu") != top
+    assert compute_path_key(longer.scenario, device="cpu") != top
 
 
 def test_time_left_is_unknown_at_first():
@@ -112,7 +115,7 @@ def test_time_left_of_a_run_under_way(monkeypatch):
 def test_the_headline_counts_what_is_there():
     runs = states(None, None, None)
     runs[0].status, runs[1].status = "finished", "failed"
-    assert headline(Standing(runs), 1) == "1 of 3 runs done, 1 failed"
+    assert describe_standing(Standing(runs), 1) == "1 of 3 runs done, 1 failed"
 
 
 def test_the_live_table_shows_what_runs_and_what_ended(write_study):

@@ -12,9 +12,9 @@ from simfed.cli import main
 from simfed.ground.errors import InputError
 from simfed.report.pictures import parse_width
 from simfed.study import load_study, run_study
-from simfed.study.page import study_figure
-from simfed.study.target_figure import target_caption, target_figure, target_panels
-from simfed.study.targets import parse_target, places_of, swept_axis
+from simfed.study.page import draw_study_figure
+from simfed.study.target_figure import build_target_panels, describe_target_figure, target_figure
+from simfed.study.targets import build_places, choose_swept_axis, parse_target
 
 UP = "clients[*].link.up"
 pytestmark = pytest.mark.usefixtures("fake_runs")
@@ -110,13 +110,13 @@ def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(writ
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
     )
     study = ran(path, tmp_path / "out")
-    assert swept_axis(study) == UP
-    assert swept_axis(study, "payload") == "downlink.payload"
+    assert choose_swept_axis(study) == UP
+    assert choose_swept_axis(study, "payload") == "downlink.payload"
     with pytest.raises(InputError, match="payload or up"):
-        swept_axis(study, "k")
+        choose_swept_axis(study, "k")
     with pytest.raises(InputError, match="payload or up"):
-        swept_axis(study, "strategy")  # it holds the arms
-    assert places_of(study, UP).at == pytest.approx((0, 1 / 3, 1))  # of their logarithms
+        choose_swept_axis(study, "strategy")  # it holds the arms
+    assert build_places(study, UP).at == pytest.approx((0, 1 / 3, 1))  # of their logarithms
     figure = target_figure(study)
     assert [ax.get_title() for ax in figure.axes] == ["payload fp32", "payload fp16"]
     assert not any(ax.title.get_parse_math() for ax in figure.axes)  # a name may have dollar signs
@@ -145,8 +145,8 @@ def test_the_picture_marks_what_is_censored(studied):
     legend = [text.get_text() for one in figure.legends for text in one.get_texts()]
     assert legend[:3] == ["top-k", "random-k", "periodic-k"]
     assert "later than this, or never" in legend
-    assert "Hollow marks are bounds" in target_caption(studied)
-    assert "Hollow" not in target_caption(studied, targets=[0.3])
+    assert "Hollow marks are bounds" in describe_target_figure(studied)
+    assert "Hollow" not in describe_target_figure(studied, targets=[0.3])
 
 
 def test_without_a_swept_axis_there_is_a_row_per_arm(write_study, tmp_path):
@@ -159,12 +159,12 @@ def test_without_a_swept_axis_there_is_a_row_per_arm(write_study, tmp_path):
     (ax,) = target_figure(study).axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["top-k", "random-k"]
     assert ax.get_xlabel() == "simulated time to 50 % (s)"
-    (panel,) = target_panels(study)
+    (panel,) = build_target_panels(study)
     assert panel.spec["options"][0]["layout"]["xaxis"]["ticktext"] == ["top-k", "random-k"]
 
 
 def test_the_pages_chart_has_every_quantity_and_target(studied):
-    (panel,) = target_panels(studied)
+    (panel,) = build_target_panels(studied)
     options = {option["label"]: option for option in panel.spec["options"]}
     assert list(options) == [
         "simulated time to 50 %",
@@ -185,14 +185,14 @@ def test_the_pages_chart_has_every_quantity_and_target(studied):
 
 
 def test_panels_of_curves_fill_their_rows(studied):
-    places = [ax.get_subplotspec() for ax in study_figure(studied).axes]
+    places = [ax.get_subplotspec() for ax in draw_study_figure(studied).axes]
     columns = min(3, len(places))
     grid = (math.ceil(len(places) / columns), columns)
     assert {place.get_geometry()[:2] for place in places} == {grid}
 
 
 def test_curves_have_a_line_at_each_target(studied):
-    figure = study_figure(studied, targets=[0.6], width_in=4, height_in=2)
+    figure = draw_study_figure(studied, targets=[0.6], width_in=4, height_in=2)
     assert list(figure.get_size_inches()) == [4, 2]
     across = [line for line in figure.axes[0].lines if set(line.get_ydata()) == {0.6}]
     assert len(across) == 1

@@ -6,7 +6,7 @@ import study_fakes as fakes
 from simfed.cli import main
 from simfed.ground.errors import InputError
 from simfed.study import run_study
-from simfed.study.versus import matches, versus_page
+from simfed.study.versus import match_studies, render_versus_page
 
 pytestmark = pytest.mark.usefixtures("fake_runs")
 
@@ -41,7 +41,7 @@ def two(ran):
 
 
 def test_what_both_have_is_compared_seed_by_seed(two):
-    shared = list(matches(*two))
+    shared = list(match_studies(*two))
     assert [(match.setting, match.arm) for match in shared] == [("", "top-k"), ("", "random-k")]
     for match in shared:
         ((threshold, first, second, paired, gap, _),) = match.comparison.pairs
@@ -54,13 +54,13 @@ def test_what_both_have_is_compared_seed_by_seed(two):
 
 
 def test_the_page_leads_with_the_times_and_folds_what_is_the_same(two):
-    page = versus_page(*two)
+    page = render_versus_page(*two)
     assert page.index("Time to target, and final accuracy in points") < page.index("Settings that")
     assert f"fast {SLOW_S / FAST_S:.2f}× " in page
     assert "+0.0 points" in page
     assert "clients[0].link.up" in page
     assert "periodic-k" not in page.partition("Settings that")[0]  # only one of them has it
-    again = versus_page(two[0], two[0])
+    again = render_versus_page(two[0], two[0])
     assert "2 more, the same in all" in again
 
 
@@ -83,4 +83,4 @@ def test_as_typed(two, tmp_path, capsys, monkeypatch):
 def test_without_anything_in_common_it_says_so(two, ran):
     other = ran("other", "5 Mbps", grid={"policy.strategy": ["periodic-k"]})
     with pytest.raises(InputError, match="a setting, arm and finished seed in common"):
-        versus_page(two[0], other)
+        render_versus_page(two[0], other)

@@ -18,7 +18,7 @@ from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import RunFailed
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.report.statistics import Estimate, mean_interval
+from simfed.report.statistics import Estimate, estimate_mean
 
 CLIENTS, ROUND_S, MODEL_BYTES, EPOCHS = 1000, 180.0, 18.3e6, 5
 WORLDS = range(10)
@@ -117,10 +117,10 @@ def compare_rows(data: Path | None = None) -> list[Row]:
     mbps = [8e-6 * draw_world(number).bytes_per_s for number in WORLDS]
     most = max(float(rates.max()) for rates in mbps)
     greedy, random = (
-        mean_interval([play_world(number, greedy=which) for number in WORLDS])
+        estimate_mean([play_world(number, greedy=which) for number in WORLDS])
         for which in (True, False)
     )
-    mean = mean_interval([statistics.fmean(rates) for rates in mbps])
+    mean = estimate_mean([statistics.fmean(rates) for rates in mbps])
     worlds = f"mean of {len(WORLDS)} cells"
     return [
         _row("mean rate of a client", "Mbps", 1.4, mean, f"{worlds} of {CLIENTS:,} clients"),

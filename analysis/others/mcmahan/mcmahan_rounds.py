@@ -30,7 +30,7 @@ from simfed.ground.seeding import Streams
 from simfed.ground.units import counted
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds
-from simfed.report.statistics import mean_interval
+from simfed.report.statistics import estimate_mean
 
 TARGET = 0.99
 RATES = (0.1, 0.215, 0.0464)
@@ -150,7 +150,7 @@ def compare_rows(data: Path | None = None) -> list[Row]:
         if not met:
             continue
         best = min(met, key=lambda rate: statistics.fmean(met[rate]))
-        mean = mean_interval(met[best])
+        mean = estimate_mean(met[best])
         notes = [f"rate {best:g}, {counted(len(met[best]), 'seed')}"]
         for rate in rounds.keys() - {best}:
             mean_rounds = f"{statistics.fmean(met[rate]):.1f}" if rate in met else "not always met"

@@ -11,8 +11,8 @@ from typing import IO
 import numpy as np
 
 from simfed.ground.errors import InputError, listed
-from simfed.ground.reading import missing_file
-from simfed.learn.data.outline import MOST_CLASSES, Outline, checked_targets
+from simfed.ground.reading import make_missing_file_error
+from simfed.learn.data.outline import MOST_CLASSES, Outline, check_targets
 
 MOST_UNPACKED_BYTES = 8_000_000_000
 """Of what an archive or a compressed table holds; more is refused before it is unpacked."""
@@ -70,7 +70,7 @@ class Arrays:
             with zipfile.ZipFile(self.path) as archive:
                 yield archive
         except FileNotFoundError:
-            raise missing_file(self.path) from None
+            raise make_missing_file_error(self.path) from None
         except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
@@ -124,7 +124,7 @@ class NpzReader:
                             where=f"{path}: {name}",
                             got=length[0] if length else "a single value",
                         )
-            shapes[part] = _with_channels(shape[1:], dtype)
+            shapes[part] = _add_grey_channel(shape[1:], dtype)
         if self._has_test and shapes["test"] != shapes["train"]:
             raise InputError(
                 f"samples of shape {shapes['train']}, as x_train has",
@@ -141,10 +141,10 @@ class NpzReader:
         places = tuple(f"{self.arrays.path}: y_{part}" for part in ("train", "test"))
         classes: tuple[str, ...] = ()
         if self._task == "classification" and targets.dtype.kind in "iub":
-            targets = checked_targets(targets, MOST_CLASSES, places[0])
+            targets = check_targets(targets, MOST_CLASSES, places[0])
             largest = targets.max(initial=0)
             if tests is not None:
-                tests = checked_targets(tests, MOST_CLASSES, places[1])
+                tests = check_targets(tests, MOST_CLASSES, places[1])
                 largest = max(largest, tests.max(initial=0))
             classes = tuple(map(str, range(int(largest) + 1)))
         return Outline(
@@ -196,6 +196,6 @@ class NpzReader:
         return ((0.5,), (0.25,)) if rows.dtype == np.uint8 else ((), ())
 
 
-def _with_channels(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
+def _add_grey_channel(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
     """Grey images have one channel."""
     return (1, *shape) if len(shape) == 2 and dtype == np.uint8 else shape

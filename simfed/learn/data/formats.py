@@ -42,10 +42,10 @@ def read_idx(content: bytes, name: str = "idx file") -> NDArray[np.uint8]:
 
 def read_mnist(files: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
     """Training and test (images (n, 1, height, width), labels) of the four files of MNIST."""
-    return _mnist_split(files, "train"), _mnist_split(files, "t10k")
+    return _read_mnist_split(files, "train"), _read_mnist_split(files, "t10k")
 
 
-def _mnist_split(files: Mapping[str, bytes], split: str) -> Arrays:
+def _read_mnist_split(files: Mapping[str, bytes], split: str) -> Arrays:
     images, labels = f"{split}-images-idx3-ubyte", f"{split}-labels-idx1-ubyte"
     return read_idx(files[images], images)[:, None], read_idx(files[labels], labels)
 
@@ -53,22 +53,22 @@ def _mnist_split(files: Mapping[str, bytes], split: str) -> Arrays:
 def read_cifar(files: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
     """Training and test (images (n, 3, 32, 32), labels) of the binary version of CIFAR-10."""
     train = [name for name in sorted(files) if name.startswith("data_batch_")]
-    return _cifar_split(files, train), _cifar_split(files, ["test_batch.bin"])
+    return _read_cifar_split(files, train), _read_cifar_split(files, ["test_batch.bin"])
 
 
-def _cifar_split(files: Mapping[str, bytes], names: Sequence[str]) -> Arrays:
+def _read_cifar_split(files: Mapping[str, bytes], names: Sequence[str]) -> Arrays:
     rows = np.frombuffer(b"".join(files[name] for name in names), np.uint8)
     rows = rows.reshape(-1, CIFAR_ROW_BYTES)
     return np.ascontiguousarray(rows[:, 1:]).reshape(-1, *CIFAR_SHAPE), rows[:, 0].copy()
 
 
-def cifar_row_bytes(labels: NDArray[np.uint8], pixels: NDArray[np.uint8]) -> bytes:
+def join_cifar_rows(labels: NDArray[np.uint8], pixels: NDArray[np.uint8]) -> bytes:
     """The binary version: per image its label, then the red, green and blue plane; pixels (n,
     3072)."""
     return np.concatenate([labels[:, None], pixels], axis=1).astype(np.uint8).tobytes()
 
 
-def cifar_rows_from_png(png: bytes, labels: Sequence[int]) -> bytes:
+def convert_cifar_png(png: bytes, labels: Sequence[int]) -> bytes:
     """The binary version from a picture with one row of 1,024 pixels per image."""
     from PIL import Image  # comes with matplotlib; only this reader needs it
 
@@ -80,7 +80,7 @@ def cifar_rows_from_png(png: bytes, labels: Sequence[int]) -> bytes:
     if len(pixels) != len(labels):
         raise InputError(f"{len(labels)} rows of pixels, one per label", got=len(pixels))
     planes = pixels.transpose(0, 2, 1).reshape(len(pixels), -1)
-    return cifar_row_bytes(np.asarray(labels, np.uint8), planes)
+    return join_cifar_rows(np.asarray(labels, np.uint8), planes)
 
 
 def read_labels_json(content: bytes) -> list[int]:
@@ -94,7 +94,7 @@ def read_labels_json(content: bytes) -> list[int]:
     return labels
 
 
-def cifar_rows_from_pickle(content: bytes, labels_key: bytes = b"labels") -> bytes:
+def convert_cifar_pickle(content: bytes, labels_key: bytes = b"labels") -> bytes:
     """The binary version from a batch of the "Python version", which is a pickle.
 
     A pickle may call anything; this reader knows three names, those of an array of bytes, and
@@ -104,7 +104,7 @@ def cifar_rows_from_pickle(content: bytes, labels_key: bytes = b"labels") -> byt
         batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
         labels, array = batch[labels_key], batch[b"data"]
         pixels = np.frombuffer(array.content, np.uint8).reshape(array.shape)
-        return cifar_row_bytes(np.asarray(labels, np.uint8), pixels)
+        return join_cifar_rows(np.asarray(labels, np.uint8), pixels)
     except (
         pickle.UnpicklingError,
         EOFError,

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError, listed
-from simfed.ground.reading import missing_file
-from simfed.learn.data.formats import cifar_rows_from_pickle, read_cifar, read_mnist
+from simfed.ground.reading import make_missing_file_error
+from simfed.learn.data.formats import convert_cifar_pickle, read_cifar, read_mnist
 from simfed.learn.data.outline import Outline
-from simfed.learn.data.store import Folder, data_folders, gunzipped
+from simfed.learn.data.store import Folder, gunzip_bytes, list_data_folders
 from simfed.learn.data.tables import ArrowFiles, DiskTable, ParquetTable
 
 _MOST_BYTES = 1 << 30
@@ -47,7 +47,7 @@ class TorchvisionReader:
 
     def __init__(self, name: str, root: str | None) -> None:
         self._name = name
-        self._roots = [Path(root)] if root else data_folders()
+        self._roots = [Path(root)] if root else list_data_folders()
         folder = f"{name}/raw" if name not in _CIFAR else _CIFAR[name][0]
         homes = [home / folder for home in self._roots if (home / folder).is_dir()]
         if not homes:
@@ -66,7 +66,7 @@ class TorchvisionReader:
             if self._name in _CIFAR:
                 labels = b"labels" if self._name == "CIFAR10" else b"fine_labels"
                 files = {
-                    name: cifar_rows_from_pickle(self._content(view, source), labels)
+                    name: convert_cifar_pickle(self._content(view, source), labels)
                     for name, source in _CIFAR[self._name][1].items()
                 }
                 self._read = read_cifar(files)
@@ -77,9 +77,9 @@ class TorchvisionReader:
     def _content(self, view: Folder, name: str) -> bytes:
         content = view.read(name, _MOST_BYTES)
         if content is None and (packed := view.read(f"{name}.gz", _MOST_BYTES)) is not None:
-            content = gunzipped(packed, _MOST_BYTES, f"{self.place / name}.gz")
+            content = gunzip_bytes(packed, _MOST_BYTES, f"{self.place / name}.gz")
         if content is None:
-            raise missing_file(str(self.place / name))
+            raise make_missing_file_error(str(self.place / name))
         if len(content) > _MOST_BYTES:
             raise InputError(
                 f"a file of at most {_MOST_BYTES:,} bytes", where=str(self.place / name), got="more"
@@ -107,20 +107,22 @@ class TorchvisionReader:
         return _SCALES[self._name]
 
 
-def huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
+def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
     """Training and, where there is one, test split: of a folder that `save_to_disk` wrote or that
     holds Parquet files, read without the library; of a name of the hub, by the library."""
     root = Path(name)
     if not root.is_dir():
         if root.is_absolute():
-            raise missing_file(name)
-        return _from_the_hub(name)
+            raise make_missing_file_error(name)
+        return _load_from_hub(name)
     if (root / "state.json").is_file():
-        return _saved(root), None
+        return _open_saved(root), None
     if (root / "dataset_dict.json").is_file():
         if not (root / "train").is_dir():
-            raise InputError("a split `train`", where=name, got=listed(_folders(root)))
-        return _saved(root / "train"), _saved(root / "test") if (root / "test").is_dir() else None
+            raise InputError("a split `train`", where=name, got=listed(_list_folders(root)))
+        return _open_saved(root / "train"), _open_saved(root / "test") if (
+            root / "test"
+        ).is_dir() else None
     files = sorted(root.rglob("*.parquet"))
     if not files:
         allowed = "a data set that `save_to_disk` wrote, or Parquet files"
@@ -137,12 +139,12 @@ def huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
     return ParquetTable(parts["train"]), test
 
 
-def _saved(folder: Path) -> ArrowFiles:
+def _open_saved(folder: Path) -> ArrowFiles:
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         names = [str(entry["filename"]) for entry in state["_data_files"]]
     except FileNotFoundError:
-        raise missing_file(str(folder / "state.json")) from None
+        raise make_missing_file_error(str(folder / "state.json")) from None
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise InputError(
             "the state of a saved data set",
@@ -162,11 +164,11 @@ def _saved(folder: Path) -> ArrowFiles:
     return ArrowFiles(str(folder), [folder / name for name in names])
 
 
-def _folders(root: Path) -> Sequence[str]:
+def _list_folders(root: Path) -> Sequence[str]:
     return [entry.name for entry in sorted(root.iterdir()) if entry.is_dir()]
 
 
-def _from_the_hub(name: str) -> tuple[DiskTable, DiskTable | None]:
+def _load_from_hub(name: str) -> tuple[DiskTable, DiskTable | None]:
     try:
         import datasets
     except ImportError:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
-from simfed.ground.reading import missing_file
+from simfed.ground.reading import make_missing_file_error
 from simfed.learn.data.arrays import MOST_UNPACKED_BYTES
 from simfed.learn.data.outline import Outline
 
@@ -28,7 +28,7 @@ class LeafReader:
         self._place = folder
         root = Path(folder)
         if not root.is_dir():
-            raise missing_file(folder)
+            raise make_missing_file_error(folder)
         parts = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
         self._files = [sorted(part.glob("*.json")) for part in parts]
         if not self._files[0]:
@@ -41,7 +41,7 @@ class LeafReader:
 
     @cached_property
     def _read(self) -> list[tuple[list[Any], list[Any], list[str]]]:
-        return [_rows(files) for files in self._files if files]
+        return [_read_rows(files) for files in self._files if files]
 
     @cached_property
     def _alphabet(self) -> dict[str, int]:
@@ -130,7 +130,7 @@ class LeafReader:
         return (), ()
 
 
-def _rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
+def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
     samples: list[Any] = []
     targets: list[Any] = []
     owners: list[str] = []

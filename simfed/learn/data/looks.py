@@ -15,7 +15,7 @@ from simfed.learn.data.partition import Split
 from simfed.scenario.dataset import Partition
 
 
-def looks_of(client: int, partition: Partition, streams: Streams) -> tuple[float, float]:
+def draw_looks(client: int, partition: Partition, streams: Streams) -> tuple[float, float]:
     """A client's angle in degrees, and the sd of its noise (black to white is 1)."""
     rng = streams("looks", client)
     angle = float(rng.uniform(-partition.rotation, partition.rotation))
@@ -28,7 +28,7 @@ def apply_looks(data: Dataset, split: Split, partition: Partition, streams: Stre
     images = np.array(data.train_images)
     scale = 255.0 if images.dtype == np.uint8 else 1.0
     for client, owned in enumerate(split.clients):
-        angle, sd = looks_of(client, partition, streams)
+        angle, sd = draw_looks(client, partition, streams)
         looks = turn_images(images[owned], angle).astype(np.float32)
         noise = streams("looks noise", client).standard_normal(looks.shape, np.float32)
         looks += scale * sd * noise
@@ -57,7 +57,7 @@ def turn_images(images: np.ndarray, degrees: float) -> np.ndarray:
     return result
 
 
-def drawn_public(path: str, data: Dataset, count: int, streams: Streams) -> np.ndarray:
+def draw_public_samples(path: str, data: Dataset, count: int, streams: Streams) -> np.ndarray:
     """So many samples of a file's, drawn from the run's seed."""
     samples = public_samples(path, data)
     if len(samples) < count:

@@ -96,7 +96,7 @@ class Labels:
         )
 
 
-def labels_of(outline: Outline, task: str) -> Labels:
+def build_labels(outline: Outline, task: str) -> Labels:
     """Classes numbered, numbers standardised by the training rows, owners numbered, and a test set
     drawn where the files have none. A class that only test rows have counts like any other.
 
@@ -108,21 +108,21 @@ def labels_of(outline: Outline, task: str) -> Labels:
     where, where_test, *_ = (*outline.target_places, f"{place}: target", f"{place}: test target")
     if task == "regression":
         names: tuple[str, ...] = ()
-        targets = _numbers(targets, where)
-        tests = None if tests is None else _numbers(tests, where_test)
+        targets = _convert_numbers(targets, where)
+        tests = None if tests is None else _convert_numbers(tests, where_test)
     elif outline.classes:
         names = outline.classes
-        targets = checked_targets(targets, len(names), where)
-        tests = None if tests is None else checked_targets(tests, len(names), where_test)
+        targets = check_targets(targets, len(names), where)
+        tests = None if tests is None else check_targets(tests, len(names), where_test)
     else:
-        names, targets, tests = _numbered(targets, tests, place, where, where_test)
+        names, targets, tests = _number_classes(targets, tests, place, where, where_test)
     if task == "classification" and len(names) < 2:
         raise InputError("at least 2 classes", where=place, got=len(names))
-    owners, owner_of, test_own = _owners(outline)
+    owners, owner_of, test_own = _number_owners(outline)
     rows = np.arange(len(targets))
     test_rows = None
     if tests is None:
-        is_test = _drawn_test(len(targets), owner_of)
+        is_test = _draw_test_rows(len(targets), owner_of)
         test_rows, rows = rows[is_test], rows[~is_test]
         tests, targets = targets[test_rows], targets[rows]
         if owner_of is not None:
@@ -154,22 +154,22 @@ def labels_of(outline: Outline, task: str) -> Labels:
     )
 
 
-def checked_targets(targets: np.ndarray, classes: int, where: str) -> NDArray[np.int64]:
+def check_targets(targets: np.ndarray, classes: int, where: str) -> NDArray[np.int64]:
     """Whole numbers from 0 to classes − 1. Raises: `InputError` that names the first row of
     another one."""
     allowed = f"a class from 0 to {classes - 1}"
-    targets = _whole(targets, where)
+    targets = _convert_floats(targets, where)
     if targets.dtype.kind not in "iub":
         got = "texts" if targets.dtype.kind in "US" else str(targets.dtype)
         raise InputError(allowed, where=where, got=got)
     beyond = (targets < 0) | (targets >= classes)
-    if (row := _first_row(beyond)) is not None:
+    if (row := _find_first_row(beyond)) is not None:
         wrong = np.atleast_1d(targets[row])[np.atleast_1d(beyond[row])]
         raise InputError(allowed, where=f"{where}, row {row + 1}", got=int(wrong[0]))
     return targets.astype(np.int64)
 
 
-def _numbers(targets: np.ndarray, where: str) -> NDArray[np.float32]:
+def _convert_numbers(targets: np.ndarray, where: str) -> NDArray[np.float32]:
     try:
         values = targets.astype(np.float32)
     except (TypeError, ValueError):
@@ -179,28 +179,28 @@ def _numbers(targets: np.ndarray, where: str) -> NDArray[np.float32]:
             got=str(targets[0])[:40],
             hint="task: classification",
         ) from None
-    if (row := _first_row(~np.isfinite(values))) is not None:
+    if (row := _find_first_row(~np.isfinite(values))) is not None:
         raise InputError("a finite number", where=f"{where}, row {row + 1}", got=str(targets[row]))
     return values
 
 
-def _first_row(wrong: NDArray[np.bool_]) -> int | None:
+def _find_first_row(wrong: NDArray[np.bool_]) -> int | None:
     """The first row with a true value; None: there is none.
 
-    >>> _first_row(np.array([[False, False], [False, True]]))
+    >>> _find_first_row(np.array([[False, False], [False, True]]))
     1
     """
     rows = np.flatnonzero(wrong.any(axis=tuple(range(1, wrong.ndim))))
     return int(rows[0]) if rows.size else None
 
 
-def _numbered(
+def _number_classes(
     targets: np.ndarray, tests: np.ndarray | None, place: str, where: str, where_test: str
 ) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64] | None]:
     """Names of the classes in order, and the targets as their numbers."""
-    everything = targets = _whole(targets, where)
+    everything = targets = _convert_floats(targets, where)
     if tests is not None:
-        tests = _whole(tests, where_test)
+        tests = _convert_floats(tests, where_test)
         are_texts = [part.dtype.kind in "US" for part in (targets, tests)]
         if len(tests) and are_texts[0] is not are_texts[1]:
             allowed = f"{'texts' if are_texts[0] else 'numbers'} as classes, as {where} has"
@@ -219,14 +219,14 @@ def _numbered(
     return tuple(map(str, values.tolist())), numbers[: len(targets)], test
 
 
-def _whole(targets: np.ndarray, where: str) -> np.ndarray:
+def _convert_floats(targets: np.ndarray, where: str) -> np.ndarray:
     """Whole numbers in place of floats; anything else as it is. Raises: `InputError` that names
     the first row of a float that is not whole."""
     if targets.dtype.kind != "f":
         return targets
     with np.errstate(invalid="ignore"):  # NaN, infinity and what is too large differ below
         whole = targets.astype(np.int64)
-    if (row := _first_row(whole != targets)) is not None:
+    if (row := _find_first_row(whole != targets)) is not None:
         raise InputError(
             "whole numbers or texts as classes",
             where=f"{where}, row {row + 1}",
@@ -236,7 +236,7 @@ def _whole(targets: np.ndarray, where: str) -> np.ndarray:
     return whole
 
 
-def _owners(
+def _number_owners(
     outline: Outline,
 ) -> tuple[tuple[str, ...], NDArray[np.int64] | None, NDArray[np.int64] | None]:
     if outline.owners is None:
@@ -262,7 +262,7 @@ def _owners(
     return names, numbers.reshape(-1).astype(np.int64), test
 
 
-def _drawn_test(rows: int, owners: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+def _draw_test_rows(rows: int, owners: NDArray[np.int64] | None) -> NDArray[np.bool_]:
     """A fifth of each owner's rows, rounded down; without owners of all rows."""
     order = Streams(0)("test rows").permutation(rows)
     chosen = np.zeros(rows, bool)

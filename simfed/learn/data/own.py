@@ -13,17 +13,17 @@ from pathlib import Path
 import numpy as np
 
 from simfed.ground.errors import InputError
-from simfed.ground.reading import missing_file
+from simfed.ground.reading import make_missing_file_error
 from simfed.ground.seeding import Streams
 from simfed.learn.data.arrays import Arrays, NpzReader
 from simfed.learn.data.dataset import Dataset, load_dataset
-from simfed.learn.data.hub import TorchvisionReader, huggingface_tables
+from simfed.learn.data.hub import TorchvisionReader, open_huggingface_tables
 from simfed.learn.data.leaf import LeafReader
-from simfed.learn.data.outline import Labels, Reader, labels_of
+from simfed.learn.data.outline import Labels, Reader, build_labels
 from simfed.learn.data.partition import Split, deal
 from simfed.learn.data.pictures import FolderReader
-from simfed.learn.data.store import data_folders
-from simfed.learn.data.tables import TableReader, opened_table
+from simfed.learn.data.store import list_data_folders
+from simfed.learn.data.tables import TableReader, open_table
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
 
@@ -37,12 +37,12 @@ def load_data(data: str | DatasetSpec, *, where: str | None = None) -> Dataset:
         return load_dataset(data, where=where)
     if data.name is not None:
         return load_dataset(data.name, where=where or "dataset.name")
-    return _dataset(data.source, _stamp(data))
+    return _read_dataset(data.source, _stamp_files(data))
 
 
 def labels_in(data: DatasetSpec) -> Labels:
     """Sizes, labels and owners of files of one's own, without their samples."""
-    return _labels(data.source, _stamp(data))
+    return _read_labels(data.source, _stamp_files(data))
 
 
 def split_of(scenario: Scenario, streams: Streams) -> Split:
@@ -67,14 +67,14 @@ def split_of(scenario: Scenario, streams: Streams) -> Split:
 
 def files_digest(data: DatasetSpec) -> str:
     """SHA-256 over the files of one's own, by their names below what the scenario names."""
-    return _digest(data.source, _stamp(data))
+    return _digest_files(data.source, _stamp_files(data))
 
 
 def public_digest(path: str) -> str:
     """SHA-256 of a public set's file."""
     place = Path(locate_path(path))
     if not place.is_file():
-        raise missing_file(path)
+        raise make_missing_file_error(path)
     with open(place, "rb") as file:
         sha = hashlib.sha256()
         while piece := file.read(1 << 20):
@@ -110,7 +110,7 @@ def locate_path(path: str) -> str:
     """Where a file or folder is: as the scenario says or, where it was moved, under its name in a
     data folder (`simfed data path`)."""
     if not Path(path).exists():
-        for folder in data_folders():
+        for folder in list_data_folders():
             if (folder / Path(path).name).exists():
                 return str(folder / Path(path).name)
     return path
@@ -119,17 +119,17 @@ def locate_path(path: str) -> str:
 Stamp = tuple[tuple[str, int, int], ...]
 
 
-def _stamp(data: DatasetSpec) -> Stamp:
+def _stamp_files(data: DatasetSpec) -> Stamp:
     """Names, times of change and sizes of all files, those in folders too: while they stay, what
     was read is not read again. Files that are missing are left out."""
     return tuple(
         (str(file), (facts := file.stat()).st_mtime_ns, facts.st_size)
-        for place in _places(data.source).values()
-        for file in _files_of(place)
+        for place in _list_places(data.source).values()
+        for file in _list_files(place)
     )
 
 
-def _places(data: DatasetSpec) -> dict[str, Path]:
+def _list_places(data: DatasetSpec) -> dict[str, Path]:
     """Key → file or folder that is read for it; a name of the hub has none."""
     if data.torchvision is not None:
         return {"root": TorchvisionReader(data.torchvision, data.root).place}
@@ -146,25 +146,25 @@ def _locate_paths(data: DatasetSpec) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def _reader(data: DatasetSpec, stamp: Stamp) -> Reader:
+def _build_reader(data: DatasetSpec, stamp: Stamp) -> Reader:
     data = data.model_copy(update=_locate_paths(data))
     ways: dict[str, Callable[[], Reader]] = {
         "file": lambda: NpzReader(str(data.file), data.task),
-        "table": lambda: _table_reader(data),
+        "table": lambda: _build_table_reader(data),
         "folder": lambda: FolderReader(str(data.folder), data.pixels),
         "leaf": lambda: LeafReader(str(data.leaf)),
         "torchvision": lambda: TorchvisionReader(str(data.torchvision), data.root),
-        "huggingface": lambda: _table_reader(data),
+        "huggingface": lambda: _build_table_reader(data),
     }
     return ways[data.kind]()
 
 
-def _table_reader(data: DatasetSpec) -> TableReader:
+def _build_table_reader(data: DatasetSpec) -> TableReader:
     if data.table is not None:
-        train = opened_table(data.table)
-        test = opened_table(data.test, train) if data.test else None
+        train = open_table(data.table)
+        test = open_table(data.test, train) if data.test else None
     else:
-        train, test = huggingface_tables(str(data.huggingface))
+        train, test = open_huggingface_tables(str(data.huggingface))
     return TableReader(
         train,
         test,
@@ -177,19 +177,19 @@ def _table_reader(data: DatasetSpec) -> TableReader:
 
 
 @lru_cache(maxsize=4)
-def _labels(data: DatasetSpec, stamp: Stamp) -> Labels:
-    return labels_of(_reader(data, stamp).outline(), data.task)
+def _read_labels(data: DatasetSpec, stamp: Stamp) -> Labels:
+    return build_labels(_build_reader(data, stamp).outline(), data.task)
 
 
 @lru_cache(maxsize=1)
-def _dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
-    reader, labels = _reader(data, stamp), _labels(data, stamp)
+def _read_dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
+    reader, labels = _build_reader(data, stamp), _read_labels(data, stamp)
     samples = reader.samples(test=False)
     tests = reader.samples(True) if labels.test_rows is None else samples[labels.test_rows]
     if labels.test_rows is not None:
         samples = samples[labels.train_rows]
     mean, sd = reader.scaling(samples)
-    _reader.cache_clear()  # a table may be large
+    _build_reader.cache_clear()  # a table may be large
     return Dataset(
         samples,
         labels.train_labels,
@@ -208,15 +208,15 @@ def _dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
 
 
 @lru_cache(maxsize=16)
-def _digest(data: DatasetSpec, stamp: Stamp) -> str:
+def _digest_files(data: DatasetSpec, stamp: Stamp) -> str:
     sha = hashlib.sha256()
-    places = _places(data)
+    places = _list_places(data)
     if not places:
         return load_data(data).digest  # of the hub: by content
     for key, place in places.items():
         if not place.exists():
-            raise missing_file(str(place))
-        for file in _files_of(place):
+            raise make_missing_file_error(str(place))
+        for file in _list_files(place):
             name = file.relative_to(place).as_posix() if place.is_dir() else ""
             sha.update(f"{key}/{name}\0{file.stat().st_size}\0".encode())
             with open(file, "rb") as content:
@@ -225,7 +225,7 @@ def _digest(data: DatasetSpec, stamp: Stamp) -> str:
     return sha.hexdigest()
 
 
-def _files_of(place: Path) -> Iterator[Path]:
+def _list_files(place: Path) -> Iterator[Path]:
     if place.is_file():
         yield place
     else:

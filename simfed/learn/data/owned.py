@@ -54,7 +54,7 @@ class Owned:
         }
 
 
-def owned_in(scenario: Scenario, streams: Streams) -> Owned:
+def count_owned(scenario: Scenario, streams: Streams) -> Owned:
     """Who owns what in a scenario; of your own files no sample is read."""
     data = scenario.dataset
     named = load_data(data) if data.name is not None else labels_in(data)

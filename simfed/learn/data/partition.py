@@ -79,10 +79,10 @@ def deal(
     is_public[streams("public").choice(count, public, replace=False)] = True
     private = np.flatnonzero(~is_public)
     ways: dict[str, Callable[[], list[Indices]]] = {
-        "dirichlet": lambda: _dirichlet(labels[private], clients, alpha, rng),
+        "dirichlet": lambda: _deal_dirichlet(labels[private], clients, alpha, rng),
         "iid": lambda: np.array_split(rng.permutation(len(private)), clients),
-        "shards": lambda: _shards(labels[private], clients, shards_per_client, rng),
-        "quantity": lambda: _quantity(len(private), clients, sigma, rng),
+        "shards": lambda: _deal_shards(labels[private], clients, shards_per_client, rng),
+        "quantity": lambda: _deal_quantity(len(private), clients, sigma, rng),
         "feature": lambda: np.array_split(rng.permutation(len(private)), clients),
         "natural": list,
     }
@@ -95,7 +95,7 @@ def deal(
         )
     rng = streams("partition")
     if kind == "natural":
-        chosen, natural = _natural(owners, private, clients, rng)
+        chosen, natural = _deal_natural(owners, private, clients, rng)
         return Split(np.flatnonzero(is_public), natural, chosen)
     if (labels.dtype.kind == "f" or labels.ndim > 1) and kind in ("dirichlet", "shards"):
         raise InputError(
@@ -107,7 +107,7 @@ def deal(
     return Split(public=np.flatnonzero(is_public), clients=parts)
 
 
-def _natural(
+def _deal_natural(
     owners: Indices | None, private: Indices, clients: int, rng: np.random.Generator
 ) -> tuple[Indices, tuple[Indices, ...]]:
     """The owners that are clients, and what each has beside the public samples."""
@@ -133,7 +133,9 @@ def _natural(
     return there[chosen], parts
 
 
-def _quantity(count: int, clients: int, sigma: float, rng: np.random.Generator) -> list[Indices]:
+def _deal_quantity(
+    count: int, clients: int, sigma: float, rng: np.random.Generator
+) -> list[Indices]:
     """Parts of log-normal sizes: one sample each, the rest in these proportions."""
     exponents = rng.normal(0.0, min(sigma, 1e300), clients)  # finite for any sigma
     sizes = np.exp(exponents - exponents.max())  # at most 1: nothing overflows
@@ -143,21 +145,21 @@ def _quantity(count: int, clients: int, sigma: float, rng: np.random.Generator) 
     return [np.asarray(part) for part in np.split(rng.permutation(count), cuts)]
 
 
-def _dirichlet(
+def _deal_dirichlet(
     labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator
 ) -> list[Indices]:
     parts: list[list[Indices]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         of_class = rng.permutation(np.flatnonzero(labels == label))
-        cuts = np.rint(np.cumsum(_proportions(clients, alpha, rng))[:-1] * len(of_class))
+        cuts = np.rint(np.cumsum(_draw_proportions(clients, alpha, rng))[:-1] * len(of_class))
         for part, piece in zip(parts, np.split(of_class, cuts.astype(np.int64)), strict=True):
             part.append(piece)
     dealt = [np.concatenate(part) for part in parts]
-    _repair(dealt, rng)
+    _fill_empty_clients(dealt, rng)
     return dealt
 
 
-def _proportions(clients: int, alpha: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def _draw_proportions(clients: int, alpha: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """One draw from Dir(alpha); for an alpha so small that it underflows, its limit: one takes
     all."""
     drawn: NDArray[np.float64] = rng.dirichlet(np.full(clients, alpha))
@@ -168,7 +170,7 @@ def _proportions(clients: int, alpha: float, rng: np.random.Generator) -> NDArra
     return drawn
 
 
-def _repair(parts: list[Indices], rng: np.random.Generator) -> None:
+def _fill_empty_clients(parts: list[Indices], rng: np.random.Generator) -> None:
     """Give every empty client one random sample of the client that then owns most (ties: lowest
     id).
 
@@ -185,7 +187,7 @@ def _repair(parts: list[Indices], rng: np.random.Generator) -> None:
         sizes[empty] = 1
 
 
-def _shards(
+def _deal_shards(
     labels: np.ndarray, clients: int, shards_per_client: int, rng: np.random.Generator
 ) -> list[Indices]:
     shards = shards_per_client * clients

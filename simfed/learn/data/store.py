@@ -35,7 +35,7 @@ LARGEST_SOURCE_BYTES = 1 << 28
 """More than any file that is converted; of a larger one only so much is read."""
 
 
-def cache_folder() -> Path:
+def find_cache_folder() -> Path:
     """The user's cache folder of simfed: `$XDG_CACHE_HOME/simfed`, else the platform's usual
     place."""
     named = os.environ.get("XDG_CACHE_HOME")
@@ -45,10 +45,10 @@ def cache_folder() -> Path:
     return Path.home() / usual / "simfed"
 
 
-def data_folders() -> list[Path]:
+def list_data_folders() -> list[Path]:
     """Where data sets are looked for, in order; the first is where `simfed data get` puts them."""
     named = os.environ.get("SIMFED_DATA")
-    cached = cache_folder() / "datasets"
+    cached = find_cache_folder() / "datasets"
     return [Path(named).expanduser(), cached] if named else [cached]
 
 
@@ -208,7 +208,7 @@ class Published:
 
     def homes(self) -> list[Path]:
         """The folders in which its files are looked for, in order."""
-        return [self.home] if self.home else data_folders()
+        return [self.home] if self.home else list_data_folders()
 
     def locate(self) -> tuple[Path, dict[str, bytes]] | None:
         """The first place that has the data set, and its checked files; None if there is none."""
@@ -281,7 +281,7 @@ def plain_files(folder: str) -> Layout:
             if content is None:
                 packed = view.read(f"{path}.gz", 2 * file.size_bytes + 1024)
                 if packed is not None:
-                    content = gunzipped(packed, file.size_bytes, f"{view.place / path}.gz")
+                    content = gunzip_bytes(packed, file.size_bytes, f"{view.place / path}.gz")
             if content is not None:
                 contents[name] = content
         missing = [name for name in published.files if name not in contents]
@@ -323,7 +323,7 @@ def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., byt
     return layout
 
 
-def gunzipped(packed: bytes, limit_bytes: int, where: str) -> bytes:
+def gunzip_bytes(packed: bytes, limit_bytes: int, where: str) -> bytes:
     """At most `limit_bytes` + 1 bytes of what is packed."""
     with suppress(EOFError, gzip.BadGzipFile, zlib.error), gzip.open(io.BytesIO(packed)) as file:
         return file.read(limit_bytes + 1)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.reading import missing_file
+from simfed.ground.reading import make_missing_file_error
 from simfed.learn.data.arrays import MOST_UNPACKED_BYTES
 from simfed.learn.data.outline import Outline
 
@@ -48,7 +48,7 @@ def _readable(path: str, kind: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise missing_file(path) from None
+        raise make_missing_file_error(path) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).strip().splitlines()[0][:200]
         if "UTF8" in reason or "utf-8" in reason.lower():
@@ -159,20 +159,20 @@ class ArrowFiles:
         return self._table.select(list(columns))
 
 
-def opened_table(path: str, train: DiskTable | None = None) -> DiskTable:
+def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
     """A CSV or Parquet file, told apart by its name.
 
     train: the table of training rows, where this one has test rows. A CSV's types are guessed of
     its rows; columns that are texts in `train` are texts here, even if all look like numbers.
     """
     if not Path(path).exists():
-        raise missing_file(path)
+        raise make_missing_file_error(path)
     if Path(path).suffix.lower() in (".parquet", ".pq"):
         return ParquetTable([path])
     if Path(path).suffix.lower() != ".csv":
         raise InputError("a table, .csv or .parquet", where=path, got=Path(path).suffix or path)
     schema = train.schema if train is not None else ()
-    return CsvTable(path, [field.name for field in schema if _kind_of(field.type) == "text"])
+    return CsvTable(path, [field.name for field in schema if _classify_type(field.type) == "text"])
 
 
 class TableReader:
@@ -227,7 +227,7 @@ class TableReader:
                     where=table.place,
                     problem=f"column {lacking[0]} is missing",
                 )
-        kinds = {name: _kind_of(train.schema.field(name).type) for name in self._features}
+        kinds = {name: _classify_type(train.schema.field(name).type) for name in self._features}
         for name, kind in kinds.items():
             if kind == "other":
                 _refuse_other_text(train, name)
@@ -298,7 +298,7 @@ class TableReader:
                 continue
             values: set[str] = set()
             for table in self._tables:
-                column = _texts(table.read([name])[name])
+                column = _cast_to_texts(table.read([name])[name])
                 values |= {value for value in column.unique().to_pylist() if value is not None}
             if not self._codes and len(values) > MOST_VALUES:
                 raise InputError(
@@ -314,8 +314,8 @@ class TableReader:
         """Targets or owners: a value in each row."""
         assert name is not None
         column = table.read([name])[name]
-        if _kind_of(column.type) == "text":
-            column = _texts(column)
+        if _classify_type(column.type) == "text":
+            column = _cast_to_texts(column)
         _refuse_other_text(table, name)
         nulls = np.flatnonzero(np.asarray(column.is_null(nan_is_null=True)))
         if nulls.size:
@@ -324,7 +324,7 @@ class TableReader:
                 where=f"{table.place}: column {name}, row {int(nulls[0]) + 1}",
                 got="nothing",
             )
-        if _kind_of(column.type) not in ("number", "text"):
+        if _classify_type(column.type) not in ("number", "text"):
             raise InputError(
                 "numbers or texts", where=f"{table.place}: column {name}", got=str(column.type)
             )
@@ -369,7 +369,7 @@ class TableReader:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        column, values = _texts(column), self._values[name]
+        column, values = _cast_to_texts(column), self._values[name]
         codes = np.asarray(
             pc.fill_null(pc.index_in(column, value_set=pa.array(values, pa.string())), -1)
         ).astype(np.int64)
@@ -419,7 +419,7 @@ class TableReader:
         where = f"{place}: column {self._single}"
         assert self._single is not None
         if self._kinds[self._single] == "picture":
-            return np.stack(list(_pictures(column, where)))
+            return np.stack(list(_read_pictures(column, where)))
         rows: list[NDArray[np.float32]] = []
         try:
             for value in column.to_pylist():
@@ -478,7 +478,7 @@ def _refuse_other_kind(train: DiskTable, test: DiskTable, name: str) -> None:
     a value fits any kind."""
     import pyarrow.types as types
 
-    wanted, kind = (_kind_of(table.schema.field(name).type) for table in (train, test))
+    wanted, kind = (_classify_type(table.schema.field(name).type) for table in (train, test))
     if wanted in (kind, "other") or types.is_null(test.schema.field(name).type):
         return
     _refuse_other_text(test, name)
@@ -499,7 +499,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _kind_of(kind: pa.DataType) -> str:
+def _classify_type(kind: pa.DataType) -> str:
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -508,13 +508,13 @@ def _kind_of(kind: pa.DataType) -> str:
     if types.is_decimal(kind):
         return "number"
     if types.is_dictionary(kind):
-        return _kind_of(kind.value_type)
+        return _classify_type(kind.value_type)
     if types.is_string(kind) or types.is_large_string(kind):
         return "text"
     if types.is_list(kind) or types.is_fixed_size_list(kind) or types.is_large_list(kind):
-        return "list" if _kind_of(kind.value_type) in ("number", "list") else "other"
+        return "list" if _classify_type(kind.value_type) in ("number", "list") else "other"
     if isinstance(kind, pa.ExtensionType):
-        return _kind_of(kind.storage_type)
+        return _classify_type(kind.storage_type)
     if types.is_null(kind):
         return "number"  # a column without a single value
     if types.is_struct(kind) and {kind.field(i).name for i in range(kind.num_fields)} == {
@@ -525,13 +525,13 @@ def _kind_of(kind: pa.DataType) -> str:
     return "other"
 
 
-def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _cast_to_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     import pyarrow as pa
 
     return column if column.type == pa.string() else column.cast(pa.string())
 
 
-def _pictures(column: pa.ChunkedArray, where: str) -> Iterator[NDArray[np.uint8]]:
+def _read_pictures(column: pa.ChunkedArray, where: str) -> Iterator[NDArray[np.uint8]]:
     from simfed.learn.data.pictures import read_picture
 
     shape = None

@@ -28,11 +28,11 @@ _LIKE = {
 }  # fmt: skip
 
 
-def in_ascii(text: str) -> str:
+def convert_to_ascii(text: str) -> str:
     """The text in characters of `ALPHABET`: quotation marks and dashes as typewriters have them,
     others left out.
 
-    >>> in_ascii("“Café – 5 ¢”")
+    >>> convert_to_ascii("“Café – 5 ¢”")
     '"Caf - 5 "'
     """
     text = "".join(_LIKE.get(character, character) for character in text)
@@ -42,7 +42,7 @@ def in_ascii(text: str) -> str:
 _KNOWN = frozenset(ALPHABET)
 
 
-def characters(text: str, where: str) -> NDArray[np.int16]:
+def number_characters(text: str, where: str) -> NDArray[np.int16]:
     """The numbers of a text's characters. Raises: `InputError` for another than `ALPHABET` has."""
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     numbers = np.where(codes == 10, 0, codes.astype(np.int64) - 31)
@@ -56,12 +56,12 @@ def characters(text: str, where: str) -> NDArray[np.int16]:
     return numbers.astype(np.int16)
 
 
-def stretches(
+def cut_stretches(
     codes: NDArray[np.int16], length: int = LENGTH
 ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
     """Samples (n, length) one after another, and for each character the one that follows.
 
-    >>> samples, following = stretches(np.arange(7, dtype=np.int16), 3)
+    >>> samples, following = cut_stretches(np.arange(7, dtype=np.int16), 3)
     >>> samples.tolist(), following.tolist()
     ([[0, 1, 2], [3, 4, 5]], [[1, 2, 3], [4, 5, 6]])
     """
@@ -98,7 +98,7 @@ class PublishedTexts(Published):
         labels: dict[str, list[NDArray[np.int16]]] = {"train": [], "test": []}
         owners: dict[str, list[NDArray[np.int64]]] = {"train": [], "test": []}
         for number, (name, text) in enumerate(texts.items()):
-            samples, following = stretches(characters(text, f"{self.name}: {name}"))
+            samples, following = cut_stretches(number_characters(text, f"{self.name}: {name}"))
             at = len(samples) - max(1, int(_TEST_SHARE * len(samples)))
             for part, some in (("train", slice(at)), ("test", slice(at, None))):
                 parts[part].append(samples[some])

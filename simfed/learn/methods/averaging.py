@@ -38,7 +38,7 @@ class Averaging(Method):
     averages: ClassVar[bool] = True
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
-        return _plan(who.size, setting.training(who))
+        return _build_plan(who.size, setting.training(who))
 
     def begin(self, kit: Kit) -> State:
         return {name: kit.initial(name) for name in kit.prototypes}
@@ -65,7 +65,7 @@ class Averaging(Method):
 
     def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
         weights = [arrival.who.samples * arrival.weight for arrival in arrivals]
-        return dict.fromkeys(("update", "buffers"), parts_of(weights))
+        return dict.fromkeys(("update", "buffers"), compute_shares(weights))
 
     def shift(self, kit: Kit, server: State, merged: Arrival) -> State:
         name = merged.who.prototype
@@ -79,12 +79,12 @@ class Averaging(Method):
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(size: Size, training: Work) -> Plan:
+def _build_plan(size: Size, training: Work) -> Plan:
     """Made once for clients that are alike: a time-only run asks for a million of them."""
     return Plan(model_down(size), (training,), update_up(size))
 
 
-def parts_of(weights: Sequence[float]) -> list[float]:
+def compute_shares(weights: Sequence[float]) -> list[float]:
     """Each weight as a share of the sum of all."""
     whole = sum(weights)
     return [weight / whole for weight in weights]
@@ -101,7 +101,7 @@ def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
 def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:
     """A model minus the mean of the arrivals' updates, with the mean of their running statistics,
     weighted by samples and by what the server mode makes of staleness. Shares add up to 1: an
-    update that is merged alone counts in full, however stale (`averaged` damps it instead)."""
+    update that is merged alone counts in full, however stale (`merge_models` damps it instead)."""
     from simfed.learn.kit import mean_of
 
     weights = [arrival.who.samples * arrival.weight for arrival in arrivals]
@@ -109,7 +109,7 @@ def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:
     return {"weights": model["weights"] - mean["update"], "buffers": mean["buffers"]}
 
 
-def averaged(
+def merge_models(
     kit: Kit,
     model: Values,
     arrivals: Sequence[Arrival],
@@ -118,7 +118,7 @@ def averaged(
 ) -> Values:
     """The mean, weighted by `sizes`, of the arrivals' models, each `model` plus a factor times its
     update; where few entries travelled, only these are touched."""
-    shares = parts_of(sizes)
+    shares = compute_shares(sizes)
     changes = [
         (arrival.change("update"), factor * share)
         for arrival, factor, share in zip(arrivals, factors, shares, strict=True)

@@ -196,11 +196,11 @@ class FedAL(Method):
         """The model after it has learned from the others."""
         import torch
 
-        from simfed.learn.descent import plain_descent
+        from simfed.learn.descent import build_plain_descent
 
         samples = kit.public(int(down["of_round"]))
         before = kit.logits(who.prototype, model, samples) if self.forgetting else None
-        weights, descent = model["weights"].clone(), plain_descent(kit.rate(round))
+        weights, descent = model["weights"].clone(), build_plain_descent(kit.rate(round))
         rng = kit.rng("public order", who.client, who.key(round))
         for _ in range(self.public_epochs):
             order = torch.from_numpy(rng.permutation(len(samples))).to(kit.device)
@@ -253,13 +253,13 @@ class FedAL(Method):
         """The discriminator after its steps, and the mean of their losses."""
         import torch
 
-        from simfed.learn.descent import plain_descent
+        from simfed.learn.descent import build_plain_descent
 
         outputs = torch.cat([a.values["logits"] for a in arrivals])
         public = len(outputs) // len(arrivals)
         whose = torch.tensor([a.who.client for a in arrivals], device=kit.device)
         whose = whose.repeat_interleave(public)
-        net, descent, total = net.clone(), plain_descent(self.server_rate, "adam"), 0.0
+        net, descent, total = net.clone(), build_plain_descent(self.server_rate, "adam"), 0.0
         rng, size = kit.rng("discriminator steps", round), min(self.server_batch, len(outputs))
         for _ in range(self.server_steps):
             at = torch.from_numpy(rng.choice(len(outputs), size, replace=False)).to(kit.device)

@@ -85,12 +85,12 @@ class FedAsync(FedProx):
             weights, buffers = past[-1]["weights"], past[-1]["buffers"]
             for arrival in arrived:
                 share = arrival.weight * self.share(arrival.staleness)
-                sent = _before(past, round - arrival.staleness)
+                sent = _find_sent_model(past, round - arrival.staleness)
                 trained = sent["weights"] - arrival.values["update"]
                 weights = (1 - share) * weights + share * trained
                 buffers = (1 - share) * buffers + share * arrival.values["buffers"]
             newest = {"weights": weights, "buffers": buffers, "round": round}
-            oldest = _before(past, round + 1 - self.oldest)["round"]
+            oldest = _find_sent_model(past, round + 1 - self.oldest)["round"]
             after[name] = [one for one in (*past, newest) if one["round"] >= oldest]
         return after, {}
 
@@ -98,6 +98,6 @@ class FedAsync(FedProx):
         return self.send(server, who, 0)
 
 
-def _before(past: Sequence[Any], round: int) -> Any:
+def _find_sent_model(past: Sequence[Any], round: int) -> Any:
     """The model that clients were sent in a round: the newest of an earlier merge."""
     return next((one for one in reversed(past) if one["round"] < round), past[0])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from simfed.ground.method import Arrival, Losses, State
-from simfed.learn.methods.averaging import Averaging, averaged, by_prototype, parts_of
+from simfed.learn.methods.averaging import Averaging, by_prototype, compute_shares, merge_models
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -29,7 +29,7 @@ class FedAvg(Averaging):
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
-        parts = parts_of([arrival.who.samples for arrival in arrivals])
+        parts = compute_shares([arrival.who.samples for arrival in arrivals])
         damped = [a.weight * part for a, part in zip(arrivals, parts, strict=True)]
         return {"update": damped, "buffers": parts}
 
@@ -39,5 +39,5 @@ class FedAvg(Averaging):
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():
             sizes = [arrival.who.samples for arrival in mine]
-            after[name] = averaged(kit, server[name], mine, sizes, [-a.weight for a in mine])
+            after[name] = merge_models(kit, server[name], mine, sizes, [-a.weight for a in mine])
         return after, {}

@@ -189,7 +189,7 @@ class FedGen(Method):
         if self.share == "head":
             # the first prototype's, so that all begin with one
             name = kit.prototypes[0]
-            server["head"] = _flat_head(kit, name, server["models"][name])
+            server["head"] = _flatten_head(kit, name, server["models"][name])
             del server["models"]
         return server
 
@@ -208,13 +208,13 @@ class FedGen(Method):
     def train(
         self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
-        before = down if self.share == "model" else _with_head(kit, who, own, down["head"])
+        before = down if self.share == "model" else _replace_head(kit, who, own, down["head"])
         after, _ = kit.descend(who, round, before, loss=self._loss(kit, who, round, down))
         counts = kit.label_counts(who)
         if self.share == "model":
             update = before["weights"] - after["weights"]
             return {"update": update, "buffers": after["buffers"], "counts": counts}, own
-        update = down["head"] - _flat_head(kit, who.prototype, after)
+        update = down["head"] - _flatten_head(kit, who.prototype, after)
         return {"update": update, "counts": counts}, after
 
     def _loss(self, kit: Kit, who: Who, round: int, down: Values) -> Any:
@@ -265,7 +265,7 @@ class FedGen(Method):
             for a in arrivals:
                 model = server["models"][a.who.prototype]
                 got = {**model, "weights": model["weights"] - a.values["update"]}
-                heads.append(_flat_head(kit, a.who.prototype, got))
+                heads.append(_flatten_head(kit, a.who.prototype, got))
         else:
             weights = [a.who.samples * a.weight for a in arrivals]
             after["head"] = server["head"] - sum(
@@ -285,10 +285,10 @@ class FedGen(Method):
         import torch
         import torch.nn.functional as F
 
-        from simfed.learn.descent import plain_descent
+        from simfed.learn.descent import build_plain_descent
 
         generator, total = server["generator"].clone(), 0.0
-        descent = plain_descent(self.server_rate, "adam")
+        descent = build_plain_descent(self.server_rate, "adam")
         drawn = kit.generator("generator steps", round)
         share = counts / counts.sum(0).clamp(min=1e-12)
         classes, net = kit.setting.classes, self.generator(kit.setting)
@@ -314,14 +314,14 @@ class FedGen(Method):
         return model
 
 
-def _flat_head(kit: Kit, prototype: str, model: Values) -> Any:
+def _flatten_head(kit: Kit, prototype: str, model: Values) -> Any:
     """The last layer's weight, then its bias."""
     import torch
 
     return torch.cat([part.reshape(-1) for part in kit.head(prototype, model)])
 
 
-def _with_head(kit: Kit, who: Who, own: State, head: Any) -> dict[str, Any]:
+def _replace_head(kit: Kit, who: Who, own: State, head: Any) -> dict[str, Any]:
     model = {"weights": own["weights"].clone(), "buffers": own["buffers"]}
     weight, bias = kit.head(who.prototype, model)
     weight.copy_(head[: weight.numel()].view_as(weight))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from simfed.ground.method import Arrival, LocalSteps, Losses, Setting, State, Values, Who, Work
-from simfed.learn.methods.averaging import Averaging, averaged, by_prototype
+from simfed.learn.methods.averaging import Averaging, by_prototype, merge_models
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -95,7 +95,7 @@ class FedKD(Averaging):
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():
             scale = [factor_of[id(arrival)] for arrival in mine]
-            after[name] = averaged(kit, server[name], mine, [1] * len(mine), scale)
+            after[name] = merge_models(kit, server[name], mine, [1] * len(mine), scale)
         after, losses = kit.distil_each(
             after,
             round,

@@ -22,7 +22,7 @@ from simfed.ground.method import (
     Who,
     Work,
 )
-from simfed.learn.lowrank import decode, encode, most_entries, svd_flops
+from simfed.learn.lowrank import count_most_entries, count_svd_flops, decode, encode
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -115,7 +115,7 @@ class FedKDMutual(Method):
             {"student": Field("low-rank", 1 + size.parameters, bounded=True), "buffers": buffers},
             (teacher, teacher._replace(model=size.model, name="student"), self._svd(size)),
             {
-                "update": Field("low-rank", most_entries(size.shapes), bounded=True),
+                "update": Field("low-rank", count_most_entries(size.shapes), bounded=True),
                 "buffers": buffers,
             },
         )
@@ -129,7 +129,7 @@ class FedKDMutual(Method):
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         student = self.size(setting)
-        return {self._svd(student).model: svd_flops(student.shapes)}
+        return {self._svd(student).model: count_svd_flops(student.shapes)}
 
     def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
         import torch
@@ -168,7 +168,7 @@ class FedKDMutual(Method):
 
         setting = kit.setting
         name, shapes = self.name(setting), self.size(setting).shapes
-        common = _received(down["student"], own["student"], own["holds"], shapes)
+        common = _rebuild_student(down["student"], own["student"], own["holds"], shapes)
         models = {
             "teacher": {key: value.clone() for key, value in own["teacher"].items()},
             "student": {"weights": common.clone(), "buffers": down["buffers"].clone()},
@@ -241,7 +241,7 @@ class FedKDMutual(Method):
 _WHOLE = -1.0
 
 
-def _received(sent: Any, held: Any, holds: int, shapes: Sequence[tuple[int, ...]]) -> Any:
+def _rebuild_student(sent: Any, held: Any, holds: int, shapes: Sequence[tuple[int, ...]]) -> Any:
     """The common student: sent as a whole, or what the client held, with all merges before round
     `holds`, moved by those that it missed. The server knows only of uploads that it has merged, so
     some may be sent again.

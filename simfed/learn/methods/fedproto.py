@@ -203,7 +203,7 @@ class FedProto(Method):
                 return value
             leaf = weights.clone().requires_grad_() if learns else weights
             embeddings = batch.embeddings if net is None else net.forward(leaf, batch.embeddings)
-            counts, means = class_means(embeddings, batch.labels, kit.setting.classes)
+            counts, means = compute_class_means(embeddings, batch.labels, kit.setting.classes)
             here = (counts > 0) & (down["known"] > 0)
             if not bool(here.any()):
                 return value
@@ -219,7 +219,7 @@ class FedProto(Method):
         embeddings = kit.embeddings(who.prototype, model, samples)
         if net is not None:
             embeddings = net.forward(weights, embeddings)
-        counts, means = class_means(embeddings, labels, kit.setting.classes)
+        counts, means = compute_class_means(embeddings, labels, kit.setting.classes)
         after = {**model, "adapter": weights} if learns else model
         if self.predict == "nearest-mean" and bool(down["known"].any()):
             projection = None if net is None else weights.view(net.widths[1], net.widths[0])
@@ -248,7 +248,7 @@ class FedProto(Method):
         means[came] = total[came] / weight[came][:, None]
         has_mean = server["known"].clone()
         has_mean[came] = 1.0
-        return {"means": means, "known": has_mean}, distances(means, arrivals)
+        return {"means": means, "known": has_mean}, measure_distances(means, arrivals)
 
     def model(self, server: State, own: State, who: Who) -> Values:
         weights = own["weights"]
@@ -273,7 +273,7 @@ def check_embeddings(setting: Setting) -> None:
             )
 
 
-def class_means(embeddings: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def compute_class_means(embeddings: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """(classes,) how many samples, (classes, width) their mean embeddings; zeros where there are
     none.
     """
@@ -282,7 +282,7 @@ def class_means(embeddings: Tensor, labels: Tensor, classes: int) -> tuple[Tenso
     return counts, sums / counts.clamp(min=1)[:, None]
 
 
-def distances(means: Tensor, arrivals: Sequence[Arrival]) -> dict[str, dict[str, float]]:
+def measure_distances(means: Tensor, arrivals: Sequence[Arrival]) -> dict[str, dict[str, float]]:
     """Per prototype, the mean over its arrivals of the mean square difference of their class
     means."""
     distances_of: dict[str, list[float]] = {}

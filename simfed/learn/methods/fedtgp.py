@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.auxiliary import Mlp
-from simfed.learn.methods.fedproto import FedProto, class_means, distances
+from simfed.learn.methods.fedproto import FedProto, compute_class_means, measure_distances
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -132,7 +132,7 @@ class FedTGP(FedProto):
                 for a, rows in zip(arrivals, here, strict=True)
             ]
         )
-        counts, centres = class_means(means, labels, kit.setting.classes)
+        counts, centres = compute_class_means(means, labels, kit.setting.classes)
         centres = centres[counts > 0]
         apart = torch.cdist(centres, centres, compute_mode=_EXACT).max()
         margin = min(float(apart), self.margin * math.sqrt(self.width_of(kit.setting) / 512))
@@ -142,7 +142,7 @@ class FedTGP(FedProto):
         has_mean = server["known"].clone()
         has_mean[counts > 0] = 1.0
         state = {"means": prototypes, "known": has_mean, "net": net}
-        losses = distances(prototypes, arrivals)
+        losses = measure_distances(prototypes, arrivals)
         return state, {
             name: {**loss_by, "contrastive_loss": loss} for name, loss_by in losses.items()
         }
@@ -161,9 +161,9 @@ class FedTGP(FedProto):
         epoch."""
         import torch
 
-        from simfed.learn.descent import plain_descent
+        from simfed.learn.descent import build_plain_descent
 
-        net, descent = net.clone(), plain_descent(self.server_rate)
+        net, descent = net.clone(), build_plain_descent(self.server_rate)
         rng, total = kit.rng("prototypes", round), 0.0
         for _ in range(self.server_epochs):
             order = torch.from_numpy(rng.permutation(len(means))).to(means.device)

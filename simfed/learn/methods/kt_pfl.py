@@ -93,7 +93,7 @@ class KtPfl(Answering):
     def given(self, server: State, who: Who) -> Any:
         import torch
 
-        answers = _filled(server["answers"], server["answered"])
+        answers = _fill_missing(server["answers"], server["answered"])
         return torch.tensordot(server["coefficients"][who.client], answers, 1).float()
 
     def merge(
@@ -104,7 +104,7 @@ class KtPfl(Answering):
         for arrival, places, logits in self.answers(kit, arrivals, round):
             answers[arrival.who.client, places] = logits
             answered[arrival.who.client, places] = True
-        filled = _filled(answers, answered)
+        filled = _fill_missing(answers, answered)
         coefficients = server["coefficients"].clone()
         samples = sum(arrival.who.samples for arrival in arrivals)
         lists: dict[str, list[float]] = {}
@@ -136,7 +136,7 @@ class KtPfl(Answering):
         return row, first
 
 
-def _filled(answers: Any, answered: Any) -> Any:
+def _fill_missing(answers: Any, answered: Any) -> Any:
     """Everybody's logits in float64; where a client has not answered, the mean of those who
     have."""
     weights = answered[:, :, None].double()

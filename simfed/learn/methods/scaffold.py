@@ -18,7 +18,7 @@ from simfed.ground.method import (
     Values,
     Who,
 )
-from simfed.learn.methods.averaging import Averaging, by_prototype, parts_of
+from simfed.learn.methods.averaging import Averaging, by_prototype, compute_shares
 from simfed.learn.methods.fields import model_down, update_up
 from simfed.learn.methods.options import require_above_zero
 
@@ -91,7 +91,7 @@ class Scaffold(Averaging):
         return {"control": own["control"] + values["control"]}
 
     def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
-        parts = parts_of([arrival.weight for arrival in arrivals])
+        parts = compute_shares([arrival.weight for arrival in arrivals])
         return {"update": parts, "buffers": parts, "control": [1.0] * len(arrivals)}
 
     def merge(

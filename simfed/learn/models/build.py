@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
-from simfed.learn.facts import ModelFacts, layers_of
+from simfed.learn.facts import ModelFacts, group_layers
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """What is registered as a model: called with the shape of one sample and the number of classes."""
@@ -40,7 +40,7 @@ def build_model(
     >>> sum(p.numel() for p in model.parameters()), bool((before == torch.get_rng_state()).all())
     (15738, True)
     """
-    factory, name = _factory_and_name(model)
+    factory, name = _find_factory(model)
     with _global_generator_at(seed):
         module = factory(tuple(input_shape), int(classes))
     if not isinstance(module, nn.Module):
@@ -82,7 +82,7 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
     True
     """
     module = plain(build_model(model, input_shape, classes, seed=0))
-    last = last_linear(module)
+    last = find_last_linear(module)
     parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
     buffers = sum(b.numel() for b in module.buffers() if b.is_floating_point())
     tokens = bool(getattr(module, "tokens", False))
@@ -92,7 +92,7 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
         logits = module.eval()(sample)
     shape = (*input_shape, classes) if tokens else (classes,)
     if tuple(logits.shape) != (1, *shape):
-        name, wanted = _factory_and_name(model)[1], ", ".join(map(str, shape))
+        name, wanted = _find_factory(model)[1], ", ".join(map(str, shape))
         raise InputError(f"model {name}: logits of shape (n, {wanted})", got=tuple(logits.shape))
 
     def train_flops() -> int:
@@ -106,15 +106,15 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
         parameters=parameters,
         buffers=buffers,
         forward_flops=forward.get_total_flops(),
-        train_flops=_in_another_process(train_flops),
+        train_flops=_call_in_fork(train_flops),
         features=last.in_features if last is not None else 0,
         shapes=tuple(tuple(p.shape) for p in module.parameters() if p.requires_grad),
         names=tuple(name for name, p in module.named_parameters() if p.requires_grad),
-        layers=layers_of(_modules(module, forward.get_flop_counts())),
+        layers=group_layers(_count_modules(module, forward.get_flop_counts())),
     )
 
 
-def _modules(
+def _count_modules(
     module: nn.Module, counts: Mapping[str, Mapping[Any, int]]
 ) -> Iterator[tuple[int, int]]:
     """(trainable entries, FLOPs) of each module, without what lies in others within it."""
@@ -128,13 +128,13 @@ def _modules(
         yield sum(p.numel() for p in mine), total.get(name, 0) - inner
 
 
-def last_linear(module: nn.Module) -> nn.Linear | None:
+def find_last_linear(module: nn.Module) -> nn.Linear | None:
     """The last linear layer, whose input is a sample's embedding; None where there is none."""
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     return layers[-1] if layers else None
 
 
-def _in_another_process(count: Callable[[], int]) -> int:
+def _call_in_fork(count: Callable[[], int]) -> int:
     """Where there is a GPU, a process that has computed a gradient can fork no workers for more."""
     answer, into = os.pipe()
     child = os.fork()
@@ -153,7 +153,7 @@ def _in_another_process(count: Callable[[], int]) -> int:
     return count()  # here its error is seen
 
 
-def _factory_and_name(model: str | Factory) -> tuple[Factory, str]:
+def _find_factory(model: str | Factory) -> tuple[Factory, str]:
     if isinstance(model, str):
         return registry("model").get(model), model
     return model, getattr(model, "__name__", type(model).__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from simfed.learn.facts import image_shape
+from simfed.learn.facts import check_image_shape
 from simfed.learn.models.layers import ReluPool
 
 
@@ -21,7 +21,7 @@ class McMahanCNN(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        channels, height, width = image_shape(self.name, input_shape, 4)
+        channels, height, width = check_image_shape(self.name, input_shape, 4)
         self.conv1 = nn.Conv2d(channels, 32, 5, padding=2)
         self.pool1 = ReluPool()
         self.conv2 = nn.Conv2d(32, 64, 5, padding=2)

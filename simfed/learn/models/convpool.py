@@ -64,7 +64,7 @@ class _LayerShape(ctypes.Structure):
     ]  # fmt: skip
 
     def pooled(self, blocks: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return _empty(blocks, self.outputs, self.pooled_height, self.pooled_width, dtype=dtype)
+        return _make_lanes(blocks, self.outputs, self.pooled_height, self.pooled_width, dtype=dtype)
 
 
 class _Kept:
@@ -72,13 +72,13 @@ class _Kept:
 
     def __init__(self, first: _LayerShape, second: _LayerShape, blocks: int) -> None:
         self.blocks = blocks
-        self.samples = _empty(blocks, first.inputs, first.height, first.width)
+        self.samples = _make_lanes(blocks, first.inputs, first.height, first.width)
         self.pooled = [layer.pooled(blocks) for layer in (first, second)]
         self.corners = [layer.pooled(blocks, torch.int32) for layer in (first, second)]
         """The window's first maximum, 0 to 3 in row-major order; −1 where ReLU gave 0."""
         self.gradients = [layer.pooled(blocks) for layer in (first, second)]
         columns = 2 * second.pooled_width + 2 * (KERNEL - 1)
-        self.spread = _empty(second.outputs, 2 * second.pooled_height, columns).zero_()
+        self.spread = _make_lanes(second.outputs, 2 * second.pooled_height, columns).zero_()
 
 
 class ConvpoolPair:
@@ -132,7 +132,7 @@ class ConvpoolPair:
     def backward(self, gradient: Tensor, room: _Kept, into: list[Tensor]) -> None:
         """Adds to the gradients of the parameters, in their order, given that in the features."""
         blocks = self._pull_back(gradient, room)
-        sums = [_empty(*parameter.shape).zero_() for parameter in self._parameters]
+        sums = [_make_lanes(*parameter.shape).zero_() for parameter in self._parameters]
         self._add_weight_gradients(room, slice(0, blocks), sums)
         for lanes, to in zip(sums, into, strict=True):
             self._loops.add_lanes(lanes.data_ptr(), to.numel(), to.data_ptr())
@@ -141,7 +141,7 @@ class ConvpoolPair:
     def backward_each(self, gradient: Tensor, room: _Kept) -> list[Tensor]:
         """(n, entries) of each parameter: the gradients of each sample, which is a lane."""
         blocks = self._pull_back(gradient, room)
-        sums = [_empty(blocks, parameter.numel()).zero_() for parameter in self._parameters]
+        sums = [_make_lanes(blocks, parameter.numel()).zero_() for parameter in self._parameters]
         for block in range(blocks):
             one = slice(block, block + 1)
             self._add_weight_gradients(room, one, [lanes[block] for lanes in sums])
@@ -185,6 +185,6 @@ class ConvpoolPair:
         return room
 
 
-def _empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def _make_lanes(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """With the lanes as a last dimension, beginning where vectors may: PyTorch aligns to 64."""
     return torch.empty(*shape, LANES, dtype=dtype)

@@ -56,24 +56,24 @@ class ReluPoolLoops:
         """(n, channels, height, width), float32, height and width even → the maximum of each window
         after ReLU, and its corner, 0 to 3 in row-major order; −1 where ReLU gives 0. In memory they
         lie as `x` does, by planes or by pixels."""
-        form = _form(x)
+        form = _find_form(x)
         x = x.contiguous(memory_format=form)
         n, channels, height, width = x.shape
         shape = n, channels, height // 2, width // 2
         pooled = torch.empty(shape, memory_format=form)
         corner = torch.empty(shape, dtype=torch.int32, memory_format=form)
         places = x.data_ptr(), pooled.data_ptr(), corner.data_ptr()
-        self._pool(self.width, *_lines(x, form), *places)
+        self._pool(self.width, *_measure_lines(x, form), *places)
         return pooled, corner
 
     def backward(self, gradient: Tensor, corner: Tensor) -> Tensor:
         """The gradient in `x`, given that in the maxima."""
-        form = _form(corner)
+        form = _find_form(corner)
         gradient = gradient.contiguous(memory_format=form)
         n, channels, height, width = corner.shape
         into = torch.empty(n, channels, 2 * height, 2 * width, memory_format=form)
         places = gradient.data_ptr(), corner.data_ptr(), into.data_ptr()
-        self._pool_back(self.width, *_lines(into, form), *places)
+        self._pool_back(self.width, *_measure_lines(into, form), *places)
         return into
 
 
@@ -86,13 +86,13 @@ def compiled() -> ReluPoolLoops | None:
     return ReluPoolLoops(*compiled_layers)
 
 
-def _form(x: Tensor) -> torch.memory_format:
+def _find_form(x: Tensor) -> torch.memory_format:
     """By pixels, if `x` lies so in memory; else by planes."""
     by_pixels = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if by_pixels else torch.contiguous_format
 
 
-def _lines(x: Tensor, form: torch.memory_format) -> tuple[int, int, int]:
+def _measure_lines(x: Tensor, form: torch.memory_format) -> tuple[int, int, int]:
     """Rows in all, columns of each, and how far apart in memory numbers of two columns are."""
     n, channels, height, width = x.shape
     by_pixels = form == torch.channels_last
@@ -134,13 +134,13 @@ class _ReluPool(torch.autograd.Function):
         gradient = torch.where(pooled > 0, gradients[0], 0)
         n, channels, height, width = gradient.shape
         columns = gradient.new_empty(n, channels, 2 * height, width)
-        _split(gradient, from_top, columns[..., ::2, :], columns[..., 1::2, :])
+        _split_gradient(gradient, from_top, columns[..., ::2, :], columns[..., 1::2, :])
         whole = gradient.new_empty(n, channels, 2 * height, 2 * width)
-        _split(columns, from_left, whole[..., ::2], whole[..., 1::2])
+        _split_gradient(columns, from_left, whole[..., ::2], whole[..., 1::2])
         return whole
 
 
-def _split(gradient: Tensor, to_first: Tensor, first: Tensor, second: Tensor) -> None:
+def _split_gradient(gradient: Tensor, to_first: Tensor, first: Tensor, second: Tensor) -> None:
     """All of `gradient` into `first` where `to_first`, else into `second`; 0 in the other."""
     torch.mul(gradient, to_first, out=first)
     torch.sub(gradient, first, out=second)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from simfed.learn.facts import image_shape
+from simfed.learn.facts import check_image_shape
 from simfed.learn.models.layers import ReluPool
 
 
@@ -28,7 +28,7 @@ class LeNet5(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        channels, height, width = image_shape(self.name, input_shape, 12)
+        channels, height, width = check_image_shape(self.name, input_shape, 12)
         first, second, third, fourth = self.widths
         features = second * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
         self.conv1 = nn.Conv2d(channels, first, 5, padding=2)

@@ -35,7 +35,7 @@ class LeNetPasses(Passes):
     def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
         """Whether the passes by hand are of this model: pooling windows must fit without rest."""
         return (
-            _computes_lenet(model.module, input_shape)
+            _is_plain_lenet(model.module, input_shape)
             and model.weights.device.type == "cpu"
             and all(p.requires_grad for p in model.module.parameters())
             and all(side % 4 == 0 for side in input_shape[1:])
@@ -260,10 +260,10 @@ class _ConvReluPool:
         self.grouped_back = inputs <= 4 and padding == 0
         # Layers of 16, 32, … channels fill the library's vectors, which are laid out again from and
         # to tensors much faster then. So groups have channels that nobody reads.
-        self._lanes = _whole_quarters(outputs)
+        self._lanes = _round_up_channels(outputs)
         self._spread = weight.new_zeros(4, self._lanes, inputs, k + 1, k + 1)
         self._spread_bias = bias.new_zeros(4, self._lanes)
-        self._lanes_back = _whole_quarters(inputs)
+        self._lanes_back = _round_up_channels(inputs)
         self._spread_back = weight.new_zeros(4, self._lanes_back, outputs, k + 1, k + 1)
         self._kernels = self._under_kernel(self._spread[:, :outputs])
         self._kernels_back = self._under_kernel(self._spread_back[:, :inputs])
@@ -333,7 +333,7 @@ class _ConvReluPool:
                 parts = self._under_kernel(gradient_here.view_as(self._spread)[:, : self.outputs])
                 into_weight += parts[0] + parts[1] + parts[2] + parts[3]
             return gradient
-        whole = _side_by_side(self._to_corners(gradient, pooled, self.outputs).unbind(1))
+        whole = _join_corners(self._to_corners(gradient, pooled, self.outputs).unbind(1))
         for place, into_weight, _ in into:
             gradient_here = _weight_gradient(whole[place], x[place], self.weight, 1, self.padding)
             into_weight += gradient_here
@@ -365,7 +365,7 @@ class _ConvReluPool:
         # each 2×2 block as groups of channels again.
         k, inputs = self.weight.shape[-1], x.shape[1]
         groups = torch.conv2d(gradient, self._spread_back.flatten(0, 1), None, 2, k - 1)
-        return _side_by_side([groups.narrow(1, i * self._lanes_back, inputs) for i in range(4)])
+        return _join_corners([groups.narrow(1, i * self._lanes_back, inputs) for i in range(4)])
 
     def _under_kernel(self, spread: Tensor) -> list[Tensor]:
         """In each of four groups, the part that holds the kernel: shifted by the corner."""
@@ -376,7 +376,7 @@ class _ConvReluPool:
         ]
 
 
-def _computes_lenet(module: nn.Module, input_shape: tuple[int, ...]) -> bool:
+def _is_plain_lenet(module: nn.Module, input_shape: tuple[int, ...]) -> bool:
     """Whether it computes what `LeNet5` does: a subclass may have put other layers in its
     places."""
     if type(module).forward is not LeNet5.forward or len(input_shape) != 3:
@@ -387,12 +387,12 @@ def _computes_lenet(module: nn.Module, input_shape: tuple[int, ...]) -> bool:
         all(type(layer) is nn.Conv2d for layer in convolutions)
         and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
         and all(type(layer) is ReluPool for layer in (module.pool1, module.pool2))
-        and [_shape_of(layer) for layer in convolutions] == [_plain_shape(2), _plain_shape(0)]
+        and [_read_shape(layer) for layer in convolutions] == [_build_shape(2), _build_shape(0)]
         and len(list(module.children())) == 7
     )
 
 
-def _shape_of(layer: nn.Conv2d) -> tuple[object, ...]:
+def _read_shape(layer: nn.Conv2d) -> tuple[object, ...]:
     """What decides how a convolution moves over its input."""
     return (
         layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups,
@@ -400,11 +400,11 @@ def _shape_of(layer: nn.Conv2d) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _plain_shape(padding: int) -> tuple[object, ...]:
+def _build_shape(padding: int) -> tuple[object, ...]:
     return (5, 5), (1, 1), (padding, padding), (1, 1), 1, "zeros", True
 
 
-def _side_by_side(corners: Sequence[Tensor]) -> Tensor:
+def _join_corners(corners: Sequence[Tensor]) -> Tensor:
     """Four (n, channels, height, width), the corners of 2×2 blocks, to (n, channels, 2 height, 2
     width).
 
@@ -417,7 +417,7 @@ def _side_by_side(corners: Sequence[Tensor]) -> Tensor:
     return whole.view(n, channels, 2 * height, 2 * width)
 
 
-def _whole_quarters(channels: int) -> int:
+def _round_up_channels(channels: int) -> int:
     """As many channels or a few more, so that four groups of them are a multiple of 16."""
     return -(-channels // 4) * 4
 

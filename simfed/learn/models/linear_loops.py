@@ -48,7 +48,7 @@ class LinearLoops:
         x = x.contiguous()
         models, samples, inputs = x.shape
         y = x.new_empty(models, samples, outputs)
-        weight, bias = _places(rows, start, inputs * outputs, biased)
+        weight, bias = _locate_layer(rows, start, inputs * outputs, biased)
         shape = _Shape(models, samples, inputs, outputs, rows.stride(0))
         self._forward(self.width, ctypes.byref(shape), x.data_ptr(), weight, bias, y.data_ptr())
         return y
@@ -67,7 +67,7 @@ class LinearLoops:
         gradient, x = gradient.contiguous(), x.contiguous()
         models, samples, inputs = x.shape
         outputs = gradient.shape[2]
-        weight, bias = _places(into, start, inputs * outputs, biased)
+        weight, bias = _locate_layer(into, start, inputs * outputs, biased)
         shape = _Shape(models, samples, inputs, outputs, into.stride(0))
         self._weight_gradient(
             self.width, ctypes.byref(shape), gradient.data_ptr(), x.data_ptr(), weight, bias,
@@ -80,7 +80,7 @@ class LinearLoops:
         models, samples, outputs = gradient.shape
         result = gradient.new_empty(models, samples, inputs)
         shape = _Shape(models, samples, inputs, outputs, rows.stride(0))
-        weight, _ = _places(rows, start, inputs * outputs, False)
+        weight, _ = _locate_layer(rows, start, inputs * outputs, False)
         self._input_gradient(
             self.width, ctypes.byref(shape), gradient.data_ptr(), weight, result.data_ptr()
         )
@@ -102,7 +102,7 @@ class LinearLoops:
         return values, gradient
 
 
-def _places(rows: Tensor, start: int, weights: int, biased: bool) -> tuple[int, int | None]:
+def _locate_layer(rows: Tensor, start: int, weights: int, biased: bool) -> tuple[int, int | None]:
     """Where the first row's weights and bias are in memory."""
     weight = rows.data_ptr() + 4 * start
     return weight, weight + 4 * weights if biased else None

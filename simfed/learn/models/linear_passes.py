@@ -94,14 +94,14 @@ class LinearPasses(Passes):
         on_cpu = model.weights.device.type == "cpu"
         super().__init__(model, SMALL_CHUNK if on_cpu else DEVICE_CHUNK)
         loops = compiled() if on_cpu else None
-        self._layers = _linear_layers(model.module, loops) or []
+        self._layers = _find_layers(model.module, loops) or []
         self._cross_entropies = cross_entropies if loops is None else loops.cross_entropies
         self.stacked_together = max(1, _STACKED_VALUES // model.parameters) if on_cpu else 1 << 10
 
     @staticmethod
     def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
         """Whether the module is such a chain, of trainable layers, on flattened samples."""
-        layers = _linear_layers(model.module)
+        layers = _find_layers(model.module)
         flat = not isinstance(model.module, nn.Sequential) or (
             len(input_shape) == 1 or type(model.module[0]) is nn.Flatten
         )
@@ -207,11 +207,11 @@ class LinearPasses(Passes):
             layer, x, outer = self._layers[place], inputs[place], gradient
             if place:
                 gradient = layer.input_gradient(outer, rows)
-                gradient = _through(self._layers[place - 1].activation, gradient, x)
+                gradient = _backpropagate_through(self._layers[place - 1].activation, gradient, x)
             yield layer, x, outer
 
 
-def _through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:
+def _backpropagate_through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:
     """The gradient before an activation that put out `output`, as PyTorch computes it."""
     aten = torch.ops.aten
     if activation == "relu":
@@ -225,7 +225,7 @@ def _through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 
 
-def _linear_layers(module: nn.Module, loops: LinearLoops | None = None) -> list[_Linear] | None:
+def _find_layers(module: nn.Module, loops: LinearLoops | None = None) -> list[_Linear] | None:
     """The linear layers of a chain that these passes know; None for any other module."""
     if isinstance(module, nn.Sequential) and type(module) in (nn.Sequential, Perceptron):
         children = list(module)
@@ -234,7 +234,7 @@ def _linear_layers(module: nn.Module, loops: LinearLoops | None = None) -> list[
     else:
         return None
     layers: list[_Linear] = []
-    for layer, activation in _pairs(children) or ():
+    for layer, activation in _pair_activations(children) or ():
         start = sum((one.inputs + one.biased) * one.outputs for one in layers)
         biased = layer.bias is not None
         size = layer.in_features, layer.out_features
@@ -244,7 +244,7 @@ def _linear_layers(module: nn.Module, loops: LinearLoops | None = None) -> list[
     return layers if layers and counted == owned and not _is_hooked(module) else None
 
 
-def _pairs(children: Sequence[nn.Module]) -> list[tuple[nn.Linear, str]] | None:
+def _pair_activations(children: Sequence[nn.Module]) -> list[tuple[nn.Linear, str]] | None:
     """Each linear layer with the activation that follows it; None where anything else is there."""
     pairs: list[tuple[nn.Linear, str]] = []
     for place, child in enumerate(children):

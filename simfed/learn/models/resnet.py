@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from simfed.learn.facts import image_shape
+from simfed.learn.facts import check_image_shape
 
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -56,7 +56,7 @@ class ResNet18(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        channels, _, _ = image_shape(self.name, input_shape, 1)
+        channels, _, _ = check_image_shape(self.name, input_shape, 1)
         norm = type(self).norm_of
         self.stem = _conv(channels, 64, 3)
         self.norm = norm(64)
@@ -118,7 +118,7 @@ class WResNet40x2(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        channels, _, _ = image_shape("wresnet40-2", input_shape, 1)
+        channels, _, _ = check_image_shape("wresnet40-2", input_shape, 1)
         self.stem = _conv(channels, 16, 3)
         blocks: list[nn.Module] = []
         inputs = 16

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from simfed.learn.facts import token_shape
+from simfed.learn.facts import check_token_shape
 
 
 class CharLSTM(nn.Module):
@@ -23,7 +23,7 @@ class CharLSTM(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        token_shape("char-lstm", input_shape)
+        check_token_shape("char-lstm", input_shape)
         self.embed = nn.Embedding(classes, self.embedding)
         self.lstm = nn.LSTM(self.embedding, self.hidden, self.depth, batch_first=True)
         self.head = nn.Linear(self.hidden, classes)
@@ -66,7 +66,7 @@ class CausalTransformer(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        (length,) = token_shape("causal-transformer", input_shape)
+        (length,) = check_token_shape("causal-transformer", input_shape)
         self.embed = nn.Embedding(classes, self.width)
         self.places = nn.Parameter(torch.empty(length, self.width).normal_(std=0.02))
         self.blocks = nn.Sequential(*(_Block(self.width, self.heads) for _ in range(self.depth)))

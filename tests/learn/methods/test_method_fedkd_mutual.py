@@ -23,16 +23,16 @@ from simfed.experiment.checks import check
 from simfed.ground.errors import InputErrors
 from simfed.ground.method import Work
 from simfed.learn.catalogue import facts
-from simfed.learn.lowrank import decode, encode, most_entries, svd_flops
+from simfed.learn.lowrank import count_most_entries, count_svd_flops, decode, encode
 from simfed.scenario import Scenario
 
 KIND = {"kind": "fedkd-mutual", "energy_start": 0.5, "energy_end": 0.8}
 
 
 def test_a_decomposition_costs_the_more_of_two_ways_and_vectors_nothing():
-    assert svd_flops([(4, 1, 2), (7,)]) == 14 * 4 * 2**2 + 8 * 2**3
-    assert svd_flops([(2, 4)]) == svd_flops([(4, 2)])
-    assert svd_flops([(3, 3), (3, 3)]) == 2 * (6 * 3 * 3**2 + 20 * 3**3)
+    assert count_svd_flops([(4, 1, 2), (7,)]) == 14 * 4 * 2**2 + 8 * 2**3
+    assert count_svd_flops([(2, 4)]) == count_svd_flops([(4, 2)])
+    assert count_svd_flops([(3, 3), (3, 3)]) == 2 * (6 * 3 * 3**2 + 20 * 3**3)
 
 
 @given(
@@ -48,7 +48,7 @@ def test_what_is_decoded_holds_the_energy_asked_for(shapes, energy, seed):
         sum(int(np.prod(s)) for s in shapes), generator=torch.Generator().manual_seed(seed)
     )
     vector = encode(flat, shapes, energy)
-    assert vector.numel() <= most_entries(shapes)
+    assert vector.numel() <= count_most_entries(shapes)
     decoded, end = decode(torch.cat([torch.zeros(3), vector, torch.zeros(2)]), shapes, 3)
     assert end == 3 + vector.numel()
     start = 0

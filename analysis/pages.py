@@ -83,10 +83,10 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 def in_words(paired: Paired) -> str:
     """A ratio as far as it is known.
 
-    >>> from simfed.report.statistics import paired_times
-    >>> in_words(paired_times([1.0, 1.0], [True] * 2, [2.0, 2.0], [True] * 2))
+    >>> from simfed.report.statistics import compare_times
+    >>> in_words(compare_times([1.0, 1.0], [True] * 2, [2.0, 2.0], [True] * 2))
     '2.00'
-    >>> in_words(paired_times([4.0], [False], [2.0], [True]))
+    >>> in_words(compare_times([4.0], [False], [2.0], [True]))
     '<0.50'
     """
     ratio = paired.ratio
@@ -106,10 +106,10 @@ def with_interval(paired: Paired) -> str:
 def as_share(paired: Paired) -> str:
     """What the first of two takes of what the second takes, and its 95 % interval.
 
-    >>> from simfed.report.statistics import paired_times
-    >>> as_share(paired_times([1.0, 1.0], [True] * 2, [50.0, 50.0], [True] * 2))
+    >>> from simfed.report.statistics import compare_times
+    >>> as_share(compare_times([1.0, 1.0], [True] * 2, [50.0, 50.0], [True] * 2))
     '2% [2%, 2%]'
-    >>> as_share(paired_times([4.0], [False], [2.0], [True]))
+    >>> as_share(compare_times([4.0], [False], [2.0], [True]))
     '>200%'
     """
     ratio = paired.ratio

@@ -341,8 +341,8 @@ def test_the_key_is_the_same_in_every_process():
     code = (
         "import sys, pathlib, yaml\n"
         "from simfed.replay import learning_key, TrajectoryStore, ReplayingWorkload\n"
-        "from simfed.scenario.load import validated\n"
-        "print(learning_key(validated(yaml.safe_load(sys.stdin), source='', "
+        "from simfed.scenario.load import validate_scenario\n"
+        "print(learning_key(validate_scenario(yaml.safe_load(sys.stdin), source='', "
         "folder=pathlib.Path('.'))))\n"
         "assert not {'torch', 'simpy', 'pandas'} & set(sys.modules)\n"
     )

@@ -63,7 +63,7 @@ def test_names_in_one_file_differ():
 def test_what_cannot_be_described_is_like_nothing_else():
     one, other = (closed_over(torch.zeros(2)) for _ in range(2))
     assert digest_part(one) != digest_part(other)
-    typed = "from simfed.replay.parts import part_digest\nclass P: pass\nprint(part_digest(P))"
+    typed = "from simfed.replay.parts import digest_part\nclass P: pass\nprint(digest_part(P))"
     said = [
         subprocess.run([sys.executable, "-c", typed], capture_output=True, text=True, check=True)
         for _ in range(2)
@@ -80,7 +80,7 @@ def test_objects_that_hold_each_other_have_an_end():
 def digest_elsewhere(folder):
     """In a process of its own, as another day's run would."""
     script = (
-        "from simfed.replay.parts import part_digest\nimport mine\nprint(part_digest(mine.Net))"
+        "from simfed.replay.parts import digest_part\nimport mine\nprint(digest_part(mine.Net))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],

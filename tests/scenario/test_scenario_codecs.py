@@ -170,7 +170,7 @@ def test_an_override_may_write_a_codec(tmp_path):
 
 def test_codecs_are_read_without_torch():
     code = (
-        f"import sys; from simfed.scenario.load import validated as v;v({PLAIN!r} | "
+        f"import sys; from simfed.scenario.load import validate_scenario as v;v({PLAIN!r} | "
         f"{{'compression': {{'strategies': ['qsgd', 'svd', 'top-k+bf16']}}}}, source='x', "
         f"folder='.');sys.exit('torch' in sys.modules)"
     )

@@ -5,6 +5,7 @@ Property tests draw the same examples in every run, so that a suite that passed 
 collected: `.ci/flower` runs it, with Flower installed.
 """
 
+import os
 from importlib.util import find_spec
 
 import pytest
@@ -25,6 +26,14 @@ NEED_FLOWER = (
 if not HAS_FLOWER:
     collect_ignore = [f"simfed/flower/{name}.py" for name in NEED_FLOWER]
     collect_ignore_glob = ["tests/flower/*flower_app*.py", "tests/flower/upstream_apps.py"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _leave_files_to_the_system():
+    """No test takes the machine's power away: files need not reach the disk before it goes on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture

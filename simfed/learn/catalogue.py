@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 
 from simfed.ground.errors import InputError
@@ -83,14 +83,29 @@ def model_facts(name: str, input_shape: tuple[int, ...], classes: int) -> ModelF
     """The facts of a registered model for samples of `input_shape` and `classes` classes.
 
     A registered factory may carry them as `factory.facts(input_shape, classes) -> ModelFacts`;
-    otherwise it is called once and counted.
+    otherwise it is called and its model counted, once in a process.
     """
     entries = registry("model")
     if name in _MODELS and entries.origin(name) == "built in":
         return _tally_layers(_MODELS[name](input_shape, classes), input_shape, classes)
-    declared = getattr(entries.get(name), "facts", None)
+    factory = entries.get(name)
+    declared = getattr(factory, "facts", None)
     if callable(declared):
         return declared(input_shape, classes)  # type: ignore[no-any-return]
+    count = _count_once if _is_hashable(factory) else _count_once.__wrapped__
+    return count(factory, name, tuple(input_shape), classes)
+
+
+def _is_hashable(part: object) -> bool:
+    try:
+        hash(part)
+    except TypeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def _count_once(factory: object, name: str, input_shape: Shape, classes: int) -> ModelFacts:
     from simfed.learn.models import count_facts
 
     return count_facts(name, input_shape, classes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from simfed.ground import reading
@@ -23,6 +25,37 @@ def test_what_is_written_stands_above_what_is_merged():
     assert parse_yaml(text, where="a")["other"] == {"k": 3, "l": 2}
     with pytest.raises(InputError, match="the key 'k' stands twice"):
         parse_yaml("base: &base {l: 2}\nother: {k: 1, <<: *base, k: 3}", where="a")
+
+
+def test_libyaml_reads_what_ships_as_pyyaml_does(monkeypatch):
+    root = Path(__file__).resolve().parents[2]
+    texts = [path.read_text() for path in (root / "scenarios").rglob("*.yaml")]
+    texts += [path.read_text() for path in (root / "calibration").rglob("*.yaml")]
+    assert len(texts) > 50
+    fast = [repr(parse_yaml(text, where="a")) for text in texts]
+    monkeypatch.setattr("yaml.__with_libyaml__", False)
+    assert fast == [repr(parse_yaml(text, where="a")) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1,\tb", "a: [1\t]", "a: 1 \t# b", "\ufeffa: 1", "- a\n\ufeff"]
+)
+def test_what_libyaml_alone_reads_is_not_read(monkeypatch, text):
+    def outcome():
+        try:
+            return repr(parse_yaml(text, where="a"))
+        except InputError as error:
+            return str(error)
+
+    before = outcome()
+    monkeypatch.setattr("yaml.__with_libyaml__", False)
+    assert before == outcome()
+
+
+@pytest.mark.parametrize("line", ["- ", "a:\n ", '- [ "]",\n', "{a: # }\n"])
+def test_what_is_nested_as_deep_as_no_stack_goes_is_refused(line):
+    with pytest.raises(InputError):
+        parse_yaml(30_000 * line, where="a")
 
 
 @pytest.mark.parametrize(

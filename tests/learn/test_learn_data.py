@@ -84,6 +84,7 @@ def test_mnist_mini_is_small_and_states_licence_and_citation():
 def test_mnist_mini_needs_no_data_folder(folders, monkeypatch):
     monkeypatch.setenv("SIMFED_DATA", "/nowhere")
     assert load_dataset("mnist-mini").classes == 10
+    assert load_dataset("mnist-mini") is load_dataset("mnist-mini")  # nobody can write into it
 
 
 @pytest.mark.parametrize("published", [MNIST_MINI, MNIST, FASHION_MNIST, CIFAR10])

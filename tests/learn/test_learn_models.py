@@ -191,7 +191,11 @@ def test_a_users_model_is_counted_once_or_states_its_facts(add_part):
         def forward(self, x):
             return self.head(self.norm(x).flatten(1))
 
-    add_part("model", "mine", Mine)
+    built = []
+    add_part("model", "mine", lambda *shape: built.append(shape) or Mine(*shape))
+    for _ in range(2):  # it is counted once
+        model_facts("mine", CIFAR10, 4)
+    assert built == [(CIFAR10, 4)]
     assert model_facts("mine", CIFAR10, 4) == ModelFacts(
         CIFAR10,
         4,

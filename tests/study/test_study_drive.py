@@ -204,8 +204,8 @@ def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path
     from simfed.ground import reading
 
     parsed = []
-    real = reading._Loader
-    monkeypatch.setattr(reading, "_Loader", lambda text: parsed.append(1) or real(text))
+    real = reading._construct
+    monkeypatch.setattr(reading, "_construct", lambda loader: parsed.append(1) or real(loader))
     (tmp_path / "calibration").mkdir()
     mine = tmp_path / "calibration" / "mine.yaml"
     mine.write_text(find_profile("rtx3090-ryzen4800h").read_text() + "# not parsed before\n")

@@ -2,7 +2,7 @@
 
 A published data set is a fixed list of files with known SHA-256 digests. They are found in several
 *layouts* (as published, gzipped, torchvision's folders, archives, packages of other languages);
-whatever the layout, the content of the published files is what is checked, on every load.
+whatever the layout, the content of the published files is what is checked, whenever it is read.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -173,7 +174,15 @@ class Published:
         )
 
     def __call__(self) -> Dataset:
-        """The data set, from the first data folder that has it; its digests are checked."""
+        """The data set, from the first data folder that has it; its digests are checked. One that
+        comes with simfed is read once by a process."""
+        return self._read_dataset() if self.home is None else self._shipped
+
+    @cached_property
+    def _shipped(self) -> Dataset:
+        return self._read_dataset()
+
+    def _read_dataset(self) -> Dataset:
         (train_images, train_labels), (test_images, test_labels) = self.decode(self.located())
         return Dataset(
             train_images,

@@ -61,6 +61,7 @@ from simfed.ground.reading import explain_unreadable
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.ground.version import VERSION
+from simfed.ground.writing import writing
 from simfed.learn.catalogue import ModelFacts, facts
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
@@ -430,12 +431,9 @@ def _remove_group(group: Path, home: Path) -> None:
 
 def _open_table(out: Path) -> TextIO:
     """The table to append to. Raises: `InputError` where it cannot be written."""
-    try:
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         return open(out, "a", newline="", encoding="utf-8")
-    except OSError as error:
-        problem = f"cannot be written: {error.strerror or error}"
-        raise InputError(where=str(out), problem=problem) from None
 
 
 def _count_measured(out: Path, machine: dict[str, str]) -> Counter[tuple[str, MeasuredCase]]:

@@ -20,6 +20,7 @@ from typing import Literal
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
+from simfed.ground.writing import writing
 from simfed.record import aside, files
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
 from simfed.record.digest import Fingerprint, digest_manifest, digest_scenario, sha256
@@ -80,7 +81,7 @@ class RunDirectory:
             "status": "running",
         }
         run = cls(path, whole_manifest)
-        with _writing(path):
+        with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             if _look_into(path) != "nothing":
                 aside.set_aside(path)
@@ -157,7 +158,7 @@ class RunDirectory:
 
     def go_on(self) -> None:
         """Say that the run is under way again; what a killed process left half-done goes."""
-        with _writing(self.path):
+        with writing(self.path):
             files.delete_partials(self.path)
             self._checkpoints.sweep()
             _write_beside(self.path, self._beside)  # its copies may be damaged
@@ -270,7 +271,7 @@ def reserve(
     _refuse_others(path, overwrite or resume)
     is_new = not path.exists()
     with contextlib.ExitStack() as stack:
-        with _writing(path):
+        with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             if is_new:
                 stack.callback(_delete_if_empty, path)
@@ -289,16 +290,6 @@ def _write_beside(folder: Path, beside: Mapping[str, bytes]) -> None:
 def _delete_if_empty(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.rmdir()
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            where=str(path), problem=f"cannot be written: {error.strerror or error}"
-        ) from error
 
 
 def _look_into(path: Path) -> Literal["nothing", "a run"]:

@@ -336,10 +336,6 @@ class Codec(ABC):
         not."""
         return self
 
-    def most_entries(self, length: int, k: int) -> int:
-        """The most entries that one payload can carry values for."""
-        return length
-
     def parts(
         self, length: int, k: int, layout: Layout | None
     ) -> tuple[tuple[str, int, float], ...]:
@@ -492,9 +488,6 @@ class Chain(Codec):
     def under_feedback(self) -> Chain:
         adapt = getattr(self.values, "under_feedback", None)
         return self if adapt is None else Chain(self.selection, adapt())
-
-    def most_entries(self, length: int, k: int) -> int:
-        return length if self.keeps_all else min(k, length)
 
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None

@@ -170,9 +170,6 @@ class DGC(_Counted):
         arrays["total"][indices] = convert_to_numpy(payload.values)
         return Memory(payload.state_before, arrays)
 
-    def most_entries(self, length: int, k: int) -> int:
-        return self._count(length, k, 0)
-
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
@@ -370,9 +367,6 @@ class _Around(Codec):
         vector[slice(None) if sent.indices is None else sent.indices] = payload.kept
         return Memory(payload.state_before, {name: vector})
 
-    def most_entries(self, length: int, k: int) -> int:
-        return self._sender.most_entries(length, k)
-
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
@@ -437,9 +431,6 @@ class EF21(_Around):
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
         yield slice(0, payload.length), payload.state.arrays["estimate"]
-
-    def most_entries(self, length: int, k: int) -> int:
-        return length
 
 
 @dataclass(frozen=True)

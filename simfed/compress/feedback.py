@@ -102,10 +102,6 @@ class ErrorFeedback:
             residual[payload.indices] = 0.0
         return payload
 
-    def undo(self, residual: Vector, payload: Payload) -> State:
-        """See `undo`."""
-        return undo(residual, payload)
-
 
 class WithoutFeedback:
     """A codec that is played without a residual: because it keeps its own error, or on purpose."""
@@ -131,11 +127,6 @@ class WithoutFeedback:
         payload, _ = self.codec.encode(residual, state, rng, k, layout=layout, consume=True)
         residual[:] = 0.0
         return payload
-
-    def undo(self, residual: Vector, payload: Payload) -> State:
-        """The upload was lost: the state as if nothing had been sent. `residual` stays as it is;
-        what a codec without any memory sent is gone."""
-        return payload.codec.undo(payload)
 
 
 def with_error_feedback(codec: Compressor | Codec) -> ErrorFeedback:

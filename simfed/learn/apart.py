@@ -214,10 +214,3 @@ def answer_nothing(label: str) -> TaskAnswer:
     """Of a client who was sent changes of a model that it does not have, as it took the place of
     another one that very moment: its participation fails, and it is sent a whole model next."""
     return TaskAnswer(pack({"label": label}, {}), 0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def most_bytes(scenario: Scenario, contribution: Contribution) -> int:
-    """A bound on what an upload comes to, whatever its codec: raw values and 64-bit indices of all
-    entries, and room for the codec's own numbers."""
-    entries = sum(field.entries for field in contribution.task.plan.up.values())
-    return 24 * entries + 2**20

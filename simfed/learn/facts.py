@@ -65,11 +65,6 @@ class ModelFacts:
         """The dense weights on the wire, 32 bits each."""
         return BYTES_PER_VALUE * self.parameters
 
-    @property
-    def buffer_bytes(self) -> int:
-        """The running statistics on the wire, 32 bits each."""
-        return BYTES_PER_VALUE * self.buffers
-
 
 def group_layers(modules: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Layers by which a gradient comes to be, from (trainable entries, FLOPs of a sample's forward

@@ -27,11 +27,6 @@ class Processes:
         self.busy_s = worker.busy_s
         self.wall_s = dict.fromkeys([*worker.activities, "compression", "server"], 0.0)
 
-    @property
-    def count(self) -> int:
-        """Processes that share the work."""
-        return self._crew.workers
-
     def parts(self, flops: float, groups: int) -> int:
         """See `Crew.parts`."""
         return self._crew.parts(flops, groups)

@@ -140,9 +140,6 @@ Rate = Annotated[
 Size = Annotated[
     float, _parse_quantity(units.parse_size), _serialize_in("B"), Field(examples=["10 MB"])
 ]
-Power = Annotated[
-    float, _parse_quantity(units.parse_power), _serialize_in("W"), Field(examples=["5 W"])
-]
 Frequency = Annotated[
     float, _parse_quantity(units.parse_frequency), _serialize_in("Hz"), Field(examples=["40 MHz"])
 ]

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from simfed.compress import codec_from_spec, with_error_feedback
+from simfed.compress import codec_from_spec, undo, with_error_feedback
 from simfed.compress.choice import Choice
 from simfed.compress.layers import PerLayer
 from simfed.ground.errors import InputError
@@ -81,7 +81,7 @@ def test_with_feedback_nothing_is_lost_and_a_lost_upload_comes_back():
     residual = vector.copy()
     payload = feedback.encode_in_place(None, residual, 1, np.random.default_rng(0), layout=SHAPES)
     np.testing.assert_allclose(residual + feedback.codec.decode(payload), vector, rtol=1e-6)
-    feedback.undo(residual, payload)
+    undo(residual, payload)
     np.testing.assert_allclose(residual, vector, rtol=1e-6)
 
 

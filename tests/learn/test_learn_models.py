@@ -38,7 +38,7 @@ OF_TEXT = [("char-lstm", 824_160), ("causal-transformer", 431_712)]
 def test_sizes_are_those_of_the_method(name, dataset, parameters, buffers):
     sizes = facts(name, dataset)
     assert (sizes.parameters, sizes.buffers) == (parameters, buffers)
-    assert (sizes.parameter_bytes, sizes.buffer_bytes) == (4 * parameters, 4 * buffers)
+    assert sizes.parameter_bytes == 4 * parameters
 
 
 @pytest.mark.parametrize("shape", [MNIST, (2, 17, 30)])

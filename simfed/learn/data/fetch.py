@@ -17,16 +17,16 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from simfed.ground.errors import InputError, SimfedError
 from simfed.ground.reading import make_missing_file_error
 from simfed.ground.units import format_bytes
 from simfed.ground.version import VERSION
-from simfed.learn.data.store import Published, find_cache_folder, list_data_folders
+from simfed.learn.data.store import Progress, Published, find_cache_folder, list_data_folders
 
 TIMEOUT_S = 30.0
 """Silence after which a connection counts as broken."""
@@ -37,9 +37,6 @@ LARGEST_BYTES = 1 << 30
 CHUNK_BYTES = 1 << 18
 COMMAND_TIMEOUT_S = 1800.0
 
-Progress = Callable[[str, int, "int | None"], None]
-"""Called as (what is being fetched, bytes so far, bytes in all if known)."""
-
 
 class Unavailable(SimfedError):
     """One origin did not work; the next may."""
@@ -47,22 +44,6 @@ class Unavailable(SimfedError):
 
 class Broken(Unavailable):
     """The connection broke, and what has arrived is worth keeping."""
-
-
-class Origin(Protocol):
-    """Somewhere a data set can be fetched from."""
-
-    @property
-    def label(self) -> str:
-        """What to call it in a message."""
-        ...
-
-    def fetch(self, folder: Path, progress: Progress) -> Path:
-        """Put its files into the empty `folder`; returns the folder or archive that holds them.
-
-        Raises: `Unavailable`.
-        """
-        ...
 
 
 def get(

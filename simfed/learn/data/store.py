@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from simfed.learn.data.dataset import Dataset
 from simfed.learn.facts import DatasetFacts
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+
+Progress = Callable[[str, int, "int | None"], None]
+"""Called as (what is being fetched, bytes so far, bytes in all if known)."""
 
 LARGEST_SOURCE_BYTES = 1 << 28
 """More than any file that is converted; of a larger one only so much is read."""
@@ -51,6 +54,22 @@ def list_data_folders() -> list[Path]:
     named = os.environ.get("SIMFED_DATA")
     cached = find_cache_folder() / "datasets"
     return [Path(named).expanduser(), cached] if named else [cached]
+
+
+class Origin(Protocol):
+    """Somewhere a data set can be fetched from."""
+
+    @property
+    def label(self) -> str:
+        """What to call it in a message."""
+        ...
+
+    def fetch(self, folder: Path, progress: Progress) -> Path:
+        """Put its files into the empty `folder`; returns the folder or archive that holds them.
+
+        Raises: `simfed.learn.data.fetch.Unavailable`.
+        """
+        ...
 
 
 class View(Protocol):
@@ -156,7 +175,7 @@ class Published:
     """Layouts to be expected only in a folder or archive that the user names for this data set."""
     archives: tuple[str, ...] = ()
     """Names of archives to look into, in a data folder."""
-    origins: tuple[Any, ...] = ()
+    origins: tuple[Origin, ...] = ()
     """Where it can be fetched from (`simfed.learn.data.fetch`), best first; empty: it comes with
     simfed."""
     home: Path | None = None

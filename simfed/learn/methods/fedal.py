@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from simfed.ground.errors import InputError
 from simfed.ground.method import (
     Arrival,
     Field,
@@ -21,6 +20,7 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.auxiliary import Mlp
+from simfed.learn.methods.options import require_above_zero, require_at_least
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -73,16 +73,10 @@ class FedAL(Method):
     shared_loss: ClassVar[str | None] = "distance"
 
     def __post_init__(self) -> None:
-        for option in ("adversarial", "forgetting"):
-            if getattr(self, option) < 0:
-                raise InputError("a number of at least 0", where=option, got=getattr(self, option))
-        for option in ("public_epochs", "hidden", "server_steps", "server_batch"):
-            if getattr(self, option) < 1:
-                raise InputError(
-                    "a whole number of at least 1", where=option, got=getattr(self, option)
-                )
-        if not self.server_rate > 0:
-            raise InputError("a number above 0", where="server_rate", got=self.server_rate)
+        require_at_least(0, adversarial=self.adversarial, forgetting=self.forgetting)
+        require_at_least(1, public_epochs=self.public_epochs, hidden=self.hidden)
+        require_at_least(1, server_steps=self.server_steps, server_batch=self.server_batch)
+        require_above_zero(server_rate=self.server_rate)
 
     # ---- from facts alone ------------------------------------------------------------------------
 

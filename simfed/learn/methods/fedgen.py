@@ -24,6 +24,7 @@ from simfed.learn.auxiliary import Mlp
 from simfed.learn.methods.averaging import by_prototype, moved
 from simfed.learn.methods.fedproto import check_embeddings
 from simfed.learn.methods.fields import model_down, update_up
+from simfed.learn.methods.options import require_above_zero, require_at_least
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -76,17 +77,12 @@ class FedGen(Method):
     shared_loss: ClassVar[str | None] = "generator_loss"
 
     def __post_init__(self) -> None:
-        if self.weight < 0:
-            raise InputError("a number of at least 0", where="weight", got=self.weight)
+        require_at_least(0, weight=self.weight)
         if not 0 < self.weight_decay <= 1:
             raise InputError("above 0 and at most 1", where="weight_decay", got=self.weight_decay)
-        for option in ("noise", "hidden", "server_steps", "server_batch"):
-            if getattr(self, option) < 1:
-                raise InputError(
-                    "a whole number of at least 1", where=option, got=getattr(self, option)
-                )
-        if not self.server_rate > 0:
-            raise InputError("a number above 0", where="server_rate", got=self.server_rate)
+        require_at_least(1, noise=self.noise, hidden=self.hidden)
+        require_at_least(1, server_steps=self.server_steps, server_batch=self.server_batch)
+        require_above_zero(server_rate=self.server_rate)
 
     @property
     def personal(self) -> bool:  # type: ignore[override]

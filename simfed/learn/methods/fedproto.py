@@ -20,6 +20,7 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.auxiliary import Mlp
+from simfed.learn.methods.options import require_at_least
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,10 +84,8 @@ class FedProto(Method):
     name: ClassVar[str] = "fedproto"
 
     def __post_init__(self) -> None:
-        if self.pull < 0:
-            raise InputError("a number of at least 0", where="pull", got=self.pull)
-        if self.width is not None and self.width < 1:
-            raise InputError("a whole number of at least 1", where="width", got=self.width)
+        require_at_least(0, pull=self.pull)
+        require_at_least(1, width=self.width)
 
     # ---- from facts alone ------------------------------------------------------------------------
 

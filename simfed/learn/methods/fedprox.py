@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from simfed.ground.errors import InputError
 from simfed.ground.method import LocalSteps, State, Values, Who
 from simfed.learn.methods.averaging import Averaging
+from simfed.learn.methods.options import require_at_least
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -28,8 +28,7 @@ class FedProx(Averaging):
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
-        if self.mu < 0:
-            raise InputError("a number of at least 0", where="mu", got=self.mu)
+        require_at_least(0, mu=self.mu)
 
     def local_steps(self, kit: Kit, who: Who, round: int, down: Values, own: State) -> LocalSteps:
         return LocalSteps(down, pull=self.mu)

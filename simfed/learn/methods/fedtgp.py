@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.auxiliary import Mlp
 from simfed.learn.methods.fedproto import FedProto, compute_class_means, measure_distances
+from simfed.learn.methods.options import require_above_zero, require_at_least
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,15 +51,9 @@ class FedTGP(FedProto):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.margin < 0:
-            raise InputError("a number of at least 0", where="margin", got=self.margin)
-        if not self.server_rate > 0:
-            raise InputError("a number above 0", where="server_rate", got=self.server_rate)
-        for option in ("server_epochs", "server_batch"):
-            if getattr(self, option) < 1:
-                raise InputError(
-                    "a whole number of at least 1", where=option, got=getattr(self, option)
-                )
+        require_at_least(0, margin=self.margin)
+        require_above_zero(server_rate=self.server_rate)
+        require_at_least(1, server_epochs=self.server_epochs, server_batch=self.server_batch)
 
     # ---- from facts alone ------------------------------------------------------------------------
 

@@ -468,7 +468,7 @@ class Method:
         with the same result.
         """
         steps = self.local_steps(kit, who, round, down, own)
-        [(after, _)] = kit.descend_each([(who, round, steps)])
+        [(after, _)] = kit.trained_each([(who, round, steps)])
         return self.trained(kit, who, round, down, own, after)
 
     def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:

@@ -291,21 +291,15 @@ class Kit:
             )
         return seat.values(), sum(value.item() for value in losses) / len(batches)
 
-    def descend_each(
+    def trained_each(
         self, participations: Sequence[tuple[Who, int, LocalSteps]]
-    ) -> list[tuple[Model, float]]:
+    ) -> list[tuple[Model, Tensor]]:
         """Local training of several clients of one prototype, (who, round, steps) each: the models
-        after it, the mean losses.
+        after it, the mean losses, which are not waited for where an accelerator is at work.
 
         They step together where the prototype's passes can be stacked. What a client gets is what
         it gets alone.
         """
-        return [(model, loss.item()) for model, loss in self.trained_each(participations)]
-
-    def trained_each(
-        self, participations: Sequence[tuple[Who, int, LocalSteps]]
-    ) -> list[tuple[Model, Tensor]]:
-        """The same, without waiting for the losses where an accelerator is at work."""
         after_of: dict[int, tuple[Model, Tensor]] = {}
         alike: dict[tuple[float, float, bool, bool], list[int]] = {}
         for place, (_, round, steps) in enumerate(participations):
@@ -402,7 +396,7 @@ class Kit:
         return 1 if samples % 16 else max(1, passes.samples_together // samples)
 
     def together(self, prototype: str) -> int:
-        """Clients of a prototype that `descend_each` trains in one pass, at most."""
+        """Clients of a prototype that `trained_each` trains in one pass, at most."""
         seat = self._seats[prototype]
         if not self._one_step:
             return seat.trainer.together

@@ -161,8 +161,7 @@ class Remote:
         )
         leaves_at_s = self.presence.leaves_at_s(flight.client, self.env.now)
         if leaves_at_s < math.inf:
-            flight.departure = departure = at(self.env, leaves_at_s)
-            departure.callbacks.append(lambda _: self.cut(flight, "dropped"))
+            flight.departure = at(self.env, leaves_at_s, call=lambda _: self.cut(flight, "dropped"))
 
     def resume(self, flight: Flight) -> None:
         """See `World`: who was under way then is lost."""

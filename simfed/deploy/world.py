@@ -12,11 +12,10 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from typing import Any
 
 import simpy
 
-from simfed.net.instants import at
+from simfed.net.instants import Call, at
 
 
 class RealTime(simpy.Environment):
@@ -26,7 +25,7 @@ class RealTime(simpy.Environment):
     def __init__(self, initial_time: float = 0.0) -> None:
         super().__init__(initial_time)
         self._zero_s = time.monotonic() - initial_time
-        self._outside: queue.SimpleQueue[tuple[float, Callable[[], object]]] = queue.SimpleQueue()
+        self._outside: queue.SimpleQueue[tuple[float, Call]] = queue.SimpleQueue()
 
     def set_out(self, now_s: float) -> None:
         """The clock stands at `now_s`; nothing is on it."""
@@ -47,7 +46,7 @@ class RealTime(simpy.Environment):
     def post(self, monotonic_s: float, happen: Callable[[], object]) -> None:
         """From any thread: `happen()` is called at that instant of the story, or now, where the
         story is beyond it."""
-        self._outside.put((monotonic_s, happen))
+        self._outside.put((monotonic_s, lambda _: happen()))
 
     def step(self) -> None:
         """The next event, once its instant has come."""
@@ -71,8 +70,7 @@ class RealTime(simpy.Environment):
             )
             while True:
                 monotonic_s, happen = happened
-                event: Any = at(self, self.instant_s(monotonic_s))
-                event.callbacks.append(lambda _, happen=happen: happen())
+                at(self, self.instant_s(monotonic_s), call=happen)
                 happened = self._outside.get_nowait()
         except queue.Empty:
             return

@@ -435,8 +435,7 @@ class Play:
         answer = self._nodes_at_work[flight].answer
         assert answer is not None
         if answer.exited:  # before a byte of an answer leaves
-            gone = end_of_instant(self.env)
-            gone.callbacks.append(lambda _: self._exit(flight))
+            end_of_instant(self.env, lambda _: self._exit(flight))
         self._states[flight.client] = answer.state
         return float(answer.size_bytes)
 

@@ -305,9 +305,8 @@ class Network:
     def _set_timer(self, at_s: float, due_s: float) -> None:
         if self._timer is not None:
             cancel(self.env, self._timer)
-        timer = at(self.env, due_s, AFTER_EVERYTHING_ELSE)
-        timer.callbacks = [self._wake]
-        self._timer, self._timer_at_s, self._timer_due_s = timer, at_s, due_s
+        self._timer = at(self.env, due_s, AFTER_EVERYTHING_ELSE, self._wake)
+        self._timer_at_s, self._timer_due_s = at_s, due_s
 
     def _wake(self, _: Event) -> None:
         at_s = max(self._timer_at_s, self._local_s())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import simpy
 from simpy.events import NORMAL, Event, EventPriority
 
-__all__ = ["AFTER_EVERYTHING_ELSE", "Environment", "at", "cancel", "end_of_instant"]
+__all__ = ["AFTER_EVERYTHING_ELSE", "Call", "Environment", "at", "cancel", "end_of_instant"]
+
+Call = Callable[[Event], Any]
 
 AFTER_EVERYTHING_ELSE = cast(EventPriority, 2)
 """SimPy orders events of one instant by priority: the network solves once, after all sends of
@@ -33,16 +36,23 @@ Environment.now = vars(Environment)["_now"]  # type: ignore[method-assign]
 _cancelled: WeakKeyDictionary[simpy.Environment, set[Event]] = WeakKeyDictionary()
 
 
-def end_of_instant(env: simpy.Environment) -> Event:
-    """An event that comes now, after everything else that happens at this instant."""
-    event = _make_done_event(env)
+def end_of_instant(env: simpy.Environment, call: Call | None = None) -> Event:
+    """An event that comes now, after everything else that happens at this instant. `call`: what is
+    called with it then."""
+    event = _make_done_event(env, call)
     env.schedule(event, _AFTER_THE_NETWORK)
     return event
 
 
-def at(env: simpy.Environment, at_s: float, priority: EventPriority = NORMAL) -> Event:
-    """An event at exactly this instant: now + (at_s − now) may be another float than at_s."""
-    event = _make_done_event(env)
+def at(
+    env: simpy.Environment,
+    at_s: float,
+    priority: EventPriority = NORMAL,
+    call: Call | None = None,
+) -> Event:
+    """An event at exactly this instant: now + (at_s − now) may be another float than at_s. `call`:
+    what is called with it then."""
+    event = _make_done_event(env, call)
     heapq.heappush(env._queue, (max(at_s, env.now), priority, next(env._eid), event))
     return event
 
@@ -66,8 +76,10 @@ def cancel(env: simpy.Environment, event: Event | None) -> None:
         cancelled.clear()
 
 
-def _make_done_event(env: simpy.Environment) -> Event:
+def _make_done_event(env: simpy.Environment, call: Call | None) -> Event:
     """An event of the environment that needs nobody to succeed it, not on its clock yet."""
     event = Event(env)
     event._ok, event._value = True, None
+    if call is not None:
+        event.callbacks = [call]
     return event

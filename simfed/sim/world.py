@@ -185,9 +185,8 @@ class InstantEvents:
         """The event of this instant."""
         event = self._events.get(at_s)
         if event is None:
-            event = self._events[at_s] = at(self._env, at_s)
-            assert event.callbacks is not None
-            event.callbacks.append(partial(self._forget, at_s))
+            event = at(self._env, at_s, call=partial(self._forget, at_s))
+            self._events[at_s] = event
         return event
 
     def _forget(self, at_s: float, _: simpy.Event) -> None:

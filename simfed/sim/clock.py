@@ -393,12 +393,10 @@ class Clock:
 
     def _await_departure(self, flight: Flight, leaves_at_s: float) -> None:
         flight.departs_at_s = leaves_at_s
-        flight.departure = departure = at(self.env, leaves_at_s)
-        departure.callbacks.append(partial(self._depart, flight))
+        flight.departure = at(self.env, leaves_at_s, call=partial(self._depart, flight))
 
     def _depart(self, flight: Flight, _: simpy.Event) -> None:
-        flight.departure = departure = end_of_instant(self.env)
-        departure.callbacks.append(lambda _: self.cut(flight, "dropped"))
+        flight.departure = end_of_instant(self.env, lambda _: self.cut(flight, "dropped"))
 
     # ---- work ------------------------------------------------------------------------------------
 
@@ -454,9 +452,7 @@ class Clock:
     def _look_later(self, processor: WorkQueue) -> None:
         if processor.busy is None and processor.ready and not processor.looks:
             processor.looks = True
-            looking = end_of_instant(self.env)
-            assert looking.callbacks is not None
-            looking.callbacks.append(partial(self._look, processor))
+            end_of_instant(self.env, partial(self._look, processor))
 
     def _look(self, processor: WorkQueue, _: simpy.Event) -> None:
         """Begin the unit that has been ready for longest."""
@@ -528,9 +524,7 @@ class Clock:
 
     def _close_at(self, gate: _Gate, at_s: float) -> None:
         self._closes_s[gate] = at_s
-        closing = at(self.env, at_s)
-        assert closing.callbacks is not None
-        closing.callbacks.append(lambda _: self._open_later(gate))
+        at(self.env, at_s, call=lambda _: self._open_later(gate))
 
     def _leave_gates(self, flight: Flight) -> None:
         for name in flight.gates_ahead():
@@ -543,9 +537,7 @@ class Clock:
             self._open_later(gate)
 
     def _open_later(self, gate: _Gate) -> None:
-        opening = end_of_instant(self.env)
-        assert opening.callbacks is not None
-        opening.callbacks.append(partial(self._open, gate))
+        end_of_instant(self.env, partial(self._open, gate))
 
     def _open(self, gate: _Gate, _: simpy.Event) -> None:
         ahead = self._ahead.get(gate)
@@ -559,15 +551,10 @@ class Clock:
             step = flight.steps[running.step]
             assert isinstance(step, Wait)
             begun_s = running.started_at_s
-            self._note_wait(flight, running, step, self.env.now - begun_s)
+            self._note_leg(flight, running, BARRIER, step.gate, self.env.now - begun_s)
             if len(come) < step.least:
                 flight.lose("failed")
             self._finish(flight, running)
-
-    @staticmethod
-    def _note_wait(flight: Flight, running: Running, step: Wait, spent_s: float) -> None:
-        leg = Leg(BARRIER, step.gate, spent_s, running.started_at_s)
-        flight.legs.append(leg._replace(step=running.step, because=running.because))
 
     # ---- messages --------------------------------------------------------------------------------
 
@@ -643,10 +630,9 @@ class Clock:
         self._set_timer(flight, running, at(self.env, ends_at_s))
 
     def _note_pause(self, flight: Flight, running: Running, spent_s: float) -> None:
-        phase, because = flight.steps[running.step].phase, running.because
-        leg = Leg(phase, "timeout", spent_s, running.started_at_s)
-        flight.legs.append(leg._replace(step=running.step, because=because))
-        if because is not None:
+        phase = flight.steps[running.step].phase
+        self._note_leg(flight, running, phase, "timeout", spent_s)
+        if running.because is not None:
             running.because = flight.client, len(flight.legs) - 1
 
     def _fate(self, flight: Flight, running: Running) -> Any:
@@ -665,8 +651,7 @@ class Clock:
             transfer.tell = None
             copies = round(transfer.flow.weight)
             name, moved_bytes = phase if copies == 1 else "doubled", transfer.cancel()
-            leg = Leg(phase, name, spent_s, running.started_at_s, "", moved_bytes, copies)
-            flight.legs.append(leg._replace(step=running.step, because=running.because))
+            self._note_leg(flight, running, phase, name, spent_s, moved_bytes, copies)
             return
         cancel(self.env, running.timer)
         if isinstance(step, Wait):
@@ -675,7 +660,7 @@ class Clock:
                 self._waiting[gate].remove((flight, running))
             if flight.left is not None:
                 flight.left[running.step] = ENDED
-            self._note_wait(flight, running, step, spent_s)
+            self._note_leg(flight, running, BARRIER, step.gate, spent_s)
         elif running.queued:
             return
         elif running.work is None:
@@ -683,6 +668,20 @@ class Clock:
         else:
             flight.legs.append(running.work.cut(spent_s))
             self._pass_on(flight, running)
+
+    @staticmethod
+    def _note_leg(
+        flight: Flight,
+        running: Running,
+        phase: str,
+        name: str,
+        spent_s: float,
+        moved_bytes: float = 0.0,
+        copies: int = 0,
+    ) -> None:
+        """Note what a step spent that is no work and no whole transmission."""
+        leg = Leg(phase, name, spent_s, running.started_at_s, "", moved_bytes, copies)
+        flight.legs.append(leg._replace(step=running.step, because=running.because))
 
 
 def _find_stream(step: Step) -> str:

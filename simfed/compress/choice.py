@@ -280,19 +280,6 @@ def list_recorded_labels(scenario: Mapping[str, Plain]) -> tuple[str, ...]:
     return tuple(c.label for c in list_choices(strategies, compression.get("k_choices") or ()))
 
 
-def list_shown_labels(labels: Sequence[str], *, factored: bool) -> tuple[str, ...]:
-    """Of what a bandit has values: of the choices, or of codecs and levels apart (`@500`).
-
-    >>> list_shown_labels(["top-k@500", "dense"], factored=True)
-    ('top-k', 'dense', '@500')
-    """
-    if not factored:
-        return tuple(labels)
-    choices = list(map(Choice.of, labels))
-    levels = [Choice("", choice.level).label for choice in choices if choice.level is not None]
-    return tuple(dict.fromkeys([*(choice.strategy for choice in choices), *levels]))
-
-
 def adapt_arms(
     kind: Callable[..., Any], choices: Sequence[Choice]
 ) -> tuple[Choice, ...] | tuple[str, ...]:

@@ -366,9 +366,8 @@ class Simulation:
         losses = outcome.local_loss
         before, after = losses.get(flight.task.label, (None, None)) if losses else (None, None)
         if not flight.task.plan.longest:
-            return (
-                UNTOLD if after is None else Verdict(after)
-            )  # nothing was compressed, and the policy not asked
+            # nothing was compressed, and the policy not asked
+            return Verdict(after)
         policy = self._population.policy(flight.client)
         if flight.lost:
             policy.void(flight.pull)

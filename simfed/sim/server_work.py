@@ -10,7 +10,7 @@ Clients wait meanwhile. What is ignored: overlap with uploads that are still und
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simfed.device import Device
@@ -28,12 +28,6 @@ class PlayedWork:
     duration_s: float
 
 
-def list_decompressions(flights: Sequence[Flight]) -> Iterator[Work]:
-    """The compressed fields of what arrived; the name of each is the arm that was played."""
-    for flight in flights:
-        yield from flight.codec_work("decompression", flight.client)
-
-
 def play_work(
     device: Device,
     flights: Sequence[Flight],
@@ -43,10 +37,12 @@ def play_work(
 ) -> list[PlayedWork]:
     """Decompression of what arrived, then `work`, with the time that each takes from `start_at_s`.
 
+    Each compressed field is decompressed by itself, under the name of the arm that was played.
     The processor's noise and load are applied to each kind of work as a whole and spread over its
     pieces in proportion.
     """
-    every = (*list_decompressions(flights), *work)
+    unpacking = [piece for f in flights for piece in f.codec_work("decompression", f.client)]
+    every = (*unpacking, *work)
     pieces = [piece for piece in every if device.charges(piece.quantity, piece.model)]
     nominal = [(piece, piece.times * device.work_s(piece)) for piece in pieces]
     done: list[PlayedWork] = []

@@ -155,15 +155,14 @@ class Checks:
         choices per field the fields that they speak of."""
         task = self._parts.task_of_group(index)
         offered = {choice.strategy for choice in self.scenario.compression.choices}
-        by_group = self.scenario.clients[index].policy is not None
-        policy_key = f"clients[{index}].policy" if by_group else "policy"
+        key = self.scenario.policy_key(index)
         for arm in self._arms(index) if task.plan.compressed else ():
             try:
                 arm.check_fields(task.plan.compressed)
                 for choice in self._at_both_ends(index, [arm], task.plan):
                     self.tasks.uplink_bytes(task, choice)
             except InputError as error:
-                where = "compression.strategies" if arm.strategy in offered else policy_key
+                where = "compression.strategies" if arm.strategy in offered else key
                 raise error.within(f"prototype {task.prototype}").within(where) from None
 
     def _check_battery(self, group: int) -> None:
@@ -278,7 +277,7 @@ class Checks:
             return  # both were recorded
         if policy.learns:
             allowed = "a policy that needs no rewards in a time-only run"
-            where = "policy.kind" if group.policy is None else f"clients[{index}].policy.kind"
+            where = f"{self.scenario.policy_key(index)}.kind"
             hint = "policy.arms_from: RUN replays the arms of a full run"
             raise InputError(allowed, where=where, got=policy.kind, hint=hint)
         from simfed.sim import TimeOnlyWorkload

@@ -76,8 +76,8 @@ def list_uses(scenario: Scenario) -> Iterator[Use]:
         for choice in scenario.arms_of_group(group):
             for name in choice.names:
                 if name in registry("compressor"):
-                    where = "policy" if group.policy is None else f"clients[{i}].policy"
-                    yield Use(where, "compressor", name, find_coverage("compressor", name))
+                    coverage = find_coverage("compressor", name)
+                    yield Use(scenario.policy_key(i), "compressor", name, coverage)
 
 
 def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:

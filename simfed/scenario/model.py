@@ -699,6 +699,10 @@ class Scenario(Section):
         """The policy of a group's clients."""
         return group.policy if group.policy is not None else self.policy
 
+    def policy_key(self, index: int) -> str:
+        """Where a file has the policy of a group's clients."""
+        return "policy" if self.clients[index].policy is None else f"clients[{index}].policy"
+
     @property
     def forced_arms(self) -> tuple[Choice, ...]:
         """What everybody plays in the round after a rollback; empty where policies go on
@@ -780,13 +784,12 @@ def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
             yield InputError(allowed, where="compression.index_code", got=code)
         for arm in () if scenario.method.made.moves_point else arms:
             if any(choice.codec.moves_point for choice in arm.pairs):
-                policy_key = f"clients[{i}].policy" if group.policy else "policy"
                 yield InputError(
                     "a codec whose gradient is taken at the weights themselves with method "
                     f"{scenario.method.kind}, whose clients train there",
                     where="compression.strategies"
                     if arm in scenario.compression.choices
-                    else policy_key,
+                    else scenario.policy_key(i),
                     got=arm.label,
                     hint="fedkd and fedavg move them; with weight 0 it is plain error feedback",
                 )
@@ -803,7 +806,7 @@ def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:
             yield InputError(
                 f"a server that merges several uploads at a time with policy {policy.kind}, which "
                 "compares them",
-                where=f"clients[{i}].policy" if group.policy else "policy",
+                where=scenario.policy_key(i),
                 got=f"mode {server.mode}, a merge for each upload",
                 hint="mode buffered; or policy balance, which compares nobody",
             )
@@ -908,7 +911,7 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
     server, rule = scenario.aggregation, scenario.aggregation.rule
     least: int = rule.made.least
     for i, group in enumerate(scenario.clients):
-        where = f"clients[{i}].policy" if group.policy else "policy"
+        where = scenario.policy_key(i)
         for arm in scenario.arms_of_group(group) if rule.made.needs_dense else ():
             if not all(choice.codec.is_dense for choice in arm.pairs):
                 yield InputError(

@@ -26,6 +26,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.apart import choose_wire_code
 from simfed.learn.tree import Arrays, decode_tree, encode_tree
+from simfed.learn.uploads import make_divergence_error
 from simfed.scenario import Scenario
 
 
@@ -54,10 +55,8 @@ class Changes:
         self._before = self._memory, len(self.sizes)
         error = model - held
         if not bool(torch.isfinite(error).all()):
-            raise RunFailed(
-                f"the model of {self._prototype} has values that are not finite numbers: the "
-                "learning has diverged; a smaller training.learning_rate may help"
-            )
+            what = f"the model of {self._prototype}"
+            raise make_divergence_error(f"{what} has values that are not finite numbers")
         payload = self._player.encode_in_place(
             None, error, self._k, rng, state=self._memory, layout=self._layout
         )

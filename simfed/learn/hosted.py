@@ -43,7 +43,7 @@ from simfed.learn.safeguard import Safeguard
 from simfed.learn.shelf import Shelf
 from simfed.learn.training import split_evenly
 from simfed.learn.tree import Arrays, Tree, decode_tree, encode_tree
-from simfed.learn.uploads import Encoder, Received, Residuals, as_received
+from simfed.learn.uploads import Encoder, Received, Residuals, as_received, make_divergence_error
 from simfed.scenario import Scenario
 
 __all__ = ["HostedUpload", "HostedWorkload"]
@@ -684,7 +684,4 @@ def _check_finite(client: int, round: int, loss: float) -> None:
     """Raises `RunFailed` when training has left the numbers: a compressor would only say that it
     met a NaN."""
     if not math.isfinite(loss):
-        raise RunFailed(
-            f"client {client}'s training loss is {loss} in round {round}: the learning "
-            "has diverged; a smaller training.learning_rate may help"
-        )
+        raise make_divergence_error(f"client {client}'s training loss is {loss} in round {round}")

@@ -83,7 +83,6 @@ class _Started(NamedTuple):
 
     participation: Assignment
     who: Who
-    round: int
     choice: Choice
     up: Mapping[str, Field]
     """What travels up, by the method's plan."""
@@ -164,16 +163,15 @@ class Worker:
         return [self._sent(start, done) for start, done in zip(starts, trained, strict=True)]
 
     def _started(self, participation: Assignment) -> _Started:
-        round = participation.round
         who = self._encoder.tasks.who(participation.client, participation.turn)
-        up = self._method.plan(self._kit.setting, who, round).up
-        return _Started(participation, who, round, self._encoder.choice(participation.choice), up)
+        up = self._method.plan(self._kit.setting, who, participation.round).up
+        return _Started(participation, who, self._encoder.choice(participation.choice), up)
 
     def _beginning(self, start: _Started) -> tuple[Who, int, Values, State]:
         """Who trains, the round, what it has been sent, from where the codec wants gradients to be
         taken, and its state."""
-        participation, who, round, choice, up = start
-        down, own = participation.down, participation.own
+        participation, who, choice, up = start
+        round, down, own = participation.round, participation.down, participation.own
         if self._method.moves_point:
             for name, memory in participation.memories.items():
                 point = self._encoder.player(choice.of_field(name)).codec.point(memory)
@@ -185,7 +183,7 @@ class Worker:
 
     def _sent(self, start: _Started, trained: Trained) -> Trained:
         """What its client sends, an attacker something else; compressed, where that can be here."""
-        who, round = start.who, start.round
+        who, round = start.who, start.participation.round
         attack = self._kit.attack_on(who.client, round)
         if attack is not None:
             rng = self._kit.generator("attack", who.client, who.key(round))
@@ -200,7 +198,8 @@ class Worker:
 
     def _encoded(self, start: _Started, trained: Trained) -> Trained:
         begun, busy_s = time.perf_counter(), time.process_time()
-        participation, who, round, choice, up = start
+        participation, who, choice, up = start
+        round = participation.round
         values: dict[str, Wire] = {}
         memories, if_lost, sizes, k = {}, {}, {}, None
         for name, value in trained.values.items():

@@ -266,7 +266,7 @@ class Encoder:
         except InputError:
             if bool(torch.isfinite(whole).all()):
                 raise
-            raise _make_divergence_error(who.client, round, name) from None
+            raise _make_field_error(who.client, round, name) from None
         if self.payloads is not None:
             self.payloads[name] = payload
         size = None
@@ -357,11 +357,16 @@ def require_finite(value: Tensor, client: int, round: int, name: str) -> None:
     if not value.numel() or value.device.type != "cpu" or math.isfinite(value.sum()):
         return
     if not torch.isfinite(value).all():  # the sum may overflow where every value is finite
-        raise _make_divergence_error(client, round, name)
+        raise _make_field_error(client, round, name)
 
 
-def _make_divergence_error(client: int, round: int, name: str) -> RunFailed:
+def _make_field_error(client: int, round: int, name: str) -> RunFailed:
+    what = f"client {client}, round {round}: {name}"
+    return make_divergence_error(f"{what} has values that are not finite numbers")
+
+
+def make_divergence_error(problem: str) -> RunFailed:
+    """Of training that has left the numbers; `problem`: where it is seen."""
     return RunFailed(
-        f"client {client}, round {round}: {name} has values that are not finite numbers: the "
-        "learning has diverged; a smaller training.learning_rate may help"
+        f"{problem}: the learning has diverged; a smaller training.learning_rate may help"
     )

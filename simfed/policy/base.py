@@ -23,6 +23,7 @@ __all__ = [
     "Reason",
     "Spent",
     "Unpaid",
+    "Wrapped",
     "check_arms",
     "check_option",
     "finite_reward",
@@ -162,6 +163,24 @@ class Unpaid(Policy):
 
     def void(self, pull: Pull) -> None:
         pass
+
+
+class Wrapped(Policy):
+    """What policies that stand before another one have in common: its arms, what it shows and what
+    it keeps. How it is asked and told is theirs."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.arms, self.learns = policy.arms, policy.learns
+
+    def values(self) -> tuple[float, ...]:
+        return self._policy.values()
+
+    def state(self) -> dict[str, Plain]:
+        return self._policy.state()
+
+    def restore(self, state: Mapping[str, Plain]) -> None:
+        self._policy.restore(state)
 
 
 class Bandit(Policy):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.ground.levels import Level
-from simfed.ground.plain import Plain
-from simfed.policy.base import Policy, Pull, Spent, watches
+from simfed.policy.base import Policy, Pull, Spent, Wrapped, watches
 
 
-class TextPolicy(Policy):
+class TextPolicy(Wrapped):
     """A policy that knows its arms by their labels, as one that knows them as choices.
 
     All that it says and is told goes through; `Pull`s come back to it with arm and K as it gave
@@ -21,9 +19,8 @@ class TextPolicy(Policy):
     """
 
     def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self.arms = tuple(map(Choice.of, policy.arms))
-        self.learns = policy.learns
         self.draws = getattr(policy, "draws", True)  # type: ignore[misc]
         self.watches_time = watches(policy)  # type: ignore[misc]
 
@@ -40,15 +37,6 @@ class TextPolicy(Policy):
 
     def watch(self, pull: Pull, spent: Spent) -> None:
         self._policy.watch(_label_pull(pull), spent)
-
-    def values(self) -> tuple[float, ...]:
-        return self._policy.values()
-
-    def state(self) -> dict[str, Plain]:
-        return self._policy.state()
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._policy.restore(state)
 
 
 def _label_pull(pull: Pull) -> Pull:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +33,7 @@ from simfed.experiment.running import (
 )
 from simfed.ground.errors import InputError, Interrupted
 from simfed.policy import Policy, Pull
+from simfed.policy.base import Wrapped
 from simfed.record.recorder import Recorder
 from simfed.report.statistics import compute_half_width
 from simfed.scenario import Scenario
@@ -245,15 +246,14 @@ class _Oracle:
         return {row["client"]: row for row in rows if row["round"] == checkpoint.round + 1}
 
 
-class _FixedArm(Policy):
+class _FixedArm(Wrapped):
     """A client's policy that plays a given arm, whatever it would have chosen."""
 
     draws = False
 
     def __init__(self, policy: Policy, arm: Choice) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._arm = arm
-        self.arms, self.learns = policy.arms, policy.learns
 
     def pull(self, rng: np.random.Generator) -> Pull:
         return Pull(self._arm, "explore")
@@ -263,12 +263,3 @@ class _FixedArm(Policy):
 
     def void(self, pull: Pull) -> None:
         """Nothing is learned: the fork ends here."""
-
-    def values(self) -> tuple[float, ...]:
-        return self._policy.values()
-
-    def state(self) -> dict[str, Any]:
-        return self._policy.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._policy.restore(state)

@@ -37,6 +37,7 @@ from simfed.fleet.tasks import choose_pull, find_k
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, Spent, paces_of, watches
+from simfed.policy.base import Wrapped
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder
 from simfed.record.manifest import versions
 from simfed.record.read import Run, number_turns, open_run
@@ -168,13 +169,12 @@ class _Remembered(TimeOnlyWorkload):
         )
 
 
-class _Paid(Policy):
+class _Paid(Wrapped):
     """A client's policy that is told the rewards in the tables, whatever it is told here."""
 
     def __init__(self, policy: Policy, rewards: Sequence[float | None]) -> None:
         """`rewards`: of its free choices in the order in which they were made."""
-        self._policy = policy
-        self.arms, self.learns = policy.arms, policy.learns
+        super().__init__(policy)
         self.draws, self.watches_time = policy.draws, watches(policy)  # type: ignore[misc]
         self._rewards = iter(rewards)
         self._reward_of: dict[int, float | None] = {}
@@ -196,15 +196,6 @@ class _Paid(Policy):
 
     def watch(self, pull: Pull, spent: Spent) -> None:
         self._policy.watch(pull, spent)
-
-    def values(self) -> tuple[float, ...]:
-        return self._policy.values()
-
-    def state(self) -> dict[str, Any]:
-        return self._policy.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._policy.restore(state)
 
 
 def _make_paid_policy(

@@ -142,7 +142,7 @@ def _find_capacities(run: Run, at: Path) -> dict[str, tuple[list[float], list[fl
     rates = [group.get("link") for group in groups], run.scenario.get("network")
     if "'end':" not in repr(rates) and not run.scenario.get("faults"):
         return {}
-    from simfed.experiment.assembly import capacities_of
+    from simfed.experiment.capacities import capacities_of
 
     return capacities_of(run, at)
 

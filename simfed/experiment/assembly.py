@@ -8,7 +8,7 @@ moment. `simfed.experiment.running` builds the rest and lets the clock play.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,9 +37,9 @@ from simfed.fleet.privacy import (
 )
 from simfed.fleet.tasks import Tasks, make_policy_maker
 from simfed.ground.distributions import Discrete, Law
-from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.errors import InputError
 from simfed.ground.measure import MEASURES, Measure
-from simfed.ground.plain import Plain
+from simfed.ground.moved import old_names
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Strikes
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
@@ -54,13 +54,14 @@ if TYPE_CHECKING:
     from simfed.fleet.columns import FleetColumn
     from simfed.learn.data.owned import Owned
     from simfed.net import Model, Topology
-    from simfed.net.traces import LinkTrace
     from simfed.policy import Policy
     from simfed.record.read import Run
     from simfed.scenario.device import DeviceSpec
     from simfed.scenario.faults import MessagesSpec, Strike
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
+else:
+    __getattr__ = old_names(__name__)
 
 
 class Parts:
@@ -124,7 +125,7 @@ class Parts:
         for i, group in enumerate(self.scenario.clients):
             run = self.scenario.policy_of_group(group).arms_from
             if run is not None:
-                named.setdefault(run, "policy" if group.policy is None else f"clients[{i}].policy")
+                named.setdefault(run, self.scenario.policy_key(i))
         return {
             run: self._read_recorded(run, f"{policy}.arms_from") for run, policy in named.items()
         }
@@ -421,64 +422,6 @@ def load_parts(run: Run, path: str | os.PathLike[str]) -> Parts:
     return Parts(
         validate_scenario(run.scenario, source=where.name, folder=Path(path), recorded=True), where
     )
-
-
-_MOST_STEPS = 100_000
-"""The most steps of one link's capacity that a picture is given."""
-
-
-def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], list[float]]]:
-    """Link → (instants, bytes/s from then on), for each link of a run whose capacity varies; not
-    for airtime, whose bytes/s also depend on who sends.
-
-    Computed anew from the scenario in the run's directory `path`, as tables record no capacity
-    while a link is idle. Empty where no capacity varies, and where the traces are missing.
-    """
-    if not _may_vary(run.scenario):
-        return {}
-    end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
-    try:
-        topology = load_parts(run, path).topology
-        recorded = run.links["link"].unique()
-    except (InputError, InputErrors):
-        return {}
-    wires = 2 * topology.clients + len(topology.lines)
-    names = {topology.link_name(k): k for k in range(wires)}
-    capacities = {}
-    for name in recorded:
-        link = topology.traces[names[name]] if names.get(name) in topology.traces else None
-        if link is not None:
-            capacities[str(name)] = _list_steps(link, end_s)
-    return capacities
-
-
-def _may_vary(scenario: Mapping[str, Plain]) -> bool:
-    """Whether a resolved scenario has a trace where a rate could stand, or stalls."""
-    faults = scenario.get("faults") or {}
-    if isinstance(faults, dict) and faults.get("stalls"):
-        return True
-
-    def has_trace(value: object) -> bool:
-        if isinstance(value, dict):
-            return "end" in value or any(map(has_trace, value.values()))
-        return isinstance(value, list) and any(map(has_trace, value))
-
-    links = [group.get("link") for group in scenario.get("clients", [])]
-    return has_trace(links) or has_trace(scenario.get("network"))
-
-
-def _list_steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
-    """(instants from 0 to before `end_s`, bytes/s from each on) of a trace."""
-    moment = link.trace.moment(link.offset_s)
-    at_s, rates = [0.0], [link.trace.rate_bytes_per_s(moment)]
-    while len(at_s) < _MOST_STEPS:
-        after, from_s = link.trace.next_moment(moment)
-        if after is None or from_s - link.offset_s >= end_s:
-            break
-        moment = after
-        at_s.append(max(0.0, from_s - link.offset_s))
-        rates.append(link.trace.rate_bytes_per_s(moment))
-    return at_s, rates
 
 
 def list_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:

@@ -45,6 +45,7 @@ NEW_ADDRESSES = {
 }
 NEW_NAMES = {
     "simfed.again.replay_draws": "simfed.verify.run.verify",
+    "simfed.experiment.assembly.capacities_of": "simfed.experiment.capacities.capacities_of",
     "simfed.fleet.Fleet": "simfed.fleet.columns.Fleet",
     "simfed.learn.workload.LearningWorkload": "simfed.learn.hosted.HostedWorkload",
 }

@@ -101,7 +101,7 @@ def gantt_figure(
 
     `width_in` is the width in inches; the height follows from the rows, or the rows from
     `height_in`. `points` is the size of letters. `capacities`: link → (instants, bytes/s from then
-    on) of links whose capacity varies, as `simfed.experiment.assembly.capacities_of` gives it;
+    on) of links whose capacity varies, as `simfed.experiment.capacities.capacities_of` gives it;
     without, it is drawn where it was recorded, while the link was in use. Raises: `InputError` for
     more than `MOST_BARS` bars in rows, and for a height that leaves no room for them.
     """

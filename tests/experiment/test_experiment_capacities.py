@@ -4,7 +4,7 @@ import numpy as np
 import yaml
 
 from simfed.cli import main
-from simfed.experiment.assembly import capacities_of
+from simfed.experiment.capacities import capacities_of
 from simfed.record.read import open_run
 
 TRACE = "time_s,mbps\n0,40\n0.02,8\n0.05,20\n0.09,3\n0.12,30\n"

@@ -15,7 +15,7 @@ import simpy
 import simfed
 from simfed import native
 from simfed.cli import main
-from simfed.experiment.assembly import capacities_of
+from simfed.experiment.capacities import capacities_of
 from simfed.experiment.checks import check_parts
 from simfed.ground.errors import Interrupted, SimfedError
 from simfed.net import FlowStart, play

@@ -1,0 +1,72 @@
+"""How the capacities of a finished run's links step, worked out from its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simfed.experiment.assembly import load_parts
+from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.plain import Plain
+from simfed.record.read import Run
+
+if TYPE_CHECKING:
+    from simfed.net.traces import LinkTrace
+
+_MOST_STEPS = 100_000
+"""The most steps of one link's capacity that a picture is given."""
+
+
+def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], list[float]]]:
+    """Link → (instants, bytes/s from then on), for each link of a run whose capacity varies; not
+    for airtime, whose bytes/s also depend on who sends.
+
+    Computed anew from the scenario in the run's directory `path`, as tables record no capacity
+    while a link is idle. Empty where no capacity varies, and where the traces are missing.
+    """
+    if not _may_vary(run.scenario):
+        return {}
+    end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
+    try:
+        topology = load_parts(run, path).topology
+        recorded = run.links["link"].unique()
+    except (InputError, InputErrors):
+        return {}
+    wires = 2 * topology.clients + len(topology.lines)
+    names = {topology.link_name(k): k for k in range(wires)}
+    capacities = {}
+    for name in recorded:
+        link = topology.traces[names[name]] if names.get(name) in topology.traces else None
+        if link is not None:
+            capacities[str(name)] = _list_steps(link, end_s)
+    return capacities
+
+
+def _may_vary(scenario: Mapping[str, Plain]) -> bool:
+    """Whether a resolved scenario has a trace where a rate could stand, or stalls."""
+    faults = scenario.get("faults") or {}
+    if isinstance(faults, dict) and faults.get("stalls"):
+        return True
+
+    def has_trace(value: object) -> bool:
+        if isinstance(value, dict):
+            return "end" in value or any(map(has_trace, value.values()))
+        return isinstance(value, list) and any(map(has_trace, value))
+
+    links = [group.get("link") for group in scenario.get("clients", [])]
+    return has_trace(links) or has_trace(scenario.get("network"))
+
+
+def _list_steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
+    """(instants from 0 to before `end_s`, bytes/s from each on) of a trace."""
+    moment = link.trace.moment(link.offset_s)
+    at_s, rates = [0.0], [link.trace.rate_bytes_per_s(moment)]
+    while len(at_s) < _MOST_STEPS:
+        after, from_s = link.trace.next_moment(moment)
+        if after is None or from_s - link.offset_s >= end_s:
+            break
+        moment = after
+        at_s.append(max(0.0, from_s - link.offset_s))
+        rates.append(link.trace.rate_bytes_per_s(moment))
+    return at_s, rates

@@ -32,9 +32,8 @@ class LinkUses:
 
     __slots__ = ("_epochs", "_name_by_number", "_named", "_numbers")
 
-    def __init__(self, name_of: Callable[[int], str] | None = None) -> None:
-        """`name_of`: a link's name by its number, such as `Network.name_of`."""
-        self._name_by_number = name_of
+    def __init__(self) -> None:
+        self._name_by_number: Callable[[int], str] | None = None
         self._named: dict[str, int] = {}
         """The numbers, below 0, of links that came with their names."""
         self._numbers = array("d")
@@ -48,7 +47,8 @@ class LinkUses:
         yield from map(LinkUse, *self.columns())
 
     def names_by(self, name_of: Callable[[int], str]) -> None:
-        """Let links be called by this function of their number from now on."""
+        """Let links be called by this function of their number from now on, such as
+        `Topology.link_name`."""
         self._name_by_number = name_of
 
     def name_of(self, link: int) -> str:

@@ -12,13 +12,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
-from typing import Any, Literal, NamedTuple, Protocol, get_args, overload
+from typing import Literal, NamedTuple, Protocol, get_args, overload
 
 import numpy as np
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, did_you_mean, listed
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 EndPolicy = Literal["loop", "hold", "error"]
 
 MOST_PIECES = 1_000_000
@@ -98,8 +98,8 @@ class Trace:
     piece; None: always the same, which the cell knows.
 
     >>> trace = Trace.of([0.0, 2.0], [10.0, 0.0], 3.0, "loop")
-    >>> trace.bytes_until(7.5)
-    55.0
+    >>> trace.rate_bytes_per_s(trace.moment(7.5))
+    10.0
     """
 
     starts_s: Sequence[float]
@@ -174,7 +174,8 @@ class Trace:
     @property
     def mean_bytes_per_s(self) -> float:
         """Bytes of one turn over its duration."""
-        return self._turn_bytes(self.duration_s) / self.duration_s
+        pieces_s = np.diff(np.asarray(self.starts_s), append=self.duration_s)
+        return float(np.cumsum(np.asarray(self.rates_bytes_per_s) * pieces_s)[-1]) / self.duration_s
 
     def moment(self, at_s: float) -> Moment:
         """The piece in force at `at_s`. A piece begins at its start and ends before the next."""
@@ -202,22 +203,6 @@ class Trace:
         if self.end == "hold" or len(self.starts_s) == 1:
             return None, inf
         return Moment(turn + 1, 0), (turn + 1) * self.duration_s
-
-    def bytes_until(self, at_s: float) -> float:
-        """What the link can carry from 0 to `at_s` (an `error` trace carries nothing after its
-        end)."""
-        if self.end == "loop":
-            turns, at_s = divmod(at_s, self.duration_s)
-            return turns * self._turn_bytes(self.duration_s) + self._turn_bytes(at_s)
-        after = max(at_s - self.duration_s, 0.0) if self.end == "hold" else 0.0
-        carried = self._turn_bytes(min(at_s, self.duration_s))
-        return carried + after * self.rates_bytes_per_s[-1]
-
-    def _turn_bytes(self, at_s: float) -> float:
-        starts, rates = np.asarray(self.starts_s), np.asarray(self.rates_bytes_per_s)
-        before = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(starts))])
-        piece = np.maximum(np.searchsorted(starts, at_s, side="right") - 1, 0)
-        return float(before[piece] + rates[piece] * (at_s - starts[piece]))
 
     def scaled(self, factor: float) -> Trace:
         """The same trace with every capacity times `factor`."""

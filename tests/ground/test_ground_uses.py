@@ -5,11 +5,15 @@ from __future__ import annotations
 from simfed.ground.uses import NO_AIR, LinkUses
 from simfed.ground.vocabulary import LinkUse
 
-NAMES = ["up", "down"].__getitem__
+
+def make_uses():
+    uses = LinkUses()
+    uses.names_by(["up", "down"].__getitem__)
+    return uses
 
 
 def test_uses_stand_at_instants_whatever_clock_they_were_told_by():
-    uses = LinkUses(NAMES)
+    uses = make_uses()
     uses.add((0, 0.0, 2.0, 30.0, 15.0, 1, 0.5), 0.0)
     uses.add((1, 0.5, 1.0, 8.0, 16.0, 2, NO_AIR, 0, 1.0, 4.0, 3.0, 1.0, 1, 2.5), 10.0)
     assert list(uses) == [
@@ -22,7 +26,7 @@ def test_uses_stand_at_instants_whatever_clock_they_were_told_by():
 
 
 def test_lists_are_joined_and_emptied():
-    uses, more = LinkUses(NAMES), LinkUses(NAMES)
+    uses, more = make_uses(), make_uses()
     uses.add((0, 0.0, 1.0, 1.0, 1.0, 1, NO_AIR), 0.0)
     more.add((1, 0.0, 1.0, 2.0, 2.0, 1, NO_AIR), 5.0)
     uses.extend(more)

@@ -26,7 +26,8 @@ def expected(chunks):
 
 
 def filled(chunks):
-    uses = LinkUses("abcd".__getitem__)
+    uses = LinkUses()
+    uses.names_by("abcd".__getitem__)
     for epoch_s, chunk in chunks:
         uses.add([number for use in chunk for number in use], epoch_s)
     return uses

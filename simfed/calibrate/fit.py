@@ -16,13 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
 from simfed.device.curve import Spread
 from simfed.device.laws import LAWS, CostLaw
-
-Array = NDArray[np.float64]
+from simfed.ground.arrays import Bools, Floats, Ints
 
 _FLOOR = 0.01  # residuals below 1 % are not outliers, whatever the others are
 
@@ -31,11 +29,11 @@ _FLOOR = 0.01  # residuals below 1 % are not outliers, whatever the others are
 class FitSample:
     """Medians of one curve: sizes by name, seconds, and which points share a size."""
 
-    size: dict[str, Array]
-    seconds: Array
-    group: NDArray[np.int64]
+    size: dict[str, Floats]
+    seconds: Floats
+    group: Ints
     """Points of the same group have the same size and are left out together."""
-    session: NDArray[np.int64]
+    session: Ints
     """Points of the same session were measured by one process."""
 
     def __len__(self) -> int:
@@ -46,7 +44,7 @@ class FitSample:
         """The numbers of the groups, ascending."""
         return [int(g) for g in np.unique(self.group)]
 
-    def where(self, mask: NDArray[np.bool_]) -> FitSample:
+    def where(self, mask: Bools) -> FitSample:
         """The points that `mask` selects."""
         return FitSample(
             {n: x[mask] for n, x in self.size.items()},
@@ -62,9 +60,9 @@ class Candidate:
 
     law: CostLaw
     parameters: dict[str, float]
-    residuals: Array
+    residuals: Floats
     """log(predicted / measured) at every point."""
-    held_out: Array
+    held_out: Floats
     """The same with the point's own size left out of the fit; empty where too few sizes are."""
     spread: Spread | None = None
     fits: list[tuple[dict[str, float], FitSample]] = field(default_factory=list, repr=False)
@@ -123,12 +121,12 @@ def _fit_candidate(law: CostLaw, sample: FitSample) -> Candidate:
     return Candidate(law, parameters, residuals, held_out, fits=fits)
 
 
-def _compute_log_errors(law: CostLaw, parameters: dict[str, float], sample: FitSample) -> Array:
+def _compute_log_errors(law: CostLaw, parameters: dict[str, float], sample: FitSample) -> Floats:
     """log(predicted / measured); a law may say 0 s where rows contradict each other."""
     return _log(law.seconds(parameters, sample.size) / sample.seconds)
 
 
-def _log(ratios: Array) -> Array:
+def _log(ratios: Floats) -> Floats:
     return np.asarray(np.log(np.maximum(ratios, 1e-12)))
 
 
@@ -138,7 +136,7 @@ def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
     if law.features is not None:
         design = np.column_stack([f(sample.size) * np.ones(len(sample)) for f in law.features])
         relative = design / sample.seconds[:, None]
-        values: Array = _fit_chebyshev_linear(relative) if few else _fit_robust_linear(relative)
+        values: Floats = _fit_chebyshev_linear(relative) if few else _fit_robust_linear(relative)
     elif law.name.startswith("power-"):
         values = _fit_power(sample.size[law.needs[0]], sample.seconds, few)
     else:
@@ -146,7 +144,7 @@ def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
     return {name: float(value) for name, value in zip(law.parameters, values, strict=True)}
 
 
-def _fit_robust_linear(relative: Array) -> Array:
+def _fit_robust_linear(relative: Floats) -> Floats:
     """θ ≥ 0 for which the rows of `relative`·θ are near 1 in log (rows: points over their
     times)."""
     scale = _find_largest(relative)
@@ -157,7 +155,7 @@ def _fit_robust_linear(relative: Array) -> Array:
     return np.asarray(values / scale)
 
 
-def _fit_soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: int) -> Array:
+def _fit_soft_l1(residuals: Callable[[Floats], Floats], start: Floats, parameters: int) -> Floats:
     """Robust least squares over x ≥ 0: with a wide scale first, then twice with that of the
     residuals."""
     x, scale = np.maximum(start, 1e-6), 0.1
@@ -173,15 +171,15 @@ def _fit_soft_l1(residuals: Callable[[Array], Array], start: Array, parameters: 
     return np.asarray(x)
 
 
-def _fit_chebyshev_linear(relative: Array) -> Array:
+def _fit_chebyshev_linear(relative: Floats) -> Floats:
     """θ ≥ 0 that minimises the largest |relative·θ − 1|."""
     scale = _find_largest(relative)
     return _fit_chebyshev(relative / scale, np.ones(len(relative)), (0, None)) / scale
 
 
 def _fit_chebyshev(
-    design: Array, target: Array, *bounds: tuple[float | None, float | None]
-) -> Array:
+    design: Floats, target: Floats, *bounds: tuple[float | None, float | None]
+) -> Floats:
     """The x that minimises the largest |design·x − target|, each within its bounds (the last are
     those of all others): a linear programme."""
     ones = np.ones((len(design), 1))
@@ -197,18 +195,18 @@ def _fit_chebyshev(
     return np.asarray(best.x)[:-1]
 
 
-def _find_largest(columns: Array) -> Array:
+def _find_largest(columns: Floats) -> Floats:
     """The largest entry of each column, which brings features of any unit near 1."""
     largest = columns.max(axis=0)
     return np.asarray(np.where(largest > 0, largest, 1.0))
 
 
-def _fit_power(x: Array, seconds: Array, few: bool) -> Array:
+def _fit_power(x: Floats, seconds: Floats, few: bool) -> Floats:
     """The parameters a and p of a·x^p."""
     log_x, log_t = np.log(x), np.log(seconds)
     middle = float(log_x.mean())
 
-    def residuals(v: Array) -> Array:
+    def residuals(v: Floats) -> Floats:
         return np.asarray(math.log(max(v[0], 1e-300)) + v[1] * (log_x - middle) - log_t + base)
 
     base = float(np.median(log_t))
@@ -222,16 +220,16 @@ def _fit_power(x: Array, seconds: Array, few: bool) -> Array:
     return np.array([math.exp(log_a - p * middle), p])
 
 
-def _fit_roofline(law: CostLaw, sample: FitSample) -> Array:
+def _fit_roofline(law: CostLaw, sample: FitSample) -> Floats:
     """From two starts: everything bound by compute, everything by memory."""
     flops, traffic, t = sample.size["flops"], sample.size["bytes"], sample.seconds
     scale = np.array([1.0, 1 / flops.max(), 1 / traffic.max()]) * float(np.median(t))
 
-    def residuals(v: Array) -> Array:
+    def residuals(v: Floats) -> Floats:
         values = dict(zip(law.parameters, v * scale, strict=True))
         return _log(law.seconds(values, sample.size) / t)
 
-    best: Array | None = None
+    best: Floats | None = None
     for feature, place in ((flops, 1), (traffic, 2)):
         design = np.column_stack([np.ones(len(t)), feature]) * scale[[0, place]] / t[:, None]
         overhead, slope = optimize.nnls(design, np.ones(len(t)))[0]

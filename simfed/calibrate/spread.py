@@ -22,14 +22,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from simfed.calibrate.fit import Candidate, FitSample
 from simfed.device.curve import Spread
 from simfed.device.laws import CostLaw, Size
-
-Array = NDArray[np.float64]
+from simfed.ground.arrays import Floats
 
 BORROWED = 4.0
 """Degrees of freedom that a curve's spread borrows from its kin."""
@@ -95,7 +93,7 @@ def coverage(
 
 def compute_interval_factor(
     law: CostLaw, parameters: Mapping[str, float], spread: Spread, size: Size, level: float
-) -> Array:
+) -> Floats:
     """The factor f for which a new median lies in [predicted/f, predicted·f] with probability
     `level`."""
     jacobian = _jacobian(law, parameters, size)
@@ -126,7 +124,7 @@ def _estimate_law_spread(
 
 
 def _estimate_components(
-    residuals: Array, sample: FitSample, parameters: Mapping[str, float]
+    residuals: Floats, sample: FitSample, parameters: Mapping[str, float]
 ) -> _Components:
     used = sum(value > 0 for value in parameters.values())
     names = np.unique(sample.session)
@@ -142,7 +140,7 @@ def _estimate_components(
     return _Components(squares, freedom, max(0.0, between), len(names))
 
 
-def _inverse_information(jacobian: Array) -> Array:
+def _inverse_information(jacobian: Floats) -> Floats:
     """(JᵀJ)⁻¹ for the columns that are not 0; 0 for the others."""
     scale = np.linalg.norm(jacobian, axis=0)  # seconds per FLOP are tiny numbers
     used = scale > 0
@@ -154,16 +152,16 @@ def _inverse_information(jacobian: Array) -> Array:
     return inverse
 
 
-def _sum_robust_squares(residuals: Array) -> float:
+def _sum_robust_squares(residuals: Floats) -> float:
     """Sum of squared residuals, the wild ones held to 3 robust standard deviations."""
     bound = max(3 * 1.4826 * float(np.median(np.abs(residuals))), _LEAST_BOUND)
     return float(np.sum(np.minimum(np.abs(residuals), bound) ** 2))
 
 
-def _jacobian(law: CostLaw, parameters: Mapping[str, float], size: Size) -> Array:
+def _jacobian(law: CostLaw, parameters: Mapping[str, float], size: Size) -> Floats:
     """d log seconds / d coordinate, one row per point; 0 for parameters that are held at 0."""
     centre = law.located(parameters)
-    columns: list[Array | None] = []
+    columns: list[Floats | None] = []
     for i, name in enumerate(law.parameters):
         # a relative step; an absolute one for exponents and logarithms
         step = 1e-5 * (1.0 if "p" in law.parameters else parameters[name])

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from simfed.calibrate.twin_log import LogRow
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.writing import writing
@@ -43,8 +43,6 @@ _DATASET = "mnist-mini"
 _WORK = ("training", "compression")
 _VARIED = 1.5
 """Sizes of one client's messages that differ by less than this do not tell latency from rate."""
-
-Array = NDArray[np.float64]
 
 
 class FittedNumber(NamedTuple):
@@ -90,7 +88,7 @@ class Twin:
     server_cv: float
     participants: float
     """Clients per round, on average."""
-    rounds_s: Array
+    rounds_s: Floats
     """Lengths of the rounds that were fitted."""
     scatter_s: float
     """Standard deviation of all rounds but the first."""
@@ -396,7 +394,7 @@ def _fit_clients(flights: Sequence[_Participation]) -> tuple[TwinClient, ...]:
     return tuple(clients)
 
 
-def _collect_transfers(rows: Iterable[_Participation], phase: str) -> tuple[Array, Array]:
+def _collect_transfers(rows: Iterable[_Participation], phase: str) -> tuple[Floats, Floats]:
     """Seconds, and bytes where they are logged throughout."""
     logged = [row for row in rows if row.phases_s.get(phase, 0.0) > 0]
     seconds = np.array([row.phases_s[phase] for row in logged])
@@ -404,7 +402,7 @@ def _collect_transfers(rows: Iterable[_Participation], phase: str) -> tuple[Arra
     return seconds, sizes if np.isfinite(sizes).all() else np.array([])
 
 
-def _fit_latency_s(seconds: Array, sizes: Array) -> float:
+def _fit_latency_s(seconds: Floats, sizes: Floats) -> float:
     """What an upload of no bytes would take, by least squares; 0 where sizes do not differ."""
     if len(sizes) < 3 or sizes.max() < _VARIED * sizes.min():
         return 0.0
@@ -466,7 +464,7 @@ def _estimate_scatter(flights: Sequence[_Participation]) -> float:
     return _drop_rounding_error(math.sqrt(math.expm1(squares / freedom))) if freedom else 0.0
 
 
-def _estimate_variation(seconds: Array) -> float:
+def _estimate_variation(seconds: Floats) -> float:
     mean_s = float(seconds.mean())
     if len(seconds) < 2 or mean_s <= 0:
         return 0.0
@@ -477,7 +475,7 @@ def _drop_rounding_error(variation: float) -> float:
     return 0.0 if variation < 1e-9 else variation  # rounding errors of instants are no scatter
 
 
-def _estimate_mean(values: Array) -> FittedNumber:
+def _estimate_mean(values: Floats) -> FittedNumber:
     error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return FittedNumber(float(values.mean()), error)
 

@@ -21,13 +21,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.units import read_number
-
-Array = NDArray[np.float64]
 
 _MEAN_OFF = math.log(1.1)
 _QUANTILES = 41
@@ -139,7 +137,7 @@ def _read_quantiles(node: Mapping[str, Plain], where: str) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def fit_noise(factors: Array, steps: Array | None = None) -> Measured:
+def fit_noise(factors: Floats, steps: Floats | None = None) -> Measured:
     """The law of `factors` (time over the median of its size, at least 20 of them); their own
     quantiles where its mean is further than 10 % from theirs. steps: how many each was of; where
     that differs, it tells what is each step's own. Needs scipy."""
@@ -152,7 +150,7 @@ def fit_noise(factors: Array, steps: Array | None = None) -> Measured:
     return Measured(0.0, quantiles=tuple(np.quantile(factors, np.linspace(0, 1, _QUANTILES))))
 
 
-def _split_scatter(log: Array, steps: Array) -> tuple[float, float]:
+def _split_scatter(log: Floats, steps: Floats) -> tuple[float, float]:
     """The deviations shared by all steps and each step's own: least squares on variances by number
     of steps, from medians of absolute deviations, which no straggler moves."""
     from scipy import optimize
@@ -166,7 +164,7 @@ def _split_scatter(log: Array, steps: Array) -> tuple[float, float]:
     return max(float(shared), 1e-6), float(per_step)
 
 
-def _fit_law(factors: Array) -> Measured:
+def _fit_law(factors: Floats) -> Measured:
     """Maximum likelihood.
 
     A straggler tail is kept where Akaike's criterion asks for its two parameters by a wide margin
@@ -179,14 +177,14 @@ def _fit_law(factors: Array) -> Measured:
     plain_sd = max(float(np.sqrt(np.mean(log**2))), 1e-6)
     body_sd = max(1.4826 * float(np.median(np.abs(log))), 1e-6)
 
-    def densities(v: Array) -> tuple[Array, Array]:
+    def densities(v: Floats) -> tuple[Floats, Floats]:
         sd, probability, excess = np.exp(v[0]), 0.5 / (1 + np.exp(-v[1])), np.exp(v[2])
         body = (1 - probability) * np.exp(-0.5 * (log / sd) ** 2) / (sd * math.sqrt(2 * math.pi))
         extra = np.expm1(np.clip(log, 0.0, 30.0))
         tail = probability * np.where(log > 0, np.exp(-extra / excess) / excess * (1 + extra), 0.0)
         return body, tail
 
-    def loss(v: Array) -> float:
+    def loss(v: Floats) -> float:
         body, tail = densities(v)
         return -float(np.sum(np.log(np.maximum(body + tail, 1e-300))))
 

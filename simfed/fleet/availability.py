@@ -21,14 +21,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from simfed.ground.arrays import Bools, Floats, Ints
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 _DAY_S = 86_400.0
 
@@ -36,7 +33,7 @@ _DAY_S = 86_400.0
 class Presence(Protocol):
     """Availability of the clients of one group."""
 
-    def mask(self, at_s: float) -> Mask:
+    def mask(self, at_s: float) -> Bools:
         """Per client, in their order, whether it is there at an instant."""
         ...
 
@@ -87,7 +84,7 @@ class Always:
     def __init__(self, count: int) -> None:
         self._count = count
 
-    def mask(self, at_s: float) -> Mask:
+    def mask(self, at_s: float) -> Bools:
         return np.ones(self._count, dtype=bool)
 
     def there(self, place: int, at_s: float) -> bool:
@@ -129,7 +126,7 @@ class Daily:
     def _came_s(first_s: Any, day: Any) -> Any:
         return day * _DAY_S + first_s
 
-    def mask(self, at_s: float) -> Mask:
+    def mask(self, at_s: float) -> Bools:
         came_s = self._came_s(self._first_s, self._day(self._first_s, at_s))
         return np.asarray(at_s < came_s + self._length_s, dtype=bool)
 
@@ -187,7 +184,7 @@ class Markov:
             due = due[stays.until_s[due] <= at_s]
         stays.at_s = at_s
 
-    def _length_s(self, places: Ints, on: Mask, number: Ints) -> Floats:
+    def _length_s(self, places: Ints, on: Bools, number: Ints) -> Floats:
         mean_s = np.where(on, self._on_s[places], self._off_s[places])
         length_s: Floats = -mean_s * np.log(self._draw(places, number))
         return length_s
@@ -220,8 +217,8 @@ class Markov:
         self._move(stay, places, at_s)
         return bool(stay.on[0]), float(stay.until_s[0])
 
-    def mask(self, at_s: float) -> Mask:
-        there: Mask = self._at(at_s).on.copy()
+    def mask(self, at_s: float) -> Bools:
+        there: Bools = self._at(at_s).on.copy()
         return there
 
     def there(self, place: int, at_s: float) -> bool:
@@ -247,7 +244,7 @@ class _Stays:
     """The stay that each of some clients is in at an instant."""
 
     at_s: float
-    on: Mask
+    on: Bools
     drawn: Ints
     """Numbers that each client has used up."""
     until_s: Floats
@@ -344,7 +341,7 @@ class PresenceTrace:
         """Within a turn: what lasts until its end is ended by the turn itself."""
         return np.where(intervals.to_s == self._period_s, math.inf, intervals.to_s)
 
-    def _goes_on(self, intervals: Intervals, starts: Floats, device: Ints) -> Mask:
+    def _goes_on(self, intervals: Intervals, starts: Floats, device: Ints) -> Bools:
         """Which intervals begin at 0 because the same device is there at the end of the period."""
         last_s = intervals.to_s[intervals.bounds[device + 1] - 1]
         return np.asarray((starts == 0) & (last_s == self._period_s), dtype=bool)
@@ -370,7 +367,7 @@ class PresenceTrace:
             k -= 1
         return k
 
-    def mask(self, at_s: float) -> Mask:
+    def mask(self, at_s: float) -> Bools:
         k = self._past(self._event_s, self._turns_s(at_s)[0], at_s)
         if k < self._applied:
             self._there[:] = False
@@ -378,7 +375,7 @@ class PresenceTrace:
         due = slice(self._applied, k)  # of several events of one device the last one counts
         self._there[self._event_device[due]] = self._event_on[due]
         self._applied = k
-        there: Mask = self._there[self._devices]
+        there: Bools = self._there[self._devices]
         return there
 
     def _changes_of(self, place: int) -> Floats:
@@ -444,7 +441,7 @@ class Availability:
                 self._group[ids] = number
                 self._place[ids] = np.arange(len(ids), dtype=np.int32)
 
-    def mask(self, at_s: float) -> Mask:
+    def mask(self, at_s: float) -> Bools:
         """For every client id, whether it is there."""
         present = np.ones(self._count, dtype=bool)
         for ids, presence in self._groups if not self.always else ():

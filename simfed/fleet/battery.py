@@ -19,7 +19,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from simfed.fleet.availability import Floats, Ints, Mask, Presence
+from simfed.fleet.availability import Presence
+from simfed.ground.arrays import Bools, Floats, Ints
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -118,7 +119,7 @@ class _Batteries:
             back_s = self._charged_at_s(self._charging_s(ended_s) + missing_s)
             self._back_s[place] = max(back_s, np.nextafter(ended_s, math.inf))
 
-    def mask(self, at_s: float) -> Mask:
+    def mask(self, at_s: float) -> Bools:
         return np.asarray(self._back_s <= at_s, dtype=bool)
 
     def there(self, place: int, at_s: float) -> bool:

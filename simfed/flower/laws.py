@@ -22,18 +22,17 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
 from simfed.device.noise import Measured, fit_noise
 from simfed.flower.workfile import COUNTED, KindLaw, LawError, Visible, select_numbers
 from simfed.ground.arithmetic import read_arithmetic, spell_name
+from simfed.ground.arrays import Bools, Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
 __all__ = ["GOOD", "MessageRow", "fit_kinds", "needs_counts"]
 
-Array = NDArray[np.float64]
 
 GOOD = 0.05
 """Held-out error below which a law asks for nothing further."""
@@ -127,22 +126,22 @@ def _can_tell_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
 class _Term:
     text: str
     """As arithmetic; empty: a constant."""
-    column: Array
+    column: Floats
     """Its value in every row."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
     terms: tuple[_Term, ...]
-    coefficients: Array
-    errors: Array
+    coefficients: Floats
+    errors: Floats
     """Of messages that were left out, in log."""
     score: float
     """Error of messages that were left out, and of their sums per play, in the mean."""
-    held_out: Array
+    held_out: Floats
     """Errors of the sums of whole plays that were left out; NaN where there is one play."""
 
-    def seconds(self) -> Array:
+    def seconds(self) -> Floats:
         """By the law, in every row."""
         return _build_design(self.terms) @ self.coefficients
 
@@ -183,7 +182,7 @@ def _round_number(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _estimate_scatter(factors: Array) -> dict[str, Plain]:
+def _estimate_scatter(factors: Floats) -> dict[str, Plain]:
     if len(factors) >= _SCATTER_FROM:
         return fit_noise(factors).written()
     if len(factors) < 3:
@@ -204,7 +203,7 @@ def _find_ranges(rows: Sequence[MessageRow], names: set[str]) -> dict[str, tuple
     }
 
 
-def _choose_terms(rows: Sequence[MessageRow], seconds: Array, plays: Array) -> _Fit:
+def _choose_terms(rows: Sequence[MessageRow], seconds: Floats, plays: Floats) -> _Fit:
     """Take up terms as long as plays that were left out come out clearly better."""
     constant = _Term("", np.ones(len(rows)))
     best = _fit_terms([constant], seconds, plays)
@@ -234,7 +233,7 @@ kinds that take always as long, with 5 % of chance between plays, 8 get a term a
 1.5; laws with true terms are as near at 1.5, and further off at 2."""
 
 
-def _estimate_repeat_error(rows: Sequence[MessageRow], plays: Array) -> float:
+def _estimate_repeat_error(rows: Sequence[MessageRow], plays: Floats) -> float:
     """How far apart two times of one play are in the median, in log: what a law need not explain.
     0 where plays were made once."""
     if not all(row.repeats for row in rows):
@@ -245,7 +244,7 @@ def _estimate_repeat_error(rows: Sequence[MessageRow], plays: Array) -> float:
 
 
 def _find_better_fit(
-    best: _Fit, pool: Sequence[_Term], seconds: Array, plays: Array
+    best: _Fit, pool: Sequence[_Term], seconds: Floats, plays: Floats
 ) -> _Fit | None:
     """The best law with a term more; None: none is better by 10 %, by half a percent, and by three
     standard errors of what it is better."""
@@ -269,7 +268,7 @@ def _find_better_fit(
     )
 
 
-def _is_sure(gains: Array) -> bool:
+def _is_sure(gains: Floats) -> bool:
     """Whether errors fell by more than chance would have it."""
     return float(gains.mean()) > 3 * float(gains.std()) / math.sqrt(len(gains))
 
@@ -277,11 +276,11 @@ def _is_sure(gains: Array) -> bool:
 _FOLDS = 4
 
 
-def _fit_terms(terms: Sequence[_Term], seconds: Array, plays: Array) -> _Fit:
+def _fit_terms(terms: Sequence[_Term], seconds: Floats, plays: Floats) -> _Fit:
     """Fit to all rows; and to all but some, to see how far off those are."""
     design = _build_design(terms)
 
-    def without(out: NDArray[np.bool_]) -> Array:
+    def without(out: Bools) -> Floats:
         """Seconds of the rows under the mask, by the law that is fitted to the others."""
         coefficients = _fit_coefficients(design[~out], seconds[~out])
         return np.asarray(np.maximum(design[out] @ coefficients, 1e-9))
@@ -302,11 +301,11 @@ def _fit_terms(terms: Sequence[_Term], seconds: Array, plays: Array) -> _Fit:
     return _Fit(tuple(terms), solved, errors, float(score), off)
 
 
-def _build_design(terms: Sequence[_Term]) -> Array:
+def _build_design(terms: Sequence[_Term]) -> Floats:
     return np.column_stack([term.column for term in terms])
 
 
-def _fit_coefficients(design: Array, seconds: Array) -> Array:
+def _fit_coefficients(design: Floats, seconds: Floats) -> Floats:
     """Coefficients ≥ 0 of the smallest relative errors, wild rows counting less."""
     relative = design / seconds[:, None]
     scale = np.maximum(relative.max(axis=0), 1e-300)
@@ -335,7 +334,7 @@ def _format_law(fit: _Fit) -> str:
 _NO_WEIGHT = 1e-3
 
 
-def _weigh_terms(fit: _Fit) -> Array:
+def _weigh_terms(fit: _Fit) -> Floats:
     """The most that each term comes to in any row, beside what a message takes."""
     most = np.array([term.column.max() for term in fit.terms])
     return np.asarray(fit.coefficients * most / np.median(fit.seconds()))

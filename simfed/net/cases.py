@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.reading import read_text
@@ -32,7 +33,7 @@ from simfed.net.cell_cases import CellCase, parse_cell_case
 from simfed.net.compiled import make_engine
 from simfed.net.models import Fluid, ModelSpec, make_model
 from simfed.net.playing import play
-from simfed.net.topology import Floats, Path
+from simfed.net.topology import Path
 
 _LINK_KEYS = {"capacity_bytes_per_s", "latency_s", "loss", "name"}
 _FLOW_KEYS = {"start_s", "size_bytes", "path", "finish_s", "weight", "cap_bytes_per_s", "name"}

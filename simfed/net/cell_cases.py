@@ -23,12 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.net.case_parts import check_mapping, is_positive, read_mappings, read_numbers, weights
 from simfed.net.cells import Cellular, Wifi
 from simfed.net.playing import FlowStart
-from simfed.net.topology import Cell, Floats, Star
+from simfed.net.topology import Cell, Star
 
 _RATE = "phy_rate_bytes_per_s"
 _ALONE = ("alone_up_bytes_per_s", "alone_down_bytes_per_s")

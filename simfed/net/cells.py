@@ -17,9 +17,9 @@ from math import ceil
 
 import numpy as np
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, listed
 from simfed.ground.units import format_rate
-from simfed.net.topology import Floats
 
 # ---- fitted to half of ns-3's cases (tests/golden); all else is timing of the standards ----------
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.net.cells import Cellular, Wifi
-from simfed.net.topology import Access, Cell, Direction, Floats
+from simfed.net.topology import Access, Cell, Direction
 from simfed.net.traces import LinkTrace, Trace, TraceColumn
 
 Spec = Mapping[str, Plain]

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from simfed import native
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import BrokenInvariant
 from simfed.net.compiled_state import list_flows, read_plain, write_plain
 from simfed.net.engine import Engine
@@ -28,7 +29,7 @@ from simfed.net.flows import Flow
 from simfed.net.following import AnyEngine, Varying
 from simfed.net.maxmin import max_min
 from simfed.net.meter import Meter
-from simfed.net.topology import Floats, Path
+from simfed.net.topology import Path
 from simfed.net.traces import LinkTrace
 
 __all__ = ["CompiledEngine", "Fluids", "fluid_durations", "make_engine"]

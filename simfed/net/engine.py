@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import BrokenInvariant
 from simfed.net.flows import Flow, Link
 from simfed.net.following import AnyEngine, Varying
 from simfed.net.meter import Meter
 from simfed.net.sharing import Sharing
-from simfed.net.topology import Floats
 from simfed.net.traces import LinkTrace, Moment
 
 FLOW_ENDS, LINK_ENDS, CAPACITY_CHANGES, FLOW_JOINS = range(4)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simfed.ground.arrays import Floats, Integers
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -17,12 +18,11 @@ from simfed.net import trace_files, traces
 from simfed.net.cells_from_plain import Technologies, join_cells, place_in_cells, read_cells
 from simfed.net.graphs import Tier, graph, read_graph, tree
 from simfed.net.models import Model, make_model
-from simfed.net.topology import Access, Direction, Floats, Line, Star, Topology
+from simfed.net.topology import Access, Direction, Line, Star, Topology
 from simfed.net.traces import LinkTrace, Trace
 
 Spec = Mapping[str, Plain]
 """A mapping of a scenario as plain values, in base units."""
-Ints = np.ndarray[Any, np.dtype[np.signedinteger]]
 
 _CSV_KEYS = ("time_column", "rate_column", "time_unit", "rate_unit")
 """Keys of a trace in a file that are options of `read_csv`."""
@@ -36,7 +36,7 @@ def build(
     links: Sequence[Spec],
     streams: Streams,
     *,
-    link_of_client: Sequence[int] | Ints | None = None,
+    link_of_client: Sequence[int] | Integers | None = None,
     folder: str | FilePath = ".",
 ) -> Topology:
     """The topology that a scenario describes.
@@ -85,7 +85,7 @@ class _Builder:
     network: Spec
     links: Sequence[Spec]
     streams: Streams
-    link_of_client: Ints
+    link_of_client: Integers
     folder: FilePath
     _files: dict[tuple[object, ...], dict[float, Trace]] = field(default_factory=dict)
     """Traces by what is read and by the factor on it."""

@@ -31,13 +31,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import BrokenInvariant
 from simfed.net.flows import Flow, Link, Tally
 from simfed.net.maxmin import OWN_CAP, max_min
 
 if TYPE_CHECKING:
     from simfed.net.meter import Meter
-    from simfed.net.topology import Floats
 
 _TIE = 1e-12
 """Relative difference below which two levels are the same: rounding must not move flows to and

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from math import inf, isfinite
 
+from simfed.ground.arrays import Floats
 from simfed.ground.strikes import Strikes
-from simfed.net.topology import Floats, Topology
+from simfed.net.topology import Topology
 from simfed.net.traces import LinkTrace, Moment, Trace
 
 

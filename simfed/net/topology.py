@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError
 from simfed.net.flows import Flow
 from simfed.net.traces import LinkTrace
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Access", "Cell", "Direction", "Line", "Path", "Routes", "Star", "Topology", "Way"]
 
 Direction = Literal["up", "down"]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 PerClient: TypeAlias = "float | Sequence[float] | Floats"
 """One number for all clients, or one for each."""
 

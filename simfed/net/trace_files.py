@@ -21,9 +21,10 @@ from pathlib import Path as FilePath
 import numpy as np
 
 from simfed.ground import units
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.reading import named_in_errors
-from simfed.net.traces import EndPolicy, Floats, Trace, compute_bin_edges
+from simfed.net.traces import EndPolicy, Trace, compute_bin_edges
 
 MAHIMAHI_PACKET_BYTES = 1500
 MOST_ROWS = 20_000_000

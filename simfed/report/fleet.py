@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from simfed.fleet.columns import FIELDS, FleetColumn
+from simfed.ground.arrays import Floats
 from simfed.report.pictures import build_figure, picture_style
 from simfed.report.style import SERIES_COLOURS
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 _LABELS = {
     "device.speed": "device speed, × profile",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from simfed.compress.choice import list_recorded_labels
+from simfed.ground.arrays import Floats
 from simfed.record.schema import CLIENT_KINDS, PHASES
 from simfed.record.summary import rank_stragglers
 from simfed.report.style import phase as look_of
@@ -21,7 +22,6 @@ from simfed.report.style import phase as look_of
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 MEAN = "mean of clients"
 """The `prototype` of rows that average the prototypes over the clients that hold them."""

@@ -7,7 +7,6 @@ then kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Task
 from simfed.fleet.selection import Selecting
+from simfed.ground.arrays import Ints
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull
@@ -22,9 +22,6 @@ from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
 from simfed.sim.aggregator import Aggregator
 from simfed.sim.world import Attendance, KnowsWork
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-
 
 _TRIES = 100
 """Draws of one client before all that are free are listed instead."""

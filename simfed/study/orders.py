@@ -17,15 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, listed
 from simfed.ground.seeding import Streams
 from simfed.record.read import open_run
 from simfed.report.statistics import holm
-
-Array = NDArray[np.float64]
 
 _LEAST = 3
 _REDRAWN = 2000
@@ -124,7 +122,7 @@ def _is_run(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 
 
-def _compute_taus(simulated: Array, real: Array) -> Array:
+def _compute_taus(simulated: Floats, real: Floats) -> Floats:
     """Kendall's τ-b of each pair of rows; 0 where a row is all ties."""
     first, second = np.triu_indices(simulated.shape[1], 1)
     signs = [np.sign(side[:, first] - side[:, second]) for side in (simulated, real)]
@@ -132,13 +130,13 @@ def _compute_taus(simulated: Array, real: Array) -> Array:
     return np.asarray((signs[0] * signs[1]).sum(axis=1) / np.sqrt(np.maximum(untied, 1.0)))
 
 
-def _find_separated_pairs(real: Sequence[Array]) -> list[tuple[int, int]]:
+def _find_separated_pairs(real: Sequence[Floats]) -> list[tuple[int, int]]:
     pairs = list(itertools.combinations(range(len(real)), 2))
     p_values = [_welch(real[a], real[b]) for a, b in pairs]
     return list(itertools.compress(pairs, holm(p_values)))
 
 
-def _welch(a: Array, b: Array) -> float:
+def _welch(a: Floats, b: Floats) -> float:
     """The p value of Welch's t test; 1 where a side was measured once only."""
     if min(len(a), len(b)) < 2:
         return 1.0

@@ -245,10 +245,10 @@ def build_processor(
 ) -> Processor:
     """The processor of a group of clients from plain values.
 
-    `spec` has the keys of a scenario's `device`, in base units, as `simfed.scenario.device.Device`
-    gives them by `plain()`: `speed`, `cores`, `background`, `dvfs`, `thermal`, `quota`, `noise`,
-    `assume`, `scale`, `uncertainty`. Keys that are missing or None are at their defaults. `streams`
-    are the run's: the uncertainty is drawn from them.
+    `spec` has the keys of a scenario's `device`, in base units, as
+    `simfed.scenario.device.DeviceSpec` gives them by `plain()`: `speed`, `cores`, `background`,
+    `dvfs`, `thermal`, `quota`, `noise`, `assume`, `scale`, `uncertainty`. Keys that are missing or
+    None are at their defaults. `streams` are the run's: the uncertainty is drawn from them.
     Raises: `InputError` for values that do not hang together.
     """
     options = {key: value for key, value in spec.items() if value is not None and key != "profile"}

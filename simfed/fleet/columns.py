@@ -250,7 +250,7 @@ class Fleet:
         )
 
     def presence(self) -> FleetPresence | None:
-        """The presences and failures that a server asks for (`simfed.sim.population.Presence`);
+        """Who is there and which phases fail, as a server asks (`simfed.sim.world.Attendance`);
         None: everybody is always there, and nothing fails."""
         availability = self.availability()
         groups = self._scenario.clients

@@ -23,7 +23,7 @@ all of one rate."""
 
 ASKED = ("method", "policy", "compressor", "selection", "availability", "rule", "attack")
 """The kinds of parts that are asked. Of the others, data sets and devices do not hang on what is
-learned, and models are judged by what they send (`Parts.errors`)."""
+learned, and models are judged by what they send (`simfed.experiment.checks.Checks.errors`)."""
 
 _BOTH: tuple[Coverage, ...] = ("client", "sample")
 

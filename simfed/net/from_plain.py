@@ -41,11 +41,12 @@ def build(
 ) -> Topology:
     """The topology that a scenario describes.
 
-    network: what `simfed.scenario.network.Network.plain()` gives; `links`: what `Link.plain()`
-    gives, one per group of clients; base units throughout, None for unlimited, missing keys are
-    defaults; rates, latencies and losses may be arrays, with a number for each of the link's
-    clients in the order of their ids. link_of_client: for each client the index of its link; by
-    default links are per client. folder: where relative paths of trace and graph files start.
+    network: what `simfed.scenario.network.NetworkSpec.plain()` gives; `links`: what
+    `LinkSpec.plain()` gives, one per group of clients; base units throughout, None for unlimited,
+    missing keys are defaults; rates, latencies and losses may be arrays, with a number for each of
+    the link's clients in the order of their ids. link_of_client: for each client the index of its
+    link; by default links are per client. folder: where relative paths of trace and graph files
+    start.
 
     Random traces and offsets come from `streams`: ("trace-offset", client) and
     ("trace", client, "up" or "down") for a client's links, the link's name in place of the client

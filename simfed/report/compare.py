@@ -71,7 +71,7 @@ def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
 
 
 def build_thresholds_table(reached: pd.DataFrame, measure: Measure) -> PanelTable:
-    """When thresholds were first reached; `reached` is from `frames.thresholds`."""
+    """When thresholds were first reached; `reached` is from `list_threshold_rows`."""
 
     def at_all(row: Row, text: Callable[[Row], str], otherwise: str = "") -> str:
         return otherwise if pd.isna(row["at_s"]) else text(row)

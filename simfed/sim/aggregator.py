@@ -90,7 +90,7 @@ _PLAIN = (
     "_arrived",
     "_struck",
 )
-"""What an aggregator is besides, in plain numbers."""
+"""Attributes that `plain` and `restore` copy as they are."""
 
 
 class Node(Protocol):

@@ -50,21 +50,22 @@ class Mode:
 
 
 def make_server_mode(scenario: Scenario) -> Mode:
-    """That of a server of clients: what `aggregation` and `participation` come to."""
+    """The mode of a server whose participants are clients, from `aggregation` and
+    `participation`."""
     per_round = scenario.participation.clients_per_round
     return _make_mode(scenario.aggregation, per_round, scenario.client_count)
 
 
 def make_edge_mode(scenario: Scenario, clients: int) -> Mode:
-    """That of an edge server with so many clients."""
+    """The mode of an edge server with so many clients."""
     assert scenario.aggregation.edge_servers is not None
     per_round = scenario.participation.clients_per_round
     return _make_mode(scenario.aggregation.edge_servers, per_round, clients)
 
 
 def make_cloud_mode(scenario: Scenario, edges: int) -> Mode:
-    """That of a server whose participants are so many edge servers: all are started, and of `first`
-    as many are waited for as leave a share `over_selection` of them over."""
+    """The mode of a server whose participants are so many edge servers: all are started, and of
+    `first` as many are waited for as leave a share `over_selection` of them over."""
     extra = scenario.aggregation.over_selection
     wanted = None if extra is None else max(1, math.floor(edges / (1 + extra)))
     return _make_mode(scenario.aggregation, wanted, edges)

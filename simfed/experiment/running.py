@@ -166,11 +166,13 @@ def carry_out_run(
                 recorder = directory.recorder(own=parts.own_columns)
             simulation = make_simulation(parts, workload, recorder)
             shown = _make_progress(progress, parts)
-            looking = stack.enter_context(beside(parts, simulation)) if beside else None
-            _play_rounds(simulation, directory, recorder, shown, scenario.checkpoint.every, looking)
+            observer = stack.enter_context(beside(parts, simulation)) if beside else None
+            save_every = scenario.checkpoint.every
+            _play_rounds(simulation, directory, recorder, shown, save_every, observer)
             facts_at_end = _collect_facts_at_end(parts, workload, simulation, directory)
-            facts_at_end["warnings"] += (more := at_end()).pop("warnings", [])
-            facts_at_end |= more
+            facts_of_caller = at_end()
+            facts_at_end["warnings"] += facts_of_caller.pop("warnings", [])
+            facts_at_end |= facts_of_caller
             summary = summarise(recorder.table, scenario.clients_of_prototype, parts.measure)
             facts_at_end["wall_s"]["total"] = time.perf_counter() - began
             facts_at_end["workers"] = workers
@@ -181,10 +183,10 @@ def carry_out_run(
             return open_run(directory.path)
         except BaseException as error:
             any_round = resume or bool(recorder.rounds)
-            told = settle_error(error, parts.name, directory, begun=any_round)
-            if told is error:
+            to_raise = settle_error(error, parts.name, directory, begun=any_round)
+            if to_raise is error:
                 raise
-            raise told from None
+            raise to_raise from None
 
 
 # ---- the steps of a run ------------------------------------------------------------------------
@@ -389,7 +391,7 @@ def _play_rounds(
     recorder: Recorder,
     shown: RunProgress | Progress | None,
     save_every: int,
-    looking: Progress | None = None,
+    observer: Progress | None = None,
 ) -> None:
     """Let the clock run, from the checkpoint where there is one, with Ctrl-C at round borders."""
 
@@ -404,7 +406,7 @@ def _play_rounds(
     bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
     with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
         simulation.run(
-            progress=_call_both(shown, looking),
+            progress=_call_both(shown, observer),
             stop_requested=ctrl_c.asked,
             save=save if directory is not None else None,
             save_every=save_every,

@@ -63,7 +63,8 @@ class Candidate:
     residuals: Floats
     """log(predicted / measured) at every point."""
     held_out: Floats
-    """The same with the point's own size left out of the fit; empty where too few sizes are."""
+    """log(predicted / measured) with the point's own size left out of the fit; empty where too few
+    sizes are."""
     spread: Spread | None = None
     fits: list[tuple[dict[str, float], FitSample]] = field(default_factory=list, repr=False)
     """Per group left out: parameters and the points that remained."""

@@ -508,7 +508,8 @@ def _time_cases(
 def _time_clients(
     plan: MeasurementPlan, model: str, dataset: str, times: dict[MeasuredCase, int], bench: Bench
 ) -> Iterator[tuple[MeasuredCase, float, int, bool]]:
-    """The same of what only a real client shows."""
+    """(case, seconds, preemptions, whether it counts as a repeat) of what only a real client
+    shows."""
     assert plan.take_part is not None
     step = MeasuredCase("training", "", plan.batches[0])
     step_s = statistics.median(bench.time(step)[0] for _ in range(_STEPS_TIMED))
@@ -606,7 +607,7 @@ class Bench:
         return call
 
     def _private(self, case: MeasuredCase) -> Callable[[], object]:
-        """The same with the gradient of each sample shortened, and noise."""
+        """Training steps with the gradient of each sample shortened, and noise added."""
         draws = torch.Generator().manual_seed(0)
 
         def call() -> None:

@@ -37,7 +37,7 @@ class Opening(NamedTuple):
     """Names the client's process, which may come back."""
 
     def proof(self, token: bytes) -> str:
-        """That the client knows the token.
+        """Proves that the client knows the token.
 
         >>> Opening("a", 0, "b", "c").proof(b"1") == Opening("a", 0, "b", "d").proof(b"1")
         False

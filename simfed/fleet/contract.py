@@ -159,8 +159,8 @@ class Outcome:
     """Per prototype, the one of them whose decrease is the shared part of a gain; empty where the
     method has none."""
     shared_loss_before: Mapping[str, float] = field(default_factory=dict)
-    """The same of the last accepted round. A gain compares `shared_loss` with that of the version
-    which its upload trained on: this one, unless the upload was late."""
+    """`shared_loss` of the last accepted round. A gain compares `shared_loss` with that of the
+    version which its upload trained on: this one, unless the upload was late."""
     local_loss: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Per merged task, by its `label`: f_n of its client at the version that it trained on and
     after this merge, whose difference is the local gain; empty where no policy learns."""

@@ -39,9 +39,9 @@ class Noise(NamedTuple):
     """Standard deviations over the sensitivities that they hide."""
 
     total: float
-    """z, that of everything which a merge (or a local step) tells together."""
+    """z, of everything that a merge (or a local step) tells together."""
     of_sum: float
-    """That of the noise on the sum: over the clip."""
+    """Of the noise on the sum of updates: its standard deviation over the clip."""
     of_count: float
     """Of an adaptive clip, the standard deviation on how many norms it left alone; else 0."""
 

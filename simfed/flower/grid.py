@@ -168,7 +168,7 @@ class SimGrid(Grid):
         return list(self._ask(AvailableNodes()))
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """The same as Flower describes nodes."""
+        """The nodes that are there, as Flower describes nodes."""
         return [NodeInfo(node_id=node) for node in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:

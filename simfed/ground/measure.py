@@ -155,7 +155,7 @@ def read_measure(manifest: dict[str, Plain]) -> Measure:
 
 
 def find_common_measure(measures: Iterable[Measure], *, where: str) -> Measure:
-    """That of several runs. Raises: `InputError` where they have not the same."""
+    """The measure of several runs. Raises: `InputError` where they have not the same."""
     different = list(dict.fromkeys(measures))
     if len(different) > 1:
         got = " and ".join(measure.name for measure in different)

@@ -69,7 +69,7 @@ class AcceleratorKit(Kit):
         return [logits_at[place] for place in range(len(models))]
 
     def logits_of_some(self, models: Sequence[Changed], round: int) -> list[Tensor]:
-        """Those of `logits_each` that are made in one pass."""
+        """Public logits of so many models of `logits_each` as go through one pass."""
         if len(models) == 1:
             return [self.public_logits(models[0], round)]
         return self._logits_together(models, round)

@@ -98,7 +98,7 @@ class ModelsDown:
     def to_measure(
         self, task: Task, version: int, model: Mapping[str, Tensor], still: Collection[str]
     ) -> tuple[dict[str, Plain], dict[str, Part]]:
-        """The same of a model to look at, which it does not keep."""
+        """See `ChangesDown.parts`: what a client is sent to look at, and does not keep."""
         return self._made[task.prototype].parts(self._has.get(task.client), version, model, still)
 
     def forget(self, client: int) -> None:

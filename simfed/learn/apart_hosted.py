@@ -120,7 +120,7 @@ class HostedServer(HostedWorkload):
         """The upload was lost; its client is told to take it back."""
         upload = self._own_upload(contribution)
         if upload.kept is None:
-            upload.kept = 0
+            upload.kept = 0  # its K was never told: tables say 0, and nobody is asked for work
         self._open.remove(upload)
         self._settle(contribution, "lost")
 
@@ -193,7 +193,7 @@ class HostedClient(HostedWorkload):
         self._payloads: dict[str, Payload] = {}
         self._encoder.payloads = self._payloads
         self._model: Values = {}
-        """That which the client's loss is measured at, where it is not its own."""
+        """The model that the client's loss is measured at, where it is not its own."""
 
     def work(self, parcel: Parcel) -> TaskAnswer:
         facts, parts = unpack(parcel)

@@ -74,7 +74,7 @@ class EdgeUpload:
         return self.bytes
 
     def uploads(self, prototype: str, merge: int) -> list[HostedUpload]:
-        """Those of a prototype in one of its merges."""
+        """The uploads of a prototype that one of its merges took."""
         return [u for u in self.merged[merge] if u.task.prototype == prototype]
 
     def change(self, prototype: str, merge: int = -1) -> Forwarded:
@@ -141,7 +141,7 @@ class HostedUpload:
     loss_before: float | None = None
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
     loss_after: float | None = None
-    """The same after its merge; where credit goes as printed, at its next participation."""
+    """f_n after its merge; where credit goes as printed, at its next participation."""
     at: EdgeUpload | None = None
     """The edge server that sent it, as long as its work is not done; None: the server did."""
     kept: int | None = None

@@ -170,7 +170,7 @@ class Kit:
         return Descent(self.training, self.rate(round))
 
     def generator(self, purpose: str, *keys: int | str) -> torch.Generator:
-        """The same for PyTorch, on the CPU."""
+        """PyTorch's generator of this purpose, on the CPU, keyed as `rng` is."""
         seed = self._streams.integer(f"method {purpose}", *keys)
         return torch.Generator().manual_seed(seed)
 
@@ -448,8 +448,8 @@ class Kit:
         return self._kept(logits)
 
     def _kept(self, logits: Tensor) -> Tensor:
-        """The same, in `logits_each` of this process beside the heap: there, what stays from one
-        pass to the next would keep apart the holes that the passes leave."""
+        """`logits`; in `logits_each` of this process copied beside the heap, where what stays from
+        one pass to the next would keep apart the holes that the passes leave."""
         if not self._awaited:
             return logits
         if not self._rows:

@@ -72,8 +72,8 @@ def kl_sum(targets: Tensor, logits: Tensor, temperature: float) -> tuple[Tensor,
 
 
 def reverse_kl_sum(targets: Tensor, logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """The same with the two changed over: KL(softmax(logits / temperature) ‖ targets). It asks the
-    student to be nowhere that the teacher is not, rather than everywhere that it is.
+    """KL(softmax(logits / temperature) ‖ targets), summed, and its gradient: `kl_sum` with the two
+    changed over. It asks the student to be nowhere that the teacher is not.
 
     Targets are taken for at least 1e-300.
 

@@ -158,7 +158,8 @@ class Passes:
         raise NotImplementedError
 
     def step_rows(self, weights: Tensor, samples: Tensor, labels: Tensor, rate: float) -> Tensor:
-        """The same losses; `weights` take a plain step along these gradients, in place."""
+        """The losses of `gradients_of_rows`; `weights` take a plain step along its gradients, in
+        place."""
         gradient = torch.empty_like(weights)
         values = self.gradients_of_rows(weights, samples, labels, gradient)
         weights.sub_(gradient, alpha=rate)

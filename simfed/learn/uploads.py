@@ -73,7 +73,7 @@ def terms_of(changes: Iterable[tuple[Change | Sum, float]]) -> Iterator[tuple[Ch
 
 
 Wire: TypeAlias = Tensor | list[Plain]
-"""The same as pipes and checkpoints carry it: a tensor, or what a `Sparse` is made of."""
+"""A change as pipes and checkpoints carry it: a tensor, or what a `Sparse` is made of."""
 
 
 def _expand_sparse(value: Change) -> Tensor:
@@ -174,7 +174,7 @@ class Residuals:
         return self._rows[key]
 
     def known(self, who: Who, name: str) -> Tensor:
-        """That of a client of which something was left out (`used`)."""
+        """The residual of a client's field of which something was left out (`used`)."""
         if (who.client, name) in self._rows:
             return self._rows[who.client, name]
         return self._shared[who.prototype, name][self._place[who.client]]

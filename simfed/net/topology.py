@@ -101,7 +101,7 @@ class Access:
     down_bytes_per_s: PerClient = inf
     latency_s: PerClient = 0.0
     down_latency_s: PerClient | None = None
-    """The same as `latency_s` if not given."""
+    """None: as `latency_s`."""
     loss: PerClient = 0.0
     traces: Mapping[tuple[int, Direction], LinkTrace] = field(default_factory=dict)
     """Varying links by (client, direction); they replace the numbers above."""

@@ -43,7 +43,7 @@ class TraceColumn(Sequence[float]):
         )
         self.array.flags.writeable = False
         self.view = self.array.data
-        """The same numbers; an item is Python's own, and costs no call of a method."""
+        """The numbers of `array`; an item is Python's own, and costs no call of a method."""
 
     def __len__(self) -> int:
         return len(self.view)

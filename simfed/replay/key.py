@@ -36,7 +36,8 @@ _CLOCK = ("name", "network", "server", "charge", "downlink", "checkpoint", "faul
 """Keys of a scenario that only the clock side reads."""
 
 _GROUP_CLOCK = ("count", "device", "link", "policy", "k", "devices", "availability", "failure")
-"""The same of a client group (K counts, per client, after its default)."""
+"""Keys of a client group that only the clock side reads (K counts, per client, after its
+default)."""
 
 _CHOOSES_KERNELS = (
     "ATEN_CPU_CAPABILITY",

@@ -196,7 +196,7 @@ class ReplayingWorkload:
         return self._open[task.client, task.key]
 
     def timings(self) -> Mapping[str, float]:
-        """Those of the real workload, `replay`, and `rebuild`: the way to where the record
+        """Host seconds: the real workload's, `replay`, and `rebuild`, the way to where the record
         ended."""
         learning = self._real.timings() if self._real is not None else {}
         return {"replay": self._wall_s, "rebuild": self._rebuilding_wall_s, **learning}

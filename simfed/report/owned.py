@@ -61,7 +61,7 @@ def _shorten_name(name: str) -> str:
 
 
 def build_owned_table(label: str, owned: Mapping[str, Plain]) -> PanelTable:
-    """The same on a page; without bars where there are no classes."""
+    """What clients own, as a table of a page; without bars where there are no classes."""
     classes = _format_classes(owned)
     header: tuple[str, ...] = ("client", "owner", "samples")
     note = f"{'; '.join(_describe_sizes(owned))}."

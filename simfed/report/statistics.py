@@ -142,7 +142,7 @@ class Paired:
 
     @property
     def verdict(self) -> int:
-        """The same of differences that matter; 0: no clear one, or a smaller one."""
+        """`clear`, where the difference is large enough to matter, and else 0."""
         sooner = max(self.ratio.least, 1 / self.ratio.most if self.ratio.most > 0 else math.inf)
         return self.clear if sooner >= self.needed_ratio else 0
 

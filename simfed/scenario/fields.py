@@ -124,7 +124,7 @@ ChosenLevel = Annotated[
 """How many entries of an update: a number, a share of all of them, or a share of the energy."""
 
 Entries = Annotated[ChosenLevel, AfterValidator(_refuse_energy)]
-"""The same without the energy: what is known before the update is."""
+"""How many entries of an update, as is known before the update is: a number or a share."""
 
 WholeNumber = Annotated[
     int,

@@ -179,8 +179,11 @@ def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
 def play_uploads_again(
     flights: Sequence[Flight], critical: Flight, network: Network
 ) -> float | None:
-    """The same where no download would change: every upload starts when it did, and those that were
-    over before the critical client's began, and met none that was not, stay as they were."""
+    """How long the server would have waited without `critical`, playing uploads again alone.
+
+    Valid where no download would change: every upload starts when it did, and those that were over
+    before the critical client's began, and met none that was not, stay as they were.
+    """
     uploads = [
         (_find_upload_start_s(flight), flight) for flight in flights if flight.uplink_bytes > 0
     ]

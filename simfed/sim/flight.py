@@ -234,7 +234,7 @@ class Flight:
     departure: Any = None
     """The clock's handle of that instant."""
     order: int = 0
-    """That of its latest step."""
+    """Of its latest step, as `Running.order` has it."""
     merges: int = 0
     """How many its server had made when it began."""
     staleness: int = 0
@@ -332,8 +332,9 @@ class Flight:
         ]
 
     def tracks(self) -> Iterator[tuple[str, Leg]]:
-        """(track, leg) of what its own track does not show in full: transfers while it worked, and
-        work elsewhere. Tracks of transfers are as many as are under way at once."""
+        """Legs that the client's own track hides, each with the track it is drawn on: transfers
+        under way while the client worked (`client 3 · link`, one more lane for each at the same
+        time) and work at other nodes."""
         lanes_of = [leg for leg in self.legs if leg.moved_bytes or leg.node != CLIENT]
         until_s: list[float] = []
         for leg in sorted(lanes_of, key=lambda leg: leg.started_at_s):

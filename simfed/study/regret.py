@@ -58,7 +58,7 @@ class RegretSample(NamedTuple):
     reward_raw: float
     """Gain per simulated second of the client's own time."""
     reward: float
-    """The same within the reward's clip: what a policy is told."""
+    """`reward_raw` within the reward's clip: what a policy is told."""
 
 
 class Regret(NamedTuple):

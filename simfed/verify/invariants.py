@@ -70,7 +70,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
 
 
 def find_broken(run: Run, *, clock: bool = True) -> list[str]:
-    """The same of a run that is open; `clock`: of its clock's rows, too."""
+    """What is broken in an open run, a sentence each; `clock`: in its clock's rows, too."""
     facts = Columns(run)
     broken = run_check(_values_are_in_range, facts)
     if broken:  # the other checks would trip over such values

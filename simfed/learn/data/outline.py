@@ -71,7 +71,7 @@ class Labels:
     train_rows: NDArray[np.int64]
     """Where the training samples stand in the files."""
     test_rows: NDArray[np.int64] | None
-    """The same of the test samples among the training rows; None: they are files of their own."""
+    """Where the test samples stand in the files of training; None: they have files of their own."""
     train_labels: np.ndarray
     test_labels: np.ndarray
     train_owners: NDArray[np.int64] | None = None

@@ -37,8 +37,8 @@ class McMahanCNN(nn.Module):
 
 
 class FemnistCNN(McMahanCNN):
-    """The same with a linear layer of 2,048: 6,603,710 parameters on 1×28×28 images with the 62
-    classes of FEMNIST. S. Caldas et al., "LEAF: a benchmark for federated settings", 2018.
+    """McMahan's CNN with a linear layer of 2,048: 6,603,710 parameters on 1×28×28 images with the
+    62 classes of FEMNIST. S. Caldas et al., "LEAF: a benchmark for federated settings", 2018.
     """
 
     name = "femnist-cnn"

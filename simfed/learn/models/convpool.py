@@ -164,7 +164,7 @@ class ConvpoolPair:
         return blocks
 
     def _add_weight_gradients(self, room: _Kept, blocks: slice, sums: Sequence[Tensor]) -> None:
-        """Those of these blocks, sample by sample of a block."""
+        """Add the gradients of weights from these blocks to `sums`, sample by sample of a block."""
         self._first.blocks = self._second.blocks = blocks.stop - blocks.start
         for layer, x, at in ((self._second, room.pooled[0], 1), (self._first, room.samples, 0)):
             self._loops.call(

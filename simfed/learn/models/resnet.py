@@ -79,7 +79,7 @@ class ResNet18(nn.Module):
 
 
 class ResNet18GN(ResNet18):
-    """The same with group norm, 32 groups, in place of batch norm: no running statistics, which
+    """ResNet18 with group norm, 32 groups, in place of batch norm: no running statistics, which
     clients of different data spoil for one another. 11,173,962 parameters.
 
     Y. Wu, K. He, "Group normalization", ECCV 2018; in federated learning as in K. Hsieh et al.,

@@ -214,6 +214,15 @@ def test_a_log_of_one_round_is_fitted_and_predicts_nothing(tmp_path, capsys):
     assert read_log(log)[0].duration_s == 5  # the log is as it was
     assert main(["twin", str(log), "--out", str(out), "--predict", "3"]) == 2
     assert "expected two rounds or more" in capsys.readouterr().err
+    for number in (2, 3):  # 9 s each
+        begun_s = 9 * number - 10
+        rows += [
+            (number, 0, "training", begun_s, begun_s + 5 + number / 10),
+            (number, 0, "upload", begun_s + 5 + number / 10, begun_s + 7),
+            (number, "", "server", begun_s + 7, begun_s + 9),
+        ]
+    write(log, HEADER, *rows)
+    assert main(["twin", str(log), "--out", str(out), "--predict", "1"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ def test_next_to_a_zero_row_it_is_linear():
     curve = Points("k", (10.0, 20.0), (0.0, 1.0))
     assert curve.at({"k": 15}) == 0.5
     assert curve.at({"k": 5}) == 0.0
+    assert Points("k", (10.0, 20.0), (1.0, 0.0)).at({"k": 15}) == 0.5
 
 
 @pytest.mark.parametrize(

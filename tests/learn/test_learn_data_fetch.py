@@ -28,8 +28,8 @@ FIRST = "/train-images-idx3-ubyte.gz"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`; `cut` bytes into an answer it hangs up; remembers (path, Range) of every
-    request."""
+    """Serves `files`; `cut` bytes into an answer it hangs up; goes on from `skips` bytes too far;
+    remembers (path, Range) of every request."""
 
     daemon_threads = True
 
@@ -38,6 +38,7 @@ class Server(ThreadingHTTPServer):
         self.files = dict(PACKED)
         self.cut: dict[str, int] = {}
         self.ranges = True
+        self.skips = 0
         self.requests: list[tuple[str, str | None]] = []
         self.base = f"http://127.0.0.1:{self.server_port}"
 
@@ -66,7 +67,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.ranges:
             self.send_header("Accept-Ranges", "bytes")
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            first = start + self.server.skips
+            self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         self.wfile.write(content[start : start + self.server.cut.get(self.path, len(content))])
@@ -282,6 +284,13 @@ def test_a_connection_that_breaks_again_and_again_is_gone_on_with_at_once(place,
     asked = [header for path, header in server.requests if path == FIRST]
     assert asked == [None, *(f"bytes={n}-" for n in range(50, len(PACKED[FIRST]), 50))]
     assert files_in(place) == INSTALLED
+
+
+def test_a_server_that_goes_on_elsewhere_is_not_believed(place, server):
+    server.cut[FIRST], server.skips = 50, 1
+    with pytest.raises(SimfedError, match="another part of the file"):
+        get(tiny(server.origin()))
+    assert files_in(place) == set()
 
 
 def test_a_network_that_goes_away_keeps_the_beginning_for_the_next_attempt(place, server):

@@ -72,6 +72,12 @@ def test_an_arm_that_is_not_played_drifts_back_to_the_prior_and_not_without_a_di
     assert remembers.beliefs()[0][0] == pytest.approx(0.5 / 21)
 
 
+@pytest.mark.parametrize("discount", [0.0, 1.1])
+def test_a_discount_is_above_0_and_at_most_1(discount):
+    with pytest.raises(InputError, match="discount"):
+        Thompson(("a", "b"), (0.0, 1.0), discount=discount)
+
+
 def test_a_hopeless_arm_has_a_probability_above_0():
     policy = with_plays([("top-k", 1.0)] * 5000 + [("random-k", 0.0)] * 5000, discount=1.0, sd=1e-3)
     means, sds = policy.beliefs()

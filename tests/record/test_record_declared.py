@@ -48,6 +48,11 @@ def run(charges, tmp_path):
     return sim.write(tmp_path / "run", recording, plain())
 
 
+def test_a_table_is_declared_once(charges):
+    with pytest.raises(ValueError, match="there is a table 'charges'"):
+        declare("charges", Table(Charge))
+
+
 def test_rows_are_written_and_read(run):
     assert (run.path / "charges.parquet").is_file()
     assert open_run(run.path).charges["level_j"].tolist() == [99.0, 98.0, 98.0, 97.0]

@@ -124,7 +124,11 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
         ("participations", {"slack_s": at(5, lambda v: v + 1)}, "slack"),
         ("participations", {"uplink_bytes": at(0, lambda v: v + 1)}, "do not add up: uplink_bytes"),
         ("participations", {"client": at(0, lambda v: 1)}, "takes part twice"),
-        ("participations", {"client": swap}, "are not in the order of merge and client"),
+        (
+            "participations",
+            {"client": swap},
+            "are not in the order of merge and client, first: round 1, client 0",
+        ),
         ("policies", {"round": at(0, lambda v: 7)}, "not in the order of round and client, first"),
         (
             "participations",

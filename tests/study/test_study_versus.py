@@ -58,6 +58,7 @@ def test_the_page_leads_with_the_times_and_folds_what_is_the_same(two):
     assert page.index("Time to target, and final accuracy in points") < page.index("Settings that")
     assert f"fast {SLOW_S / FAST_S:.2f}× " in page
     assert "+0.0 points" in page
+    assert "undecided" not in page
     assert "clients[0].link.up" in page
     assert "periodic-k" not in page.partition("Settings that")[0]  # only one of them has it
     again = render_versus_page(two[0], two[0])

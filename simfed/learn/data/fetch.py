@@ -240,9 +240,10 @@ def _run_command(
 def _download_file(url: str, to: Path, progress: Progress) -> None:
     """Fetch `url` whole into `to`, going on from what an earlier attempt left beside it."""
     part = to.with_name(f"{to.name}.part")
-    attempts = 1
+    attempts, furthest = 1, 0
     while attempts:
         had = _count_bytes(part)
+        furthest = max(furthest, had)
         try:
             if _receive(url, part, progress):
                 os.replace(part, to)
@@ -252,7 +253,7 @@ def _download_file(url: str, to: Path, progress: Progress) -> None:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise
             reason = _describe_error(error)
-        attempts = FRUITLESS_ATTEMPTS if _count_bytes(part) > had else attempts - 1
+        attempts = FRUITLESS_ATTEMPTS if _count_bytes(part) > furthest else attempts - 1
     size = _count_bytes(part)
     if size:
         raise Broken(f"{to.name}: {reason}; the next attempt goes on from {format_bytes(size)}")

@@ -20,11 +20,12 @@ import numpy as np
 from pages import markdown, write_page
 
 from simfed import net
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.net.cell_cases import parse_cell_case
 from simfed.net.cells import Wifi
 from simfed.net.playing import FlowStart, play
-from simfed.net.topology import Floats, Star
+from simfed.net.topology import Star
 
 PAGE = Path(__file__).parents[1] / "docs" / "network.md"
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"

@@ -223,7 +223,7 @@ _BY_NAME: dict[str, Formula] = {
     "embedding_dense_backward": _count_gradients,
     "_embedding_bag": _count_bag,
     "_embedding_bag_forward_only": _count_bag,
-    "_embedding_bag_dense_backward": _count_bag,
+    "_embedding_bag_backward": _count_bag,
 }
 _FORMULAS: dict[object, Formula] = {
     packet: formula

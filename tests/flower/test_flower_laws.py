@@ -10,7 +10,7 @@ import pytest
 from simfed.device import build_processor, load_profile
 from simfed.flower.computing import stage_names
 from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
-from simfed.flower.measuring import AppPlay, further_plays, take_lesser
+from simfed.flower.measuring import AppPlay, further_plays, join_counts, take_lesser
 from simfed.flower.workfile import Kernel, Visible, WorkFile, WorkPrices, load_work, write_work
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, InputErrors
@@ -43,6 +43,15 @@ def played(cost=seconds, *, metric="num-examples", kind="train", texts=None, sca
                 )
                 rows.append(MessageRow(number, visible, config, nodes, work_s, 0.0, not turn))
     return rows
+
+
+def test_counts_are_those_of_plays_that_took_the_same_course():
+    rows = played()
+    counted = [replace(row, visible=replace(row.visible, uplink_bytes=9.0)) for row in rows]
+    assert {row.visible.uplink_bytes for row in join_counts(rows, counted)} == {9.0}
+    assert [row.work_s for row in join_counts(rows, counted)] == [row.work_s for row in rows]
+    assert join_counts(rows, counted[::-1]) == rows
+    assert join_counts(rows, counted[:-1]) == rows
 
 
 def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to():

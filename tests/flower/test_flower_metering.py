@@ -9,6 +9,7 @@ from torch import nn
 
 from simfed.device import build_processor, load_profile
 from simfed.flower.computing import Charge, Coverage, HostSpent, price
+from simfed.flower.flops import count_numbers
 from simfed.flower.metering import Counted, FlopMeter, Pass
 from simfed.ground.errors import InputError
 from simfed.learn.catalogue import model_facts
@@ -224,6 +225,16 @@ def test_look_ups_and_attention_are_counted_in_training_and_inference():
     query = torch.rand(8, 2, 12, 8)
     (pass_,) = passes(lambda: F.scaled_dot_product_attention(query, query, query))
     assert pass_.flops == 2 * 2.0 * 8 * 2 * 12 * 12 * 8
+
+
+def test_a_bag_of_words_adds_up_a_vector_for_each():
+    words = torch.randint(0, 50, (8, 12))
+    (step,) = passes(lambda: nn.EmbeddingBag(50, 16, mode="sum")(words).sum().backward())
+    assert step == Pass(800, 8, 2.0 * 8 * 12 * 16, trained=True)
+
+
+def test_a_solver_goes_through_its_numbers_once_per_row():
+    assert count_numbers(torch.ops.aten.linalg_qr, (torch.rand(50, 20),), ()) == 50 * 20 * 20
 
 
 def covered(work):

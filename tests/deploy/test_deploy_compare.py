@@ -119,6 +119,8 @@ def test_rounds_that_name_no_straggler_are_not_counted():
     real.rounds["critical_client"] = [np.nan, 1.0]
     some = fidelity(simulated, real)
     assert (some.named_right, some.most_common) == (1.0, 1.0)
+    real.rounds["critical_client"] = [0.0, 1.0]
+    assert fidelity(simulated, real).most_common == 0.5
     simulated.rounds["critical_client"] = np.nan
     assert fidelity(simulated, real).named_right == 0.0
     real.rounds["critical_client"] = np.nan

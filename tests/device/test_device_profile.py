@@ -252,6 +252,11 @@ def test_next_to_a_zero_row_it_is_linear():
             " freedom: 2, standard_error: {p: 1}, correlation: [[1" + 400 * "0" + "]]}}}}",
             "a correlation matrix",
         ),
+        (
+            "{kind: law, training: {m: {law: power-samples, parameters: {a: 1, p: 1}, "
+            "uncertainty: {residual: 1, freedom: 0, standard_error: {p: 1}, correlation: [[1]]}}}}",
+            "freedom: got 0, expected a number above 0",
+        ),
         ("{kind: table, training: {m: {1: 1 s}}, power: {training: 5}}", "a power with its unit"),
     ],
 )

@@ -203,6 +203,7 @@ def test_the_command_compares_policies(tmp_path, capsys):
         in capsys.readouterr().err
     )
     assert main([*command[:2], "--every", "50", "--quiet"]) == 2
+    assert "--every: got 50, expected rounds in which somebody chooses" in capsys.readouterr().err
 
 
 def test_all_pairs_are_played_where_two_bandits_choose_apart():

@@ -394,6 +394,9 @@ class Player:
             if without.outcome == "survived":
                 return played.outcome, played.last
             self._unsound.add(without.last)
+            self._play(chosen, "", anew, stops=False)  # those of its kind, all at once
+            lines = [line.split("\t") for line in self._log.read_text("utf-8").splitlines()]
+            self._unsound.update(test for test, *ending in lines if "failed" in ending)
 
     def _order(
         self, tests: Sequence[pytest.Item], mutant: Mutant, comers: set[str]

@@ -293,8 +293,14 @@ def test_cifar_as_pictures_becomes_the_binary_version():
         convert_cifar_png(b"no picture", labels.tolist())
 
 
-def python2_batch(labels, images, kind=b"u1", callable_=b"numpy.core.multiarray\n_reconstruct\n"):
-    """The opcodes Python 2 wrote for one batch: {labels: list, data: array of bytes}."""
+def python2_batch(
+    labels,
+    images,
+    kind=b"u1",
+    callable_=b"numpy.core.multiarray\n_reconstruct\n",
+    key=b"labels",
+):
+    """The opcodes Python 2 wrote for one batch: {key: list, data: array of bytes}."""
 
     def text(value):
         return b"U" + bytes([len(value)]) + value
@@ -324,7 +330,7 @@ def python2_batch(labels, images, kind=b"u1", callable_=b"numpy.core.multiarray\
         + b"tb"
     )
     numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
-    return b"\x80\x02}(" + text(b"labels") + numbers + text(b"data") + array + b"u."
+    return b"\x80\x02}(" + text(key) + numbers + text(b"data") + array + b"u."
 
 
 def test_cifar_as_pickles_becomes_the_binary_version():

@@ -17,6 +17,7 @@ import pytest
 from learn_tiny import TINY_FILES
 from PIL import Image
 from pyarrow import parquet
+from test_learn_data import python2_batch
 
 import simfed
 from simfed.ground.errors import InputError
@@ -403,6 +404,27 @@ def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):
     assert load_data(one).facts.train_samples == 20
     with pytest.raises(InputError, match="torchvision's folder cifar-10-batches-py"):
         load_data(spec(tmp_path, torchvision="CIFAR10", root="."))
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "training", "labels"),
+    [
+        ("CIFAR10", "cifar-10-batches-py", [f"data_batch_{n}" for n in range(1, 6)], b"labels"),
+        ("CIFAR100", "cifar-100-python", ["train"], b"fine_labels"),
+    ],
+)
+def test_torchvisions_pickles_are_all_read(tmp_path, name, folder, training, labels):
+    (tmp_path / folder).mkdir()
+    test = "test_batch" if name == "CIFAR10" else "test"
+    for number, file in enumerate([*training, test]):
+        images = np.full((2, 3, 32, 32), number, np.uint8)
+        batch = python2_batch([number, number], images, key=labels)
+        (tmp_path / folder / file).write_bytes(batch)
+    data = load_data(spec(tmp_path, torchvision=name, root="."))
+    numbers = np.repeat(np.arange(len(training)), 2)
+    assert data.train_labels.tolist() == numbers.tolist()
+    assert (data.train_images == numbers[:, None, None, None]).all()
+    assert data.test_labels.tolist() == [len(training)] * 2
 
 
 def write_saved(folder: Path, names=("no", "yes"), first=0.0) -> None:

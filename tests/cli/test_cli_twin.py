@@ -149,18 +149,19 @@ def test_joules_become_watts_of_a_profile(tmp_path):
     assert first["energy_j"] == pytest.approx(joules, rel=1e-6)
 
 
-def test_sizes_that_differ_tell_latency_from_rate(tmp_path):
+@pytest.mark.parametrize("rounds", [3, 6])
+def test_sizes_that_differ_tell_latency_from_rate(tmp_path, rounds):
     rows = [(*HEADER, "bytes")]
-    for n in range(6):
+    for n in range(rounds):
         start_s, size = 100 * n, 1000 * (1 + n % 3)
         rows.append((n + 1, 7, "training", start_s, start_s + 5, ""))
         rows.append((n + 1, 7, "upload", start_s + 5, start_s + 5.5 + size / 500, size))
         rows.append((n + 1, "", "server", start_s + 90, start_s + 100, ""))
-    twin = fit_twin(read_log(write(tmp_path / "log.csv", *rows)), (1, 6))
+    twin = fit_twin(read_log(write(tmp_path / "log.csv", *rows)), (1, rounds))
     assert twin.clients[0].latency_s == pytest.approx(0.5)
     paths = twin.write(tmp_path / "twin.yaml")
     played = simfed.run(paths[0], time_only=True, progress=False)
-    assert played.participations["uplink_s"].tolist() == pytest.approx([0.5 + 2000 / 500] * 6)
+    assert played.participations["uplink_s"].tolist() == pytest.approx([0.5 + 2000 / 500] * rounds)
 
 
 def test_some_of_the_clients_take_part_in_a_round(tmp_path):

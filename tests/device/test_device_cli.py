@@ -78,7 +78,9 @@ def test_show_draws_the_profile_over_its_points(folder):
     assert result.exit_code == 0
     assert (folder / "s.png").read_bytes()[:4] == PNG
     assert "affine-k" in result.output
-    assert call("show", "rtx3090-ryzen4800h", "--out", folder / "source.svg").exit_code == 0
+    result = call("show", "rtx3090-ryzen4800h", "--out", folder / "source.svg")
+    assert result.exit_code == 0
+    assert "compression lenet5-half top-k 3 rows 500 5,000" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("model", ["[/x]", "[bold]x[/]"])

@@ -3,10 +3,12 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simfed.report.reach import choose_common_thresholds
 from simfed.report.statistics import (
     compare_times,
     estimate_mean,
@@ -217,3 +219,11 @@ def test_what_reads_as_once_is_no_verdict_whatever_is_asked_for():
     assert (paired.wins, paired.clear, paired.verdict) == (3, 1, 0)
     more = [10.1, 20.2, 30.3]
     assert compare_times(a, [True] * 3, more, [True] * 3, relevant_ratio=1.0).verdict == 1
+
+
+@pytest.mark.parametrize(
+    ("best", "threshold"), [(0.994, 0.99), (0.985, 0.98), (0.979, 0.97), (0.96, 0.95), (0.94, 0.9)]
+)
+def test_one_threshold_for_several_runs_is_the_hardest_round_number(best, threshold):
+    curves = [pd.Series([0.5, best])] * 3
+    assert choose_common_thresholds(curves) == [threshold]

@@ -8,6 +8,7 @@ from rich.console import Console
 from simfed.record.summary import rank_stragglers
 from simfed.report import frames, reach, summary
 from simfed.report.compare import build_stragglers_table
+from simfed.report.panels import build_client_choice_panel
 from simfed.report.summary import build_summary_table
 from simfed.verify.invariants import verify
 
@@ -59,6 +60,7 @@ def test_shares_of_phases_are_those_of_the_record(report_run):
     total = run.participations[["uplink_s"]].sum().item()
     assert seconds["upload"].sum() == pytest.approx(total, rel=1e-12)
     assert seconds["participations"].sum() == len(run.participations)
+    assert list(seconds)[:3] == ["prototype", "participations", "download"]
 
 
 def test_curves_accumulate_time_and_bytes(report_run):
@@ -119,6 +121,20 @@ def test_arm_shares_add_up_to_one_and_cover_all_rounds(report_run):
     assert shares["from_round"].nunique() <= 30
     assert shares["plays"].sum() == 1000
     assert (shares["from_round"].min(), shares["to_round"].max()) == (1, 100)
+
+
+def test_a_cell_of_a_clients_choices_says_for_how_many_rounds_it_stands(report_run):
+    run = report_run(10, 100)
+
+    def notes(most_bins):
+        by = ["prototype", "client"]
+        shares = frames.compute_arm_shares(run.participations, by=by, most_bins=most_bins)
+        return build_client_choice_panel({"run": shares}, ["top-k"]).notes
+
+    what = "run: a cell stands for {} rounds and shows what was played most in them."
+    assert notes(30) == (what.format(4),)
+    assert notes(50) == (what.format(2),)
+    assert notes(100) == ()
 
 
 def test_shared_links_are_those_with_several_flows(report_run):

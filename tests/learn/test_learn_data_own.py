@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import struct
@@ -24,6 +25,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import deal, files_digest, labels_in, load_data
+from simfed.learn.data.arrays import Arrays
 from simfed.learn.data.dataset import Dataset
 from simfed.learn.data.hub import TorchvisionReader
 from simfed.learn.data.looks import apply_looks, turn_images
@@ -404,6 +406,18 @@ def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):
     assert load_data(one).facts.train_samples == 20
     with pytest.raises(InputError, match="torchvision's folder cifar-10-batches-py"):
         load_data(spec(tmp_path, torchvision="CIFAR10", root="."))
+
+
+@pytest.mark.parametrize("rows", [3, 4, 1000])
+def test_an_array_of_fewer_values_than_its_header_says_is_refused(tmp_path, rows):
+    content = io.BytesIO()
+    np.save(content, np.zeros((2, 4)))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        said = f"({rows}, 4), }}".encode()
+        whole = content.getvalue().replace(b"(2, 4), }" + b" " * (len(said) - 9), said)
+        archive.writestr("x_train.npy", whole)
+    with pytest.raises(InputError, match=f"got '64', expected {32 * rows:,} bytes, as its header"):
+        Arrays(str(tmp_path / "a.npz")).header("x_train")
 
 
 @pytest.mark.parametrize(

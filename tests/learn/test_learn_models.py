@@ -239,6 +239,12 @@ def test_a_factory_that_makes_something_else_is_refused(add_part):
         count_facts("wide", MNIST, 10)
 
 
+@pytest.mark.parametrize("shape", [(0, 28, 28), (1, 28), (1, 3, 28)])
+def test_a_shape_that_no_image_has_is_refused(shape):
+    with pytest.raises(InputError, match=r"images .* for model lenet5"):
+        model_facts("lenet5", shape, 10)
+
+
 def test_every_model_of_the_registry_is_exported():
     names = registry("model")
     for name in names.names():

@@ -12,7 +12,6 @@ an exchange every two seconds that is 0.3 ms over the window.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import NamedTuple
 
 _WINDOW = 8
@@ -38,31 +37,28 @@ class Exchange(NamedTuple):
 
 
 class ClockLine:
-    """Puts the instants of another clock on this one's line.
+    """By how much another clock is ahead of this one, from exchanges so far.
 
     >>> line = ClockLine()
     >>> line.add(Exchange(10.0, 110.0, 110.5, 10.7))
-    >>> round(line.here_s(110.2), 6), round(line.unsure_s, 6)
-    (10.3, 0.1)
+    >>> round(line.ahead_s, 6), round(line.unsure_s, 6)
+    (99.9, 0.1)
     """
 
     def __init__(self) -> None:
-        self._recent: deque[Exchange] = deque(maxlen=_WINDOW)
+        self._recent: tuple[Exchange, ...] = ()
+        """Replaced and never changed: other threads read it."""
         self.exchanges = 0
         self._offsets: list[float] = []
         """The smallest and the largest that counted."""
 
     def add(self, exchange: Exchange) -> None:
         """Learn from one more exchange."""
-        self._recent.append(exchange)
+        self._recent = (*self._recent, exchange)[-_WINDOW:]
         self.exchanges += 1
         if self.exchanges >= _WINDOW:  # earlier ones are hardly known
             offsets = [*self._offsets, self._best.ahead_s]
             self._offsets = [min(offsets), max(offsets)]
-
-    def here_s(self, there_s: float) -> float:
-        """An instant of the other clock, by this one."""
-        return there_s - self._best.ahead_s
 
     @property
     def ahead_s(self) -> float:
@@ -71,7 +67,7 @@ class ClockLine:
 
     @property
     def unsure_s(self) -> float:
-        """How far off `here_s` may be."""
+        """How far off `ahead_s` may be."""
         return self._best.unsure_s
 
     @property

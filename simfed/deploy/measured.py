@@ -57,7 +57,10 @@ def read_busy(times: object) -> BusySeconds:
 def lay_out_legs(instants: Instants, arm: str, down_bytes: float, up_bytes: float) -> list[Leg]:
     """The legs of a participation in order, from its start until it landed.
 
-    Where the clocks' uncertainty would put an instant before an earlier one, it counts as that one.
+    Where the clocks' uncertainty would have a task come before it was sent, or an upload before it
+    left, all of the client's instants move by as little as mends it, so that what the client
+    measured keeps its length; what cannot be mended so (a client's times that are longer than the
+    server's) is cut.
 
     >>> times_s = 0.0, 0.5, 1.5, 1.6, 2.0, 0.5, 0.1, 4.5, 6.0, 6.0
     >>> legs = lay_out_legs(Instants(*times_s), "top-k", 8.0, 2.0)
@@ -66,11 +69,14 @@ def lay_out_legs(instants: Instants, arm: str, down_bytes: float, up_bytes: floa
     ('host', 0.1), ('upload', 1.5)]
     """
     within_s = instants.training_s + instants.compression_s + instants.packing_s
+    early_s = max(instants.sent_s - instants.received_s, 0.0)
+    shift_s = min(early_s, instants.arrived_s - instants.sending_s)
+    sending_s = instants.sending_s + shift_s
     borders_s = (
         instants.sent_s,
-        instants.received_s,
-        max(instants.begun_s, instants.sending_s - within_s),
-        instants.sending_s,
+        instants.received_s + shift_s,
+        max(instants.begun_s + shift_s, sending_s - within_s),
+        sending_s,
         instants.arrived_s,
         instants.landed_s,
     )

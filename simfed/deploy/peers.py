@@ -316,6 +316,9 @@ class Peers:
 
     async def _open(self, connection: socket.socket, tls: ssl.SSLContext | None) -> Wire:
         """Raises: `OSError` where TLS does not come about."""
+        # asyncio does so for sockets that it opened itself; else the last, short segment of a task
+        # waits for an acknowledgement that the other end delays, by 40 ms as a rule
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         reader = asyncio.StreamReader(limit=2**18)
         protocol = asyncio.StreamReaderProtocol(reader)
         patience_s = self.patience.handshake_s

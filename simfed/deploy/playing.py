@@ -200,9 +200,10 @@ class Remote:
         facts = dict(frame.facts)
         times = facts.pop("times", None)
         busy = read_busy(times)
+        ahead_s = arrival.line.ahead_s  # read once, as exchanges go on meanwhile
         instants = Instants.of(
             times,
-            lambda there_s: self.env.instant_s(arrival.line.here_s(there_s)),
+            lambda there_s: self.env.instant_s(there_s - ahead_s),
             started_s=flight.started_at_s,
             sent_s=self.env.instant_s(arrival.sent_s),
             arrived_s=self.env.instant_s(frame.at_s),

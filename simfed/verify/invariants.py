@@ -353,7 +353,9 @@ def _rewards_are_gains_over_time(facts: Columns) -> Broken:
     tau_s = parts["training_s"] + parts["compression_s"] + parts["uplink_s"]
     paid, raw = ~np.isnan(parts["reward"]), parts["reward_raw"]
     with np.errstate(divide="ignore", invalid="ignore"):
-        wrong = np.isfinite(raw) & (tau_s > 0) & _differ(raw, parts["gain"] / tau_s, raw)
+        expected = np.where(parts["gain"] == 0, 0.0, parts["gain"] / tau_s)
+        unknown = np.isnan(raw) & np.isnan(expected)
+        wrong = ~unknown & (raw != expected) & _differ(raw, expected, raw)
     yield Rows("participations", wrong, "have a raw reward that is not gain over time")
     policies = [scenario.get("policy"), *(g.get("policy") for g in scenario.get("clients", []))]
     fits = np.zeros(len(raw), bool)

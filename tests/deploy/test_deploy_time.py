@@ -1,15 +1,21 @@
 """Two clocks on one line, instants laid out without gaps, and SimPy by the real clock."""
 
+import asyncio
+import socket
+import sys
 import threading
 import time
 
+import deploy_talks as talks
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simfed.deploy import peers
 from simfed.deploy.clocks import ClockLine, Exchange
 from simfed.deploy.frames import Refused
 from simfed.deploy.measured import Instants, lay_out_legs
+from simfed.deploy.wire import Wire
 from simfed.deploy.world import RealTime
 
 seconds = st.floats(0, 10)
@@ -29,7 +35,6 @@ def test_the_other_clock_is_ahead_by_what_is_found_within_what_is_said(ahead_s, 
         now_s = came_s + 1.0
     assert abs(line.ahead_s - ahead_s) <= line.unsure_s + 1e-9 * (1 + abs(ahead_s))
     assert line.unsure_s <= min((a + c) / 2 for a, _, c in ways[-8:]) + 1e-6
-    assert abs(line.here_s(50.0 + ahead_s) - 50.0) <= line.unsure_s + 1e-6
 
 
 @given(
@@ -50,6 +55,62 @@ def test_phases_and_host_time_fill_the_time_from_start_to_landing(started_s, lat
     legs = lay_out_legs(instants, "top-k", 8.0, 2.0)
     assert all(leg.duration_s >= 0 for leg in legs)
     assert sum(leg.duration_s for leg in legs) == pytest.approx(landed - started_s, abs=1e-9)
+
+
+@pytest.mark.parametrize("wrong_s", [-9.0, -1.0, -0.1, 0.0, 0.1, 1.0, 9.0])
+def test_what_a_client_measured_keeps_its_length_however_wrong_the_clocks_are(wrong_s):
+    """Sent at 1 s, there at 2; 3 s of work, the upload left at 5.5 s and was there at 6 s."""
+    server, here = (0.0, 1.0), (2.0 + wrong_s, 2.2 + wrong_s)
+    instants = Instants(*server, *here, 2.0, 0.5, 0.5, 5.5 + wrong_s, 6.0, 6.25)
+    seconds_of = {"host": 0.0}
+    for leg in lay_out_legs(instants, "top-k", 8.0, 2.0):
+        seconds_of[leg.phase] = seconds_of.get(leg.phase, 0.0) + leg.duration_s
+    assert seconds_of["training"] == pytest.approx(2.0)
+    assert seconds_of["compression"] == pytest.approx(0.5)
+    assert seconds_of["download"] + seconds_of["upload"] == pytest.approx(1.5)
+    assert seconds_of["download"] == pytest.approx(min(max(1.0 + wrong_s, 0.0), 1.5))
+
+
+def test_clocks_can_be_asked_while_exchanges_go_on():
+    """The connections' thread adds them, the run's reads."""
+    line, done = ClockLine(), threading.Event()
+    exchange = Exchange(0.0, 1.0, 1.0, 2.0)
+    line.add(exchange)
+
+    def add_some():
+        while not done.is_set():
+            line.add(exchange)
+
+    other = threading.Thread(target=add_some)
+    pause_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        other.start()
+        assert {line.ahead_s for _ in range(3_000)} == {0.0}
+    finally:
+        sys.setswitchinterval(pause_s)
+        done.set()
+        other.join()
+
+
+def test_a_task_does_not_wait_for_acknowledgements(monkeypatch):
+    """Nagle's rule is off at both ends: a last short segment would else be 40 ms late."""
+    at_once = []
+
+    def connect(reader, writer, patience_s):
+        connection = writer.get_extra_info("socket")
+        at_once.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        return Wire(reader, writer, patience_s)
+
+    async def join(address):
+        (await talks.welcomed(address)).close()
+
+    for end in (peers, talks):
+        monkeypatch.setattr(end, "Wire", connect)
+    with talks.Server() as server:
+        asyncio.run(join(server.address))
+    assert len(at_once) == 2
+    assert all(at_once)
 
 
 @pytest.mark.parametrize("times", [None, {}, {"received_s": "now"}, [1, 2]])

@@ -154,6 +154,16 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
         ),
         (
             "participations",
+            dict.fromkeys(("training_s", "compression_s", "uplink_s"), at(0, lambda v: 0.0)),
+            "a raw reward that is not gain over time",
+        ),
+        (
+            "participations",
+            {"reward_raw": at(0, lambda v: float("nan"))},
+            "a raw reward that is not gain over time",
+        ),
+        (
+            "participations",
             {"reward": at(0, lambda v: v / 2)},
             "a reward that is not the clipped one",
         ),

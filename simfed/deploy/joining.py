@@ -267,6 +267,10 @@ class _Talk:
                 await owner.do(owner.half.settle, label, fate)
             elif frame.kind == "take up":
                 await owner.do(owner.half.take_up, Parcel(frame.facts, frame.body))
+            elif frame.kind == "anew":
+                await owner.do(owner.half.begin_anew)
+            elif frame.kind == "agree":
+                await owner.do(owner.half.agree, Parcel(frame.facts, frame.body))
             elif frame.kind == "ask":
                 await self._answer(frame)
             elif frame.kind == "go":

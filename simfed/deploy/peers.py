@@ -131,8 +131,8 @@ class Peers:
     """Client → what it is told beside the server's proof."""
     check: Callable[[int, dict[str, Plain]], str | None]
     """Client and its facts of itself → what is wrong with them, or None."""
-    state_of: Callable[[int], Parcel | None]
-    """Client that has begun anew → what it goes on from, or None."""
+    tell_newcomer: Callable[[int], Sequence[Frame]]
+    """Client that is another process than before → what it goes on from."""
     joined: Callable[[int], object]
     """Called in the story's time, as is `left` with the reason."""
     left: Callable[[int, str], object]
@@ -409,14 +409,11 @@ class Peers:
         wrong = self.check(peer.client, facts)
         if wrong is not None:
             raise Refused(wrong)
-        news = self._news.pop(peer.client, [])
-        if self._lives.get(peer.client) == peer.life:
-            for frame in news:
-                await peer.wire.send(frame)
-        else:
-            state = self.state_of(peer.client)
-            if state is not None:
-                await peer.wire.send(Frame("take up", state.facts, state.body))
+        news: Sequence[Frame] = self._news.pop(peer.client, [])
+        if self._lives.get(peer.client) != peer.life:
+            news = self.tell_newcomer(peer.client)
+        for frame in news:
+            await peer.wire.send(frame)
         self._lives[peer.client] = peer.life
         for _ in range(_FIRST_EXCHANGES):
             await self._ping(peer)

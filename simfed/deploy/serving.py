@@ -150,24 +150,26 @@ class _Holder:
 
     def simulation(self, parts: Parts, workload: Workload, recorder: Recorder) -> Simulation:
         """The server loop, which nobody is connected to yet."""
+        self._half = cast("ServerHalf", workload)
         self._world = Remote(
-            cast("ServerHalf", workload),
+            self._half,
             self.listening.join_s,
             parts.streams,
             parts.fleet.presence(),
         )
         most = max(_count_entries(parts))
-        facts = {**self._files.facts, "scenario": self._text, "most_down": 24 * most + _MOST}
+        most_state = _MOST + 64 * most * (2 + len(parts.scenario.compression.choices))
+        facts = {**self._files.facts, "scenario": self._text, "most_down": most_state}
         self._peers = Peers(
             parts.scenario.client_count,
             self.listening.token,
             self._world.env.post,
             welcome=lambda client: Parcel(facts, self._files.body),
             check=self._check,
-            state_of=lambda client: self._world.client_states.get(client),
+            tell_newcomer=self._tell_newcomer,
             joined=self._world.joined,
             left=self._note_leaving,
-            most_state=_MOST + 64 * most * (2 + len(parts.scenario.compression.choices)),
+            most_state=most_state,
             patience=self.listening.patience,
         )
         self._world.play_with(self._peers)
@@ -251,6 +253,11 @@ class _Holder:
         theirs = facts.get("versions")
         self._versions[client] = theirs if isinstance(theirs, dict) else {}
         return None
+
+    def _tell_newcomer(self, client: int) -> list[Frame]:
+        state, agreed = self._world.client_states.get(client), self._half.hand_over(client)
+        begin = Frame("anew") if state is None else Frame("take up", state.facts, state.body)
+        return [begin, Frame("agree", agreed.facts, agreed.body)]
 
     def _note_leaving(self, client: int, why: str) -> None:
         self._world.left(client, why)

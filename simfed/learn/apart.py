@@ -10,6 +10,7 @@ to the bits of the simulation.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -73,6 +74,12 @@ class ServerHalf(Workload, Protocol):
         """Which version of the model this client has, nobody knows any longer."""
         ...
 
+    def hand_over(self, client: int) -> Parcel:
+        """What codecs have agreed on with this client so far, for another process that goes on in
+        its place. What the one before it still has under way is not built upon. Any thread may
+        call it."""
+        ...
+
 
 class ClientHalf(Protocol):
     """A client's half of a run's learning."""
@@ -95,6 +102,14 @@ class ClientHalf(Protocol):
 
     def take_up(self, parcel: Parcel) -> None:
         """Go on from what `keep` gave, perhaps in another process."""
+        ...
+
+    def begin_anew(self) -> None:
+        """Forget all that was learned: the server knows nothing of it."""
+        ...
+
+    def agree(self, parcel: Parcel) -> None:
+        """Take the server's side (`hand_over`) of what codecs hold at both ends."""
         ...
 
     def close(self) -> None: ...
@@ -140,12 +155,25 @@ class Mirrors:
 
     `ef21` sends changes of an estimate that both ends have; nothing else needs a mirror: where the
     selection's own state is not sent as indices (`seeded`), its two numbers come along.
+
+    Another process that goes on as a client is handed that client's mirrors, so that both ends have
+    the same again, whatever the process before it had sent or saved. From then on uploads that
+    were asked of the one before move no mirror.
     """
 
     def __init__(self, index_code: str) -> None:
         self._code = choose_wire_code(index_code)
         self._of: dict[tuple[int, str, str], Memory] = {}
         self._last: dict[tuple[str, str], tuple[tuple[int, str, str], Payload]] = {}
+        self._asked: dict[str, int] = {}
+        """Label → client of the uploads that may move mirrors."""
+        self._alone = threading.Lock()
+        """Mirrors are handed over on the connections' thread."""
+
+    def ask(self, task: Task) -> None:
+        """A client is asked for an upload."""
+        with self._alone:
+            self._asked[task.label] = task.client
 
     def read(
         self, task: Task, name: str, field: Field, choice: Choice, data: Part, state: Plain
@@ -156,38 +184,68 @@ class Mirrors:
             raise InputError("a payload", where=name, got="an array")
         key, codec = (task.client, name, choice.strategy), choice.codec
         memory: Any = state
-        if codec.name == "ef21":
-            memory = Memory(state, self._of[key].arrays) if key in self._of else None
         length, layout = field.entries, field.layout_of(task.who)
         k = choice.entries(length)
-        payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=memory)
-        if isinstance(payload.state, Memory):
-            self._of[key] = payload.state
-            self._last[task.label, name] = key, payload
+        with self._alone:
+            if is_mirrored(choice):
+                if task.label not in self._asked:
+                    raise InputError("an upload of the process that the client is now", where=name)
+                memory = Memory(state, self._of[key].arrays) if key in self._of else None
+            payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=memory)
+            if isinstance(payload.state, Memory):
+                self._of[key] = payload.state
+                self._last[task.label, name] = key, payload
         return payload
 
     def settle(self, label: str, *, stands: bool) -> None:
         """What became of an upload: it stands, or its client takes it back."""
-        for at in [at for at in self._last if at[0] == label]:
-            key, payload = self._last.pop(at)
-            if not stands:
-                undone = payload.codec.undo(payload)
-                assert isinstance(undone, Memory)
-                self._of[key] = undone
+        with self._alone:
+            self._asked.pop(label, None)
+            for at in [at for at in self._last if at[0] == label]:
+                key, payload = self._last.pop(at)
+                if not stands:
+                    undone = payload.codec.undo(payload)
+                    assert isinstance(undone, Memory)
+                    self._of[key] = undone
+
+    def hand_over(self, client: int) -> Parcel:
+        """A client's mirrors, for another process in its place."""
+        with self._alone:
+            self._asked = {label: of for label, of in self._asked.items() if of != client}
+            self._last = {at: last for at, last in self._last.items() if last[0][0] != client}
+            mine = sorted((key, mirror) for key, mirror in self._of.items() if key[0] == client)
+        arrays: dict[str, np.ndarray] = {}
+        return pack({"mirrors": _encode_mirrors(mine, arrays)}, arrays)
 
     def plain(self, arrays: dict[str, np.ndarray]) -> list[Plain]:
         """Every mirror with its (client, field, arm); vectors go to `arrays`."""
-        return [
-            [*key, encode_tree(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
-            for key, mirror in sorted(self._of.items(), key=lambda item: item[0])
-        ]
+        return _encode_mirrors(sorted(self._of.items(), key=lambda item: item[0]), arrays)
 
     def restore(self, plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """Inverse of `plain`."""
-        cpu = torch.device("cpu")
-        self._of = {
-            (client, name, arm): decode_tree(one, arrays, cpu) for client, name, arm, one in plain
-        }
+        self._of = decode_mirrors(plain, arrays)
+
+
+def is_mirrored(choice: Choice) -> bool:
+    """Whether both ends keep the codec's memory."""
+    return choice.codec.name == "ef21"
+
+
+def _encode_mirrors(
+    mirrors: Sequence[tuple[tuple[int, str, str], Memory]], arrays: dict[str, np.ndarray]
+) -> list[Plain]:
+    return [
+        [*key, encode_tree(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
+        for key, mirror in mirrors
+    ]
+
+
+def decode_mirrors(
+    plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]
+) -> dict[tuple[int, str, str], Memory]:
+    """(client, field, strategy) → what both ends keep; from `Mirrors.plain` or `hand_over`."""
+    cpu = torch.device("cpu")
+    return {(client, name, arm): decode_tree(one, arrays, cpu) for client, name, arm, one in plain}
 
 
 def read_tensor(part: Part, where: str) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from simfed.compress.choice import Choice
-from simfed.compress.codec import Payload
+from simfed.compress.codec import Memory, Payload
 from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.ground.errors import InputError
 from simfed.ground.method import State, Values
@@ -25,7 +25,9 @@ from simfed.learn.apart import (
     Tell,
     answer_nothing,
     choose_wire_code,
+    decode_mirrors,
     find_part,
+    is_mirrored,
     read_loss,
     read_tensor,
 )
@@ -50,6 +52,7 @@ class HostedServer(HostedWorkload):
         self._ask, self._tell = ask, tell
         self._mirrors = Mirrors(self.tasks.index_code)
         self._known: set[int] = set()
+        """Clients of whom an upload was merged, who so have a model of their own."""
         self._models = ModelsDown(
             {name: self.held_models.of_prototype(name) for name in scenario.prototypes}
         )
@@ -61,7 +64,7 @@ class HostedServer(HostedWorkload):
         parts = _add_prefix(_DOWN, parts)
         if self._losses.wants(upload) and not self.method.personal:
             parts |= _name_parts(_MODEL, _find_unsent(self.model_measured(upload, {}), upload.down))
-        self._known.add(task.client)
+        self._mirrors.ask(task)
         facts: dict[str, Any] = {
             "label": task.label, "task": list(task.name), "choice": upload.choice.label,
             "down": said,
@@ -103,9 +106,13 @@ class HostedServer(HostedWorkload):
     def forget(self, client: int) -> None:
         self._models.forget(client)
 
+    def hand_over(self, client: int) -> Parcel:
+        return self._mirrors.hand_over(client)
+
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
+        self._known.update(self._own_upload(one).task.client for one in contributions)
         outcome = super().merge(round, contributions, weights)
         if outcome.rolled_back:
             self._models.undo(self.version + 1)
@@ -194,6 +201,7 @@ class HostedClient(HostedWorkload):
         self._encoder.payloads = self._payloads
         self._model: Values = {}
         """The model that the client's loss is measured at, where it is not its own."""
+        self._as_begun = self.keep()
 
     def work(self, parcel: Parcel) -> TaskAnswer:
         facts, parts = unpack(parcel)
@@ -285,8 +293,20 @@ class HostedClient(HostedWorkload):
 
     def take_up(self, parcel: Parcel) -> None:
         facts, arrays = unpack(parcel)
-        self._memories.clear()
         self.restore(facts["kept"], arrays)
+
+    def begin_anew(self) -> None:
+        self.take_up(self._as_begun)
+
+    def agree(self, parcel: Parcel) -> None:
+        facts, parts = unpack(parcel)
+        arrays = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+        before = self._memories
+        mirrored = {key for key in before if is_mirrored(Choice.of(key[-1]))}
+        self._memories = {key: before[key] for key in before.keys() - mirrored}
+        for key, mirror in decode_mirrors(facts["mirrors"], arrays).items():
+            own = before.get(key)  # the selection's state is the client's
+            self._memories[key] = Memory(own.facts if own else None, mirror.arrays)
 
     def model_measured(self, upload: HostedUpload, own: State) -> Values:
         if self.method.personal:

@@ -240,7 +240,7 @@ def policies_play_again(facts: Columns, parts: Parts) -> Broken:
     begins = [(row["round"] - 1, 1, at) for at, row in enumerate(rows)]
     merges = [(row["merge"], 0, at) for at, row in enumerate(rows)]
     paces = _compute_paces(rows)
-    pulls: dict[int, Pull] = {}
+    pulls: dict[int, Pull | None] = {}
     policies: dict[int, Policy] = {}
     for _, begin, at in sorted(begins + merges):
         row, client = rows[at], rows[at]["client"]
@@ -260,7 +260,7 @@ def policies_play_again(facts: Columns, parts: Parts) -> Broken:
                 pulls[at] = _pull_again(row, turns[at], policy, parts, wrong, at)
             except InputError:
                 wrong[_OTHER_CHOICE][at] = True
-        elif at in pulls and not _settle_pull(row, policies[client], pulls[at], paces[at]):
+        elif (pull := pulls.get(at)) and not _settle_pull(row, policies[client], pull, paces[at]):
             wrong[_NO_REWARD][at] = True
             break
     yield from (Rows("participations", mask, what) for what, mask in wrong.items())
@@ -304,8 +304,9 @@ def _pull_again(
     parts: Parts,
     wrong: Mapping[str, np.ndarray[Any, Any]],
     at: int,
-) -> Pull:
-    """What this policy would have chosen; `wrong` marks what is recorded otherwise."""
+) -> Pull | None:
+    """What this policy would have chosen, None where it is not asked, as nothing is compressed;
+    `wrong` marks what is recorded otherwise."""
     task = parts.tasks.task(row["round"], row["client"], row["model_version"], turn)
     arm, forced = Choice.of(row["arm"]), row["choice"] == "forced"
     wrong[_OTHER_PROTOTYPE][at] = row["prototype"] != task.prototype
@@ -316,7 +317,7 @@ def _pull_again(
     if row["outcome"] in ("aggregated", "late"):  # of others nobody knows
         most = task.plan.longest
         wrong[_OTHER_K][at] = not 1 <= row["k"] <= most if k is None else row["k"] != k
-    return pull
+    return pull if task.plan.longest else None
 
 
 def _compute_paces(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:

@@ -112,7 +112,7 @@ def _losses_are_those_of_the_method(facts: Columns, parts: Parts) -> Broken:
 
 def _prototypes_are_evaluated_when_due(facts: Columns, parts: Parts) -> Broken:
     """Each one every `evaluation.every` rounds and after the last one, as a share of the test
-    samples."""
+    samples; where models are personal, once some client of the prototype has one."""
     rows, scenario = facts["prototypes"], parts.scenario
     if facts.run.manifest["mode"] == "time-only":
         return
@@ -120,9 +120,12 @@ def _prototypes_are_evaluated_when_due(facts: Columns, parts: Parts) -> Broken:
     measured = ~np.isnan(rows[column].astype(float))
     pairs = list(zip(rows["round"].tolist(), rows["prototype"].tolist(), strict=True))
     shown = {pair for pair, was_measured in zip(pairs, measured, strict=True) if was_measured}
-    due = {
-        (number, name) for number in _list_due_rounds(facts, parts) for name in scenario.prototypes
-    }
+    numbers = _list_due_rounds(facts, parts)
+    if scenario.method.made.personal:
+        having = _list_clients_with_models(facts, parts)
+        due = {(n, parts.tasks.who(c).prototype) for n in numbers for c in having(n)}
+    else:
+        due = {(number, name) for number in numbers for name in scenario.prototypes}
     if missing := sorted(due - shown):
         which = "round {}, {}".format(*missing[0])
         yield f"prototypes.parquet: {len(missing)} evaluations are missing, first: {which}"
@@ -139,9 +142,9 @@ def _prototypes_are_evaluated_when_due(facts: Columns, parts: Parts) -> Broken:
 
 
 def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -> Broken:
-    """In an evaluated round all clients, or where models are personal all that have one: an
-    accuracy is that of the client's prototype or, of personal models, whose mean the prototype's
-    is."""
+    """In an evaluated round all clients, or where models are personal all that have one (of a
+    deployment, those of them who were there): an accuracy is that of the client's prototype or, of
+    personal models, whose mean the prototype's is."""
     rows, scenario = facts["clients"], parts.scenario
     personal = scenario.method.made.personal
     if not personal and not scenario.evaluates_clients:
@@ -157,13 +160,10 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
         for column, loss in (("measure", "loss"), ("own_measure", "own_loss")):
             wrong = ~_are_of_losses(rows[column], rows[loss], parts)
             yield Rows("clients", wrong, f"have a {column} that is not that of the {loss}")
-    played, everybody = facts["participations"], set(range(scenario.client_count))
+    having = _list_clients_with_models(facts, parts)
     evaluated = set(facts["prototypes"]["round"].tolist())
     for number in sorted(_list_due_rounds(facts, parts) & evaluated):
-        if personal:
-            arrived = played["client"][~facts.lost & (played["merge"] <= number)]
-            everybody = set(arrived.tolist())
-        if rows["client"][rows["round"] == number].tolist() != sorted(everybody):
+        if rows["client"][rows["round"] == number].tolist() != having(number):
             yield f"clients.parquet: round {number} is not of the clients that are evaluated"
             return
     prototype = np.array([parts.tasks.who(client).prototype for client in rows["client"]])
@@ -176,7 +176,7 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
         compared |= mine
         told = [of_prototypes[column][at] for column, _ in compared_columns]
         theirs = np.stack([rows[column][mine] for _, column in compared_columns], axis=1)
-        if personal:
+        if personal and mine.any():
             theirs = theirs.mean(axis=0)
         # the two sum losses in another order, of single precision
         wrong[at] = not np.isnan(told[0]) and not np.allclose(
@@ -184,6 +184,25 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
         )
     yield Rows("prototypes", wrong, "are not what the clients' evaluations come to")
     yield Rows("clients", ~compared, "are of a round that is not evaluated")
+
+
+def _list_clients_with_models(facts: Columns, parts: Parts) -> Callable[[int], list[int]]:
+    """Number of a round → the clients that have a model to evaluate after it, ascending: all of
+    them or, where models are personal, those of whom an upload was merged (in a deployment: of
+    these, those who answered; others were gone or had begun anew)."""
+    everybody = range(parts.scenario.client_count)
+    if not parts.scenario.method.made.personal:
+        return lambda number: list(everybody)
+    played, rows = facts["participations"], facts["clients"]
+
+    def find_having(number: int) -> list[int]:
+        merged = ~facts.lost & (played["merge"] <= number)
+        having = set(everybody) & set(played["client"][merged].tolist())
+        if facts.deployed:
+            having &= set(rows["client"][rows["round"] == number].tolist())
+        return sorted(having)
+
+    return find_having
 
 
 def _list_due_rounds(facts: Columns, parts: Parts) -> set[int]:

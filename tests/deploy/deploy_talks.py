@@ -27,7 +27,7 @@ class Server:
             lambda at_s, happen: happen(),
             welcome=lambda client: Parcel({"scenario": "none", "most_down": 0, "parts": []}),
             check=lambda client, facts: None,
-            state_of=lambda client: None,
+            tell_newcomer=lambda client: [],
             joined=self.joined.append,
             left=lambda client, why: self.left.append(why),
             most_state=0,

@@ -118,6 +118,7 @@ def deployed(
     """The run of a scenario with three clients on threads; `slow`: see `slowed`. `before`, `told`:
     called before and after they begin."""
     crowd = crowd or Crowd()
+    options.setdefault("progress", False)
 
     def begin(host, port):
         if before is not None:
@@ -129,7 +130,7 @@ def deployed(
     listening = listening or Listening(patience=QUICK, join_s=60.0)
     try:
         with slowed(**(slow or {})):
-            return serve(plan, out, listening=listening, progress=False, told=begin, **options)
+            return serve(plan, out, listening=listening, told=begin, **options)
     finally:
         crowd.end()
 

@@ -95,6 +95,59 @@ def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(tmp_path, ch
     assert verify(tmp_path / "real") == []
 
 
+def test_a_server_stopped_before_its_first_checkpoint_begins_again_with_its_clients(tmp_path):
+    """They forget what they left unsent in the run that no longer counts."""
+    plan = worlds.scenario(rounds=4, checkpoint={"every": 3}, method="fedprox")
+    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=60.0)
+    crowd = worlds.Crowd(patience_s=30.0)
+    crowd.begin("127.0.0.1", listening.port)
+
+    def stop(round, time_s, accuracy):
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        worlds.serve(plan, tmp_path / "real", listening=listening, progress=stop)
+    real = worlds.serve(plan, tmp_path / "real", listening=listening, progress=False, resume=True)
+    crowd.end()
+    assert crowd.errors == {}
+    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_it(tmp_path, every):
+    """`ef21` keeps nothing else: the run learns as if nothing had happened, whatever was saved."""
+    plan = worlds.scenario(
+        rounds=6,
+        checkpoint={"every": every},
+        method="fedavg",
+        clients=[{"count": 3, "prototype": "small", "device": worlds.TIMES}],
+        compression={"k": 500, "strategies": [{"ef21": {}}]},
+        policy={"kind": "uniform", "strategy": "ef21(top-k)"},
+    )
+    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=60.0)
+    crowd = worlds.Crowd(clients=(1, 2))
+    address = f"127.0.0.1:{listening.port}"
+    processes = [worlds.command("join", address, "--client", "0")]
+
+    def replace(round, time_s, accuracy):
+        if round != 3:
+            return
+        processes[0].kill()
+        processes.append(worlds.command("join", address, "--client", "0"))
+        assert worlds.wait_for_line(processes[1], "ready")
+
+    try:
+        crowd.begin("127.0.0.1", listening.port)
+        real = worlds.serve(plan, tmp_path / "real", listening=listening, progress=replace)
+        crowd.end()
+        assert processes[1].wait(timeout=60) == 0
+    finally:
+        for process in processes:
+            process.kill()
+    assert (real.participations["outcome"] == "aggregated").all()
+    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+
+
 @pytest.mark.parametrize("strategy", ["top-k", "top-k@energy:90%"])
 def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(tmp_path, strategy):
     plan = worlds.scenario(

@@ -1,5 +1,7 @@
 """Real sockets, real training: the bits of the simulation, the seconds of this machine."""
 
+import threading
+
 import deploy_worlds as worlds
 import numpy as np
 import pytest
@@ -90,6 +92,33 @@ def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(tmp_p
     assert real.rounds["rolled_back"].equals(simulated.rounds["rolled_back"])
     assert 0 < real.rounds["rolled_back"].sum() < 6
     assert_same_learning(real, simulated)
+    assert verify(tmp_path / "real") == []
+
+
+def test_a_policy_that_has_nothing_to_choose_is_told_no_reward(tmp_path):
+    """fedmd compresses nothing."""
+    plan = worlds.scenario(method="fedmd", policy={"kind": "exp3"}, evaluation={"every": 2})
+    real = worlds.deployed(plan, tmp_path / "real")
+    assert real.participations["reward"].isna().all()
+    assert verify(tmp_path / "real") == []
+
+
+def test_personal_models_are_evaluated_of_clients_whose_uploads_were_merged(tmp_path):
+    """Client 2 trains all the time, and nothing of it is ever merged."""
+    plan = worlds.scenario(
+        method="local-only",
+        rounds=4,
+        evaluation={"every": 1},
+        aggregation={"mode": "asynchronous", "concurrency": 3},
+    )
+    over = threading.Event()
+
+    def progress(round, time_s, accuracy):
+        if round == 4:
+            over.set()
+
+    real = worlds.deployed(plan, tmp_path / "real", slow={"client_2": over}, progress=progress)
+    assert set(real.clients["client"]) == {0, 1}
     assert verify(tmp_path / "real") == []
 
 

@@ -52,6 +52,8 @@ DOWNWARD = {
     "task": ("label", "parts"),
     "ask": ("number", "what"),
     "take up": ("parts",),
+    "anew": (),
+    "agree": ("parts", "mirrors"),
     "go": (),
     "refused": ("why", "later"),
     "bye": (),
@@ -225,6 +227,12 @@ class Half:
         return self.answer("", Parcel({}))
 
     def take_up(self, parcel):
+        pass
+
+    def begin_anew(self):
+        pass
+
+    def agree(self, parcel):
         pass
 
     def close(self):

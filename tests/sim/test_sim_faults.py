@@ -470,3 +470,26 @@ def test_learning_without_a_clock_refuses_faults():
         simfed.ground.errors.InputError, match="faults: without a clock nothing can go wrong"
     ):
         _require_no_clock(scenario(ALL))
+
+
+def test_personal_models_are_evaluated_once_there_are_some(tmp_path):
+    """Nobody's upload arrives in the first round, client 2's never does."""
+    scenario = Scenario.model_validate(
+        {
+            "name": "tiny", "rounds": 4, "seed": 3, "method": "local-only",
+            "dataset": {"name": "mnist-mini"},
+            "prototypes": {"small": {"model": "lenet5-half"}},
+            "clients": [
+                {"count": 2, "prototype": "small", "device": {"training": "1 s"},
+                 "failure": {"training": 0.7}},
+                {"count": 1, "prototype": "small", "device": {"training": "1 s"},
+                 "failure": {"training": 1}},
+            ],
+            "policy": {"kind": "uniform", "strategy": "dense"},
+            "evaluation": {"every": 1},
+        }
+    )  # fmt: skip
+    made = simfed.run(scenario, tmp_path / "run", progress=False, workers=1)
+    assert 1 < made.prototypes["round"].min() <= 4
+    assert set(made.clients["client"]) <= {0, 1}
+    assert verify(tmp_path / "run") == []

@@ -638,7 +638,7 @@ class HostedWorkload:
     def units_of_tests(self, round: int) -> Units:
         """What evaluates the models, where that is due."""
         due = self._evaluating.due(round)
-        return self._evaluating.units(self._server, self._own) if due else ([], [])
+        return self._evaluating.units(self._server, self._arrived_states()) if due else ([], [])
 
     def _evaluated(self, round: int, answers: Sequence[Tensor]) -> Evaluations:
         if not self._evaluating.due(round):
@@ -649,7 +649,15 @@ class HostedWorkload:
 
     def judged_by_client(self, answers: Sequence[Tensor]) -> dict[int, Tensor]:
         """Client → how its own model did."""
-        return dict(zip(sorted(self._own), answers, strict=True))
+        return dict(zip(sorted(self._arrived_states()), answers, strict=True))
+
+    def _arrived_states(self) -> dict[int, State]:
+        """Clients' own states without what they have under way: by the clock that is yet to come,
+        though it may be learned already."""
+        states: dict[int, State | None] = dict(self._own)
+        for upload in reversed(list(self._open)):  # of a client's several the oldest counts
+            states[upload.task.client] = upload.own_before
+        return {client: state for client, state in states.items() if state is not None}
 
     # ---- checks ------------------------------------------------------------------------------
 

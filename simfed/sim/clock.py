@@ -304,6 +304,8 @@ class Clock:
         if flight.lost:
             if left is not None:
                 left[running.step] = ENDED
+                if isinstance(flight.steps[running.step], Do):
+                    self._pass_on(flight, running)
             self._stop(flight)
             self._end(flight)
         elif left is None:

@@ -128,8 +128,8 @@ def find_end(flight: Flight, played: Played) -> End:
     if played.waits_for_all:
         rest_s = played.duration_s - played.delay_s - flight.elapsed_s
     else:
-        rest_s = max(free_at_s - flight.started_at_s - flight.elapsed_s, 0.0)
-    return make(End, (free_at_s, rest_s))
+        rest_s = free_at_s - flight.started_at_s - flight.elapsed_s
+    return make(End, (free_at_s, max(rest_s, 0.0)))  # a difference is rounded
 
 
 def make_processor_row(flight: Flight, merge: int) -> ProcessorUse:
@@ -167,8 +167,10 @@ def compute_slack_s(flight: Flight, played: Played) -> float | None:
     if flight.lost:
         return None
     if played.waits_for_all:
-        return played.waited_s - played.delay_s - flight.elapsed_s
-    return max(played.merge_at_s - flight.ended_at_s, 0.0)
+        slack_s = played.waited_s - played.delay_s - flight.elapsed_s
+    else:
+        slack_s = played.merge_at_s - flight.ended_at_s
+    return max(slack_s, 0.0)  # a difference is rounded
 
 
 def compute_spent(flight: Flight, played: Played, pace: float) -> Spent:

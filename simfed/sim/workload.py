@@ -94,7 +94,7 @@ class Recorded:
 
         Raises: `InputError` where it took no part, or what it sent was made otherwise.
         """
-        return self._bytes(task, k, index_code)[0]
+        return self.read_sizes(task, k, index_code)[0]
 
     def downlink_bytes(self, task: Task, k: int, tasks: Tasks) -> float:
         """What this client was sent in this round; raises as `uplink_bytes`."""
@@ -108,9 +108,10 @@ class Recorded:
                 where=f"policy.arms_from: {self._where}",
                 got=self._changes or "none",
             )
-        return self._bytes(task, k, tasks.index_code)[1]
+        return self.read_sizes(task, k, tasks.index_code)[1]
 
-    def _bytes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
+    def read_sizes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
+        """Bytes that moved up and down; raises as `uplink_bytes`."""
         where = f"policy.arms_from: {self._where}"
         prototype, recorded_k, up_bytes, down_bytes = self._participation(task)
         wanted = task.model, min(k, task.plan.longest), index_code

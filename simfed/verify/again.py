@@ -15,6 +15,7 @@ draw's logarithm, and with them more.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -61,7 +62,10 @@ class Again(list[str]):
 
 
 def replay(run: Run, parts: Parts) -> list[str]:
-    """Play the clock of a simulated run again; what its tables say otherwise."""
+    """Play the clock of a simulated run again; what its tables say otherwise. Nothing is compared
+    where sizes depend on what was learned and of a lost message no table tells how long it was: of
+    one that had been sent again and was cut, that travels in pieces, or that was cut or came at the
+    very instant of a merge for which it was too stale."""
     full = run.manifest.get("mode") == "full"
     workload: Workload
     make_policy: Callable[[int], Policy]
@@ -75,6 +79,8 @@ def replay(run: Run, parts: Parts) -> list[str]:
     recorder = Recorder(own=parts.own_columns)
     try:
         build_simulation(parts, workload, recorder, make_policy).run()
+    except _SizeUnknown:
+        return []
     except (InputError, InputErrors, RunFailed) as error:
         return [f"scenario.yaml: cannot be played again: {error}", *_compare_versions(run)]
     broken = [*_compare_tables(run, recorder, learned=not full)]
@@ -136,11 +142,15 @@ def draw_rounds(run: Run, count: int, total: int) -> list[int]:
     return sorted(int(round) + 1 for round in drawn)
 
 
+class _SizeUnknown(Exception):
+    """The tables do not tell how long a message was that depends on what was learned."""
+
+
 class _Remembered(TimeOnlyWorkload):
     """A stand-in for learning that knows from the tables what it came to."""
 
     def __init__(self, parts: Parts, run: Run) -> None:
-        self._record = Recorded(run)
+        self._record = _Sizes(run, parts)
         super().__init__(parts.tasks, recorded=self._record)
         self._forced = parts.scenario.safeguard.forced
         self._losses = {
@@ -167,6 +177,73 @@ class _Remembered(TimeOnlyWorkload):
             forced_arm=self._forced if undone else None,
             local_loss={label: (loss, loss) for label, loss in losses if loss is not None},
         )
+
+
+_FURTHER_BYTES = 2.0**20
+
+
+class _Sizes(Recorded):
+    """Sizes of transfers from a run's tables.
+
+    How long one was that was cut no table says, but that it was longer than what had moved until
+    then; how much longer, nothing before its end asks. Where messages are doubled or sent again,
+    the tables have the bytes of all of them.
+    """
+
+    def __init__(self, run: Run, parts: Parts) -> None:
+        super().__init__(run)
+        self._parts, self._faults = parts, parts.faults
+        self._unknown: set[tuple[int, int, int]] = set()
+        """Participations of which no table tells how much they had to send."""
+        self._cut: dict[tuple[int, int, int], str] = {}
+        rounds = run.table("rounds").select(["round", "server_s"]).to_pydict()
+        server_s = dict(zip(*rounds.values(), strict=True))
+        staleness = parts.scenario.aggregation.staleness
+        bound = math.inf if staleness is None or staleness.bound is None else staleness.bound
+        names = "outcome", "merge", "staleness", "finished_at_s", "waiting_s", "uplink_bytes"
+        phases = "training_s", "compression_s", "uplink_s"
+        for turn, row in _read_participations(run, *names, *phases):
+            round, client, outcome, merge, stale, at_s, waiting_s, moved, *work_s, uplink_s = row
+            if outcome not in ("dropped", "failed"):
+                continue
+            # whoever was cut as it left has not waited, whoever was at a merge only for the server
+            at_its_end = outcome == "dropped" and any(
+                abs(waiting_s - length_s) <= 10 * ROUNDING * at_s
+                for length_s in (0.0, server_s[merge])
+            )
+            if (moved and parts.group(client).overlap) or (at_its_end and stale > bound):
+                self._unknown.add((round, client, turn))  # it may have arrived just then, too late
+            elif at_its_end and (uplink_s or not any(work_s)):
+                self._cut[round, client, turn] = "up" if uplink_s else "down"
+
+    def read_sizes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
+        up_bytes, down_bytes = super().read_sizes(task, k, index_code)
+        participation = task.round, task.client, task.who.turn
+        if participation in self._unknown:
+            raise _SizeUnknown
+        cut = self._cut.get(participation)
+        return (
+            up_bytes / self._count_copies(task, "upload", cut == "up")
+            + _FURTHER_BYTES * (cut == "up"),
+            down_bytes / self._count_copies(task, "download", cut == "down")
+            + _FURTHER_BYTES * (cut == "down"),
+        )
+
+    def _count_copies(self, task: Task, phase: str, cut: bool) -> int:
+        """How often a whole message has left. Raises: `_SizeUnknown`."""
+        if self._faults is None or self._faults.messages is None:
+            return 1
+        if task.plan.steps or self._parts.group(task.client).overlap:
+            raise _SizeUnknown
+        copies = 0
+        for nth in range(self._faults.messages.tries):
+            fate = self._faults.fate(task.client, task.key, phase, nth)
+            copies += fate.copies
+            if not fate.lost:
+                break
+            if cut:  # in its first transmission, or in which later one?
+                raise _SizeUnknown
+        return copies
 
 
 class _Paid(Wrapped):

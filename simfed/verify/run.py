@@ -270,8 +270,8 @@ def _gains_are_those_of_the_losses(facts: Columns, parts: Parts) -> Broken:
         start, before = told.get(client, (None, 0.0))
         told[client] = version_after.get(merge), loss
         same_samples = rule.local_loss.data != "batch" and rule.local_loss.credit == "causal"
-        if rule.beta and (start != version or not same_samples):
-            continue
+        if rule.beta and (start != version or not same_samples or facts.tiered):
+            continue  # a client of an edge server may begin from what that server has merged since
         prototype = rows["prototype"][at]
         both = at_version[version, prototype], shared.get((merge, prototype), np.nan)
         if method.shared_loss is None:  # there is no such part of a gain

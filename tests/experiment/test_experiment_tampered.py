@@ -4,6 +4,7 @@ changed it, is found."""
 from pathlib import Path
 
 import pytest
+import yaml
 from forging import FORGERIES, MORE_ROWS, OF_SHIPPED, Forgery
 from struck import TINY
 
@@ -154,6 +155,43 @@ MODES = {
         }
     },
 }
+
+
+DEVICE = {"training": "1 s", "compression": "50 ms", "inference": "1 ms", "auxiliary": "1 ms"}
+LINK = {"up": "1 Mbps", "down": "1 Mbps"}
+FIRST = {"aggregation": {"mode": "first", "over_selection": 0.5},
+         "participation": {"clients_per_round": 2}}  # fmt: skip
+SIZES = {
+    "cut as another arrives": FIRST,  # having moved as much
+    "cut on the way down": {
+        "aggregation": {"mode": "deadline", "deadline": "5 s"},
+        "clients[2].link.down": "1 kbps",
+    },
+    "cut by a restart": {"faults": {"restarts": {"between": "2.4 s", "lasts": "1 s"}}},
+    "sent again": {"faults": {"messages": {"lost": 0.3, "doubled": 0.3, "timeout": "1 s"}}},
+    "sent again and cut": {**FIRST, "faults": {"messages": {"lost": 0.5, "timeout": "0.1 s"}}},
+}
+
+
+@pytest.mark.parametrize("fate", SIZES)
+def test_sizes_that_depend_on_what_was_learned_are_played_again(tmp_path, fate):
+    plain = {
+        "name": "sizes", "rounds": 4, "seed": 1, "method": "fedkd-mutual",
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"small": {"model": "lenet5-half"}},
+        "clients": [
+            {"count": 1, "prototype": "small", "device": DEVICE, "link": LINK} for _ in range(3)
+        ],
+        "training": {"local_steps": 1},
+        "compression": {"k": 200, "index_code": "rice"},
+        "policy": {"kind": "uniform", "strategy": "top-k"},
+    }  # fmt: skip
+    (tmp_path / "sizes.yaml").write_text(yaml.safe_dump(plain))
+    scenario = simfed.load_scenario(tmp_path / "sizes.yaml", SIZES[fate])
+    run = simfed.run(scenario, tmp_path / "run", progress=False, workers=1)
+    lost = run.participations["outcome"] == "dropped"
+    assert lost.any() == fate.startswith(("cut", "sent again and"))
+    assert verify(run.path) == []
 
 
 @pytest.mark.long

@@ -255,6 +255,16 @@ def with_overlap(overlap, **changes):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("overlap", [{"chunks": 4}, "layers"])
+def test_whose_work_failed_has_its_processor_again_in_the_next_round(tmp_path, overlap):
+    scenario = with_overlap(overlap, rounds=3, training={"local_steps": 1})
+    scenario["clients"][0]["failure"] = {"training": 1}
+    run = simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
+    assert run.participations["outcome"].tolist() == ["failed"] * 12
+    assert np.ptp(run.rounds["duration_s"]) < 1e-12
+    assert "\n".join(verify(run.path)) == ""
+
+
 def test_learning_follows_and_one_chunk_is_none(tmp_path):
     plain = simfed.run(SCENARIO, progress=False)
     one = simfed.run(with_overlap({"chunks": 1}), progress=False)

@@ -12,6 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
+import simfed
+
 KINDS = [
     {"kind": "fedproto", "projection": "trained", "predict": "nearest-mean"},
     {"kind": "fedtgp", "server_epochs": 2},
@@ -41,3 +43,23 @@ def test_a_restored_run_goes_on_as_the_other(kind):
     assert plain_state(first) == plain_state(second)
     first.close()
     second.close()
+
+
+def test_a_model_that_is_being_trained_is_evaluated_as_it_was_before():
+    """Client 0 trains for 1 s at a time, client 1 for 3.5: only its merges bring news of it."""
+    plain = tiny.scenario("local-only", rounds=9).model_dump(mode="json", exclude_unset=True)
+    plain |= {
+        "dataset": {"name": "mnist-mini"},
+        "clients": [
+            {"count": 1, "prototype": "small", "device": {"training": f"{seconds} s"}}
+            for seconds in (1, 3.5)
+        ],
+        "aggregation": {"mode": "asynchronous", "concurrency": 2},
+        "evaluation": {"every": 1},
+    }
+    run = simfed.run(plain, progress=False, workers=1)
+    merges = run.participations.query("client == 1 and outcome == 'aggregated'")["merge"].tolist()
+    losses = run.clients.query("client == 1").set_index("round")["loss"]
+    assert losses.index.tolist() == list(range(merges[0], 10))
+    changed = losses.index[losses.diff() != 0].tolist()  # a first difference is none
+    assert changed == merges

@@ -65,7 +65,7 @@ def replay(run: Run, parts: Parts) -> list[str]:
     """Play the clock of a simulated run again; what its tables say otherwise. Nothing is compared
     where sizes depend on what was learned and of a lost message no table tells how long it was: of
     one that had been sent again and was cut, that travels in pieces, or that was cut or came at the
-    very instant of a merge for which it was too stale."""
+    very instant of a merge for which it was too stale, or behind an edge server."""
     full = run.manifest.get("mode") == "full"
     workload: Workload
     make_policy: Callable[[int], Policy]
@@ -198,6 +198,7 @@ class _Sizes(Recorded):
         self._cut: dict[tuple[int, int, int], str] = {}
         rounds = run.table("rounds").select(["round", "server_s"]).to_pydict()
         server_s = dict(zip(*rounds.values(), strict=True))
+        tiered = parts.scenario.aggregation.edge_servers is not None
         staleness = parts.scenario.aggregation.staleness
         bound = math.inf if staleness is None or staleness.bound is None else staleness.bound
         names = "outcome", "merge", "staleness", "finished_at_s", "waiting_s", "uplink_bytes"
@@ -211,8 +212,10 @@ class _Sizes(Recorded):
                 abs(waiting_s - length_s) <= 10 * ROUNDING * at_s
                 for length_s in (0.0, server_s[merge])
             )
-            if (moved and parts.group(client).overlap) or (at_its_end and stale > bound):
-                self._unknown.add((round, client, turn))  # it may have arrived just then, too late
+            # in vain: perhaps it arrived just then, too late or for an edge server that was cut
+            in_vain = at_its_end and (stale > bound or tiered)
+            if in_vain or (moved and parts.group(client).overlap):
+                self._unknown.add((round, client, turn))
             elif at_its_end and (uplink_s or not any(work_s)):
                 self._cut[round, client, turn] = "up" if uplink_s else "down"
 

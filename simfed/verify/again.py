@@ -15,7 +15,6 @@ draw's logarithm, and with them more.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -44,15 +43,14 @@ from simfed.record.manifest import versions
 from simfed.record.read import Run, number_turns, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
-from simfed.sim.workload import Recorded, TimeOnlyWorkload
+from simfed.sim.workload import TimeOnlyWorkload
 from simfed.verify.invariants import Broken, Columns, Rows
+from simfed.verify.sizes import ROUNDING, RecordedSizes, SizeUnknown, read_participations
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TOLERANCE = 1e-9
-ROUNDING = 1e-13
-"""What sums and differences of instants are rounded by, as a share of the largest."""
 
 
 class Again(list[str]):
@@ -79,7 +77,7 @@ def replay(run: Run, parts: Parts) -> list[str]:
     recorder = Recorder(own=parts.own_columns)
     try:
         build_simulation(parts, workload, recorder, make_policy).run()
-    except _SizeUnknown:
+    except SizeUnknown:
         return []
     except (InputError, InputErrors, RunFailed) as error:
         return [f"scenario.yaml: cannot be played again: {error}", *_compare_versions(run)]
@@ -142,20 +140,16 @@ def draw_rounds(run: Run, count: int, total: int) -> list[int]:
     return sorted(int(round) + 1 for round in drawn)
 
 
-class _SizeUnknown(Exception):
-    """The tables do not tell how long a message was that depends on what was learned."""
-
-
 class _Remembered(TimeOnlyWorkload):
     """A stand-in for learning that knows from the tables what it came to."""
 
     def __init__(self, parts: Parts, run: Run) -> None:
-        self._record = _Sizes(run, parts)
+        self._record = RecordedSizes(run, parts)
         super().__init__(parts.tasks, recorded=self._record)
         self._forced = parts.scenario.safeguard.forced
         self._losses = {
             (round, client, turn): loss
-            for turn, (round, client, loss) in _read_participations(run, "local_loss")
+            for turn, (round, client, loss) in read_participations(run, "local_loss")
             if loss is not None
         }
 
@@ -177,76 +171,6 @@ class _Remembered(TimeOnlyWorkload):
             forced_arm=self._forced if undone else None,
             local_loss={label: (loss, loss) for label, loss in losses if loss is not None},
         )
-
-
-_FURTHER_BYTES = 2.0**20
-
-
-class _Sizes(Recorded):
-    """Sizes of transfers from a run's tables.
-
-    How long one was that was cut no table says, but that it was longer than what had moved until
-    then; how much longer, nothing before its end asks. Where messages are doubled or sent again,
-    the tables have the bytes of all of them.
-    """
-
-    def __init__(self, run: Run, parts: Parts) -> None:
-        super().__init__(run)
-        self._parts, self._faults = parts, parts.faults
-        self._unknown: set[tuple[int, int, int]] = set()
-        """Participations of which no table tells how much they had to send."""
-        self._cut: dict[tuple[int, int, int], str] = {}
-        rounds = run.table("rounds").select(["round", "server_s"]).to_pydict()
-        server_s = dict(zip(*rounds.values(), strict=True))
-        tiered = parts.scenario.aggregation.edge_servers is not None
-        staleness = parts.scenario.aggregation.staleness
-        bound = math.inf if staleness is None or staleness.bound is None else staleness.bound
-        names = "outcome", "merge", "staleness", "finished_at_s", "waiting_s", "uplink_bytes"
-        phases = "training_s", "compression_s", "uplink_s"
-        for turn, row in _read_participations(run, *names, *phases):
-            round, client, outcome, merge, stale, at_s, waiting_s, moved, *work_s, uplink_s = row
-            if outcome not in ("dropped", "failed"):
-                continue
-            # whoever was cut as it left has not waited, whoever was at a merge only for the server
-            at_its_end = outcome == "dropped" and any(
-                abs(waiting_s - length_s) <= 10 * ROUNDING * at_s
-                for length_s in (0.0, server_s[merge])
-            )
-            # in vain: perhaps it arrived just then, too late or for an edge server that was cut
-            in_vain = at_its_end and (stale > bound or tiered)
-            if in_vain or (moved and parts.group(client).overlap):
-                self._unknown.add((round, client, turn))
-            elif at_its_end and (uplink_s or not any(work_s)):
-                self._cut[round, client, turn] = "up" if uplink_s else "down"
-
-    def read_sizes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
-        up_bytes, down_bytes = super().read_sizes(task, k, index_code)
-        participation = task.round, task.client, task.who.turn
-        if participation in self._unknown:
-            raise _SizeUnknown
-        cut = self._cut.get(participation)
-        return (
-            up_bytes / self._count_copies(task, "upload", cut == "up")
-            + _FURTHER_BYTES * (cut == "up"),
-            down_bytes / self._count_copies(task, "download", cut == "down")
-            + _FURTHER_BYTES * (cut == "down"),
-        )
-
-    def _count_copies(self, task: Task, phase: str, cut: bool) -> int:
-        """How often a whole message has left. Raises: `_SizeUnknown`."""
-        if self._faults is None or self._faults.messages is None:
-            return 1
-        if task.plan.steps or self._parts.group(task.client).overlap:
-            raise _SizeUnknown
-        copies = 0
-        for nth in range(self._faults.messages.tries):
-            fate = self._faults.fate(task.client, task.key, phase, nth)
-            copies += fate.copies
-            if not fate.lost:
-                break
-            if cut:  # in its first transmission, or in which later one?
-                raise _SizeUnknown
-        return copies
 
 
 class _Paid(Wrapped):
@@ -288,19 +212,13 @@ def _read_rewards(run: Run) -> dict[int, list[float | None]]:
     """Client → rewards of its free choices, in the order in which they were made."""
     rows = [
         (client, round, turn, reward)
-        for turn, (round, client, choice, reward) in _read_participations(run, "choice", "reward")
+        for turn, (round, client, choice, reward) in read_participations(run, "choice", "reward")
         if choice != "forced"
     ]
     rewards: dict[int, list[float | None]] = {}
     for client, _, _, reward in sorted(rows, key=lambda row: row[:3]):
         rewards.setdefault(client, []).append(reward)
     return rewards
-
-
-def _read_participations(run: Run, *names: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """(turn, (round, client, the columns with these names)) of each participation."""
-    table = run.table("participations").select(["round", "client", *names])
-    return number_turns(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def policies_play_again(facts: Columns, parts: Parts) -> Broken:

@@ -534,9 +534,7 @@ def _cases_part(results: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"On one machine ({results['machine']}), {' or '.join(map(str, made))} deployments of each "
         f"case, of {rounds} rounds; ten clients (`long`: four) in network namespaces behind token "
-        f"buckets, `slow` and `mixed` with quotas of {SLOW[0]:g} (small models) and {SLOW[1]:g} "
-        "(large ones) of a processor. `measured`: profiles of `calibrate measure` alone (under the "
-        "quota, beside nine others, where the case has one). `fitted`: devices and server of "
+        "buckets. `measured`: profiles of `calibrate measure` alone. `fitted`: devices and server of "
         f"`calibrate fit --from` one deployment of another case with the same devices ({pairs}). "
         "Links are as the scenario says in both. Errors are of the median round, simulated over "
         "real: the mean over the repetitions, and their range."
@@ -597,9 +595,9 @@ def _quotas_part(results: Mapping[str, Any]) -> Iterator[str]:
     repetitions = counted(len(next(iter(results["cases"].values()))["real_round_s"]), "deployment")
     yield "## Slow processors, with quotas as the kernel keeps them"
     yield (
-        f"`slow` and `mixed` again ({results['machine']}; {repetitions} of each, in turn), as "
-        f"scenarios say them now: `quota: {{share: {SLOW[0]:g}, period: {PERIOD}}}` (small models) "
-        f"and {SLOW[1]:g} (large ones); and `container`, the same shares of the period of "
+        f"`slow` and `mixed` ({results['machine']}; {repetitions} of each, in turn) have a "
+        f"`quota: {{share: {SLOW[0]:g}, period: {PERIOD}}}` (small models) "
+        f"or {SLOW[1]:g} (large ones); `container` has the same shares of the period of "
         "containers, 100 ms, at four local steps and other links. `measured`: `calibrate measure` "
         "on this machine, without a quota and without others beside, in processor seconds. "
         "`fitted`: `calibrate fit --from` two deployments of other cases, one of each "

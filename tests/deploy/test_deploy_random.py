@@ -1,0 +1,111 @@
+"""Deployments of whatever can be chosen together, with servers that stop and connections that are
+cut: the run is whole, and where nothing was lost it learned the bits of the simulation."""
+
+import random
+import threading
+
+import deploy_worlds as worlds
+import pytest
+from test_deploy_loopback import assert_same_learning
+
+import simfed
+from simfed.deploy import peers
+from simfed.deploy.serving import Listening
+from simfed.experiment.checks import check_parts
+from simfed.ground.errors import InputErrors, Interrupted
+from simfed.ground.registry import registry
+from simfed.verify.run import verify
+
+RUNS = 24
+MODES = (
+    {"mode": "synchronous"},
+    {"mode": "synchronous"},
+    {"mode": "deadline", "deadline": "60 ms", "late": "merge"},
+    {"mode": "deadline", "deadline": "200 ms", "late": "drop"},
+    {"mode": "first", "over_selection": 0.5, "late": "drop"},
+    {"mode": "buffered", "buffer": 2, "concurrency": 3},
+    {"mode": "asynchronous", "concurrency": 2},
+)
+POLICIES = (
+    {"kind": "uniform", "strategy": "top-k"},
+    {"kind": "uniform", "strategy": "random-k"},
+    {"kind": "uniform", "strategy": "ef21(top-k)"},
+    {"kind": "ascend", "warmup": 1},
+    {"kind": "exp3"},
+)
+DEVICE = {**worlds.TIMES, "auxiliary": "1 ms", "inference": "1 ms", "distillation": "1 ms"}
+
+
+def draw_scenario(rng):
+    """The first valid one."""
+    methods = registry("method")
+    names = [name for name in methods.names() if methods.origin(name) == "built in"]
+    while True:
+        mode, group = rng.choice(MODES), {"count": 3, "prototype": "small", "device": DEVICE}
+        if rng.random() < 0.2:
+            group["failure"] = {"training": 0.1, "upload": 0.1}
+        try:
+            plan = worlds.scenario(
+                method=rng.choice(names),
+                aggregation=mode,
+                policy=rng.choice(POLICIES),
+                compression={"k": 500, "strategies": ["top-k", "random-k", {"ef21": {}}]},
+                clients=[group],
+                rounds=rng.choice([4, 8]),
+                checkpoint={"every": rng.choice([0, 1, 3])},
+                evaluation={"every": rng.choice([1, 2, 50])},
+                **({"participation": {"clients_per_round": 2}} if mode["mode"] == "first" else {}),
+            )
+            check_parts(plan, None, time_only=False)
+        except (ValueError, InputErrors):
+            continue
+        return plan
+
+
+class Cut:
+    """Aborts a client's connection some time after it was admitted."""
+
+    def __init__(self, monkeypatch, client, after_s):
+        admit = peers.Peers._admit
+
+        async def admit_and_cut(server, wire, opening):
+            peer = await admit(server, wire, opening)
+            if opening.client == client and not self.done:
+                self.done = True
+                server._loop.call_later(after_s, wire.writer.transport.abort)
+            return peer
+
+        self.done = False
+        monkeypatch.setattr(peers.Peers, "_admit", admit_and_cut)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_a_random_deployment_is_whole(tmp_path, monkeypatch, seed):
+    rng = random.Random(seed)
+    plan, out = draw_scenario(rng), tmp_path / "real"
+    stops, cuts = rng.random() < 0.5, rng.random() < 0.3
+    if cuts:
+        Cut(monkeypatch, rng.randrange(3), rng.uniform(0.2, 0.6))
+    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=60.0)
+    crowd, stopped = worlds.Crowd(patience_s=4.0), threading.Event()
+
+    def stop(round, time_s, accuracy):
+        if stops and round == 2 and not stopped.is_set():
+            stopped.set()
+            raise KeyboardInterrupt
+
+    slow = {f"client_{client}": rng.choice([0.0, 0.01, 0.1]) for client in range(3)}
+    with worlds.slowed(**slow):
+        crowd.begin("127.0.0.1", listening.port)
+        try:
+            real = worlds.serve(plan, out, listening=listening, progress=stop)
+        except Interrupted:
+            real = worlds.serve(plan, out, listening=listening, progress=False, resume=True)
+        crowd.end()
+    assert verify(out) == []
+    # who was cut off at the end finds no server any more
+    assert all("no server for" in str(error) for error in crowd.errors.values())
+    plain = plan.aggregation.mode == "synchronous" and plan.clients[0].failure is None
+    if plain and plan.policy.kind == "uniform" and not cuts:
+        assert_same_learning(real, simfed.run(plan, progress=False, workers=1))

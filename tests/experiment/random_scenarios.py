@@ -25,6 +25,11 @@ FAULTS = (
     {"freezes": {"between": "3 s", "lasts": "1 s"}},
     {"messages": {"lost": 0.1, "doubled": 0.1, "timeout": "1 s"}},
 )
+SELECTIONS = "uniform", "by-samples", "fastest", "oort"
+DEVICE = {
+    "training": "1 s", "compression": "50 ms", "auxiliary": "10 ms", "inference": "10 ms",
+    "distillation": "10 ms", "decompression": "1 ms",
+}  # fmt: skip
 EDGES = (
     {"mode": "synchronous"},
     {"mode": "asynchronous", "concurrency": 1},
@@ -66,16 +71,21 @@ def _draw_plain(rng: random.Random) -> dict:
         ],
     }
     network = rng.choice([None, None, {"server": {"receive": "3 Mbps", "send": "6 Mbps"}}, tree])
-    if network is tree and rng.random() < 0.5:
+    if rng.random() < 0.25:
+        network = {**(network or {}), "model": "tcp"}
+    if "tiers" in (network or {}) and rng.random() < 0.5:
         mode = {**mode, "edge_servers": {"at": "edge", "merges": 2, **rng.choice(EDGES)}}
-    few = mode["mode"] == "first" or (mode["mode"] in ("synchronous", "deadline"))
+    few = {"first": 1.0, "synchronous": 0.5, "deadline": 0.5}.get(mode["mode"], 0.0)
     rollback = {"threshold": rng.choice([0.3, 0.9, 1.0]), "max_consecutive": 2}
     residuals = rng.choice(["restored", "as-sent"])
     chosen = {
         "faults": sometimes(0.25, lambda: rng.choice(FAULTS)),
         "downlink": sometimes(0.2, lambda: {"compression": {"k": 300, "strategy": "top-k"}}),
         "safeguard": sometimes(0.2, lambda: {"rollback": rollback, "residuals": residuals}),
-        "participation": sometimes(0.5 * few, lambda: {"clients_per_round": 2}),
+        "participation": sometimes(
+            few, lambda: {"clients_per_round": 2, "selection": rng.choice(SELECTIONS)}
+        ),
+        "server": sometimes(0.2, lambda: {"device": {"assume": DEVICE}}),
         "privacy": sometimes(0.1, lambda: {"level": "client", "clip": 1.0, "noise": 0.5}),
         "network": network,
     }
@@ -120,10 +130,13 @@ def _draw_mode(rng: random.Random) -> dict:
 
 
 def _draw_group(rng: random.Random, prototype: str) -> dict:
-    device = {
-        "training": rng.choice(["200 ms", "1 s"]), "compression": "50 ms", "auxiliary": "10 ms",
-        "inference": "10 ms", "distillation": "10 ms", "decompression": "1 ms",
-    }  # fmt: skip
+    device = {**DEVICE, "training": rng.choice(["200 ms", "1 s"])}
+    further = (
+        {"speed": {"uniform": {"low": 0.3, "high": 1}}},
+        {"quota": {"share": 0.5, "period": "100 ms"}},
+        {"noise": {"kind": "lognormal", "cv": 0.2}},
+        {"background": 0.3},
+    )
     chosen = {
         "availability": (0.25, {"markov": {"on": "3 s", "off": "2 s"}}),
         "failure": (0.25, {"download": 0.1, "training": 0.2, "upload": 0.2}),
@@ -135,7 +148,7 @@ def _draw_group(rng: random.Random, prototype: str) -> dict:
         "prototype": prototype,
         "device": {
             "assume": device,
-            **rng.choice([{}, {}, {"speed": {"uniform": {"low": 0.3, "high": 1}}}]),
+            **rng.choice([{}, {}, {}, *further]),
         },
         "link": {"up": f"{rate} Mbps", "down": "5 Mbps", "latency": latency},
         **{key: value for key, (share, value) in chosen.items() if rng.random() < share},

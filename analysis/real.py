@@ -534,9 +534,9 @@ def _cases_part(results: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"On one machine ({results['machine']}), {' or '.join(map(str, made))} deployments of each "
         f"case, of {rounds} rounds; ten clients (`long`: four) in network namespaces behind token "
-        "buckets. `measured`: profiles of `calibrate measure` alone. `fitted`: devices and server of "
-        f"`calibrate fit --from` one deployment of another case with the same devices ({pairs}). "
-        "Links are as the scenario says in both. Errors are of the median round, simulated over "
+        "buckets. `measured`: profiles of `calibrate measure` alone. `fitted`: devices and server "
+        "of `calibrate fit --from` one deployment of another case with the same devices "
+        f"({pairs}). Links are as the scenario says in both. Errors are of the median round, simulated over "
         "real: the mean over the repetitions, and their range."
     )
     yield _table(

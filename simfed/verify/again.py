@@ -43,7 +43,7 @@ from simfed.record.manifest import versions
 from simfed.record.read import Run, number_turns, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
-from simfed.sim.workload import TimeOnlyWorkload
+from simfed.sim.workload import SizedContribution, TimeOnlyWorkload
 from simfed.verify.invariants import Broken, Columns, Rows
 from simfed.verify.sizes import ROUNDING, RecordedSizes, SizeUnknown, read_participations
 
@@ -162,7 +162,8 @@ class _Remembered(TimeOnlyWorkload):
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
         """Counts it, and tells the losses that are in the tables; of a gain nothing."""
-        tasks = [contribution.task for contribution in contributions]
+        clients = [own for one in contributions for own in _list_merged(one)]
+        tasks = [contribution.task for contribution in clients]
         losses = ((t.label, self._losses.get((t.round, t.client, t.who.turn))) for t in tasks)
         undone = round in self._record.rolled_back
         return replace(
@@ -171,6 +172,12 @@ class _Remembered(TimeOnlyWorkload):
             forced_arm=self._forced if undone else None,
             local_loss={label: (loss, loss) for label, loss in losses if loss is not None},
         )
+
+
+def _list_merged(contribution: Contribution) -> Sequence[Contribution]:
+    """The clients' contributions behind what an edge server sends; of a client its own."""
+    assert isinstance(contribution, SizedContribution)
+    return contribution.merged or [contribution]
 
 
 class _Paid(Wrapped):

@@ -536,8 +536,8 @@ def _cases_part(results: Mapping[str, Any]) -> Iterator[str]:
         f"case, of {rounds} rounds; ten clients (`long`: four) in network namespaces behind token "
         "buckets. `measured`: profiles of `calibrate measure` alone. `fitted`: devices and server "
         "of `calibrate fit --from` one deployment of another case with the same devices "
-        f"({pairs}). Links are as the scenario says in both. Errors are of the median round, simulated over "
-        "real: the mean over the repetitions, and their range."
+        f"({pairs}). Links are as the scenario says in both. Errors are of the median round, "
+        "simulated over real: the mean over the repetitions, and their range."
     )
     yield _table(
         ["case", "real round", "repetitions differ by up to", "`measured`", "goal", "`fitted`",

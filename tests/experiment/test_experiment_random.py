@@ -1,6 +1,8 @@
 """Whole runs of whatever can be chosen together: nothing in them is broken, and one that was
 stopped comes to the same."""
 
+import gc
+
 import pytest
 from random_scenarios import draw_scenario
 
@@ -40,3 +42,4 @@ def test_a_random_run_is_whole_and_goes_on_from_where_it_was_stopped(tmp_path, s
 def test_many_random_runs_are_whole(tmp_path, first):
     for seed in range(first, first + 20):
         assert_whole(seed, tmp_path / str(seed))
+        gc.collect()  # runs are circles of few objects with much memory

@@ -211,7 +211,7 @@ class Mirrors:
     def hand_over(self, client: int) -> Parcel:
         """A client's mirrors, for another process in its place."""
         with self._alone:
-            self._asked = {label: of for label, of in self._asked.items() if of != client}
+            self._asked = {label: asked for label, asked in self._asked.items() if asked != client}
             self._last = {at: last for at, last in self._last.items() if last[0][0] != client}
             mine = sorted((key, mirror) for key, mirror in self._of.items() if key[0] == client)
         arrays: dict[str, np.ndarray] = {}

@@ -305,8 +305,8 @@ class HostedClient(HostedWorkload):
         mirrored = {key for key in before if is_mirrored(Choice.of(key[-1]))}
         self._memories = {key: before[key] for key in before.keys() - mirrored}
         for key, mirror in decode_mirrors(facts["mirrors"], arrays).items():
-            own = before.get(key)  # the selection's state is the client's
-            self._memories[key] = Memory(own.facts if own else None, mirror.arrays)
+            memory = before.get(key)  # the selection's state is the client's
+            self._memories[key] = Memory(memory.facts if memory else None, mirror.arrays)
 
     def model_measured(self, upload: HostedUpload, own: State) -> Values:
         if self.method.personal:

@@ -162,8 +162,7 @@ class _Remembered(TimeOnlyWorkload):
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
     ) -> Outcome:
         """Counts it, and tells the losses that are in the tables; of a gain nothing."""
-        clients = [own for one in contributions for own in _list_merged(one)]
-        tasks = [contribution.task for contribution in clients]
+        tasks = [client.task for one in contributions for client in _list_merged(one)]
         losses = ((t.label, self._losses.get((t.round, t.client, t.who.turn))) for t in tasks)
         undone = round in self._record.rolled_back
         return replace(

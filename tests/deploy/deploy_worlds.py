@@ -113,12 +113,20 @@ class Crowd:
 
 
 def deployed(
-    plan, out=None, *, listening=None, crowd=None, before=None, told=None, slow=None, **options
+    plan,
+    out=None,
+    *,
+    listening=None,
+    crowd=None,
+    before=None,
+    told=None,
+    slow=None,
+    progress=False,
+    **options,
 ):
     """The run of a scenario with three clients on threads; `slow`: see `slowed`. `before`, `told`:
     called before and after they begin."""
     crowd = crowd or Crowd()
-    options.setdefault("progress", False)
 
     def begin(host, port):
         if before is not None:
@@ -130,7 +138,7 @@ def deployed(
     listening = listening or Listening(patience=QUICK, join_s=60.0)
     try:
         with slowed(**(slow or {})):
-            return serve(plan, out, listening=listening, told=begin, **options)
+            return serve(plan, out, listening=listening, progress=progress, told=begin, **options)
     finally:
         crowd.end()
 

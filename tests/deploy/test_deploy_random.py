@@ -62,21 +62,18 @@ def draw_scenario(rng):
         return plan
 
 
-class Cut:
-    """Aborts a client's connection some time after it was admitted."""
+def cut_once(monkeypatch, client, after_s):
+    """Have a client's first connection aborted some time after it was admitted."""
+    admit, due = peers.Peers._admit, [client]
 
-    def __init__(self, monkeypatch, client, after_s):
-        admit = peers.Peers._admit
+    async def admit_and_cut(server, wire, opening):
+        peer = await admit(server, wire, opening)
+        if opening.client in due:
+            due.remove(client)
+            server._loop.call_later(after_s, wire.writer.transport.abort)
+        return peer
 
-        async def admit_and_cut(server, wire, opening):
-            peer = await admit(server, wire, opening)
-            if opening.client == client and not self.done:
-                self.done = True
-                server._loop.call_later(after_s, wire.writer.transport.abort)
-            return peer
-
-        self.done = False
-        monkeypatch.setattr(peers.Peers, "_admit", admit_and_cut)
+    monkeypatch.setattr(peers.Peers, "_admit", admit_and_cut)
 
 
 @pytest.mark.long
@@ -86,7 +83,7 @@ def test_a_random_deployment_is_whole(tmp_path, monkeypatch, seed):
     plan, out = draw_scenario(rng), tmp_path / "real"
     stops, cuts = rng.random() < 0.5, rng.random() < 0.3
     if cuts:
-        Cut(monkeypatch, rng.randrange(3), rng.uniform(0.2, 0.6))
+        cut_once(monkeypatch, rng.randrange(3), rng.uniform(0.2, 0.6))
     listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=60.0)
     crowd, stopped = worlds.Crowd(patience_s=4.0), threading.Event()
 

@@ -1,7 +1,8 @@
 """Whole runs of whatever can be chosen together: nothing in them is broken, and one that was
 stopped comes to the same."""
 
-import gc
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 from random_scenarios import draw_scenario
@@ -40,6 +41,11 @@ def test_a_random_run_is_whole_and_goes_on_from_where_it_was_stopped(tmp_path, s
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(100, 100 + LONG, 20))
 def test_many_random_runs_are_whole(tmp_path, first):
-    for seed in range(first, first + 20):
-        assert_whole(seed, tmp_path / str(seed))
-        gc.collect()  # runs are circles of few objects with much memory
+    """In a process of their own, whose memory no other test inherits."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        played = [
+            process.submit(assert_whole, seed, tmp_path / str(seed))
+            for seed in range(first, first + 20)
+        ]
+        for one in played:
+            one.result()

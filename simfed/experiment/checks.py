@@ -107,6 +107,7 @@ class Checks:
             *describe_forgotten_links(self.scenario),
             *self._weak_privacy(),
             *self._slow_links(),
+            *self._edges_without_latency(),
             *dict.fromkeys(of_profiles),
             *self._not_timed(),
         ]
@@ -252,6 +253,21 @@ class Checks:
                     "meant, such as Mbps?"
                 )
         return sentences
+
+    def _edges_without_latency(self) -> list[str]:
+        """A sentence where a graph's file does not say how long its edges are."""
+        network = self.scenario.network
+        if network.file is None:
+            return []
+        lines = self._parts.topology.lines[:-2]  # the last two are the server's own
+        at_once = sum(not line.latency_s for line in lines)
+        if not at_once:
+            return []
+        return [
+            f"network.file: {at_once:,} of {len(lines):,} ways over edges of "
+            f"{Path(network.file).name} take no time: their attribute `latency`, such as 5 ms, "
+            "is missing or 0"
+        ]
 
     def _not_timed(self) -> list[str]:
         """A sentence for each unpacking whose time no profile knows."""

@@ -238,7 +238,9 @@ class _Builder:
 
     def _graph(self, ends: dict[str, Any], server: str) -> Topology:
         file = self.network.get("file")
-        lines = read_graph(self.folder / file) if file else self._edges()
+        missing = (self.network.get("capacity") or {}).get("missing")
+        missing_bytes_per_s = inf if missing == "unlimited" else missing
+        lines = read_graph(self.folder / file, missing_bytes_per_s) if file else self._edges()
         for line in lines if file else ():
             self._check_loss(line.loss, f"network.file: edge {line.tail} to {line.head}: loss")
         nodes = [self.links[i].get("at") for i in self.link_of_client.tolist()]

@@ -324,13 +324,18 @@ class _Tree:
 # ---- files -------------------------------------------------------------------------------------
 
 
-def read_graph(path: str | FilePath) -> list[Line]:
-    """The lines of a GraphML or GML file.
+def read_graph(path: str | FilePath, missing_bytes_per_s: float | None = None) -> list[Line]:
+    """Return the lines of a GraphML or GML file.
 
     Edge attributes are text with units: `capacity` (both directions, or the one of a directed
     edge), or `up` (source to target) and `down` (back) on an undirected edge; `latency`, and
-    `down_latency` where the way back differs; and the number `loss`. What is missing is unlimited,
-    0 and 0. Other attributes are ignored, unless they look like one of these misspelt.
+    `down_latency` where the way back differs; and the number `loss`. A missing latency or loss is
+    0. Other attributes are ignored, unless they look like one of these misspelt.
+
+    missing_bytes_per_s: the capacity of each way for which an edge says none.
+
+    Raises: `InputError` for a file that is no graph, and for an edge without a capacity where
+    `missing_bytes_per_s` is None: others' files call it by many names, and in several units.
     """
     import networkx
 
@@ -351,11 +356,13 @@ def read_graph(path: str | FilePath) -> list[Line]:
         raise InputError(where=where, problem=problem) from None
     except Exception as error:  # the parsers raise many kinds; all mean the same to the user
         raise InputError(where=where, problem=f"no graph in {suffix[1:]} format: {error}") from None
-    return lines_of(graph, where=where)
+    return lines_of(graph, where=where, missing_bytes_per_s=missing_bytes_per_s)
 
 
-def lines_of(graph: networkx.Graph, *, where: str = "graph") -> list[Line]:
-    """The lines of a networkx graph, with edge attributes as in `read_graph`."""
+def lines_of(
+    graph: networkx.Graph, *, where: str = "graph", missing_bytes_per_s: float | None = inf
+) -> list[Line]:
+    """Return the lines of a networkx graph, with edge attributes as in `read_graph`."""
     if graph.number_of_edges() == 0:
         raise InputError("a graph with at least one edge", where=where, problem="it has no edge")
     check_line_count(graph.number_of_edges() * (1 if graph.is_directed() else 2), where)
@@ -366,9 +373,9 @@ def lines_of(graph: networkx.Graph, *, where: str = "graph") -> list[Line]:
         if (names := tuple(data)) not in checked:  # edges of a file mostly have the same ones
             _check_spelling(data, place)
             checked.add(names)
-        lines.append(_make_line(str(tail), str(head), data, "up", place))
-        if not graph.is_directed():
-            lines.append(_make_line(str(head), str(tail), data, "down", place))
+        ends = (("up", str(tail), str(head)), ("down", str(head), str(tail)))
+        for way, start, end in ends[:1] if graph.is_directed() else ends:
+            lines.append(_make_line(start, end, data, way, place, missing_bytes_per_s))
     return lines
 
 
@@ -382,18 +389,46 @@ def _check_spelling(data: Mapping[str, object], where: str) -> None:
             raise InputError(allowed, where=where, got=name, hint=f"did you mean {close[0]!r}?")
 
 
-def _make_line(tail: str, head: str, data: Mapping[str, Plain], way: str, where: str) -> Line:
+def _make_line(
+    tail: str,
+    head: str,
+    data: Mapping[str, Plain],
+    way: str,
+    where: str,
+    missing_bytes_per_s: float | None,
+) -> Line:
     """One direction of an edge: `way` says which of its attributes count."""
     rate, latency, loss = data.get(way, data.get("capacity")), data.get("latency"), data.get("loss")
     if way == "down":
         latency = data.get("down_latency", latency)
-    if loss is not None and not isinstance(loss, (int, float)):
-        raise InputError("a number", where=f"{where}: loss", got=loss)
+    if loss is not None and not (isinstance(loss, (int, float)) and 0 <= loss < 1):
+        raise InputError("a number from 0 to below 1", where=f"{where}: loss", got=loss)
+    if rate is not None:
+        capacity_bytes_per_s = units.parse_rate(rate, where=f"{where}: {way}")
+    elif missing_bytes_per_s is not None:
+        capacity_bytes_per_s = missing_bytes_per_s
+    else:
+        raise _make_missing_error(data, way, where)
     return Line(
         f"{tail}>{head}",
         tail,
         head,
-        inf if rate is None else units.parse_rate(rate, where=f"{where}: {way}"),
+        capacity_bytes_per_s,
         0.0 if latency is None else units.parse_duration(latency, where=f"{where}: latency"),
         0.0 if loss is None else float(loss),
+    )
+
+
+def _make_missing_error(data: Mapping[str, Plain], way: str, where: str) -> InputError:
+    """Return the error for an edge of a file that does not say one way's capacity."""
+    others = [str(name) for name in data if name not in _ATTRIBUTES]
+    seen = f"; its other attributes are {', '.join(others[:8])}" if others else ""
+    if len(others) > 8:
+        seen += ", …"
+    return InputError(
+        f"capacity{'' if way == 'up' else f', or {way}'} as text such as 10 Mbps",
+        where=where,
+        problem=f"no capacity {'' if way == 'up' else 'back '}is given{seen}",
+        hint="network.capacity: {missing: 1 Gbps}, or {missing: unlimited}, says what such edges "
+        "have",
     )

@@ -349,6 +349,20 @@ class CellSpec(Section):
 _GRAPH = Only("topology", "graph")
 
 
+MissingRate = Annotated[
+    Annotated[Literal["unlimited"], Tag("unlimited[]")] | Annotated[SomeRate, Tag("rate[]")],
+    Discriminator(lambda value: "unlimited[]" if value == "unlimited" else "rate[]"),
+]
+
+
+class FileCapacity(Section):
+    """How the capacities of a graph in a file are read."""
+
+    missing: MissingRate = Field(
+        description="what each way has of which an edge says nothing: `1 Gbps`, or `unlimited`"
+    )
+
+
 class NetworkSpec(Section):
     """How clients reach the server, and how a transfer behaves on the way.
 
@@ -370,6 +384,9 @@ class NetworkSpec(Section):
     )
     edges: Annotated[tuple[EdgeSpec, ...], _GRAPH] = Field(default=(), description="its links")
     file: Annotated[FoundFile | None, _GRAPH] = Field(default=None, description="GraphML or GML")
+    capacity: Annotated[FileCapacity | None, Only("file")] = Field(
+        default=None, description="of edges of which the file says none; omitted: an error"
+    )
     cells: dict[str, CellSpec] = Field(
         default={}, description="radio cells, in which clients share airtime"
     )

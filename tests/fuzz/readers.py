@@ -23,8 +23,9 @@ CASES = json.dumps({
 })  # fmt: skip
 GML = """graph [ directed 1
   node [ id 0 label "server" ] node [ id 1 label "a" ] node [ id 2 label "client-0" ]
-  edge [ source 1 target 0 rate "5 Mbps" latency "2 ms" ]
-  edge [ source 0 target 1 rate "5 Mbps" ] edge [ source 2 target 1 ] edge [ source 1 target 2 ] ]
+  edge [ source 1 target 0 capacity "5 Mbps" latency "2 ms" ]
+  edge [ source 0 target 1 capacity "5 Mbps" ] edge [ source 2 target 1 capacity "1 Mbps" ]
+  edge [ source 1 target 2 capacity "1 Mbps" ] ]
 """
 STUDY = """
 name: s
@@ -149,7 +150,7 @@ def cache(folder):
 
 GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
-<key id="d0" for="edge" attr.name="rate" attr.type="string"/>
+<key id="d0" for="edge" attr.name="capacity" attr.type="string"/>
 <graph edgedefault="undirected"><node id="server"/><node id="a"/><node id="client-0"/>
 <edge source="a" target="server"><data key="d0">5 Mbps</data></edge>
 <edge source="client-0" target="a"><data key="d0">1 Mbps</data></edge></graph></graphml>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from pathlib import Path
 
 import networkx
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from simfed.ground.errors import InputError, SimfedError
+from simfed.ground.errors import InputError, InputErrors, SimfedError
 from simfed.ground.seeding import Streams
 from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
 from simfed.scenario.load import dump_scenario, validate_scenario
@@ -131,9 +132,36 @@ def test_a_graph_file_beside_the_scenario(tmp_path):
     assert names(topology, 3) == ["client-3/up", "hub>server"]
 
 
+def test_a_graph_file_s_missing_capacities_are_what_the_scenario_says(tmp_path):
+    drawn = networkx.Graph()
+    drawn.add_edge("hub", "core", LinkSpeedRaw=1e7)
+    drawn.add_edge("core", "server", up="4 Mbps")
+    networkx.write_graphml(drawn, tmp_path / "net.graphml")
+
+    def rates(capacity):
+        text = f"{{topology: graph, file: net.graphml, capacity: {capacity}}}"
+        data = yaml.safe_load(BASE.replace("LINK", "{at: hub}").replace("NETWORK", text))
+        data["clients"][1]["link"]["at"] = "hub"
+        checked = validate_scenario(data, source="x.yaml", folder=tmp_path)
+        links = [group.link.plain() for group in checked.clients]
+        network = checked.network.plain()
+        topology = build(network, links, Streams(0), link_of_client=checked.group_of_client())
+        return {line.name: line.capacity_bytes_per_s for line in topology.lines[:-2]}
+
+    said = {"core>server": 5e5}
+    others = ("hub>core", "core>hub", "server>core")
+    assert rates("{missing: 8 Mbps}") == said | dict.fromkeys(others, 1e6)
+    assert rates("{missing: unlimited}") == said | dict.fromkeys(others, inf)
+    with pytest.raises(InputError, match=r"LinkSpeedRaw.*network\.capacity: \{missing: 1 Gbps\}"):
+        rates("null")
+    for wrong in ("{missing: 0 Mbps}", "{missing: 10}", "{missing: none}", "{}", "10 Mbps"):
+        with pytest.raises(InputErrors, match=r"network\.capacity"):
+            rates(wrong)
+
+
 def test_loss_in_a_graph_file_needs_model_tcp_too(tmp_path):
     drawn = networkx.Graph()
-    drawn.add_edge("hub", "server", loss=0.1)
+    drawn.add_edge("hub", "server", capacity="1 Mbps", loss=0.1)
     networkx.write_gml(drawn, tmp_path / "net.gml")
     plain, links = {"topology": "graph", "file": "net.gml"}, [{"at": "hub"}]
     with pytest.raises(

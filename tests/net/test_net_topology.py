@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 
 import networkx
 import pytest
@@ -441,6 +441,46 @@ def test_unreadable_graphs_are_named(tmp_path, name, text, sentence):
     with pytest.raises(InputError, match=sentence) as error:
         read_graph(tmp_path / name)
     assert name in error.value.where
+
+
+@pytest.mark.parametrize("suffix", ["graphml", "gml"])
+@pytest.mark.parametrize(
+    ("attributes", "sentence"),
+    [
+        ({}, "no capacity is given, expected capacity as text such as 10 Mbps"),
+        ({"LinkSpeedRaw": 1e7, "delay": 3}, "its other attributes are LinkSpeedRaw, delay, exp"),
+        ({"bandwidth": "10 Mbps"}, "its other attributes are bandwidth, expected"),
+        ({f"a{k}": 1 for k in range(9)}, "a6, a7, …, expected"),
+        ({"up": "10 Mbps", "bw": 1}, "no capacity back is given; .* are bw, expected capacity, or"),
+    ],
+)
+def test_an_edge_of_a_file_without_a_capacity_is_refused(tmp_path, suffix, attributes, sentence):
+    drawn = networkx.Graph()
+    drawn.add_edge("a", "server", **attributes)
+    path = tmp_path / f"net.{suffix}"
+    getattr(networkx, f"write_{suffix}")(drawn, path)
+    with pytest.raises(InputError, match=rf"net.{suffix}: edge a to server: .*{sentence}"):
+        read_graph(path)
+    assert {line.latency_s for line in read_graph(path, 2e6)} == {0.0}
+    back = attributes.get("up") and 1.25e6
+    assert [line.capacity_bytes_per_s for line in read_graph(path, 2e6)] == [back or 2e6, 2e6]
+
+
+def test_a_directed_edge_of_a_file_needs_its_own_way_alone(tmp_path):
+    drawn = networkx.DiGraph()
+    drawn.add_edge("a", "server", up="8 Mbps")
+    drawn.add_edge("server", "a", down="8 Mbps")
+    networkx.write_graphml(drawn, tmp_path / "net.graphml")
+    with pytest.raises(InputError, match="edge server to a: no capacity is given"):
+        read_graph(tmp_path / "net.graphml")
+
+
+@pytest.mark.parametrize("loss", [nan, 1.0, -0.1, "some"])
+def test_a_loss_of_a_graph_is_a_share(loss):
+    drawn = networkx.Graph()
+    drawn.add_edge("a", "server", capacity="1 Mbps", loss=loss)
+    with pytest.raises(InputError, match=r"loss: got .*, expected a number from 0 to below 1"):
+        lines_of(drawn)
 
 
 def test_a_rate_without_unit_in_a_graph_is_refused():

@@ -223,6 +223,27 @@ def test_a_link_whose_unit_is_a_slip_is_warned_of(folder, capsys, monkeypatch):
     assert not capsys.readouterr().err
 
 
+def test_edges_of_a_file_without_latency_are_warned_of(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    edge = 'edge [ source 1 target 0 capacity "9 Mbps" '
+    nodes = 'graph [ node [ id 0 label "server" ] node [ id 1 label "a" ] node [ id 2 label "b" ] '
+    (folder / "net.gml").write_text(
+        nodes + edge + 'latency "2 ms" ] ' + edge.replace("1", "2") + "delay 3 ] ]"
+    )
+    network = "network: {topology: graph, file: net.gml}\nname: first"
+    (folder / "x.yaml").write_text(
+        RIGHT.replace("name: first", network).replace("up: 5", "at: b, up: 5")
+    )
+    assert main(["validate", "x.yaml"]) == 0
+    warned = capsys.readouterr().err
+    assert "network.file: 2 of 4 ways over edges of net.gml take no time: their attribute" in warned
+    (folder / "net.gml").write_text(
+        (folder / "net.gml").read_text().replace("delay 3", 'latency "1 ms"')
+    )
+    assert main(["validate", "x.yaml"]) == 0
+    assert not capsys.readouterr().err
+
+
 def test_warnings_of_a_profile_are_one_line_that_names_the_details(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     estimated = RIGHT.replace("logistic-regression", "resnet18").replace(

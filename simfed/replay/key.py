@@ -10,9 +10,7 @@ import hashlib
 import json
 import os
 import platform
-import re
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -29,6 +27,7 @@ from simfed.replay.parts import digest_part
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
 from simfed.scenario.plugins import add_opened_files, opened_files
+from simfed.scenario.presence import OwnPresence
 
 _ROOT = Path(__file__).parents[1]
 
@@ -51,15 +50,18 @@ _CHOOSES_KERNELS = (
 )
 """Variables by which users choose among the libraries' kernels, which round differently."""
 
-_LEARNING_CODE = ("learn", "compress", "native", "scenario/model.py")
-"""Where the code that decides what is learned begins; what it imports belongs to it, wherever that
-stands."""
-
-_ELSEWHERE = ("policy", "scenario", "__init__.py")
-"""What is not followed: a policy acts through its decisions, a scenario through its values, which
-are in the key."""
-
-_IMPORT = re.compile(r"^\s*(?:from|import)\s+simfed\.([\w.]+)", re.MULTILINE)
+_NOT_RUN = (
+    "calibrate",
+    "cli",
+    "deploy",
+    "flower",
+    "report",
+    "study",
+    "templates",
+    "testing",
+    "verify",
+)
+"""Rooms that no run of a scenario imports. All others count, new ones as well."""
 
 
 def learning_key(scenario: Scenario, *, device: str = "cpu") -> str:
@@ -96,7 +98,7 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
         "data": data,
         **({"opened": sorted(filter(None, opened))} if opened else {}),
         "parts": digest_parts(scenario),
-        "code": code_digest(*find_learning_code()),
+        "code": code_digest(),
         "machine": _machine(device),
     }
 
@@ -174,6 +176,12 @@ def digest_parts(scenario: Scenario) -> dict[str, str]:
         "policy": {policy.kind for policy in policies},
         "rule": {scenario.aggregation.rule.kind},
         "attack": {group.attack.kind for group in scenario.clients if group.attack is not None},
+        "selection": {scenario.participation.selection.kind},
+        "availability": {
+            group.availability.kind
+            for group in scenario.clients
+            if isinstance(group.availability, OwnPresence)
+        },
     }
     return {
         f"{kind} {name}": digest_part(registry(kind).get(name))
@@ -184,43 +192,19 @@ def digest_parts(scenario: Scenario) -> dict[str, str]:
 
 
 @cache
-def find_learning_code(root: Path = _ROOT) -> tuple[str, ...]:
-    """The sources that decide what is learned, and all that they import, relative to `root`, where
-    simfed's are."""
-    waiting = [
-        file
-        for place in _LEARNING_CODE
-        for file in (_list_sources(root / place) if (root / place).is_dir() else [root / place])
-    ]
-    sources: set[str] = set()
-    while waiting:
-        file = waiting.pop()
-        place = file.relative_to(root).as_posix()
-        if place in sources:
-            continue
-        sources.add(place)
-        for name in _IMPORT.findall(file.read_text(encoding="utf-8")):
-            path = root.joinpath(*name.split("."))
-            target = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-            top = target.relative_to(root).parts[0]
-            if top not in _ELSEWHERE and target.is_file():
-                waiting.append(target)
-    return tuple(sorted(sources))
+def code_digest(*also: str, root: Path = _ROOT) -> str:
+    """Return a hash over simfed's sources at `root` that a run may import.
 
-
-@cache
-def code_digest(*places: str) -> str:
-    """A hash over the sources of simfed at these places; an upgrade or an edit changes it."""
-    root, running = _ROOT, hashlib.blake2b(digest_size=16)
-    for place in places:
-        path = root / place
-        for file in sorted(_list_sources(path)) if path.is_dir() else [path]:
-            running.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    An upgrade or an edit changes it. `also`: files and rooms that count although no run
+    of a scenario imports them.
+    """
+    running = hashlib.blake2b(digest_size=16)
+    for file in sorted(root.rglob("*")):
+        place = file.relative_to(root)
+        counts = place.parts[0] not in _NOT_RUN or {place.parts[0], place.as_posix()} & {*also}
+        if counts and file.suffix in (".py", ".cpp", ".h"):
+            running.update(place.as_posix().encode() + b"\0" + file.read_bytes())
     return running.hexdigest()
-
-
-def _list_sources(folder: Path) -> Iterator[Path]:
-    return (file for file in folder.rglob("*") if file.suffix in (".py", ".cpp", ".h"))
 
 
 @cache

@@ -21,9 +21,8 @@ from simfed.scenario import Scenario
 from simfed.scenario.fields import list_files, rename_texts
 from simfed.scenario.fleet_file import FleetFile
 
-_ROOMS = ("learn", "compress", "policy", "sim", "net", "device", "fleet", "ground")
-_CODE = (*_ROOMS, "scenario/model.py")
-"""Where the code is that decides what a run comes to."""
+_RUNNER = "study/work.py"
+"""What a study's process does with a run counts as well."""
 
 
 def address(scenario: Scenario, *, source: str | Path, device: str, time_only: bool) -> str:
@@ -91,7 +90,7 @@ def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     return {
         "scenario": rename_texts(plain, digests),
         "versions": numbers,
-        "code": code_digest(*_CODE, "flower", "scenario/fleet_file.py"),
+        "code": code_digest(_RUNNER, "flower"),
         "mode": "flower",
     }
 
@@ -119,5 +118,5 @@ def compute_path_key(scenario: Scenario, *, device: str) -> str | None:
 
 
 def own_code() -> str:
-    """A digest of the code in this process that decides what a run comes to."""
-    return code_digest(*_CODE)
+    """Return a digest of all code of simfed that a run in this process imports."""
+    return code_digest(_RUNNER)

@@ -1,5 +1,7 @@
 """What the learning key depends on: every key of a scenario, one by one."""
 
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,12 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+import simfed
 from simfed.ground.registry import REGISTRIES
 from simfed.replay.key import (
+    _NOT_RUN,
     _machine,
+    code_digest,
     digest_named_data,
     digest_parts,
-    find_learning_code,
     find_special_last_round,
     learning_key,
 )
@@ -48,6 +52,7 @@ CLOCK = (
 """Where a change is the clock's business alone."""
 
 INSTEAD = {
+    "participation.selection.kind": "by-samples",
     "plugins": (PluginSpec(file=__file__),),
     "dataset.name": "fashion-mnist",
     "method.kind": "fedavg",
@@ -218,41 +223,41 @@ def test_the_code_and_the_versions_count(monkeypatch):
     assert learning_key(scenario()) == base
 
 
-def test_a_module_that_learning_imports_counts_wherever_it_stands(tmp_path):
-    for place, source in {
-        "learn/host.py": "def work():\n    from simfed.moved.far import help\n",
-        "moved/far.py": "import simfed.moved.further\nfrom simfed.policy import Policy\n",
-        "moved/further.py": "",
-        "moved/unused.py": "",
-        "policy/__init__.py": "",
-        "scenario/model.py": "",
-        "compress/__init__.py": "",
-        "native/loops.h": "",
-    }.items():
-        (tmp_path / place).parent.mkdir(exist_ok=True)
-        (tmp_path / place).write_text(source)
-    assert find_learning_code(tmp_path) == (
-        "compress/__init__.py",
-        "learn/host.py",
-        "moved/far.py",
-        "moved/further.py",
-        "native/loops.h",
-        "scenario/model.py",
-    )
+ROOT = Path(simfed.__file__).parent
+ROOMS = sorted({file.relative_to(ROOT).parts[0] for file in ROOT.glob("*/*.py")})
 
 
-def test_every_part_that_comes_with_simfed_counts_by_its_code():
-    import simfed
+def test_a_doubled_constant_counts_in_every_room_that_a_run_imports(tmp_path):
+    shutil.copytree(ROOT, tmp_path, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True)
+    before = code_digest(root=tmp_path)
+    assert code_digest("study/work.py", "flower", root=tmp_path) != before
+    changed = set()
+    for room in ROOMS:
+        sources = ((file, file.read_text()) for file in sorted((tmp_path / room).glob("*.py")))
+        file, source = next(pair for pair in sources if _double(pair[1]) != pair[1])
+        file.write_text(_double(source))
+        code_digest.cache_clear()
+        if code_digest(root=tmp_path) != before:
+            changed.add(room)
+        file.write_text(source)
+    assert {*ROOMS} - changed == {*_NOT_RUN}
 
-    root, code = Path(simfed.__file__).parent, set(find_learning_code())
-    for kind in ("method", "model", "dataset", "compressor", "rule"):
-        for name in REGISTRIES[kind].names():
-            if REGISTRIES[kind].origin(name) != "built in":
-                continue
-            part = REGISTRIES[kind].get(name)
-            module = sys.modules[getattr(part, "__module__", type(part).__module__)]
-            assert Path(module.__file__).relative_to(root).as_posix() in code, (kind, name)
-    assert {"fleet/tasks.py", "ground/seeding.py", "ground/method.py"} <= code
+
+def _double(source):
+    return re.sub(r"\b([1-9]\d*)\b", lambda match: str(2 * int(match[0])), source, count=1)
+
+
+def test_what_a_run_imports_lies_in_rooms_that_count():
+    beside = "|".join(_NOT_RUN)
+    imports = re.compile(rf"(^\s*(from|import) |[\"'])simfed\.({beside})\b[^ ]*", re.MULTILINE)
+    found = {
+        (room, match[0].strip())
+        for room in {*ROOMS} - {*_NOT_RUN}
+        for file in (ROOT / room).rglob("*.py")
+        if file.name != "moved.py"  # names of long ago
+        for match in imports.finditer(file.read_text())
+    }
+    assert found == {("record", '"simfed.report.notebook:run_html")(self))')}  # shown, not run
 
 
 def test_every_data_file_counts(tmp_path, add_part):
@@ -319,6 +324,17 @@ def test_a_part_registered_by_its_place_is_not_built_in(add_part):
     assert REGISTRIES["model"].origin("placed") == "registered"
     assert REGISTRIES["model"].get("placed") is FirstEntries
     assert digest_parts(scenario(prototypes={"p": {"model": "placed"}})).keys() == {"model placed"}
+
+
+def test_who_takes_part_counts_by_the_source_of_parts_of_ones_own(add_part):
+    add_part("selection", "mine", FirstEntries)
+    add_part("availability", "mine", FirstEntries)
+    (client,) = scenario().model_dump(mode="json")["clients"]
+    used = scenario(
+        participation={"clients_per_round": 2, "selection": "mine"},
+        clients=[{**client, "availability": {"kind": "mine"}}],
+    )
+    assert digest_parts(used).keys() == {"selection mine", "availability mine"}
 
 
 def test_variables_that_choose_kernels_count(monkeypatch):

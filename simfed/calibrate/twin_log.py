@@ -7,13 +7,13 @@ for all. A line without a client is the server's, or about all clients together.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.tables import read_records
 
 LOG_COLUMNS = ("round", "client", "phase", "started_at_s", "finished_at_s")
 _MEASURES = ("bytes", "joules")
@@ -59,8 +59,7 @@ def read_log(path: Path) -> list[LogRow]:
         raise InputError(where=str(path), problem=error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:
         raise InputError("CSV in UTF-8", where=str(path), problem="not a text") from error
-    reader = csv.DictReader(text.splitlines())
-    names = reader.fieldnames or []
+    names, records = read_records(text, str(path))
     for column in LOG_COLUMNS:
         if column not in names:
             hint = did_you_mean(column, names)
@@ -68,11 +67,11 @@ def read_log(path: Path) -> list[LogRow]:
             raise InputError(", ".join(LOG_COLUMNS), where=str(path), problem=problem, hint=hint)
     rows: list[LogRow] = []
     errors: list[InputError] = []
-    for values in reader:
+    for line, values in records:
         try:
-            rows.append(_read_row(values, reader.line_num))
+            rows.append(_read_row(values, line))
         except InputError as error:
-            errors.append(error.within(f"{path}: line {reader.line_num}"))
+            errors.append(error.within(f"{path}: line {line}"))
     if errors:
         raise InputErrors(errors[:_MOST_ERRORS])
     if not rows:
@@ -80,8 +79,8 @@ def read_log(path: Path) -> list[LogRow]:
     return rows
 
 
-def _read_row(values: Mapping[str, str | None], line: int) -> LogRow:
-    phase, client = (values["phase"] or "").strip(), (values["client"] or "").strip()
+def _read_row(values: Mapping[str, str], line: int) -> LogRow:
+    phase, client = values["phase"].strip(), values["client"].strip()
     phases = CLIENT_PHASES if client else SERVER_PHASES
     if phase not in phases:
         allowed = listed(phases) + ("" if client else " where there is no client")
@@ -97,9 +96,9 @@ def _read_row(values: Mapping[str, str | None], line: int) -> LogRow:
     return LogRow(int(number), client, phase, start_s, end_s, measures[0], measures[1], line)
 
 
-def _read_number(values: Mapping[str, str | None], name: str, allowed: str) -> float:
+def _read_number(values: Mapping[str, str], name: str, allowed: str) -> float:
     try:
-        number = float(values[name] or "")
+        number = float(values[name])
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
@@ -107,8 +106,8 @@ def _read_number(values: Mapping[str, str | None], name: str, allowed: str) -> f
     return number
 
 
-def _read_measure(values: Mapping[str, str | None], name: str) -> float | None:
-    if not (values.get(name) or "").strip():
+def _read_measure(values: Mapping[str, str], name: str) -> float | None:
+    if not values.get(name, "").strip():
         return None
     number = _read_number(values, name, "a number from 0, or nothing")
     if number < 0:

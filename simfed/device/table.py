@@ -29,6 +29,7 @@ from simfed.device.profile import QUANTITIES, Key, find_quantity, name_codec
 from simfed.ground.errors import InputError, listed
 from simfed.ground.reading import explain_unreadable
 from simfed.ground.registry import registry
+from simfed.ground.tables import read_records
 
 WORK_COLUMNS = ("session", "quantity", "model", "dataset", "strategy")
 SIZE_COLUMNS = ("k", "batch_size", "samples")
@@ -137,12 +138,11 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
             # the number of the file, as tables of two folders may have one name
             rows.append(_read_row(record, f"{path}: line {line}", line, f"{len(files)}:"))
             if record.get("threads"):
-                record["threads"] = _parse_whole(
-                    str(record["threads"]), f"{path}: line {line}: threads"
-                )
+                where = f"{path}: line {line}: threads"
+                record["threads"] = _parse_whole(record["threads"], where)
             for column in MACHINE_COLUMNS:
                 if record.get(column):
-                    machine[column][str(record[column])] = None
+                    machine[column][record[column]] = None
     if len(rows) < 2:
         where = files[0][0] if files else None
         raise InputError("at least two rows", where=where, got=len(rows))
@@ -152,13 +152,11 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
     return MeasuredRows(tuple(undisturbed), tuple(files), described, tuple(dropped))
 
 
-def _read_records(path: Path) -> tuple[str, list[tuple[int, dict[str, str | None]]]]:
+def _read_records(path: Path) -> tuple[str, list[tuple[int, dict[str, str]]]]:
     """A file's SHA-256, and its records with their line numbers."""
     try:
         content = path.read_bytes()
-        records = csv.DictReader(content.decode("utf-8-sig").splitlines())
-        columns = records.fieldnames or []
-        numbered = [(records.line_num, record) for record in records]
+        columns, numbered = read_records(content.decode("utf-8-sig"), str(path))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = str(error) if isinstance(error, csv.Error) else explain_unreadable(error)
         raise InputError(where=str(path), problem=f"cannot be read: {reason}") from None
@@ -196,8 +194,8 @@ def _check_columns(columns: Sequence[str], path: Path) -> None:
         raise InputError(allowed, where=str(path), got=list(columns))
 
 
-def _read_row(record: dict[str, str | None], where: str, line: int, file: str) -> Row:
-    text = {name: (value or "").strip() for name, value in record.items() if isinstance(name, str)}
+def _read_row(record: dict[str, str], where: str, line: int, file: str) -> Row:
+    text = {name: value.strip() for name, value in record.items()}
     quantity = text.get("quantity") or ("compression" if text.get("strategy") else "training")
     what = find_quantity(quantity, where=f"{where}: quantity")
     if not text["model"]:

@@ -6,8 +6,10 @@ nothing in a file can be run.
 
 from __future__ import annotations
 
+import csv
 import os
 import stat
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,15 +45,54 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
     return {name: _read_numbers(frame[name], f"{path}: column {name}") for name in names}
 
 
+def read_records(text: str, where: str) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """Return the header of a CSV text, and each row's line and cells by name.
+
+    A row may have fewer cells than the header; the others are empty then. Raises: `InputError` for
+    a name that stands twice and for a row of more cells, of which nobody knows what they mean.
+    """
+    reader = csv.DictReader(text.splitlines(), restval="")
+    names = list(reader.fieldnames or ())
+    for name in names:
+        if name and names.count(name) > 1:
+            raise InputError("each column once", where=where, got=name)
+    records = []
+    for record in reader:
+        if None in record:
+            allowed = f"{len(names)} cells in a row, as the header has"
+            raise InputError(allowed, where=f"{where}: line {reader.line_num}", got="more")
+        records.append((reader.line_num, record))
+    return names, records
+
+
 def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
     import pandas
 
     try:
-        header = pandas.read_csv(path, comment="#", nrows=0, skipinitialspace=True)
-        _check_names(path, names, [str(name) for name in header.columns])
-        return pandas.read_csv(
-            path, comment="#", usecols=list(names), skipinitialspace=True, encoding="utf-8-sig"
+        first = pandas.read_csv(
+            path,
+            comment="#",
+            header=None,
+            nrows=1,
+            dtype=str,
+            keep_default_na=False,
+            skipinitialspace=True,
+            encoding="utf-8-sig",
         )
+        header = first.iloc[0].tolist()
+        _check_names(path, names, header)
+        # All columns are read, as pandas counts a row's cells only then: with a decimal comma, or
+        # under a header that lacks a name, a number would be taken for another column's.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pandas.errors.DtypeWarning)
+            warnings.simplefilter("error", pandas.errors.ParserWarning)
+            frame = pandas.read_csv(
+                path, comment="#", index_col=False, skipinitialspace=True, encoding="utf-8-sig"
+            )
+        return frame[list(names)]
+    except pandas.errors.ParserWarning:
+        allowed = f"{len(header)} cells in a row, as the header has"
+        raise InputError(allowed, where=str(path), got="more") from None
     except OSError as error:
         raise _make_error(path, error) from None
     except ValueError as error:  # pandas' own errors, and bytes that are no text

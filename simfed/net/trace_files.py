@@ -180,13 +180,17 @@ class _Table:
         self._numbers = _Columns(len(asked), path)
         self._chosen: list[int] = []
         """Which columns of the file; known when its first row has been seen."""
+        self._width = 0
+        """Cells of the first row."""
         self._lines_before = 0
 
     def read(self) -> list[Floats]:
         """The columns that are asked for, as numbers."""
         blocks = _read_blocks(self.path)
         for block in blocks:
-            numbers = _parse_block(block, self._chosen, ",") if self._chosen else None
+            numbers = None
+            if block.partition(b"\n")[0].count(b",") + 1 == self._width:
+                numbers = _parse_block(block, self._chosen, ",")
             if numbers is None:
                 self._read_rows(block, blocks)
             else:
@@ -229,6 +233,7 @@ class _Table:
         """Add the numbers of a row, unless it is the file's first and so may be its header."""
         is_first = not self._chosen
         if is_first:
+            self._width = len(cells)
             named = any(isinstance(x, str) for x in self.asked.values())
             header = cells if named else []
             self._chosen = [
@@ -238,6 +243,9 @@ class _Table:
                 return
         if len(cells) <= max(self._chosen):
             allowed = f"at least {max(self._chosen) + 1} columns"
+            raise InputError(allowed, where=where, got=len(cells))
+        if any(cells[self._width :]):  # a decimal comma, say
+            allowed = f"{self._width} columns, as the first row has"
             raise InputError(allowed, where=where, got=len(cells))
         chosen = [cells[k] for k in self._chosen]
         if not is_first or any(_is_number(cell) for cell in chosen):
@@ -351,7 +359,8 @@ def _find_column(asked: str | int, header: list[str], where: str) -> int:
         if asked < 0:
             raise InputError("a column's name, or its number from 0", where=where, got=asked)
         return asked
-    if asked not in header:
+    if header.count(asked) != 1:
         allowed = f"a column of the file: {listed(header)}"
-        raise InputError(allowed, where=where, got=asked, hint=did_you_mean(asked, header))
+        hint = "it stands twice" if asked in header else did_you_mean(asked, header)
+        raise InputError(allowed, where=where, got=asked, hint=hint)
     return header.index(asked)

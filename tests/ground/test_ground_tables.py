@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from simfed.ground.errors import InputError
-from simfed.ground.tables import read_columns
+from simfed.ground.tables import read_columns, read_records
 
 
 def test_csv_and_parquet_give_the_same_columns(tmp_path):
@@ -36,6 +36,9 @@ def test_comments_spaces_and_a_byte_order_mark_are_no_trouble(tmp_path):
         ("a,b\n1,\n", "column b, row 1: got 'nothing', expected a finite number"),
         ("b\ninf\n", "column b, row 1: got 'inf', expected a finite number"),
         ('b\n"1\n', "a table in CSV"),
+        ("a,b\n1,2,3\n4,5,6\n", "got 'more', expected 2 cells in a row, as the header has"),
+        ("a,b\n1,2\n4,5,6\n", "Expected 2 fields in line 3, saw 3"),
+        ("a,b,b\n1,2,3\n", "got 'b', expected a column of the table: a, b or b (it stands twice)"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(tmp_path, text, sentence):
@@ -45,6 +48,24 @@ def test_what_is_wrong_is_one_sentence(tmp_path, text, sentence):
     assert sentence in str(refused.value)
     assert str(refused.value).startswith(str(tmp_path / "t.csv"))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a,seconds\nx,1,25\n", "t.csv: line 2: got 'more', expected 2 cells in a row, as the"),
+        ("a,b,a\n1,2,3\n", "t.csv: got 'a', expected each column once"),
+    ],
+)
+def test_records_of_which_nobody_knows_what_a_cell_means_are_refused(text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        read_records(text, "t.csv")
+
+
+def test_records_have_their_lines_and_empty_texts_for_what_lacks():
+    names, records = read_records("a,b,,\n1\n\n2,3,,\n", "t.csv")
+    assert names == ["a", "b", "", ""]
+    assert [(line, row["a"], row["b"]) for line, row in records] == [(2, "1", ""), (4, "2", "3")]
 
 
 def test_files_that_are_none(tmp_path):

@@ -221,6 +221,8 @@ def test_columns_are_numbered_from_0(tmp_path, columns):
         (read_csv, "nan,1\nnan,1\n", "line 1: got 'nan', expected a number"),
         (read_csv, "0,1\n1,inf\n", "line 2: got 'inf', expected a number"),
         (read_csv, "0,1\n1\n", "line 2: got 1, expected at least 2 columns"),
+        (read_csv, "0,1\n1,2\n2,1,5\n", "line 3: got 3, expected 2 columns, as the first row has"),
+        (read_csv, "t,r\n0,1,5\n1,2,5\n", "line 2: got 3, expected 2 columns, as the first row"),
         (read_csv, '"0\n",1\n1,x\n', "line 3: got 'x', expected a number"),
         (read_csv, "0,-\n1,1\n", "line 1: got '-', expected a number"),
         (read_csv, "a,b\n", "at least one row"),
@@ -361,6 +363,15 @@ def test_a_column_is_a_sequence_of_numbers():
     assert repr(column) == "(4.0, 5.0, 6.0)"
     with pytest.raises(ValueError, match="read-only"):
         np.asarray(column)[0] = 1.0
+
+
+def test_a_column_that_stands_twice_is_none(tmp_path):
+    with pytest.raises(InputError, match=r"rate_column: got 'rate', .*\(it stands twice\)"):
+        read_csv(file(tmp_path, "time,rate,rate\n0,1,2\n"), rate_column="rate")
+
+
+def test_empty_cells_behind_a_row_say_nothing(tmp_path):
+    assert len(read_csv(file(tmp_path, "0,8\n1,16,,\n2,24,\n")).rates_bytes_per_s) == 3
 
 
 def test_a_missing_column_gets_a_hint(tmp_path):

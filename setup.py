@@ -1,7 +1,6 @@
-"""What setup.cfg has no words for: the compiled layers of small models, and the compiled network.
+"""What setup.cfg has no words for: the compiled layers of small models.
 
-Where there is no compiler the package is built without them: layers are PyTorch's then, the network
-is Python's.
+Where there is no compiler the package is built without them: layers are PyTorch's then.
 """
 
 from setuptools import Extension, setup
@@ -22,13 +21,6 @@ setup(
                 )
             ],
             extra_compile_args=["-O3", "-ffp-contract=fast", "-fno-exceptions", "-fno-rtti"],
-            optional=True,
-        ),
-        Extension(
-            "simfed.native._sharing",
-            ["simfed/native/sharing.cpp"],
-            # contraction would change last bits
-            extra_compile_args=["-std=c++17", "-O2", "-ffp-contract=off"],
             optional=True,
         ),
     ]

@@ -5,8 +5,8 @@
 
 Seconds depend on what else a machine does; instructions repeat to a thousandth. Each line plays one
 run under valgrind's callgrind, which counts between the borders of two rounds (four lines of C,
-compiled for it, tell it when; string hashes are fixed), with the compiled network where it was
-built. `--of` counts another checkout's package by the worlds of this one. `--keep` keeps the lines
+compiled for it, tell it when; string hashes are fixed). `--of` counts another checkout's package by
+the worlds of this one. `--keep` keeps the lines
 in instructions_rows.csv and makes of them the tables of docs/speed.md.
 
 - chain: download, training, compression, upload; 1,000 clients of a drawn fleet per round;

@@ -10,11 +10,10 @@ seconds (which a busy machine stretches less than wall seconds), microseconds pe
 ratios of things done side by side in this process, which mean the same on a slow and on a fast
 machine:
 
-- `× Python`: what the same takes where the compiled engine is not there, against it.
 - `× heap`: against pushing and popping two events per transfer on a heap, which no simulator of
   these cases can do without. Near-linear growth shows as a column that does not rise.
 - `× repair`: what solving everything from scratch at every event costs, against repairing the last
-  solution, both in Python (small cases only: it is quadratic).
+  solution (small cases only: it is quadratic).
 
 Then a radio cell of 1,000 transfers against one shared link of as many, in turns.
 
@@ -32,7 +31,6 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from math import isqrt
 from pathlib import Path
@@ -41,7 +39,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simfed import native, net
+from simfed import net
 from simfed.net.cells import Wifi
 from simfed.net.sharing import Sharing
 from simfed.net.topology import Cell
@@ -144,19 +142,8 @@ def in_simpy(case: Case) -> None:
     env.run()
 
 
-@contextmanager
-def in_python() -> Iterator[None]:
-    """As where there is no compiler."""
-    library = native.sharing
-    native.sharing = lambda: None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        native.sharing = library
-
-
 def from_scratch(case: Case) -> None:
-    """A replay that never repairs, in Python."""
+    """Replay without ever repairing."""
     begin = Sharing.__init__
 
     def begin_impatient(sharing: Sharing, *arguments: Any, **options: Any) -> None:
@@ -271,10 +258,7 @@ def main() -> None:
     parser.add_argument("--links", type=int, default=10_000, help="of the graphs")
     parser.add_argument("--lines", type=int, default=10_000_000, help="of the traces")
     arguments = parser.parse_args()
-    print(
-        f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× Python':>10}"
-        f"{'× repair':>10}"
-    )
+    print(f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× repair':>10}")
     kinds: list[tuple[str, Callable[[int], Case], Callable[[Case], object], float]] = [
         ("star", star, net.replay, 1),
         ("burst", burst, net.replay, 1),
@@ -289,23 +273,16 @@ def main() -> None:
             case = draw(n)
             cpu_s = best_cpu_s(partial(play, case), arguments.repeat)
             heap_cpu_s = best_cpu_s(partial(heap_alone, n), arguments.repeat)
-            with in_python():
-                python_s = best_cpu_s(partial(play, case), arguments.repeat)
-                repair = ""
-                if n <= 1_000 and play is net.replay:
-                    repair = f"{best_cpu_s(partial(from_scratch, case), 1) / python_s:.0f}"
+            repair = ""
+            if n <= 1_000 and play is net.replay:
+                repair = f"{best_cpu_s(partial(from_scratch, case), 1) / cpu_s:.0f}"
             print(
                 f"{name:<14}{n:>10,}{cpu_s:>10.4f}{1e6 * cpu_s / n:>9.1f}"
-                f"{cpu_s / heap_cpu_s:>8.1f}{python_s / cpu_s:>10.1f}{repair:>10}",
+                f"{cpu_s / heap_cpu_s:>8.1f}{repair:>10}",
                 flush=True,
             )
     cell_s, link_s = cell_against_link(1_000, 10 * arguments.repeat)
     print(f"\n{'a cell':<14}{1_000:>10,}{cell_s:>10.4f}   × one shared link{cell_s / link_s:>6.2f}")
-    with in_python():
-        cell_s, link_s = cell_against_link(1_000, arguments.repeat)
-    print(
-        f"{'… in Python':<14}{1_000:>10,}{cell_s:>10.4f}   × one shared link{cell_s / link_s:>6.2f}"
-    )
     big_inputs(arguments.links, arguments.lines)
 
 

@@ -9,15 +9,12 @@ import ctypes
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import TypeVar
 
-_Library = TypeVar("_Library", bound=ctypes.CDLL)
+__all__ = ["layers", "who_computes_layers"]
 
-__all__ = ["layers", "sharing", "who_computes_layers"]
-
-_INTERFACES = {"_layers": 3, "_sharing": 4}
-"""Of each library, counted up where its functions take or do something else, so that one that an
-earlier clone built is not used."""
+_INTERFACE = 3
+"""Counted up where functions of the library take or do something else, so that one that an earlier
+clone built is not used."""
 
 
 @cache
@@ -28,25 +25,18 @@ def layers() -> tuple[ctypes.CDLL, int] | None:
     None where it was not built, was built for another machine or from earlier sources, or is of no
     use to the processor (x86 without AVX2 and FMA).
     """
-    library = _load_library("_layers", ctypes.CDLL)
+    library = _load_layers()
     width = 0 if library is None else library.simfed_widest()
     return None if library is None or not width else (library, width)
 
 
-@cache
-def sharing() -> ctypes.PyDLL | None:
-    """The library made of sharing.cpp, which is called with Python's lock held; None where it was
-    not built, or was built for another machine or from earlier sources."""
-    return _load_library("_sharing", ctypes.PyDLL)
-
-
-def _load_library(name: str, kind: type[_Library]) -> _Library | None:
+def _load_layers() -> ctypes.CDLL | None:
     for suffix in EXTENSION_SUFFIXES:
-        file = Path(__file__).with_name(f"{name}{suffix}")
+        file = Path(__file__).with_name(f"_layers{suffix}")
         if file.is_file():
             try:
-                library = kind(str(file))
-                fits = library.simfed_interface() == _INTERFACES[name]
+                library = ctypes.CDLL(str(file))
+                fits = library.simfed_interface() == _INTERFACE
             except (OSError, AttributeError):
                 return None
             return library if fits else None

@@ -30,7 +30,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.reading import read_text
 from simfed.net.case_parts import is_positive, read_mappings, read_numbers, shorten_value, weights
 from simfed.net.cell_cases import CellCase, parse_cell_case
-from simfed.net.compiled import make_engine
+from simfed.net.engine import Engine
 from simfed.net.models import Fluid, ModelSpec, make_model
 from simfed.net.playing import play
 from simfed.net.topology import Path
@@ -65,7 +65,7 @@ def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
     if lossy and isinstance(flow_model, Fluid):
         where = next(f"links[{k}].loss" for k, loss in enumerate(columns.losses) if loss)
         raise InputError("no loss, or model tcp", where=where, problem="model fluid ignores losses")
-    engine = make_engine(columns.capacities_bytes_per_s)
+    engine = Engine(columns.capacities_bytes_per_s)
     capacity = columns.capacities_bytes_per_s.__getitem__
     flows = []
     terms = zip(columns.paths, columns.sizes_bytes, columns.weights, columns.caps, strict=True)

@@ -19,7 +19,7 @@ from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.ground.uses import NO_AIR, LinkUses
 from simfed.ground.vocabulary import LinkUse
-from simfed.net.compiled import make_engine
+from simfed.net.engine import Engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT, Flow
 from simfed.net.following import DeadLink
 from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel
@@ -92,15 +92,12 @@ class Transfer:
 
         Known from the end of the transfer on; before that, as far as it has come.
         """
-        self.network._engine.look(self.flow)
         link = self.flow.bottleneck
         return None if link == OWN_CAP else self.network.topology.link_name(link)
 
     @property
     def limited_s(self) -> dict[str | None, float]:
         """Seconds for which each link (None: its own cap) was the one that limited it."""
-        if self.spent_s is None:
-            self.network._engine.look(self.flow)
         name = self.network.topology.link_name
         return {None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt_s.items()}
 
@@ -155,8 +152,8 @@ class Network:
         meter = None if on_use is None else Meter(self._report)
         if isinstance(on_use, LinkUses):
             on_use.names_by(topology.link_name)
-            meter = Meter(self._add_uses, self._add_uses)
-        self._engine = make_engine(topology.capacities_bytes_per_s, topology.traces, meter)
+            meter = Meter(self._add_uses)
+        self._engine = Engine(topology.capacities_bytes_per_s, topology.traces, meter)
         self._transfers: dict[Flow, Transfer] = {}
         self._sent = 0
         self._timer: Event | None = None
@@ -361,7 +358,6 @@ class Network:
         if transfer.in_flight:
             self._catch_up()
         flow = transfer.flow
-        self._engine.look(flow)
         left = self._engine.left(flow)
         if left + flow.unsent_bytes <= 0:
             return transfer.size_bytes

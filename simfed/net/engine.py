@@ -3,6 +3,9 @@
 The engine is the clock of `simfed.net.sharing`. Everything that happens at one instant is applied
 before rates are solved, once, in this order: flows that end, capacities that change, flows that
 join. So a flow that ends when another begins never shared with it.
+
+A link whose capacity varies is followed from the first flow that comes to it until a piece of its
+trace ends and nobody uses it, so that a million links with traces cost what those in use cost.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import BrokenInvariant
 from simfed.net.flows import Flow, Link
-from simfed.net.following import AnyEngine, Varying
+from simfed.net.following import DeadLink, Varying
 from simfed.net.meter import Meter
 from simfed.net.sharing import Sharing
 from simfed.net.traces import LinkTrace, Moment
@@ -24,7 +27,7 @@ FLOW_ENDS, LINK_ENDS, CAPACITY_CHANGES, FLOW_JOINS = range(4)
 """What happens at one instant, in order."""
 
 
-class Engine(AnyEngine):
+class Engine:
     """Flows over links with capacities in bytes/s, indexed by the link ids in `Flow.links`.
 
     `traces` gives the links whose capacity varies, on a clock that shows `epoch_s` when the
@@ -44,7 +47,9 @@ class Engine(AnyEngine):
         traces: Mapping[int, LinkTrace] | None = None,
         meter: Meter | None = None,
     ) -> None:
-        super().__init__(traces)
+        self.epoch_s = 0.0
+        self._traces = traces or {}
+        self._varying: dict[int, Varying] = {}
         self.sharing = Sharing(capacities_bytes_per_s, meter)
         # entries: instant, order within it, order of arrival, flow or link, its stamp then
         self._heap: list[tuple[float, int, int, Any, int]] = []
@@ -52,19 +57,26 @@ class Engine(AnyEngine):
 
     @property
     def now_s(self) -> float:
+        """The seconds since the engine's clock was last set to 0."""
         return self.sharing.now_s
 
     def restart_clock(self, epoch_s: float) -> None:
+        """Set the clock back to 0; only while nothing is in progress.
+
+        Small instants have fine digits.
+        """
         self._heap.clear()
         self._varying.clear()
         self.sharing.now_s = 0.0
         self.epoch_s = epoch_s
 
     def start(self, flow: Flow, at_s: float | None = None) -> None:
+        """Start `flow` at `at_s` (default now): it waits its latency, then shares."""
         flow.spent_s = flow.latency_s
         self._join_at((self.now_s if at_s is None else at_s) + flow.latency_s, flow)
 
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
+        """Start many flows, each at its own time: (instant, flow)."""
         for at_s, flow in flows:
             flow.spent_s = flow.latency_s
             flow.since_s = at_s + flow.latency_s
@@ -73,12 +85,17 @@ class Engine(AnyEngine):
         heapq.heapify(self._heap)
 
     def next_at_s(self) -> float:
+        """Return when something happens next; inf if nothing will."""
         heap = self._heap
         while heap and heap[0][3].stamp != heap[0][4]:  # void: its flow or link has changed since
             heapq.heappop(heap)
         return heap[0][0] if heap else inf
 
     def advance(self, until_s: float) -> list[Flow]:
+        """Play everything up to and including `until_s`; return the flows that ended, in order.
+
+        Raises: `DeadLink` when flows wait for a capacity that stays 0 for ever.
+        """
         ended: list[Flow] = []
         heap = self._heap
         while (at_s := self.next_at_s()) <= until_s and heap:
@@ -88,25 +105,33 @@ class Engine(AnyEngine):
         return ended
 
     def cancel(self, flow: Flow) -> None:
+        """Take a started flow out now.
+
+        `flow.remaining_bytes` and `flow.unsent_bytes` say what it leaves behind.
+        """
         if flow.joined:
             self.sharing.leave(flow)
         flow.stamp += 1
         self._finish()
 
     def change_capacity(self, link: int, capacity_bytes_per_s: float) -> None:
+        """Give a link this capacity from now on, finite and at least 0."""
         self.sharing.change_capacity(link, capacity_bytes_per_s)
         self._finish()
 
     def left(self, flow: Flow) -> float:
+        """Return the bytes that a flow that was started has yet to send.
+
+        Those that its program holds back (`flow.unsent_bytes`) are not among them.
+        """
         return self.sharing.left(flow) if flow.joined else flow.remaining_bytes
 
-    def look(self, flow: Flow) -> None:
-        pass  # it is its own record
-
     def solve_from_scratch(self) -> None:
+        """Solve every instant anew from now on, as where repairs do not settle: for checks."""
         self.sharing.patience = self.sharing.patience_per_link = 0
 
     def state(self) -> dict[str, object]:
+        """Return what decides the future, as names and records (`simfed.net.snapshot`)."""
         return {
             f"{type(part).__name__}.{key}": getattr(part, key)
             for part, keys in self._parts()
@@ -114,6 +139,7 @@ class Engine(AnyEngine):
         }
 
     def restore(self, state: Mapping[str, object]) -> None:
+        """Take up a `state`, on a new engine of the same links and traces."""
         for part, keys in self._parts():
             for key in keys:
                 setattr(part, key, state[f"{type(part).__name__}.{key}"])
@@ -214,24 +240,79 @@ class Engine(AnyEngine):
 
     # ---- links ---------------------------------------------------------------------------------
 
-    def capacity_of(self, id: int) -> float:
-        return self.sharing.capacity(id)
-
-    def set_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
-        self.sharing.change_capacity(id, capacity_bytes_per_s)
-
-    def set_weight(self, flow: Flow, weight: float) -> None:
-        self.sharing.change_weight(flow, weight)
-
-    def users_of(self, id: int) -> list[Flow]:
+    def _list_users(self, id: int) -> list[Flow]:
         sharing = self.sharing
         return list(sharing.shared[id].flows) if id in sharing.shared else [sharing.alone[id]]
 
-    def is_in_use(self, id: int) -> bool:
-        return id in self.sharing.alone or id in self.sharing.shared
+    def capacity_at(self, link: int, at_s: float) -> float:
+        """Return the capacity of a link at an instant not before now, bytes/s."""
+        trace = self._traces.get(link)
+        if trace is None:
+            return self.sharing.capacity(link)
+        moment = trace.trace.moment(self.epoch_s + at_s + trace.offset_s)
+        return trace.trace.rate_bytes_per_s(moment)
 
-    def change_at(self, at_s: float, varying: Varying) -> None:
-        self._push(at_s, CAPACITY_CHANGES, varying)
+    def _follow_path(self, flow: Flow) -> None:
+        """Begin to follow the traces of the links that a flow crosses, before it joins."""
+        for id in flow.links:
+            if id in self._traces and id not in self._varying:
+                self._follow(id)
+        for id in flow.radios or ():
+            self._follow_weight(flow, self._varying.get(id))
+
+    def _check_path(self, flow: Flow) -> None:
+        """Raise `DeadLink` where a link of a flow's path stays at 0, after it has joined."""
+        for id in flow.links:
+            if id in self._varying:
+                self._check_alive(self._varying[id])
+
+    def _follow(self, id: int) -> None:
+        """Begin to follow a link with a trace, as the first flow comes to it."""
+        trace = self._traces[id]
+        moment = trace.trace.moment(self.epoch_s + self.now_s + trace.offset_s)
+        varying = self._varying[id] = Varying(id, trace, moment)
+        self.sharing.change_capacity(id, trace.trace.rate_bytes_per_s(moment))
+        self._follow_on(varying)
+
+    def _change(self, varying: Varying) -> None:
+        """Give the link the rate of the trace's next piece; stop following a link without flows."""
+        id, trace, moment = varying.link, varying.trace.trace, varying.moment
+        if id not in self.sharing.alone and id not in self.sharing.shared:
+            del self._varying[id]  # the next flow finds its place in the trace anew
+            return
+        assert moment is not None
+        varying.moment, _ = trace.next_moment(moment)
+        if varying.moment is not None:
+            self.sharing.change_capacity(id, trace.rate_bytes_per_s(varying.moment))
+            if trace.radio_weight(varying.moment) is not None:
+                for flow in self._list_users(id):
+                    self._follow_weight(flow, varying)
+            self._follow_on(varying)
+        self._check_alive(varying)
+
+    def _follow_weight(self, flow: Flow, varying: Varying | None) -> None:
+        """Have a flow weigh what its radio has it weigh now; None: that one does not vary."""
+        if varying is None or varying.moment is None:
+            return
+        radio_weight = varying.trace.trace.radio_weight(varying.moment)
+        if radio_weight is not None and flow.weight != flow.sender_weight * radio_weight:
+            self.sharing.change_weight(flow, flow.sender_weight * radio_weight)
+
+    def _follow_on(self, varying: Varying) -> None:
+        assert varying.moment is not None
+        _, next_s = varying.trace.trace.next_moment(varying.moment)
+        if next_s < inf:
+            at_s = next_s - varying.trace.offset_s - self.epoch_s
+            self._push(max(at_s, self.now_s), CAPACITY_CHANGES, varying)
+
+    def _check_alive(self, varying: Varying) -> None:
+        trace, moment = varying.trace.trace, varying.moment
+        ended = moment is None
+        if moment is not None and trace.rate_bytes_per_s(moment) == 0:
+            ended = trace.next_moment(moment) == (None, inf)
+        if ended:
+            id = varying.link
+            raise DeadLink(id, self._list_users(id), self.epoch_s + self.now_s, moment is None)
 
     def _schedule(self) -> None:
         sharing = self.sharing

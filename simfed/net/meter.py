@@ -7,7 +7,7 @@ On the airtime of a cell these are seconds; bytes are then counted beside them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from simfed.ground.uses import NO_AIR
@@ -41,15 +41,8 @@ class MeteredStretch:
 class Meter:
     """Follows the links of one `Sharing`, which calls it before each change."""
 
-    def __init__(
-        self,
-        on_use: Callable[[Use], None],
-        on_uses: Callable[[Sequence[float]], None] | None = None,
-    ) -> None:
-        """`on_uses`: takes the numbers of several, one after another, from an engine that has them
-        at once."""
+    def __init__(self, on_use: Callable[[Use], None]) -> None:
         self.on_use = on_use
-        self.on_uses = on_uses
         self._pieces: dict[Link, MeteredStretch] = {}
         self._alone: dict[int, tuple[float, float]] = {}
 

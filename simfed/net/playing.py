@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
-from simfed import native
 from simfed.ground.errors import InputError
-from simfed.net.compiled import Fluids, fluid_durations, make_engine
+from simfed.net.engine import Engine
 from simfed.net.flows import Flow
 from simfed.net.maxmin import OWN_CAP
-from simfed.net.models import Fluid, Model, ModelSpec, make_model
+from simfed.net.models import Model, ModelSpec, make_model
 from simfed.net.topology import Direction, Topology
 
 
@@ -62,26 +61,10 @@ def play(
     return [_make_flow_end(flow, topology) for flow in flows]
 
 
-def compute_durations(
-    topology: Topology, sends: Sequence[FlowStart], model: Model, *, epoch_s: float = 0.0
-) -> list[float]:
-    """The durations that `play` gives, without bottlenecks; in compiled code where it can be."""
-    if native.sharing() is None or topology.traces or topology.cells or type(model) is not Fluid:
-        return [flow.spent_s for flow in _play_flows(topology, sends, model, epoch_s)]
-    fluids = Fluids(
-        [send.at_s for send in sends],
-        [-1 if send.after is None else send.after for send in sends],
-        [topology.path(send.client, send.direction) for send in sends],
-        [send.size_bytes for send in sends],
-        [send.weight for send in sends],
-    )
-    return fluid_durations(topology.capacities_bytes_per_s, fluids)
-
-
 def _play_flows(
     topology: Topology, sends: Iterable[FlowStart], model: Model, epoch_s: float
 ) -> list[Flow]:
-    engine = make_engine(topology.capacities_bytes_per_s, topology.traces)
+    engine = Engine(topology.capacities_bytes_per_s, topology.traces)
     engine.restart_clock(epoch_s)
     sends = list(sends)
     flows: list[Flow | None] = [None] * len(sends)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from simfed.ground.records import make
 from simfed.net import FlowStart, Network
 from simfed.net.following import DeadLink
-from simfed.net.playing import compute_durations
+from simfed.net.playing import play
 from simfed.record.schema import BARRIER
 from simfed.sim.flight import Flight, Leg
 from simfed.sim.server_work import PlayedWork
@@ -220,9 +220,10 @@ def _compute_durations(
     sends: Sequence[FlowStart], network: Network, epoch_s: float
 ) -> list[float] | None:
     try:
-        return compute_durations(network.topology, sends, network.model, epoch_s=epoch_s)
+        ends = play(network.topology, sends, network.model, epoch_s=epoch_s)
     except DeadLink:
         return None
+    return [end.duration_s for end in ends]
 
 
 def find_longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:

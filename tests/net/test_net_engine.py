@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from itertools import pairwise
 from math import inf
 
 import numpy as np
 import pytest
 
-from simfed import native
 from simfed.ground.errors import BrokenInvariant
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, Tally
@@ -306,8 +303,3 @@ def test_two_flows_that_share_a_chain_of_links_share_its_narrowest():
     engine.cancel(b)
     assert engine.sharing.rate(a) == 4.0
     assert ends(engine, a) == [1.0 + 28.0 / 4.0]
-
-
-def test_an_installation_with_a_compiler_has_the_compiled_engine():
-    if sys.platform == "linux" and shutil.which("c++"):
-        assert native.sharing() is not None, "pip install -e . builds it"

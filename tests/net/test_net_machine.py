@@ -99,7 +99,7 @@ class NetworkMachine(RuleBasedStateMachine):
         if under_way:
             number = data.draw(st.sampled_from(under_way))
             self.oracle.flows[number].weight = weight
-            self.engine.set_weight(self.flows[number], float(weight))
+            self.engine.sharing.change_weight(self.flows[number], float(weight))
             self.engine._finish()
 
     @rule(wait=EIGHTHS)

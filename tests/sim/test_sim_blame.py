@@ -109,11 +109,11 @@ def test_the_saving_is_that_of_a_run_in_which_the_client_never_was(
 def test_the_second_play_is_left_out_where_no_link_is_shared(monkeypatch):
     from simfed.sim import blame
 
-    played, play = [], blame.compute_durations
+    played, again = [], blame.play
     monkeypatch.setattr(
         blame,
-        "compute_durations",
-        lambda net, sends, *a, **k: played.append(len(sends)) or play(net, sends, *a, **k),
+        "play",
+        lambda net, sends, *a, **k: played.append(len(sends)) or again(net, sends, *a, **k),
     )
     one_round(Star(3, up_bytes_per_s=SIZE, down_bytes_per_s=SIZE), [sim.Fixed()] * 3)
     assert played == []

@@ -108,7 +108,8 @@ class _Mode(Section):
         Staleness | None, Only("mode", "deadline", "first", "buffered", "asynchronous")
     ] = Field(
         default=None,
-        description="what late uploads count; polynomial where clients are kept in flight",
+        description="what late uploads count; polynomial where clients are kept in flight, "
+        "constant beside methods that weigh late uploads themselves (fedbuff, fedasync)",
     )
 
     @model_validator(mode="before")

@@ -607,6 +607,8 @@ class Scenario(Section):
             return value
         method = _find_method(value.get("method", "fedkd"))
         value = {**value, **_choose_local_work(value.get("training", {}), method)}
+        if method.weighs_staleness and "aggregation" in value:
+            value["aggregation"] = _choose_constant_staleness(value["aggregation"])
         safeguard = value.get("safeguard", {})
         if isinstance(safeguard, dict) and "rollback" not in safeguard:
             policies = [value.get("policy")]
@@ -743,6 +745,7 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
     for find in (
         _find_missing_parts,
         _find_twofold_work,
+        _find_twofold_staleness,
         _find_unfit_arms,
         _find_unfit_prototypes,
         _find_too_few_public,
@@ -772,6 +775,19 @@ def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
     if steps is not None and epochs is not None:
         got = f"local_steps {steps}, local_epochs {epochs}"
         yield InputError("either local_steps or local_epochs", where="training", got=got)
+
+
+def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
+    """Late uploads are weighed down once: by the method, or by the server's mode."""
+    method, staleness = scenario.method, scenario.aggregation.staleness
+    option = method.made.weighs_staleness
+    if option and staleness is not None and staleness.kind != "constant":
+        yield InputError(
+            f"constant beside method {method.kind}, which weighs late uploads itself",
+            where="aggregation.staleness.kind",
+            got=staleness.kind,
+            hint=f"method.{option} says how; a bound may stay here",
+        )
 
 
 def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
@@ -997,6 +1013,19 @@ def _choose_local_work(training: Any, method: type[Method]) -> dict[str, Any]:
         # both were written by versions in which each method looked at its own
         return {"training": {**training, **dict.fromkeys(keys), unit: 1}}
     return {}
+
+
+def _choose_constant_staleness(server: Any) -> Any:
+    """`server`, an aggregation as it was written, whose staleness is constant where no kind is
+    written. Edge servers keep theirs: below them no method is told what is late."""
+    if not isinstance(server, dict):
+        return server
+    staleness = server.get("staleness")
+    if staleness is None and server.get("mode") in ("buffered", "asynchronous"):
+        staleness = {}
+    if isinstance(staleness, dict):
+        return {**server, "staleness": {"kind": "constant", **staleness}}
+    return server
 
 
 def _is_ascend(policy: Any) -> bool:

@@ -46,6 +46,9 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
         require(again == method, "a frozen dataclass that its options make again")
         named = method.shared_loss is None or method.shared_loss in (*method.losses, "kd_loss")
         require(named, f"`shared_loss` among `losses`, got {method.shared_loss!r}")
+        option = method.weighs_staleness
+        owns = not option or option in method.options
+        require(owns, f"`weighs_staleness` among its options, got {option!r}")
         _check_plans(scenario, cls(**options))
         if method.workload == Method.workload:
             _check_learning(scenario, cls(**options))

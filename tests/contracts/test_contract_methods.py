@@ -144,6 +144,10 @@ class Untested(FedProx):
     shared_loss = "agreement"
 
 
+class WeighsByNothing(FedProx):
+    weighs_staleness = "lateness"
+
+
 @pytest.mark.parametrize(
     ("cls", "options", "complaint"),
     [
@@ -162,6 +166,7 @@ class Untested(FedProx):
         (EvaluatesHalfAModel, {}, "buffers in the model"),
         (ForgetsAnOption, {"extra": 2.0}, "make again"),
         (Untested, {}, "shared_loss"),
+        (WeighsByNothing, {}, "weighs_staleness"),
     ],
 )
 def test_a_broken_method_is_noticed(cls, options, complaint):

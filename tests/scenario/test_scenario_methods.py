@@ -11,6 +11,7 @@ from simfed.ground.method import Method
 from simfed.ground.registry import register, registry
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.load import validate_scenario
+from simfed.sim.modes import make_server_mode
 
 
 @dataclass(frozen=True)
@@ -175,3 +176,40 @@ def test_a_section_is_equal_to_itself_read_again_after_its_part_was_replaced_for
 def test_the_class_of_a_kind_has_the_name_of_the_kind():
     made = scenario(policy={"kind": "ascend", "warmup": 2})
     assert type(made.policy).__name__ == "PolicySpec.ascend"
+
+
+IN_FLIGHT = {"mode": "buffered", "buffer": 2, "concurrency": 1}
+BOUNDED = {"kind": "constant", "bound": 20}
+
+
+@pytest.mark.parametrize(
+    ("method", "written", "resolved"),
+    [
+        ("fedbuff", IN_FLIGHT, {"kind": "constant", "bound": None}),
+        ("fedbuff", {**IN_FLIGHT, "staleness": None}, {"kind": "constant", "bound": None}),
+        ("fedbuff", {**IN_FLIGHT, "staleness": {"bound": 20}}, BOUNDED),
+        ("fedbuff", {**IN_FLIGHT, "staleness": BOUNDED}, BOUNDED),
+        ("fedbuff", {"mode": "deadline", "deadline": "1 s", "late": "merge"}, None),
+        (
+            {"kind": "fedasync", "staleness": "hinge"},
+            {"mode": "asynchronous", "concurrency": 1},
+            {"kind": "constant", "bound": None},
+        ),
+        ("fedavg", IN_FLIGHT, {"kind": "polynomial", "exponent": 0.5, "bound": None}),
+    ],
+)
+def test_late_uploads_are_weighed_by_the_method_or_by_the_mode(method, written, resolved):
+    made = scenario(method=method, aggregation=written)
+    assert made.model_dump(mode="json")["aggregation"].get("staleness") == resolved
+    if resolved and resolved["kind"] == "constant":
+        assert make_server_mode(made).weight(3) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("method", "option"), [("fedbuff", "method.exponent"), ("fedasync", "method.staleness")]
+)
+@pytest.mark.parametrize("kind", ["polynomial", "hinge"])
+def test_a_second_discount_of_late_uploads_is_refused(method, option, kind):
+    said = f"aggregation.staleness.kind: got '{kind}', expected constant .*{method}.*{option}"
+    with pytest.raises(InputErrors, match=said):
+        scenario(method=method, aggregation={**IN_FLIGHT, "staleness": {"kind": kind}})

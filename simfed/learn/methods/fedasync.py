@@ -26,7 +26,8 @@ class FedAsync(FedProx):
     1) beyond (`hinge`). w_n is what the client was sent minus the update that came, so the server
     remembers each prototype's models of the last `oldest` rounds; an older arrival counts nothing,
     as the paper supposes a largest staleness. When several arrive for one merge, their staleness is
-    that before it. A server mode's own weight multiplies α_t. Running statistics are mixed alike.
+    that before it. What is late is discounted here alone: `aggregation.staleness` is constant
+    beside this method, maybe with a bound. Running statistics are mixed alike.
 
     The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
     Source: C. Xie et al., "Asynchronous Federated Optimization", 2019.
@@ -35,6 +36,7 @@ class FedAsync(FedProx):
     averages: ClassVar[bool] = False
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
     two_levels: ClassVar[bool] = False
+    weighs_staleness: ClassVar[str] = "staleness"
 
     mu: Annotated[float, "weight of the pull to the server's weights"] = 0.005
     mixing: Annotated[float, "α: share of an arrival that is not late"] = 0.6

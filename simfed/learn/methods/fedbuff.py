@@ -23,8 +23,9 @@ class FedBuff(Averaging):
     The sum is divided by how many updates there are, not by the sum of the s, so that a buffer of
     late updates moves the model less. How many fill the buffer is the server's business
     (`aggregation`); under a server that waits for its cohort nobody is late, and this is averaging
-    without weights. A server mode's own weight multiplies s. Running statistics are averaged with
-    the weights s. Secure aggregation is left out, and the paper's noise stands in `privacy`.
+    without weights. What is late is discounted here alone: `aggregation.staleness` is constant
+    beside this method, maybe with a bound. Running statistics are averaged with the weights s.
+    Secure aggregation is left out, and the paper's noise stands in `privacy`.
 
     The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
     Source: J. Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation", 2022.
@@ -33,6 +34,7 @@ class FedBuff(Averaging):
     server_rate: Annotated[float, "η_g, on the mean of what is in the buffer"] = 1.0
     exponent: Annotated[float, "a: how fast an update loses weight by its staleness"] = 0.5
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    weighs_staleness: ClassVar[str] = "exponent"
 
     def __post_init__(self) -> None:
         require_above_zero(server_rate=self.server_rate)

@@ -6,7 +6,7 @@ each group's first client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from simfed.fleet.contract import Task
 from simfed.fleet.privacy import find_unprovable, is_decided_by_time, require_accountant
 from simfed.fleet.tasks import Tasks, codec_work
 from simfed.ground.errors import InputError, InputErrors, listed
-from simfed.ground.method import Method, Plan, Work
+from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.steps import Wait, check_steps, nodes_of
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import dataset_facts
@@ -106,6 +106,7 @@ class Checks:
         return [
             *describe_forgotten_links(self.scenario),
             *self._weak_privacy(),
+            *self._doubled_effects(),
             *self._slow_links(),
             *self._edges_without_latency(),
             *dict.fromkeys(of_profiles),
@@ -160,6 +161,7 @@ class Checks:
         for arm in self._arms(index) if task.plan.compressed else ():
             try:
                 arm.check_fields(task.plan.compressed)
+                _check_memories(arm, task.plan.compressed)
                 for choice in self._at_both_ends(index, [arm], task.plan):
                     self.tasks.uplink_bytes(task, choice)
             except InputError as error:
@@ -229,6 +231,32 @@ class Checks:
         if not any(field.kind == "weights" for field in down.values()):
             allowed = f"null with method {self.scenario.method.kind}, which sends no models down"
             raise InputError(allowed, got=f"{listed(down) or 'nothing'} travels down")
+
+    def _doubled_effects(self) -> list[str]:
+        """A sentence for each pair of keys that do the same thing, one on top of the other."""
+        scenario, method, sentences = self.scenario, self.scenario.method, []
+        drawn = scenario.participation.selection.kind == "by-samples"
+        rule = scenario.aggregation.rule.kind
+        if drawn and method.made.weighs_samples and rule in ("mean", "norm-bound"):
+            sentences.append(
+                "participation.selection by-samples asks clients in proportion to their samples, "
+                f"and method {method.kind} weighs by samples what they send: large owners count "
+                "twice over (selection uniform, or a method that counts all alike, does so once)"
+            )
+        beside = {
+            "training.momentum": scenario.training.momentum,
+            "method.beta1": getattr(method.made, "momentum", 0.0),
+        }
+        for i in range(len(scenario.clients)):
+            for choice in (pair for arm in self._arms(i) for pair in arm.pairs):
+                momentum = getattr(choice.codec, "momentum", 0.0)
+                sentences += [
+                    f"compression: {choice.strategy} has a momentum of its own, {momentum:g}, "
+                    f"beside {key} {other:g}: the model moves by both, one on top of the other"
+                    for key, other in beside.items()
+                    if momentum and other
+                ]
+        return list(dict.fromkeys(sentences))
 
     def _slow_links(self) -> list[str]:
         """A sentence for each link so slow that another unit may be meant."""
@@ -481,6 +509,20 @@ class Checks:
                     device.work_s(unpacked)
         for piece in work:
             device.work_s(piece)
+
+
+def _check_memories(arm: Choice, fields: Mapping[str, Field]) -> None:
+    """`InputError` for a codec that sends what it left out once more, where that is in the next
+    value by itself."""
+    for name, field in fields.items():
+        choice = arm.of_field(name)
+        if not field.feedback and choice.codec.feedback == "own":
+            raise InputError(
+                f"a codec that keeps no error of its own for {name}: what is left out of it is not "
+                "to be added to the next",
+                got=choice.label,
+                hint=f"{{fields: {{{name}: top-k, …}}}} gives it another one",
+            )
 
 
 def check(

@@ -398,6 +398,8 @@ class Method:
     inherited). `client`: the server goes by the sum of their `update` fields, changes of the model,
     and by nothing else of them; `sample`: they are made of the model after local steps, and of
     nothing else of the client's data."""
+    weighs_samples: ClassVar[bool] = False
+    """What a client sends counts by how many samples it owns."""
     weighs_staleness: ClassVar[str] = ""
     """The option that says what a late arrival counts, of a method that weighs them itself, by
     `Arrival.staleness`: the server mode's own weight is `constant` then. Empty: it does not."""

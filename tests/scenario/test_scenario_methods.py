@@ -6,6 +6,8 @@ from typing import Annotated
 
 import pytest
 
+from simfed.experiment.assembly import Parts
+from simfed.experiment.checks import Checks
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.method import Method
 from simfed.ground.registry import register, registry
@@ -213,3 +215,59 @@ def test_a_second_discount_of_late_uploads_is_refused(method, option, kind):
     said = f"aggregation.staleness.kind: got '{kind}', expected constant .*{method}.*{option}"
     with pytest.raises(InputErrors, match=said):
         scenario(method=method, aggregation={**IN_FLIGHT, "staleness": {"kind": kind}})
+
+
+def warned(**changes):
+    device = {"training": "1 ms", "compression": "1 ms"}
+    clients = [{"count": 4, "prototype": "p", "device": device, "link": {}}]
+    made = scenario(clients=clients, training={"local_steps": 1}, **changes)
+    return Checks(Parts(made)).warnings()
+
+
+BY_SAMPLES = {"participation": {"clients_per_round": 3, "selection": "by-samples"}}
+DGC = {"policy": {"kind": "uniform", "strategy": "dgc"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"method": "fedavg", **BY_SAMPLES}, ["participation.selection by-samples", "fedavg"]),
+        ({"method": "fedproto", **BY_SAMPLES}, ["participation.selection by-samples"]),
+        ({"method": "fedbuff", **BY_SAMPLES}, []),
+        ({"method": "fedavg", "aggregation": {"rule": "geometric-median"}, **BY_SAMPLES}, []),
+        ({"method": "fedopt", **DGC}, ["dgc", "method.beta1 0.9"]),
+        ({"method": {"kind": "fedopt", "beta1": 0.0}, **DGC}, []),
+        ({"method": "fedavg", **DGC}, []),
+    ],
+)
+def test_two_keys_of_one_effect_are_told_in_a_warning(changes, names):
+    told = warned(**changes)
+    assert len(told) == bool(names)
+    assert all(name in " ".join(told) for name in names)
+
+
+def test_momentum_of_the_client_and_of_its_codec_are_told_in_a_warning():
+    made = scenario(
+        method="fedavg",
+        training={"local_steps": 2, "momentum": 0.5},
+        clients=[{"prototype": "p", "device": {"training": "1 ms", "compression": "1 ms"}}],
+        **DGC,
+    )
+    told = " ".join(Checks(Parts(made)).warnings())
+    assert "dgc(0.9) has a momentum of its own, 0.9, beside training.momentum 0.5" in told
+
+
+@pytest.mark.parametrize(
+    ("method", "field"),
+    [("scaffold", "control"), ({"kind": "fedmd", "compress_logits": True}, "logits")],
+)
+@pytest.mark.parametrize("codec", ["dgc", "adacomp", "ef21"])
+def test_a_field_without_residuals_takes_no_codec_that_keeps_an_error(method, field, codec):
+    """What is left out of Δc_i is in the next one by itself; other logits are of other samples."""
+    policy = {"kind": "uniform", "strategy": codec}
+    public = {"dataset": {"name": "mnist-mini", "public": 8}} if field == "logits" else {}
+    device = {"training": "1 ms", "compression": "1 ms"}
+    clients = [{"count": 2, "prototype": "p", "device": device}]
+    made = scenario(method=method, policy=policy, clients=clients, **public)
+    [error] = Checks(Parts(made)).errors()
+    assert f"expected a codec that keeps no error of its own for {field}" in str(error)

@@ -36,6 +36,7 @@ class Averaging(Method):
     """
 
     averages: ClassVar[bool] = True
+    weighs_samples: ClassVar[bool] = True
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         return _build_plan(who.size, setting.training(who))

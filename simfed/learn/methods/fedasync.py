@@ -37,6 +37,7 @@ class FedAsync(FedProx):
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
     two_levels: ClassVar[bool] = False
     weighs_staleness: ClassVar[str] = "staleness"
+    weighs_samples: ClassVar[bool] = False
 
     mu: Annotated[float, "weight of the pull to the server's weights"] = 0.005
     mixing: Annotated[float, "α: share of an arrival that is not late"] = 0.6

@@ -35,6 +35,7 @@ class FedBuff(Averaging):
     exponent: Annotated[float, "a: how fast an update loses weight by its staleness"] = 0.5
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
     weighs_staleness: ClassVar[str] = "exponent"
+    weighs_samples: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_above_zero(server_rate=self.server_rate)

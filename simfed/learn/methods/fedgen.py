@@ -73,6 +73,7 @@ class FedGen(Method):
     server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
 
     needs_classes: ClassVar[bool] = True
+    weighs_samples: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("generator_loss",)
     shared_loss: ClassVar[str | None] = "generator_loss"
 

@@ -31,6 +31,7 @@ class FedKD(Averaging):
     shared_loss: ClassVar[str | None] = "kd_loss"
     safeguarded: ClassVar[bool] = True
     moves_point: ClassVar[bool] = True
+    weighs_samples: ClassVar[bool] = False
 
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
         """The logits of every client model (N passes, not P), then the students' steps, whether or

@@ -61,6 +61,7 @@ class FedKDMutual(Method):
     energy_end: Annotated[float, "the same in the last round"] = 0.98
 
     needs_classes: ClassVar[bool] = True
+    weighs_samples: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     sizes_vary: ClassVar[bool] = True
 

@@ -63,6 +63,11 @@ class FedOpt(Averaging):
         require_above_zero(server_rate=self.server_rate, tau=self.tau)
         require_below_one(beta1=self.beta1, beta2=self.beta2)
 
+    @property
+    def momentum(self) -> float:
+        """β₁, the memory of the mean change."""
+        return _BETA1[self.optimizer] if self.beta1 is None else self.beta1
+
     def begin(self, kit: Kit) -> State:
         return {name: self._first(kit.initial(name)) for name in kit.prototypes}
 
@@ -91,7 +96,7 @@ class FedOpt(Averaging):
         return after, {}
 
     def _stepped(self, before: Any, change: Any) -> dict[str, Any]:
-        beta1 = _BETA1[self.optimizer] if self.beta1 is None else self.beta1
+        beta1 = self.momentum
         rate = _RATES[self.optimizer] if self.server_rate is None else self.server_rate
         square = before["square"]
         if self.optimizer == "momentum":

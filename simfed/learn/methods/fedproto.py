@@ -78,6 +78,7 @@ class FedProto(Method):
     ] = "head"
 
     needs_classes: ClassVar[bool] = True
+    weighs_samples: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("distance",)
     shared_loss: ClassVar[str | None] = "distance"

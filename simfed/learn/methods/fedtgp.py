@@ -48,6 +48,7 @@ class FedTGP(FedProto):
 
     losses: ClassVar[tuple[str, ...]] = ("distance", "contrastive_loss")
     name: ClassVar[str] = "fedtgp"
+    weighs_samples: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

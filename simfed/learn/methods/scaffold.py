@@ -50,6 +50,7 @@ class Scaffold(Averaging):
 
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
     two_levels: ClassVar[bool] = True
+    weighs_samples: ClassVar[bool] = False
 
     server_rate: Annotated[float, "η_g, on the mean change of the weights"] = 1.0
 

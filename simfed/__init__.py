@@ -43,7 +43,6 @@ from simfed.ground.errors import (
     RunFailed,
     SimfedError,
 )
-from simfed.ground.moved import NEW_ADDRESSES, follow_old_addresses
 from simfed.ground.registry import register
 from simfed.ground.version import VERSION as __version__
 
@@ -68,8 +67,6 @@ _HOMES = {
     "run_study": "simfed.study",
 }
 _ROOMS = ("compress", "flower", "net", "testing")
-
-follow_old_addresses()
 
 __all__ = [
     "BrokenInvariant",
@@ -100,7 +97,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _ROOMS or f"simfed.{name}" in NEW_ADDRESSES:
+    if name in _ROOMS:
         return importlib.import_module(f"simfed.{name}")
     raise AttributeError(f"module 'simfed' has no attribute {name!r}")
 

@@ -39,7 +39,6 @@ from simfed.fleet.tasks import Tasks, make_policy_maker
 from simfed.ground.distributions import Discrete, Law
 from simfed.ground.errors import InputError
 from simfed.ground.measure import MEASURES, Measure
-from simfed.ground.moved import old_names
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Strikes
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
@@ -60,8 +59,6 @@ if TYPE_CHECKING:
     from simfed.scenario.faults import MessagesSpec, Strike
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
-else:
-    __getattr__ = old_names(__name__)
 
 
 class Parts:

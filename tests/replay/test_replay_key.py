@@ -254,7 +254,6 @@ def test_what_a_run_imports_lies_in_rooms_that_count():
         (room, match[0].strip())
         for room in {*ROOMS} - {*_NOT_RUN}
         for file in (ROOT / room).rglob("*.py")
-        if file.name != "moved.py"  # names of long ago
         for match in imports.finditer(file.read_text())
     }
     assert found == {("record", '"simfed.report.notebook:run_html")(self))')}  # shown, not run

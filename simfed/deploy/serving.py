@@ -8,7 +8,6 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -98,7 +97,7 @@ def serve(
             mode="deployed",
             device=device,
             workers=1,
-            make_workload=partial(holder.workload, device),
+            make_workload=lambda last: holder.workload(device),
             make_simulation=holder.simulation,
             resume=resume,
             overwrite=overwrite,

@@ -103,11 +103,11 @@ def run(
     device = "cpu" if time_only else device
     workers = choose_workers(scenario, workers)
 
-    def workload() -> Workload:
+    def workload(last: Checkpoint | None) -> Workload:
         return (
             make_time_only_workload(parts)
             if time_only
-            else _make_learning(parts, workers, device, trajectories)
+            else _make_learning(parts, workers, device, _choose_store(trajectories, last))
         )
 
     return carry_out_run(
@@ -132,7 +132,7 @@ def carry_out_run(
     mode: str,
     device: str,
     workers: int,
-    make_workload: Callable[[], Workload],
+    make_workload: Callable[[Checkpoint | None], Workload],
     make_simulation: Callable[[Parts, Workload, Recorder], Simulation],
     resume: bool = False,
     overwrite: bool = False,
@@ -142,8 +142,8 @@ def carry_out_run(
 ) -> RunResult:
     """Carry out a run, whatever plays its rounds: run directory, checkpoints, manifest, errors.
 
-    mode, device, workers: for the manifest. at_end: further facts for it, asked after the last
-    round. Raises: as `run`.
+    mode, device, workers: for the manifest. make_workload: told the checkpoint that the run
+    goes on from. at_end: further facts for it, asked after the last round. Raises: as `run`.
     """
     began = time.perf_counter()
     scenario = parts.scenario
@@ -159,7 +159,8 @@ def carry_out_run(
                 if begun is not None and begun.finished:
                     begun.tidy()
                     return open_run(begun.path)
-            workload = stack.enter_context(contextlib.closing(make_workload()))
+            last = begun.last if begun is not None else None
+            workload = stack.enter_context(contextlib.closing(make_workload(last)))
             if out is not None:  # only now, when nothing is left that could be refused at once
                 directory = begun or _create_directory(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
@@ -313,6 +314,18 @@ def make_method_workload(parts: Parts, workers: int, device: str) -> Workload:
     """The learning side that the method names."""
     workload: type[Workload] = import_part(parts.scenario.method.made.workload)
     return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
+
+
+def _choose_store(asked: TrajectoryStore | None, last: Checkpoint | None) -> TrajectoryStore | None:
+    """Return where learning is kept for replay. A run that goes on from `last` does so as
+    it began, since the two states of learning cannot be read for each other."""
+    if last is None or "workload" not in last.facts:
+        return asked
+    if "replay" not in last.facts["workload"]:
+        return None
+    from simfed.replay import TrajectoryStore
+
+    return asked or TrajectoryStore()
 
 
 def _make_replaying(

@@ -246,6 +246,9 @@ def run_studied(job: StudiedJob, out: Path, tell: Progress) -> None:
         raise InputError(
             "one", where=f"{job.source}: app", problem="the fleet of a study has no app"
         )
+    with contextlib.suppress(InputError, RunFailed):
+        check_some_worked(open_run(out))
+        return  # it had ended, and was not yet in its place
     shutil.rmtree(out, ignore_errors=True)  # begun and killed: an app cannot be saved
     check_some_worked(run_folder(fleet.app.folder, fleet, out, source=job.source, progress=tell))
 

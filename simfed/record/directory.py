@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import yaml
+
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
@@ -164,6 +166,11 @@ class RunDirectory:
             _write_beside(self.path, self._beside)  # its copies may be damaged
             self.manifest["warnings"] = [*self.manifest.get("warnings", []), *self.warnings]
             self._put_manifest()
+
+    @property
+    def last(self) -> Checkpoint | None:
+        """The checkpoint that `resume` found, until it is loaded."""
+        return self._loaded.checkpoint if self._loaded is not None else None
 
     @property
     def has_checkpoint(self) -> bool:
@@ -365,11 +372,24 @@ def _refuse_other_scenario(path: Path, manifest: Mapping[str, Plain], scenario_y
             problem="scenario.yaml is missing",
             hint="--overwrite begins the run again",
         )
-    begun = where.read_bytes()
-    if begun != scenario_yaml.encode():
+    begun = where.read_bytes().decode(errors="replace")
+    if begun == scenario_yaml:
+        return
+    ours, theirs = _drop_undeciding(begun), _drop_undeciding(scenario_yaml)
+    if ours != theirs:
         _refuse_other_version(path, manifest)
-        difference = _describe_difference(begun.decode(errors="replace"), scenario_yaml)
+        difference = _describe_difference(ours, theirs)
         raise InputError("the scenario that this run began with", where=str(where), got=difference)
+
+
+def _drop_undeciding(scenario_yaml: str) -> str:
+    """Return a scenario without what decides nothing of a run's results."""
+    with contextlib.suppress(yaml.YAMLError):
+        plain = yaml.safe_load(scenario_yaml)
+        if isinstance(plain, dict):
+            deciding = {k: v for k, v in plain.items() if k not in ("name", "checkpoint")}
+            return yaml.safe_dump(deciding, sort_keys=False)
+    return scenario_yaml
 
 
 def _write_table(path: Path, name: str, recorder: Recorder, running: Fingerprint) -> None:

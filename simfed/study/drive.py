@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.measure import find_common_measure
+from simfed.ground.registry import import_part
 from simfed.ground.units import counted
 from simfed.study.plan import StudyPlan, merge_errors, plan_study
 from simfed.study.standing import RunState, Standing
@@ -105,11 +106,18 @@ def run_study(
             standing = Standing(states.values())
             if standing.waiting:
                 if isinstance(executor, str):
+                    _check_device(executor, "cpu" if time_only else device)
                     executor = make_executor(executor, jobs=jobs, device=device)
                 work = _Work(standing, folder, executor, make_job, display, ctrl_c)
                 _do_waiting(work, folder, store)
     _refuse_failed(states, folder)
     return load_study(folder.path)
+
+
+def _check_device(executor: str, device: str) -> None:
+    """Raises: `InputError` where runs on this machine would not find their device."""
+    if executor == "local" and device != "cpu":
+        import_part("simfed.learn.accelerator:device_of")(device)
 
 
 def _do_waiting(work: _Work, folder: StudyFolder, store: TrajectoryStore | None) -> None:

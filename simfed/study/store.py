@@ -25,6 +25,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.writing import writing
 from simfed.record import files
 from simfed.record.lock import is_held, lock_folder
+from simfed.record.read import read_manifest
 from simfed.study.plan import SeedBySeed, StudyPlan
 
 FORMAT = 2
@@ -95,6 +96,30 @@ def find_disk_refusal(error: BaseException | None) -> OSError | None:
             return error
         error = error.__cause__ or error.__context__
     return None
+
+
+def has_learned(folder: Path) -> bool:
+    """Return whether a run's folder holds something that no other attempt gets for nothing:
+    a checkpoint, whole or not, or the results of a finished run."""
+    return any((folder / "checkpoint").glob("*.json")) or _is_whole(folder)
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        return read_manifest(folder)["status"] == "finished"
+    except InputError:
+        return False
+
+
+def _count_rounds(folder: Path) -> float:
+    """Return after how many rounds a run's newest checkpoint is; -1 without one."""
+    if _is_whole(folder):
+        return float("inf")
+    try:
+        state = json.loads((folder / "checkpoint" / "state.json").read_text(encoding="utf-8"))
+        return float(state["round"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1.0
 
 
 class StudyFolder:
@@ -201,9 +226,10 @@ class StudyFolder:
         self.forget_progress(address)
 
     def fail(self, address: str, reason: str, detail: str = "") -> None:
-        """Keep why a run failed; what it had written goes."""
+        """Keep why a run failed, and what it had learned for another attempt."""
         files.put_json(self.failed / f"{address}.json", {"reason": reason, "detail": detail})
-        shutil.rmtree(self.partial / address, ignore_errors=True)
+        if not has_learned(self.partial / address):
+            shutil.rmtree(self.partial / address, ignore_errors=True)
         self.forget_progress(address)
 
     def failures(self) -> dict[str, str]:
@@ -222,13 +248,23 @@ class StudyFolder:
             (self.failed / f"{address}.json").unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Delete what killed processes left: progress of nobody, files half-written."""
+        """Delete what killed processes left: progress of nobody, files half-written.
+
+        Of what several processes learned of one run, the furthest stays for the next one.
+        """
         for folder in (self.path, self.failed, self.partial):
             files.delete_partials(folder)
         for path in self.partial.glob("*.json"):
             path.unlink(missing_ok=True)
-        for path in self.partial.glob("*-*"):  # contested: nobody will go on with it
-            shutil.rmtree(path, ignore_errors=True)
+        contested = [path for path in self.partial.glob("*-*") if not is_held(path)]
+        for path in sorted(contested, key=_count_rounds, reverse=True):
+            place = path.with_name(path.name.partition("-")[0])
+            further = not has_learned(place) or _count_rounds(path) > _count_rounds(place)
+            if has_learned(path) and further and not self.is_finished(place.name):
+                shutil.rmtree(place, ignore_errors=True)
+                os.replace(path, place)
+            else:
+                shutil.rmtree(path, ignore_errors=True)
         for path in self.runs.glob(".*"):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -8,6 +8,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import yaml
 from simfed.ground.errors import InputError, InputErrors, Interrupted, SimfedError
 from simfed.ground.registry import import_part
 from simfed.record.lock import Held
-from simfed.study.store import StudyFolder, find_disk_refusal
+from simfed.study.store import StudyFolder, find_disk_refusal, has_learned
 
 _WRITE_EVERY_WALL_S = 0.5
 
@@ -37,7 +38,8 @@ class Job:
     device: str = "cpu"
     time_only: bool = False
     cache: str | None = None
-    """The folder of kept trajectories; None: everything is computed, nothing is kept."""
+    """The folder of kept trajectories; None: everything is computed, nothing is kept. A run
+    that goes on does so with or without one, as it began."""
     cache_limit_bytes: float = float("inf")
     contested: bool = False
     """Another process may be doing the same: a cluster begins a run again when it believes its
@@ -99,7 +101,10 @@ def _run_job(job: Job) -> None:
     runner: Callable[..., None] = import_part(job.runner)
     name = f"{job.address}-{uuid.uuid4().hex[:8]}" if job.contested else job.address
     out = folder.partial / name
-    if not (out / "checkpoint" / "state.json").exists():
+    if job.contested:
+        with suppress(OSError):  # one that stopped on its way is for the first who asks
+            os.rename(folder.partial / job.address, out)
+    if not has_learned(out):
         shutil.rmtree(out, ignore_errors=True)  # of a run that was killed early
     runner(job, out, _ProgressWriter(folder, job))
     folder.commit(job.address, out)
@@ -128,16 +133,12 @@ def run_scenario(job: Job, out: Path, tell: Callable[[int, float, float | None],
         "trajectories": store,
         "progress": tell,
     }
-    if out.exists():
-        try:
-            experiment.run(scenario, out, resume=True, **options)
-            return
-        except Held:
-            raise  # what another process writes is not to be deleted
-        except (InputError, KeyError):
-            # begun with other options (without the cache, say), or torn: begin again
-            shutil.rmtree(out, ignore_errors=True)
-    experiment.run(scenario, out, **options)
+    try:
+        experiment.run(scenario, out, resume=out.exists(), **options)
+    except InputError as error:
+        if isinstance(error, Held) or not has_learned(out):
+            raise
+        raise error.changed(hint=f"once {out} is deleted, the run begins again") from error
 
 
 class _ProgressWriter:

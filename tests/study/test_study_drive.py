@@ -20,6 +20,7 @@ import yaml
 
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.record.lock import lock_folder
 from simfed.study import drive, load_study, run_study
 from simfed.study.executors import LocalExecutor
 from simfed.study.kinds import ScenarioRuns
@@ -401,8 +402,8 @@ def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write_study, tmp_pat
     result = study(path, out)
     address = result.summary["address"][0]
     run = out / "runs" / address
-    shutil.copytree(run, out / "partial" / address)  # whole tables, but never put in place
-    shutil.rmtree(run)
+    shutil.move(run, out / "partial" / address)  # whole tables, of a run that did not end
+    (out / "partial" / address / "manifest.json").unlink()
     (out / "partial" / f"{address}.json").write_text("{torn")
     again = study(path, out)
     assert len(fakes.begun(out)) == 4
@@ -442,6 +443,70 @@ def test_a_run_begins_again_where_an_idle_worker_died_beside_its_own(tmp_path):
         assert wait_for(1) == {"c": "finished"}
     finally:
         executor.close()
+
+
+def keep_rounds(folder, number):
+    """A checkpoint after so many rounds, as far as a study looks into it."""
+    (folder / "checkpoint").mkdir(parents=True)
+    (folder / "checkpoint" / "state.json").write_text(json.dumps({"round": number}))
+
+
+def rounds_kept(folder):
+    return json.loads((folder / "checkpoint" / "state.json").read_text())["round"]
+
+
+def test_a_run_that_fails_keeps_what_it_learned(write_study, tmp_path, monkeypatch):
+    found = []
+
+    def fail(job, out, tell):
+        found.append(out.exists() and rounds_kept(out))
+        if not out.exists():
+            keep_rounds(out, 7)
+        raise RuntimeError("no memory for round 8")
+
+    monkeypatch.setattr(fakes, "fake_run", fail)
+    for retry_failed in (False, True):
+        with pytest.raises(RunFailed, match="no memory for round 8"):
+            study(write_study(), tmp_path / "out", retry_failed=retry_failed)
+    assert found == [False, 7]
+
+
+def test_of_what_a_cluster_left_the_furthest_stays(tmp_path):
+    folder = StudyFolder(tmp_path / "out")
+    folder.make("test")
+    for name, number in {"a": 2, "a-1": 5, "a-2": 4, "b-1": 3, "c": 3, "c-1": 1}.items():
+        keep_rounds(folder.partial / name, number)
+    (folder.partial / "d-1" / "checkpoint").mkdir(parents=True)
+    keep_rounds(folder.partial / "e-1", 2)
+    keep_rounds(folder.partial / "f-1", 2)
+    (folder.runs / "f").mkdir()
+    (folder.runs / "f" / "manifest.json").touch()
+    with lock_folder(folder.partial / "e-1", "run"):
+        folder.sweep()
+    left = {path.name: rounds_kept(path) for path in folder.partial.iterdir()}
+    assert left == {"a": 5, "b": 3, "c": 3, "e-1": 2}
+
+
+def test_on_a_cluster_a_run_goes_on_from_what_another_process_left(tmp_path, monkeypatch):
+    folder = StudyFolder(tmp_path / "out")
+    folder.make("test")
+    keep_rounds(folder.partial / "a", 5)
+    found = []
+    monkeypatch.setattr(fakes, "fake_run", lambda job, out, tell: found.append(rounds_kept(out)))
+    runner = "study_fakes:fake_run"
+    job = Job("a", str(folder.path), "", "", None, contested=True, runner=runner)
+    assert do(job).status == "finished"
+    assert found == [5]
+
+
+def test_a_device_that_is_absent_today_is_no_runs_failure(write_study, tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match="--device: got 'cuda', expected cpu"):
+        on_two_processes(write_study(), out, device="cuda")
+    assert list(load_study(out).summary["status"]) == ["waiting"]
 
 
 class InterruptedInline(fakes.Inline):

@@ -1,7 +1,10 @@
 """Studies of real runs: nothing made up."""
 
+import contextlib
+import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,15 +14,20 @@ import pytest
 
 from simfed.cli import main
 from simfed.experiment import running as experiment
-from simfed.ground.errors import InputError
+from simfed.experiment.running import load_run
+from simfed.ground.errors import InputError, Interrupted, RunFailed
+from simfed.ground.writing import writing
+from simfed.record.directory import RunDirectory
 from simfed.replay import TrajectoryStore
-from simfed.scenario import load_scenario
+from simfed.scenario import dump_scenario, load_scenario
 from simfed.scenario.fields import list_files
 from simfed.scenario.network import NetworkSpec
 from simfed.study import load_study, run_study
 from simfed.study.address import address
 from simfed.study.page import draw_study_figure
 from simfed.study.plan import plan_study
+from simfed.study.store import StudyFolder
+from simfed.study.work import Job, do, run_scenario
 
 UP = "clients[*].link.up"
 LEARNING = {"rounds": 2, "dataset": {"name": "mnist-mini", "public": 32}, "compression": {"k": 200}}
@@ -167,8 +175,112 @@ def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(write_study
     assert caveat in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"cache": True}, {"cache": False}),
+        ({"cache": False}, {"cache": True}),
+        ({"checkpoint": {"every": 2}}, {"checkpoint": {"every": 3}}),
+        ({"name": "one"}, {"name": "other"}),
+    ],
+)
+def test_a_run_goes_on_when_an_option_has_changed(before, after, write_study, tmp_path):
+    folder = StudyFolder(tmp_path / "out")
+    folder.make("test")
+
+    def told(stop, *, cache=False, **keys):
+        """The rounds that a process plays which Ctrl-C stops after round `stop`."""
+        write_study(base={**LEARNING, "rounds": 6, **keys})
+        scenario = load_scenario(tmp_path / "base.yaml")
+        place = address(scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
+        rounds = []
+
+        def tell(round, simulated_s, measure):
+            rounds.append(round)
+            if round == stop:
+                raise KeyboardInterrupt
+
+        job = Job(
+            place,
+            str(folder.path),
+            dump_scenario(scenario),
+            str(tmp_path / "base.yaml"),
+            6,
+            cache=str(tmp_path / "cache") if cache else None,
+        )
+        with contextlib.suppress(Interrupted):
+            run_scenario(job, folder.partial / place, tell)
+        return folder.partial / place, rounds
+
+    _, first = told(5, **{"checkpoint": {"every": 2}, **before})
+    out, rest = told(0, **{"checkpoint": {"every": 2}, **after})
+    assert (first, rest) == ([1, 2, 3, 4, 5], [5, 6])
+    alone = experiment.run(
+        load_scenario(tmp_path / "base.yaml"),
+        source=tmp_path / "base.yaml",
+        workers=1,
+        progress=False,
+    )
+    assert load_run(out).fingerprint == alone.fingerprint
+    assert told(0, **after) == (out, [])  # it had ended, and was not yet in its place
+
+
+@pytest.fixture
+def stopped(write_study, tmp_path):
+    """(study file, folder of its one run, which has a checkpoint and did not end)."""
+    path = write_study(base={**LEARNING, "rounds": 3, "checkpoint": {"every": 1}})
+    (planned,) = plan_study(path).runs
+    base = tmp_path / "base.yaml"
+    place = address(planned.scenario, source=base, device="cpu", time_only=False)
+
+    def stop(round, simulated_s, measure):
+        if round == 2:
+            raise KeyboardInterrupt
+
+    folder = StudyFolder(tmp_path / "out")
+    folder.make("test")
+    with pytest.raises(Interrupted):
+        experiment.run(
+            planned.scenario, folder.partial / place, source=base, workers=1, progress=stop
+        )
+    return path, folder.partial / place
+
+
+def test_what_cannot_go_on_is_kept_and_said(stopped, tmp_path):
+    path, partial = stopped
+    options = {"jobs": 1, "progress": False, "trajectories": False}
+    manifest = partial / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(RunFailed, match=f"it was changed.*once {partial} is deleted, the run"):
+        run_study(path, tmp_path / "out", **options)
+    assert (partial / "checkpoint" / "state.json").is_file()
+    shutil.rmtree(partial)
+    assert len(run_study(path, tmp_path / "out", retry_failed=True, **options).finished) == 1
+
+
+def test_a_disk_that_is_full_today_costs_no_checkpoint(stopped, tmp_path, monkeypatch):
+    _, partial = stopped
+    scenario = (partial / "scenario.yaml").read_text()
+
+    def refuse(run):
+        with writing(run.path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunDirectory, "go_on", refuse)
+    source = str(tmp_path / "base.yaml")
+    result = do(Job(partial.name, str(tmp_path / "out"), scenario, source, 3))
+    assert (result.status, result.reason.split(": ")[-1]) == ("refused", "No space left on device")
+    monkeypatch.undo()
+    rounds = []
+    job = Job(partial.name, str(tmp_path / "out"), scenario, source, 3)
+    run_scenario(job, partial, lambda round, *_: rounds.append(round))
+    assert rounds == [2, 3]
+
+
 SCRIPT = """
 import sys
+from simfed.ground.writing import writing
+from simfed.record.directory import RunDirectory
 from simfed.replay import TrajectoryStore
 from simfed.study import run_study
 if __name__ == "__main__":

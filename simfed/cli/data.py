@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,8 @@ from simfed.ground.units import format_bytes
 
 if TYPE_CHECKING:
     from simfed.learn.data.store import Published
+    from simfed.learn.facts import DatasetFacts
+    from simfed.scenario.dataset import DatasetSpec
 
 app = typer.Typer(no_args_is_help=True, help="Get data sets, list them, show who owns what.")
 
@@ -75,7 +77,7 @@ def show(
     import_: Imports = None,
     width: Width = "7in",
 ) -> None:
-    """Show what each client of a scenario owns: how many samples, of which classes."""
+    """Show what is learned from, and what each client owns: how many samples, of which classes."""
     from simfed.experiment.checks import check_parts
     from simfed.learn.catalogue import dataset_facts
     from simfed.report.owned import draw_owned_figure, format_owned_lines
@@ -93,10 +95,36 @@ def show(
         f"of {shape}"
     )
     print(f"{', '.join(counted)}; partition {data.partition.kind}")
-    print("\n".join(format_owned_lines(owned.plain())))
+    print(
+        "\n".join(format_owned_lines(owned.plain(), _describe_samples(data, facts, owned.labels)))
+    )
     if out is not None:
         figure = draw_owned_figure(owned.samples, owned.classes, owned.names, parse_width(width))
         print(save_picture(figure, out))
+
+
+def _describe_samples(
+    data: DatasetSpec, facts: DatasetFacts, labels: Sequence[tuple[str, int, int]]
+) -> list[str]:
+    """Return lines that say how images were read, which columns are inputs, and how often each
+    class is there."""
+    from simfed.learn.data.own import list_inputs
+    from simfed.report.owned import format_label_lines, wrap_lines
+
+    lines = []
+    if facts.layout:
+        axes = "H×W×C" if facts.layout == "channels-last" else "C×H×W"
+        reasons = {
+            "channels-first": "its first axis alone has length 1 or 3",
+            "channels-last": "its last axis alone has length 1 or 3",
+            "either": "the models take no other",
+        }
+        why = "dataset.layout says so" if data.layout else reasons[facts.layout]
+        lines.append(f"a sample is read as {axes}: {why}")
+    if inputs := list_inputs(data):
+        lines.append(f"inputs: {', '.join(inputs)}")
+    lines = wrap_lines(lines)
+    return [*lines, *format_label_lines(labels)] if labels else lines
 
 
 @app.command()

@@ -138,8 +138,8 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
             # the number of the file, as tables of two folders may have one name
             rows.append(_read_row(record, f"{path}: line {line}", line, f"{len(files)}:"))
             if record.get("threads"):
-                where = f"{path}: line {line}: threads"
-                record["threads"] = _parse_whole(record["threads"], where)
+                place = f"{path}: line {line}: threads"
+                record["threads"] = _parse_whole(record["threads"], place)
             for column in MACHINE_COLUMNS:
                 if record.get(column):
                     machine[column][record[column]] = None

@@ -46,7 +46,25 @@ def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
             got=model,
             problem=f"model {model} takes {takes}, the data set has {kind}",
         )
-    return model_facts(model, data.input_shape, data.classes)
+    of_model = model_facts(model, data.input_shape, data.classes)
+    if data.layout == "either" and _takes_channels_last(model, data):
+        raise InputError(
+            "channels-first or channels-last",
+            where="dataset.layout",
+            problem=f"samples of {'×'.join(map(str, data.input_shape))} do not show which axis is "
+            f"the channels, and model {model} takes them either way",
+        )
+    return of_model
+
+
+def _takes_channels_last(model: str, data: DatasetFacts) -> bool:
+    """Whether a model takes the samples if their last axis is the channels, too."""
+    *image, channels = data.input_shape
+    try:
+        model_facts(model, (channels, *image), data.classes)
+    except Exception:  # a model of somebody's own may raise anything
+        return False
+    return True
 
 
 def of_text(model: str) -> bool:

@@ -26,6 +26,9 @@ class DatasetFacts:
     """Samples are characters, whole numbers below `classes`."""
     owners: int = field(default=0, repr=False)
     """How many the data name; 0: none."""
+    layout: str = field(default="", repr=False, compare=False)
+    """How the files have images: `channels-first`, `channels-last`, or `either` where nothing
+    tells and they were read as channels-first; empty: no images, or files that say it."""
 
     @property
     def answers(self) -> int:

@@ -150,7 +150,9 @@ def load_federation(scenario: Scenario, streams: Streams, device: torch.device =
     own_file = scenario.dataset.public_file
     public: Positions | np.ndarray = split.public
     if own_file is not None and scenario.method.made.needs_public:
-        public = draw_public_samples(own_file, dataset, scenario.dataset.public, streams)
+        public = draw_public_samples(
+            own_file, dataset, scenario.dataset.public, streams, scenario.dataset.layout
+        )
     return Federation(dataset, split.clients, public, device, owners=split.owners)
 
 

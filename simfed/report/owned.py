@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _OWNER_WIDTH = 20
+_MOST_LABELS = 20
+"""Classes of which all are told how often they are there; of more, the largest and the smallest."""
 
 
 def draw_bars(counts: Sequence[int]) -> str:
@@ -42,12 +45,50 @@ def _describe_sizes(owned: Mapping[str, Plain]) -> list[str]:
     return [sizes, *filter(None, ["; ".join(filter(None, (public, some)))])]
 
 
-def format_owned_lines(owned: Mapping[str, Plain]) -> list[str]:
-    """Lines of at most 80 characters: sizes, then a client in each."""
+def format_label_lines(labels: Sequence[tuple[str, int, int]]) -> list[str]:
+    """Return lines of at most 80 characters: how often each class is there.
+
+    labels: the classes, each with its training and its test samples.
+
+    >>> format_label_lines([("no", 3, 1), ("yes", 1, 1)])
+    ['labels: no: 3 (75 %), yes: 1 (25 %)', 'always no: right for 50 % of the test samples']
+    """
+    if len({n for _, n, _ in labels}) == 1:
+        return [f"labels: {len(labels)}, each of {labels[0][1]:,} training samples"]
+    rows = sum(count for _, count, _ in labels)
+    most = max(labels, key=lambda label: label[1])
+    shown = labels
+    if len(labels) > _MOST_LABELS:
+        shown = sorted(labels, key=lambda label: -label[1])
+    told = [f"{_shorten_name(name)}: {n:,} ({_format_share(n / rows)})" for name, n, _ in shown]
+    if len(told) > _MOST_LABELS:
+        half = _MOST_LABELS // 2
+        told = [*told[:half], "…", *told[-half:]]
+    right = _format_share(most[2] / sum(count for *_, count in labels))
+    return wrap_lines(
+        [
+            f"labels: {', '.join(told)}",
+            f"always {_shorten_name(most[0])}: right for {right} of the test samples",
+        ]
+    )
+
+
+def _format_share(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def wrap_lines(lines: Iterable[str]) -> list[str]:
+    """Return the lines, those of more than 80 characters broken and indented."""
+    return [part for line in lines for part in textwrap.wrap(line, 80, subsequent_indent="  ")]
+
+
+def format_owned_lines(owned: Mapping[str, Plain], notes: Sequence[str] = ()) -> list[str]:
+    """Return lines of at most 80 characters: sizes, `notes`, then a client in each."""
     named = any(owner for _, owner, *_ in owned["rows"])
     owner_head = f"  {'owner':<{_OWNER_WIDTH}}" if named else ""
     lines = [
         *_describe_sizes(owned),
+        *notes,
         f"{'client':>8}{owner_head}  {'samples':>8}  {_format_classes(owned)[:38]}",
     ]
     for client, owner, samples, counts in owned["rows"]:

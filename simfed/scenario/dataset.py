@@ -143,6 +143,11 @@ class DatasetSpec(Section):
     pixels: Annotated[PositiveInt | None, Only("folder")] = Field(
         default=None, description="images are scaled to so many rows and columns"
     )
+    layout: Literal["channels-first", "channels-last"] | None = Field(
+        default=None,
+        description="of images in a file's arrays or a column's lists; omitted: an axis of length "
+        "1 or 3 tells, see data",
+    )
     task: Literal["classification", "regression"] = Field(
         default="classification", description="of your own files: classes, or numbers"
     )
@@ -184,6 +189,10 @@ class DatasetSpec(Section):
             if self.kind not in ("table", "huggingface") and self._says(key):
                 hint = f"{key} belongs to table or huggingface"
                 raise BadValue(problem=f"{self.kind} has no columns", where=key, hint=hint)
+        if self.layout is not None and self.kind not in ("file", "table", "huggingface"):
+            problem = f"{self.kind} says it itself"
+            hint = "layout belongs to file, or to lists of table or huggingface"
+            raise BadValue(problem=problem, where="layout", hint=hint)
         return self
 
     def _says(self, key: str) -> bool:

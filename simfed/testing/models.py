@@ -112,7 +112,8 @@ def _check_evaluation(module: Any, images: Any, classes: int) -> None:
 def check_dataset(load: Callable[[], Any]) -> None:
     """Check a data set, a callable without arguments that returns a `simfed.learn.data.Dataset`.
 
-    - shapes, types and labels fit together (`Dataset` itself refuses what does not);
+    - shapes, types and labels fit together (`Dataset` itself refuses what does not), and the
+      channels of images come first;
     - reading it twice gives the same samples, without global randomness;
     - it has the sizes that `load.facts` states, if it does;
     - every class has training samples;
@@ -120,11 +121,13 @@ def check_dataset(load: Callable[[], Any]) -> None:
     """
     from simfed.learn.catalogue import DatasetFacts
     from simfed.learn.data import Dataset
+    from simfed.learn.data.dataset import check_channels
 
     with no_global_randomness():
         data, again = load(), load()
     require(isinstance(data, Dataset), f"a Dataset, got {type(data).__name__}")
     require(data.digest == again.digest, "the same samples from reading it twice")
+    check_channels(data, "the data set")
     declared = getattr(load, "facts", None)
     if isinstance(declared, DatasetFacts):
         require(declared == data.facts, f"the facts that it has: {data.facts}")

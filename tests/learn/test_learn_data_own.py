@@ -730,6 +730,8 @@ BAD_KEYS = {
     "no target": ({"table": "rows.csv"}, "the key 'target' is missing beside table"),
     "no columns": ({"file": "a.npz", "target": "y"}, "file has no columns"),
     "root": ({"file": "a.npz", "root": "x"}, "root"),
+    "layout of a name": ({"name": "mnist", "layout": "channels-last"}, "name says it itself"),
+    "layout of pictures": ({"folder": "a", "layout": "channels-last"}, "folder says it itself"),
 }
 
 

@@ -12,7 +12,13 @@ import numpy as np
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.reading import make_missing_file_error
-from simfed.learn.data.outline import MOST_CLASSES, Outline, check_targets
+from simfed.learn.data.outline import (
+    MOST_CLASSES,
+    Outline,
+    check_targets,
+    find_layout,
+    put_channels_first,
+)
 
 MOST_UNPACKED_BYTES = 8_000_000_000
 """Of what an archive or a compressed table holds; more is refused before it is unpacked."""
@@ -81,13 +87,13 @@ class Arrays:
 class NpzReader:
     """`x_train, y_train`, and where there are such `x_test, y_test, owner_train, owner_test`.
 
-    Samples are bytes (images, divided by 255 when used) or numbers; one axis per image is taken
-    for grey images without one of channels.
+    Samples are bytes (images, divided by 255 when used) or numbers; bytes of two axes are taken for
+    grey images without one of channels. layout: of samples of three axes, see `find_layout`.
     """
 
-    def __init__(self, path: str, task: str) -> None:
+    def __init__(self, path: str, task: str, layout: str | None = None) -> None:
         self.arrays = Arrays(path)
-        self._task = task
+        self._task, self._asked = task, layout
         for name in ("x_train", "y_train"):
             if name not in self.arrays.names:
                 raise InputError(
@@ -101,10 +107,12 @@ class NpzReader:
             problem = f"there is {'x' if has[0] else 'y'}_test alone"
             raise InputError("both x_test and y_test, or none", where=path, problem=problem)
         self._has_test = all(has)
+        self._layouts: dict[str, str] = {}
+        """Of each set; known with its shape."""
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of a sample of each set; lengths are checked here."""
+        """Shapes of a sample of each set, channels first; lengths are checked here."""
         shapes = {}
         path = self.arrays.path
         for part in ("train", "test") if self._has_test else ("train",):
@@ -124,7 +132,8 @@ class NpzReader:
                             where=f"{path}: {name}",
                             got=length[0] if length else "a single value",
                         )
-            shapes[part] = _add_grey_channel(shape[1:], dtype)
+            layout = self._layouts[part] = find_layout(shape[1:], self._asked, f"{path}: x_{part}")
+            shapes[part] = _add_grey_channel(put_channels_first(shape[1:], layout), dtype)
         if self._has_test and shapes["test"] != shapes["train"]:
             raise InputError(
                 f"samples of shape {shapes['train']}, as x_train has",
@@ -156,6 +165,7 @@ class NpzReader:
             self._whose("test") if self._has_test and owners is not None else None,
             classes,
             target_places=places,
+            layout=self._layouts["train"],
         )
 
     def _targets(self, part: str) -> np.ndarray:
@@ -179,6 +189,8 @@ class NpzReader:
         part = "test" if test else "train"
         shape = self._shapes[part]
         values = self.arrays.read(f"x_{part}")
+        if self._layouts[part] == "channels-last":
+            values = np.ascontiguousarray(np.moveaxis(values, -1, 1))
         values = values.reshape(len(values), *shape)
         if values.dtype == np.uint8:
             return values

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.registry import registry
+from simfed.learn.data.outline import find_layout
 from simfed.learn.facts import DatasetFacts
 
 TASKS = ("classification", "regression", "next-token")
@@ -195,7 +196,17 @@ def load_dataset(name: str, *, where: str | None = None) -> Dataset:
             where=where,
             got=type(data).__name__,
         )
+    check_channels(data, f"data set {name}", where)
     return data
+
+
+def check_channels(data: Dataset, name: str, where: str | None = None) -> None:
+    """Raises: `InputError` for images made by code whose last axis is the channels: models that
+    take any shape would learn from them turned over."""
+    shape = data.train_images.shape[1:]
+    if find_layout(shape, None, name) == "channels-last":
+        allowed = f"{name}: samples (channels, height, width)"
+        raise InputError(allowed, where=where, got=shape, hint="images.transpose(0, 3, 1, 2)")
 
 
 def _check_images(images: Any, name: str) -> np.ndarray:

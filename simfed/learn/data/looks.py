@@ -57,9 +57,14 @@ def turn_images(images: np.ndarray, degrees: float) -> np.ndarray:
     return result
 
 
-def draw_public_samples(path: str, data: Dataset, count: int, streams: Streams) -> np.ndarray:
-    """So many samples of a file's, drawn from the run's seed."""
-    samples = public_samples(path, data)
+def draw_public_samples(
+    path: str, data: Dataset, count: int, streams: Streams, layout: str | None = None
+) -> np.ndarray:
+    """Return so many samples of a file, drawn from the run's seed.
+
+    layout: what the scenario says of images in files.
+    """
+    samples = public_samples(path, data, layout)
     if len(samples) < count:
         raise InputError(
             f"at most the {len(samples)} samples of {path}", where="dataset.public", got=count

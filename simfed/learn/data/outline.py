@@ -41,6 +41,34 @@ class Outline:
     """Samples are whole numbers that stand for characters."""
     target_places: tuple[str, ...] = ()
     """File and array or column of training and test targets, for errors; empty: `place`'s."""
+    layout: str = ""
+    """Of images, see `find_layout`."""
+
+
+def find_layout(shape: tuple[int, ...], asked: str | None, where: str) -> str:
+    """Return where samples of this shape have their channels: `channels-first`, `channels-last`,
+    or `either` where nothing tells; empty for what has not three axes.
+
+    asked: what the scenario says of it. An axis of length 1 or 3 is the channels, if only the
+    first or only the last is one. Raises: `InputError` where something is asked of no images.
+
+    >>> find_layout((3, 32, 32), None, ""), find_layout((32, 32, 4), None, "")
+    ('channels-first', 'either')
+    """
+    if len(shape) != 3:
+        if asked:
+            allowed = "samples of three axes beside dataset.layout"
+            raise InputError(allowed, where=where, got=shape)
+        return ""
+    first, last = (shape[axis] in (1, 3) for axis in (0, 2))
+    if asked or first == last:
+        return asked or "either"
+    return "channels-first" if first else "channels-last"
+
+
+def put_channels_first(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """Return the shape of samples whose channels come first."""
+    return (shape[2], *shape[:2]) if layout == "channels-last" else shape
 
 
 class Reader(Protocol):
@@ -81,6 +109,8 @@ class Labels:
     tokens: bool = False
     target_sd: float = 1.0
     """By what a regression's targets were divided."""
+    layout: str = ""
+    """Of images in the files, see `find_layout`."""
 
     @property
     def facts(self) -> DatasetFacts:
@@ -93,6 +123,7 @@ class Labels:
             self.task,
             self.tokens,
             len(self.owners),
+            self.layout,
         )
 
 
@@ -151,6 +182,7 @@ def build_labels(outline: Outline, task: str) -> Labels:
         owners,
         outline.tokens,
         sd,
+        outline.layout,
     )
 
 

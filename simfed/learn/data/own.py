@@ -45,6 +45,15 @@ def labels_in(data: DatasetSpec) -> Labels:
     return _read_labels(data.source, _stamp_files(data))
 
 
+def list_inputs(data: DatasetSpec) -> list[str]:
+    """Return the columns of a table that are learned from, as texts for people; empty for what has
+    no columns."""
+    if data.name is not None:
+        return []
+    reader = _build_reader(data.source, _stamp_files(data))
+    return reader.list_inputs() if isinstance(reader, TableReader) else []
+
+
 def split_of(scenario: Scenario, streams: Streams) -> Split:
     """Who owns which training samples in a scenario; of files of one's own no sample is read.
 
@@ -82,8 +91,12 @@ def public_digest(path: str) -> str:
     return sha.hexdigest()
 
 
-def public_samples(path: str, like: Dataset) -> np.ndarray:
-    """`x` of an npz file: samples as the training set has them."""
+def public_samples(path: str, like: Dataset, layout: str | None = None) -> np.ndarray:
+    """Return `x` of an npz file: samples as the training set has them, channels first.
+
+    layout: of images in the files, where the scenario says it. Without it the training set's shape
+    tells: an axis of one channel may lack, nothing else is guessed.
+    """
     arrays = Arrays(locate_path(path))
     if "x" not in arrays.names:
         raise InputError("the array x", where=path, got=", ".join(arrays.names) or "no array")
@@ -91,7 +104,10 @@ def public_samples(path: str, like: Dataset) -> np.ndarray:
     shape = like.train_images.shape[1:]
     if like.train_images.dtype != np.uint8 and values.dtype.kind in "uif":
         values = values.astype(like.train_images.dtype)
-    if values.ndim and values.size == len(values) * int(np.prod(shape)):
+    if values.ndim == 4 and (layout == "channels-last" or values.shape[1:] != shape):
+        moved = np.moveaxis(values, -1, 1)
+        values = np.ascontiguousarray(moved) if moved.shape[1:] == shape else values
+    if shape[0] == 1 and values.shape[1:] in (shape[1:], (int(np.prod(shape)),)):
         values = values.reshape(len(values), *shape)
     if values.shape[1:] != shape or values.dtype != like.train_images.dtype:
         raise InputError(
@@ -149,7 +165,7 @@ def _locate_paths(data: DatasetSpec) -> dict[str, str]:
 def _build_reader(data: DatasetSpec, stamp: Stamp) -> Reader:
     data = data.model_copy(update=_locate_paths(data))
     ways: dict[str, Callable[[], Reader]] = {
-        "file": lambda: NpzReader(str(data.file), data.task),
+        "file": lambda: NpzReader(str(data.file), data.task, data.layout),
         "table": lambda: _build_table_reader(data),
         "folder": lambda: FolderReader(str(data.folder), data.pixels),
         "leaf": lambda: LeafReader(str(data.leaf)),
@@ -173,6 +189,7 @@ def _build_table_reader(data: DatasetSpec) -> TableReader:
         features=data.features,
         categories=data.categories,
         missing=data.missing,
+        layout=data.layout,
     )
 
 

@@ -32,6 +32,8 @@ class Owned:
     owners: tuple[str, ...]
     """Who each client is; empty where clients are no owners."""
     public: int
+    labels: tuple[tuple[str, int, int], ...] = ()
+    """Each class, its training and its test samples, whoever owns them; empty without classes."""
 
     def plain(self) -> dict[str, Plain]:
         """For a run's manifest: sizes, and the classes of some clients in the order of size."""
@@ -61,6 +63,7 @@ def count_owned(scenario: Scenario, streams: Streams) -> Owned:
     facts, split = named.facts, split_of(scenario, streams)
     samples = np.array([len(part) for part in split.clients])
     names: tuple[str, ...] = ()
+    labels: tuple[tuple[str, int, int], ...] = ()
     counts = np.zeros((len(samples), 0), np.int64)
     if facts.task == "classification":
         width = -(-facts.classes // _MOST_COLUMNS)
@@ -68,6 +71,11 @@ def count_owned(scenario: Scenario, streams: Streams) -> Owned:
         declared = getattr(named, "class_names", ()) or getattr(named, "classes", ())
         names = declared if isinstance(declared, tuple) else ()
         names = names or tuple(map(str, range(facts.classes)))
+        everywhere = [
+            np.bincount(part, minlength=facts.classes).tolist()
+            for part in (named.train_labels, named.test_labels)
+        ]
+        labels = tuple(zip(names, *everywhere, strict=True))
         names = names if width == 1 else (names[0], names[-1])
         counts = np.array(
             [
@@ -76,4 +84,4 @@ def count_owned(scenario: Scenario, streams: Streams) -> Owned:
             ]
         )
     owners = () if split.owners is None else tuple(named.owners[i] for i in split.owners)
-    return Owned(samples, counts, names, owners, len(split.public))
+    return Owned(samples, counts, names, owners, len(split.public), labels)

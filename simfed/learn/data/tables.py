@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.reading import make_missing_file_error
 from simfed.learn.data.arrays import MOST_UNPACKED_BYTES
-from simfed.learn.data.outline import Outline
+from simfed.learn.data.outline import Outline, find_layout, put_channels_first
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -194,10 +194,11 @@ class TableReader:
         features: Sequence[str] | None = None,
         categories: str = "one-hot",
         missing: str = "refuse",
+        layout: str | None = None,
     ) -> None:
         self._tables = [table for table in (train, test) if table is not None]
         self._target, self._owner = target, owner
-        self._codes, self._missing = categories == "codes", missing
+        self._codes, self._missing, self._asked = categories == "codes", missing, layout
         names = list(train.schema.names)
         for name in (target, *([owner] if owner else ()), *(features or ())):
             for table in self._tables:
@@ -249,6 +250,13 @@ class TableReader:
                 got=listed(kinds),
                 hint=f"features: [{self._single}]",
             )
+        if layout and (self._single is None or kinds[self._single] != "list"):
+            problem = (
+                "pictures say it themselves" if self._single else "columns of numbers have none"
+            )
+            raise InputError(
+                "null, but with a column of lists", where="dataset.layout", problem=problem
+            )
 
     def outline(self) -> Outline:
         train = self._tables[0]
@@ -263,7 +271,28 @@ class TableReader:
             owners[1] if len(owners) > 1 else None,
             self._class_names(),
             target_places=tuple(f"{table.place}: column {self._target}" for table in self._tables),
+            layout=self._layout,
         )
+
+    def list_inputs(self) -> list[str]:
+        """Return the columns that are learned from, each with what people may not expect of it."""
+        said = []
+        for name in self._features:
+            notes = [f"{len(self._values[name])} texts"] if self._kinds[name] == "text" else []
+            if self._tells_rows_apart(name):
+                notes.append("another in every row")
+            said.append(f"{name} ({', '.join(notes)})" if notes else name)
+        return said
+
+    def _tells_rows_apart(self, name: str) -> bool:
+        """Whether a column of texts or whole numbers has another value in every row: an id."""
+        import pyarrow.types as types
+
+        train = self._tables[0]
+        whole = types.is_integer(train.schema.field(name).type)
+        if self._kinds[name] != "text" and not whole:
+            return False
+        return len(train.read([name])[name].unique()) == train.rows > 1
 
     def _class_names(self) -> tuple[str, ...]:
         """Names that Hugging Face's metadata has for the target's numbers, where it has some."""
@@ -279,10 +308,24 @@ class TableReader:
             return ()
         return tuple(map(str, names)) if names else ()
 
+    @cached_property
+    def _row_shape(self) -> tuple[int, ...]:
+        """Of the first row's list or picture, as the table has it."""
+        first = self._tables[0].read([str(self._single)])[str(self._single)][:1]
+        return tuple(self._stacked(first, self._tables[0].place).shape[1:])
+
+    @cached_property
+    def _layout(self) -> str:
+        """Where lists of three axes have their channels; pictures say it themselves."""
+        if self._single is None or self._kinds[self._single] == "picture":
+            return ""
+        where = f"{self._tables[0].place}: column {self._single}"
+        return find_layout(self._row_shape, self._asked, where)
+
     def _shape(self) -> tuple[int, ...]:
         if self._single is not None:
-            first = self._tables[0].read([self._single])[self._single][:1]
-            return tuple(self._stacked(first, self._tables[0].place).shape[1:])
+            shape = put_channels_first(self._row_shape, self._layout)
+            return (1, *shape) if len(shape) == 2 else shape
         widths = [len(self._values[name]) if self._is_split(name) else 1 for name in self._features]
         return (sum(widths),)
 
@@ -340,10 +383,13 @@ class TableReader:
     def _samples(self) -> list[np.ndarray]:
         read = [table.read(self._features) for table in self._tables]
         if self._single is not None:
-            return [
+            stacks = [
                 self._stacked(rows[self._single], table.place)
                 for rows, table in zip(read, self._tables, strict=True)
             ]
+            if self._layout == "channels-last":
+                stacks = [np.ascontiguousarray(np.moveaxis(stack, -1, 1)) for stack in stacks]
+            return [stack[:, None] if stack.ndim == 3 else stack for stack in stacks]
         width = self._shape()[0]
         samples = [np.zeros((table.rows, width), np.float32) for table in self._tables]
         at = 0
@@ -415,7 +461,7 @@ class TableReader:
             )
 
     def _stacked(self, column: pa.ChunkedArray, place: str) -> np.ndarray:
-        """Lists of one shape, or pictures of one size, as an array (n, channels, …)."""
+        """Lists of one shape, or pictures of one size, as one array with a row for each."""
         where = f"{place}: column {self._single}"
         assert self._single is not None
         if self._kinds[self._single] == "picture":
@@ -439,7 +485,7 @@ class TableReader:
             raise InputError(
                 "finite numbers", where=f"{where}, row {int(bad[0]) + 1}", got="NaN or infinity"
             )
-        return stacked[:, None] if stacked.ndim == 3 else stacked
+        return stacked
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         if rows.dtype == np.uint8:

@@ -1,0 +1,214 @@
+"""Where images in files of one's own have their channels: said, told by an axis, or asked for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+import simfed
+from simfed.cli import main
+from simfed.experiment.checks import check
+from simfed.ground.errors import InputError, InputErrors
+from simfed.learn.data import Dataset, labels_in, load_data
+from simfed.learn.data.own import public_samples
+from simfed.scenario.dataset import DatasetSpec
+from simfed.scenario.load import apply_overrides, validate_scenario
+from simfed.testing import check_dataset
+
+
+def images_like(shape, n=32):
+    """Images of which each value says where it stands, channels first; and the same, last."""
+    first = np.arange(n * int(np.prod(shape))).reshape(n, *shape) % 251
+    return first.astype(np.uint8), np.moveaxis(first, 1, -1).astype(np.uint8)
+
+
+def spec(home, **keys):
+    return DatasetSpec.model_validate(keys, context={"folder": home})
+
+
+def scenario(**changes):
+    plain = {
+        "name": "layout",
+        "method": "fedavg",
+        "rounds": 1,
+        "dataset": {"file": "x.npz", "partition": {"kind": "iid"}},
+        "prototypes": {"p": {"model": "logistic-regression"}},
+        "clients": [
+            {"count": 2, "prototype": "p", "link": {}, "device": {"training": 0, "compression": 0}}
+        ],
+        "policy": {"kind": "uniform", "strategy": "dense"},
+    }
+    return validate_scenario(
+        apply_overrides(plain, changes.items()), source="layout.yaml", folder=Path()
+    )
+
+
+def write_images(path, images, suffix=".npz", **keys):
+    """A set without test data as arrays, or as a column of lists."""
+    labels = np.arange(len(images)) % 2
+    if suffix == ".npz":
+        np.savez(path / "x.npz", x_train=images, y_train=labels)
+        return spec(path, file="x.npz", **keys)
+    table = pa.table({"x": images.tolist(), "label": labels})
+    parquet.write_table(table, path / f"x{suffix}")
+    source = {".parquet": {"table": "x.parquet", "target": "label"}}
+    if suffix == ".hub":
+        (path / "saved").mkdir(exist_ok=True)
+        (path / "x.hub").rename(path / "saved" / "train-0.parquet")
+    return spec(path, **source.get(suffix, {"huggingface": "saved/"}), features=["x"], **keys)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".hub"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_axis_of_one_or_three_is_the_channels(tmp_path, suffix, channels):
+    first, last = images_like((channels, 6, 5))
+    read = load_data(write_images(tmp_path, first, suffix))
+    turned = write_images(tmp_path, last, suffix)
+    again = load_data(turned)
+    assert (again.train_images == read.train_images).all()
+    assert (again.test_images == read.test_images).all()
+    assert again.train_images.shape[1:] == (channels, 6, 5)
+    assert again.train_images.flags.c_contiguous
+    assert labels_in(turned).facts == again.facts
+    assert labels_in(turned).facts.layout == "channels-last"
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+@pytest.mark.parametrize("shape", [(4, 6, 5), (3, 6, 1)])
+def test_a_layout_that_is_said_counts(tmp_path, suffix, shape):
+    first, last = images_like(shape)
+    read = load_data(write_images(tmp_path, first, suffix, layout="channels-first"))
+    again = load_data(write_images(tmp_path, last, suffix, layout="channels-last"))
+    assert read.train_images.shape[1:] == again.train_images.shape[1:] == shape
+    assert (again.train_images == read.train_images).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "model", "fits"),
+    [
+        ((4, 28, 28), "lenet5", True),  # of which the height would be 4
+        ((4, 28, 28), "logistic-regression", False),
+        ((4, 28, 28), "resnet18-gn", False),
+        ((3, 28, 3), "perceptron", False),
+        ((3, 28, 28), "perceptron", True),
+        ((28, 28, 3), "perceptron", True),
+        ((28, 28), "perceptron", True),
+    ],
+)
+def test_a_layout_that_nothing_tells_is_asked_for(tmp_path, shape, model, fits):
+    np.savez(
+        tmp_path / "x.npz", x_train=np.zeros((40, *shape), np.uint8), y_train=np.arange(40) % 2
+    )
+    said = {"prototypes.p.model": model, "dataset.file": str(tmp_path / "x.npz")}
+    if not fits:
+        with pytest.raises(
+            InputErrors, match=rf"dataset\.layout: .*model {model} takes them either"
+        ):
+            check(scenario(**said))
+        said["dataset.layout"] = "channels-first"
+    check(scenario(**said))
+
+
+def test_a_model_of_ones_own_may_fix_its_input(tmp_path, add_part):
+    def four(input_shape, classes):
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(4, 2, 3), torch.nn.Flatten(), torch.nn.Linear(2 * 26 * 26, classes)
+        )
+
+    add_part("model", "four", four)
+    np.savez(
+        tmp_path / "x.npz", x_train=np.zeros((40, 4, 28, 28), np.uint8), y_train=np.arange(40) % 2
+    )
+    check(scenario(**{"prototypes.p.model": "four", "dataset.file": str(tmp_path / "x.npz")}))
+
+
+LAYOUTS_OF_NOTHING = {
+    "numbers": (
+        np.zeros((32, 9), np.float32),
+        ".npz",
+        "x_train: got (9,), expected samples of three",
+    ),
+    "grey": (
+        np.zeros((32, 9, 9), np.uint8),
+        ".npz",
+        "x_train: got (9, 9), expected samples of three",
+    ),
+    "lists": (np.zeros((32, 9)), ".parquet", "column x: got (9,), expected samples of three axes"),
+    "a column of numbers": (
+        np.zeros(32),
+        ".parquet",
+        "dataset.layout: columns of numbers have none",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LAYOUTS_OF_NOTHING)
+def test_a_layout_of_what_has_no_channels_is_refused(tmp_path, case):
+    images, suffix, sentence = LAYOUTS_OF_NOTHING[case]
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        labels_in(write_images(tmp_path, images, suffix, layout="channels-last"))
+
+
+def test_what_is_learned_does_not_hang_on_the_layout(tmp_path):
+    first, last = images_like((3, 6, 5))
+    curves = []
+    for images in (first, last):
+        write_images(tmp_path, images)
+        world = scenario(**{"dataset.file": str(tmp_path / "x.npz")})
+        result = simfed.run(world, out=tmp_path / f"run{len(curves)}", progress=False)
+        curves.append(result.prototypes.test_loss.tolist())
+    assert curves[0] == curves[1]
+
+
+def test_data_show_says_what_told_the_layout(tmp_path, capsys):
+    path = tmp_path / "x.yaml"
+    for shape, key, model, said in (
+        ((6, 5, 3), "", "logistic-regression", "H×W×C: its last axis alone has length 1 or 3"),
+        ((3, 6, 5), "", "logistic-regression", "C×H×W: its first axis alone has length 1 or 3"),
+        ((6, 5, 4), "layout: channels-last", "perceptron", "H×W×C: dataset.layout says so"),
+        ((4, 28, 28), "", "lenet5", "C×H×W: the models take no other"),
+    ):
+        write_images(tmp_path, np.zeros((32, *shape), np.uint8))
+        path.write_text(
+            f"{{name: x, method: fedavg, rounds: 1, dataset: {{file: x.npz, {key}}}, prototypes: "
+            f"{{p: {{model: {model}}}}}, clients: [{{count: 2, prototype: p, device: "
+            "{training: 0 s, compression: 0 s}, link: {}}]}"
+        )
+        assert main(["data", "show", str(path)]) == 0
+        assert f"a sample is read as {said}\n" in capsys.readouterr().out
+
+
+def test_public_images_lie_as_the_training_images_do(tmp_path):
+    first, last = images_like((3, 6, 5))
+    train = load_data(write_images(tmp_path, last))
+    np.savez(tmp_path / "public.npz", x=last[:7])
+    np.savez(tmp_path / "first.npz", x=first[:7])
+    for name in ("public", "first"):
+        assert (public_samples(str(tmp_path / f"{name}.npz"), train) == first[:7]).all()
+    np.savez(tmp_path / "flat.npz", x=last[:7].reshape(7, -1))
+    with pytest.raises(InputError, match=r"samples of shape \(n, 3, 6, 5\)"):
+        public_samples(str(tmp_path / "flat.npz"), train)
+    np.savez(tmp_path / "square.npz", x=images_like((4, 4, 4), 7)[1])
+    four = load_data(write_images(tmp_path, images_like((4, 4, 4))[1], layout="channels-last"))
+    read = public_samples(str(tmp_path / "square.npz"), four, "channels-last")
+    assert (read == images_like((4, 4, 4), 7)[0]).all()
+
+
+def test_images_made_by_code_have_their_channels_first(add_part):
+    first, last = images_like((3, 6, 5))
+
+    def made(images):
+        return lambda: Dataset(images, np.arange(32) % 2, images, np.arange(32) % 2, 2)
+
+    add_part("dataset", "last", made(last))
+    with pytest.raises(InputError, match=r"data set last: samples \(channels, .*transpose"):
+        load_data("last")
+    with pytest.raises(InputError, match="channels, height, width"):
+        check_dataset(made(last))
+    check_dataset(made(first))

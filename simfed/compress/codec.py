@@ -342,6 +342,11 @@ class Codec(ABC):
         """`Work.parts` of an update, where it is made `by_layer`."""
         return ()
 
+    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int:
+        """Of how many entries of such an update a payload says anything, K being `k`. Where that
+        hangs on the data or on earlier plays, it is K."""
+        return length if self.is_dense else min(k, length)
+
     # ---- on the wire -----------------------------------------------------------------------------
 
     @abstractmethod

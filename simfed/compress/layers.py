@@ -172,6 +172,12 @@ class PerLayer(Codec):
             parts.append((layers[0].choice.strategy, k, covered / length))
         return tuple(parts)
 
+    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int:
+        return sum(
+            layer.choice.codec.count_told(layer.length, layer.k, layer.layout)
+            for layer in self._layers(length, layout)
+        )
+
     # ---- on the wire -----------------------------------------------------------------------------
 
     def size_bytes(

@@ -372,6 +372,9 @@ class _Around(Codec):
     ) -> float | None:
         return self._sender.size_bytes(length, k, index_code, layout)
 
+    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int:
+        return self._sender.count_told(length, k, layout)
+
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
         return self._sender.payload_bytes(payload.symbols, index_code)
 

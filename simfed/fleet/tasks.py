@@ -378,12 +378,24 @@ class Tasks:
 
 
 def find_k(plan: Plan, choice: Choice) -> int | None:
-    """The K of an upload as tables have it: that of all its compressed fields, or of the longest
-    where each has a choice of its own; None where it is known once the update is."""
+    """The K that an upload's codec is to keep of all its compressed fields, or of the longest where
+    each has a choice of its own; None where it is known once the update is."""
     if choice.fields:
         choice = choice.of_field(max(plan.compressed, key=lambda name: plan.up[name].entries))
     assert choice.level is not None
     return choice.level.entries
+
+
+def count_told(task: Task, choice: Choice, k: int) -> int:
+    """The K of an upload as tables have it: of how many entries of its longest compressed field it
+    says anything. `k`: those that its codec was to keep."""
+    plan = task.plan
+    if not plan.longest:
+        return k
+    compressed = plan.compressed
+    name = max(compressed, key=lambda name: compressed[name].entries)
+    layout = compressed[name].layout_of(task.who)
+    return choice.of_field(name).codec.count_told(plan.longest, k, layout)
 
 
 def codec_work(

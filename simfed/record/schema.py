@@ -159,7 +159,12 @@ class Participation(NamedTuple):
     prototype: Annotated[str, "its name in the scenario"]
     model_version: Annotated[int, "accepted merges behind the weights it trained on"]
     arm: Annotated[str, "compression strategy; behind an @ its level, where that is chosen"]
-    k: Annotated[int, "entries kept, min(K, d); 0 where the method compresses nothing"]
+    k: Annotated[
+        int,
+        "of how many entries of its (longest) update the payload says anything: min(K, d) of "
+        "codecs that select, and of adacomp and dgc's warm-up; d of those that leave none out "
+        "(dense, qsgd, fp16, ef-sign, powersgd, …); 0 where the method compresses nothing",
+    ]
     choice: Annotated[str, "`warm-up`, `explore`, `exploit`, `fixed` or `forced`"]
     outcome: Annotated[str, "`aggregated`, `late`, `dropped` or `failed`"]
     started_at_s: Annotated[float, "the server starts to send to it"]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from simfed.fleet.contract import Outcome
 from simfed.fleet.privacy import Account
+from simfed.fleet.tasks import count_told
 from simfed.ground.plain import Plain
 from simfed.ground.records import make
 from simfed.ground.steps import CLIENT
@@ -153,7 +154,8 @@ def make_participation_row(
     offline_s = rest_s if flight.away else 0.0
     slack_s, merge = compute_slack_s(flight, played), played.round if merge is None else merge
     who = task.round, task.client, task.who.prototype, task.model_version
-    what = pull.arm.label, flight.contribution.k, pull.choice, flight.outcome
+    k = count_told(task, pull.arm, flight.contribution.k)
+    what = pull.arm.label, k, pull.choice, flight.outcome
     when = flight.started_at_s, end.free_at_s
     phases_s = flight.downlink_s, flight.training_s, flight.compression_s, flight.uplink_s
     moved = flight.uplink_bytes, flight.downlink_bytes

@@ -13,7 +13,7 @@ import numpy as np
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Contribution, Outcome, Task
-from simfed.fleet.tasks import Tasks, find_k
+from simfed.fleet.tasks import Tasks, count_told, find_k
 from simfed.ground.errors import InputError, listed
 from simfed.ground.method import Plan, Work
 from simfed.ground.plain import Plain
@@ -71,8 +71,8 @@ class Recorded:
             self._sent[round, client, turn] = sent
             choice = choices.setdefault(arm, Choice.of(arm))
             self._arms.setdefault(client, []).append(choice)
-            of_data = choice.follows_update
-            self._levels.setdefault(client, []).append(sent[1] if sets_k or of_data else None)
+            by_k = choice.follows_update or (sets_k and choice.codec.takes_k)
+            self._levels.setdefault(client, []).append(sent[1] if by_k else None)
 
     def arms(self, client: int) -> list[Choice]:
         """What this client played, round after round in which it took part."""
@@ -244,9 +244,11 @@ class TimeOnlyWorkload:
     ) -> tuple[Task, float]:
         size_bytes = self.tasks.uplink_bytes(task, choice)
         if size_bytes is None:
-            size_bytes = recorded.uplink_bytes(task, k, self.tasks.index_code)
+            told = count_told(task, choice, k)
+            size_bytes = recorded.uplink_bytes(task, told, self.tasks.index_code)
         if self.tasks.downlink_varies(task):
-            down_bytes = recorded.downlink_bytes(task, k, self.tasks)
+            told = count_told(task, choice, k)
+            down_bytes = recorded.downlink_bytes(task, told, self.tasks)
             task = self.tasks.as_recorded(task, down_bytes)
         return task, size_bytes
 

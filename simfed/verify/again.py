@@ -33,7 +33,7 @@ from simfed.experiment.running import (
     restore,
 )
 from simfed.fleet.contract import Contribution, Outcome, Task, Workload
-from simfed.fleet.tasks import choose_pull, find_k
+from simfed.fleet.tasks import choose_pull, count_told, find_k
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, Spent, paces_of, watches
@@ -320,7 +320,8 @@ def _pull_again(
     k = find_k(task.plan, parts.fleet.compression(task, pull))
     if row["outcome"] in ("aggregated", "late"):  # of others nobody knows
         most = task.plan.longest
-        wrong[_OTHER_K][at] = not 1 <= row["k"] <= most if k is None else row["k"] != k
+        known = None if k is None else count_told(task, pull.arm, k)
+        wrong[_OTHER_K][at] = not 1 <= row["k"] <= most if known is None else row["k"] != known
     return pull if task.plan.longest else None
 
 

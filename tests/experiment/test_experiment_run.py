@@ -15,6 +15,7 @@ from simfed.experiment.running import choose_workers
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.record.read import read_manifest
 from simfed.verify.invariants import verify
+from simfed.verify.run import verify as verify_whole
 
 TINY = """
 name: tiny
@@ -651,3 +652,48 @@ def whole(tmp_path_factory):
     (folder / "tiny.yaml").write_text(TINY)
     play(folder / "tiny.yaml", folder / "run")
     return folder / "run"
+
+
+TOLD = {
+    "dense": 15_738,
+    "qsgd": 15_738,
+    "fp16": 15_738,
+    "ef-sign": 15_738,
+    "terngrad": 15_738,
+    "powersgd": 15_738,
+    "svd": 15_738,
+    "top-k": 500,
+    "random-k+qsgd(4)": 500,
+    "ef21": 500,
+    "ef21(qsgd(4))": 15_738,
+    "layers(conv1*=top-k@10%,*=fp16)": 15_738 - 78 + 9,  # of 75 weights 8, of 3 biases 1
+}
+
+
+@pytest.mark.parametrize("codec", TOLD)
+def test_k_is_the_number_of_entries_that_a_payload_says_anything_about(codec, tmp_path):
+    plain = {
+        "name": "told",
+        "rounds": 1,
+        "method": "fedavg",
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"only": {"model": "lenet5-half"}},
+        "clients": [
+            {
+                "count": 2,
+                "prototype": "only",
+                "device": {"training": "1 ms", "compression": "1 ms"},
+                "link": {"up": "10 Mbps"},
+            }
+        ],
+        "training": {"local_steps": 1},
+        "compression": {"k": 500},
+        "policy": {"kind": "uniform", "strategy": codec},
+    }
+    run = simfed.run(plain, tmp_path / "run", progress=False)
+    assert run.participations["k"].tolist() == [TOLD[codec]] * 2
+    assert not verify_whole(tmp_path / "run")
+    replay = {**plain["policy"], "arms_from": str(tmp_path / "run")}
+    again = simfed.run({**plain, "policy": replay}, time_only=True, progress=False)
+    columns = ["k", "uplink_bytes", "finished_at_s"]
+    assert again.participations[columns].equals(run.participations[columns])

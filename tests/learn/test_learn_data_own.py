@@ -229,6 +229,27 @@ def test_missing_values_are_refused_or_imputed_as_the_scenario_says(tmp_path, mi
     assert put[1:4].tolist() == [0, 0, 1]  # red, the most frequent
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.null(), pa.float64()])
+@pytest.mark.parametrize("missing", ["mean", "median"])
+@pytest.mark.parametrize("categories", ["one-hot", "codes"])
+def test_a_column_without_a_value_is_refused_and_leaves_its_neighbours_alone(
+    tmp_path, kind, missing, categories
+):
+    table = pa.table(
+        {"empty": pa.nulls(20, kind), "next": np.arange(20) + 5, "ill": np.arange(20) % 2}
+    )
+    parquet.write_table(table, tmp_path / "t.parquet")
+    keys = {"table": "t.parquet", "target": "ill", "missing": missing, "categories": categories}
+    with pytest.raises(InputError) as error:
+        load_data(spec(tmp_path, **keys))
+    assert str(error.value).endswith(
+        "t.parquet: column empty: got 'none', expected a value in some training row (leave it out: "
+        "features)"
+    )
+    data = load_data(spec(tmp_path, **keys, features=["next"]))
+    assert sorted(np.concatenate([data.train_images, data.test_images])[:, 0]) == [*range(5, 25)]
+
+
 BAD_TABLES = {
     "no target": (CSV, {"target": "sick"}, "got 'sick', expected a column of the table"),
     "NaN": (CSV.replace("50,", "inf,"), {}, "column age, row 3"),
@@ -472,6 +493,20 @@ def test_hugging_faces_folders_are_read_without_the_library(tmp_path):
     table = pa.table({"f": np.arange(10.0), "label": np.arange(10) % 2})
     parquet.write_table(table, tmp_path / "files/train-00000.parquet")
     assert load_data(spec(tmp_path, huggingface="files")).facts.train_samples == 8
+    # files of 10 rows whose names say no split as a word are training rows
+    for name, train, test in (
+        ("latest-00000.parquet", 16, 4),
+        ("contest/00000.parquet", 24, 6),
+        ("latest/test-00000.parquet", 30, 10),
+        ("test/latest.parquet", 30, 20),
+        ("test_set/train-7.parquet", 40, 20),
+        ("Validation.parquet", 40, 20),
+        ("eval-00000.parquet", 40, 30),
+    ):
+        (tmp_path / "files" / name).parent.mkdir(exist_ok=True)
+        parquet.write_table(table, tmp_path / "files" / name)
+        facts = load_data(spec(tmp_path, huggingface="files")).facts
+        assert (facts.train_samples, facts.test_samples) == (train, test), name
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,14 +130,35 @@ def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
         raise InputError(allowed, where=name, problem="there is neither")
     parts: dict[str, list[str]] = {"train": [], "test": []}
     for file in files:
-        words = file.relative_to(root).as_posix()
-        split = next((s for s in ("test", "train", "validation") if s in words), "train")
+        split = _find_split(file.relative_to(root))
         if split in parts:
             parts[split].append(str(file))
     if not parts["train"]:
         raise InputError("files of a split `train`", where=name, got=listed(f.name for f in files))
     test = ParquetTable(parts["test"]) if parts["test"] else None
     return ParquetTable(parts["train"]), test
+
+
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+}
+"""Word in a file's name → split, as Hugging Face's library has them."""
+
+
+def _find_split(file: Path) -> str:
+    """Return the split that a whole word of a file's name says, else one of its folders', from the
+    inner to the outer; `train` where none does.
+
+    >>> _find_split(Path("test/latest-00000.parquet")), _find_split(Path("contest.parquet"))
+    ('test', 'train')
+    """
+    for part in reversed(file.parts):
+        for word in re.split("[^a-z]+", part.lower()):
+            if word in _SPLITS:
+                return _SPLITS[word]
+    return "train"
 
 
 def _open_saved(folder: Path) -> ArrowFiles:

@@ -422,9 +422,12 @@ class TableReader:
         missing = np.flatnonzero(codes < 0)
         if missing.size:
             self._refuse(where, int(missing[0]), "a text")
-        if fill is None:
-            fill = int(np.argmax(np.bincount(codes[codes >= 0], minlength=len(values) or 1)))
-        codes[missing] = fill
+        if fill is None and self._missing != "refuse":
+            present = codes[codes >= 0]
+            _check_some(present, where)
+            fill = int(np.argmax(np.bincount(present)))
+        if missing.size:
+            codes[missing] = fill
         return codes, fill
 
     def _filled(
@@ -444,9 +447,8 @@ class TableReader:
             self._refuse(where, int(missing[0]), "a number")
         if fill is None and self._missing != "refuse":
             present = values[~np.isnan(values)]
-            fill = 0.0
-            if present.size:
-                fill = float(np.median(present) if self._missing == "median" else present.mean())
+            _check_some(present, where)
+            fill = float(np.median(present) if self._missing == "median" else present.mean())
         if missing.size:
             values[missing] = fill
         return values, fill
@@ -500,6 +502,15 @@ class TableReader:
                 mean[at : at + width], sd[at : at + width] = 0, 1
             at += width
         return tuple(mean.tolist()), tuple(np.where(sd > 0, sd, 1).tolist())
+
+
+def _check_some(present: np.ndarray, where: str) -> None:
+    """Raises: `InputError` for a column of training rows without a value that could stand for the
+    missing ones."""
+    if not present.size:
+        raise InputError(
+            "a value in some training row", where=where, got="none", hint="leave it out: features"
+        )
 
 
 def _refuse_other_text(table: DiskTable, name: str) -> None:

@@ -118,23 +118,17 @@ def tuned_exp3(plays: int, changes: int) -> Policy:
     return kind("exp3", mixing=mixing)(plays, changes)
 
 
-def tuned_exp3_s(plays: int, changes: int) -> Policy:
-    """α = 1/T, γ = √(S·(M·ln(S·T) + e)/((e − 1)·T))."""
-    arms = len(ARMS)
-    spread = arms * (changes * math.log(arms * plays) + math.e)
-    mixing = min(1.0, math.sqrt(spread / ((math.e - 1) * plays)))
-    return kind("exp3.s", mixing=mixing, share=1 / plays)(plays, changes)
-
-
 def tuned_d_ucb(plays: int, changes: int) -> Policy:
     """γ = 1 − √(M/T)/4."""
-    return kind("d-ucb", discount=1 - math.sqrt(max(1, changes) / plays) / 4)(plays, changes)
+    return kind("ucb", exploration=2.4, discount=1 - math.sqrt(max(1, changes) / plays) / 4)(
+        plays, changes
+    )
 
 
 def tuned_sw_ucb(plays: int, changes: int) -> Policy:
     """τ = 2·√(T·ln T/M)."""
     window = 2 * math.sqrt(plays * math.log(plays) / max(1, changes))
-    return kind("sw-ucb", window=round(window))(plays, changes)
+    return kind("ucb", exploration=0.6, window=round(window))(plays, changes)
 
 
 def tuned_thompson(plays: int, changes: int) -> Policy:
@@ -145,24 +139,22 @@ def tuned_thompson(plays: int, changes: int) -> Policy:
 STILL: dict[str, Make] = {
     "ascend": kind("ascend"),
     "ascend, ema 1/n": kind("ascend", ema="1/n"),
-    "ucb1": kind("ucb1"),
+    "ucb": kind("ucb"),
     "thompson, no discount": kind("thompson", discount=1.0),
-    "exp3-ix": kind("exp3-ix"),
     "exp3, mixing 0.1": kind("exp3"),
 }
 """Shown on arms that never change."""
 
 MOVING: dict[str, Make] = {
-    "d-ucb": tuned_d_ucb,
-    "sw-ucb": tuned_sw_ucb,
-    "exp3.s": tuned_exp3_s,
+    "ucb, discount": tuned_d_ucb,
+    "ucb, window": tuned_sw_ucb,
     "thompson": tuned_thompson,
     "ascend": kind("ascend"),
-    "ucb1": kind("ucb1"),
+    "ucb": kind("ucb"),
 }
 """Shown on arms that change, the best arm among them; the last does not forget."""
 
-FORGETFUL = ("d-ucb", "sw-ucb", "exp3.s", "thompson", "ascend")
+FORGETFUL = ("ucb, discount", "ucb, window", "thompson", "ascend")
 UNFORGETTING: dict[str, Make] = {
     "ascend, ema 1/n": kind("ascend", ema="1/n"),
     "exp3, mixing 0.1": kind("exp3"),

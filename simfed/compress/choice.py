@@ -6,9 +6,8 @@ as text and reads them again, for scenarios, tables and plots: `top-k@500`, `ran
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
@@ -278,18 +277,3 @@ def list_recorded_labels(scenario: Mapping[str, Plain]) -> tuple[str, ...]:
     compression = scenario.get("compression") or {}
     strategies = map(str, compression.get("strategies") or ())
     return tuple(c.label for c in list_choices(strategies, compression.get("k_choices") or ()))
-
-
-def adapt_arms(
-    kind: Callable[..., Any], choices: Sequence[Choice]
-) -> tuple[Choice, ...] | tuple[str, ...]:
-    """Choices as a policy's constructor takes them: as they are where it annotates `arms` with
-    `Choice`, as text where it was written for text."""
-    return tuple(choices) if _can_take_choices(kind) else tuple(choice.label for choice in choices)
-
-
-@lru_cache
-def _can_take_choices(kind: Callable[..., Any]) -> bool:
-    """Asking Python takes as long as a hundred pulls, and every client has a policy."""
-    parameter = inspect.signature(kind).parameters.get("arms")
-    return parameter is not None and "Choice" in str(parameter.annotation)

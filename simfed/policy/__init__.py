@@ -1,8 +1,8 @@
 """Who chooses the compression strategy of a client's round, and what it is paid.
 
 `Uniform` always plays one arm, `Replay` those of a recorded run; the others learn from their own
-client's rewards: `Ascend`, exponential weights (`Exp3`, `Exp3Ix`, `Exp3S`), upper confidence bounds
-(`Ucb1`, `DiscountedUcb`, `SlidingWindowUcb`) and `Thompson`. A policy of your own is one class with
+client's rewards: `Ascend`, exponential weights (`Exp3`), upper confidence bounds (`Ucb`) and
+`Thompson`. A policy of your own is one class with
 the methods of `Policy`, checked by `simfed.testing.check_policy`.
 """
 
@@ -24,12 +24,12 @@ from simfed.policy.base import (
 )
 from simfed.policy.bcrs import Bcrs
 from simfed.policy.build import build_policy, policy_maker
-from simfed.policy.exp3 import Exp3, Exp3Ix, Exp3S
+from simfed.policy.exp3 import Exp3
 from simfed.policy.factored import Factored
-from simfed.policy.fixed import EnergyShare, Replay, Uniform
+from simfed.policy.fixed import Replay, Uniform
 from simfed.policy.rewards import gain, reward
 from simfed.policy.thompson import Thompson
-from simfed.policy.ucb import DiscountedUcb, SlidingWindowUcb, Ucb1
+from simfed.policy.ucb import Ucb
 
 __all__ = [
     "CHOICES",
@@ -39,20 +39,15 @@ __all__ = [
     "Bandit",
     "Bcrs",
     "Choice",
-    "DiscountedUcb",
-    "EnergyShare",
     "Exp3",
-    "Exp3Ix",
-    "Exp3S",
     "Factored",
     "Policy",
     "Pull",
     "Reason",
     "Replay",
-    "SlidingWindowUcb",
     "Spent",
     "Thompson",
-    "Ucb1",
+    "Ucb",
     "Uniform",
     "build_policy",
     "check_option",

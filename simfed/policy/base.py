@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pull:
-    """One choice of an arm: which, why, and how probable it was when it was drawn.
+    """One choice of an arm: which, why, and how probable a policy that asks for it drew it.
 
     `forced` pulls are made by the server after a rollback, never by a policy, and get no reward.
     """
@@ -97,8 +97,7 @@ class Policy(Protocol):
     `void`.
 
     `arms` are values (`simfed.compress.choice.Choice`: a codec, a level), which a policy that only
-    counts need not look into. A constructor that does not annotate `arms` with `Choice` gets their
-    labels, `top-k@500`, in place of them, and may answer with labels.
+    counts need not look into; one equals its label.
 
     The keywords of the constructor, with their annotations and defaults, are the policy's keys in
     scenarios; `Annotated[float, "what it is"]` explains one in the reference. A value that the

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from simfed.compress.choice import Choice, adapt_arms
+from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.policy.base import Policy
 from simfed.policy.factored import Factored
-from simfed.policy.text import TextPolicy
 
 
 def build_policy(
@@ -33,7 +32,7 @@ def build_policy(
 
     >>> build_policy("uniform", ("top-k",), options={"strategy": "top-k"}).arms
     (Choice('top-k'),)
-    >>> build_policy("d-ucb", ("top-k",), options={"discount": -1})
+    >>> build_policy("ucb", ("top-k",), options={"discount": -1})
     Traceback (most recent call last):
     ...
     simfed.ground.errors.InputError: discount: got -1, expected a number above 0, up to 1
@@ -53,13 +52,12 @@ def policy_maker(
     cls, keywords = registry("policy").get(kind), dict(options or {})
 
     def make(arms: Sequence[Choice]) -> Policy:
-        offered = adapt_arms(cls, arms)
         try:
-            policy: Policy = cls(offered, reward_range=reward_range, **keywords)
+            policy: Policy = cls(arms, reward_range=reward_range, **keywords)
         except (TypeError, ValueError) as error:
             problem = f"policy {kind} does not take these options: {error}"
             raise InputError(problem=problem) from error
-        return policy if offered == tuple(arms) else TextPolicy(policy)
+        return policy
 
     choices = tuple(map(Choice.of, arms))
     return partial(Factored, choices, make) if factored else partial(make, choices)

@@ -8,12 +8,11 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.compress.codec import check_level
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
-from simfed.policy.base import Pull, Unpaid, check_arms, check_option
+from simfed.policy.base import Pull, Unpaid, check_arms
 
 
 class Uniform(Unpaid):
@@ -54,47 +53,6 @@ class Uniform(Unpaid):
 
     def restore(self, state: Mapping[str, Plain]) -> None:
         pass
-
-
-class EnergyShare(Uniform):
-    """As many of the largest entries as hold a share of the update's energy.
-
-    K is the smallest number whose entries' squares make up `share` of all, of residual + update;
-    so it differs by client and round, and a step in which few entries matter costs little. Nothing
-    is learned from rewards. K is known once the update is: time-only runs replay recorded ones.
-
-    What is left open in the literature is which energy: here that of what the codec gets, the
-    residual included. `share` 1 sends all that is not zero.
-
-    >>> EnergyShare(("top-k",), share=0.9).pull(np.random.default_rng(0))
-    Pull(arm='top-k@energy:90%', choice='fixed', probability=1.0)
-    """
-
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
-    one_for_all: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        arms: Sequence[Choice],
-        reward_range: tuple[float, float] = (-1.0, 1.0),
-        *,
-        share: Annotated[float, "of the energy, above 0, up to 1"] = 0.9,
-        strategy: Annotated[str, NameOf("compressor"), "top-k, or a chain behind it"] = "top-k",
-    ) -> None:
-        check_option("share", share, 0 < share <= 1, "a share above 0, up to 1")
-        bare = Choice.of(strategy).level is None
-        check_option("strategy", strategy, bare, "a strategy without a level")
-        try:
-            check_level(Choice(strategy).codec, Level.of_energy(share))
-        except InputError as error:
-            raise error.within("strategy") from None
-        [played] = self.ends(share, strategy)
-        super().__init__(arms, reward_range, strategy=played.label)
-
-    @staticmethod
-    def ends(share: float = 0.9, strategy: str = "top-k", **rest: object) -> tuple[Choice, ...]:
-        """The one arm that it plays."""
-        return (Choice(strategy, Level.of_energy(share)),)
 
 
 class Replay(Unpaid):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
-from statistics import NormalDist
 from typing import Annotated
 
 import numpy as np
@@ -13,9 +11,6 @@ import numpy as np
 from simfed.compress.choice import Choice
 from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
-
-_NODES = 128
-"""Points of the integral behind a pull's probability, which is then good to about 0.004."""
 
 
 class Thompson(Bandit):
@@ -28,7 +23,7 @@ class Thompson(Bandit):
 
     Arms that are not played drift back to the prior, so that a change is found. `discount: 1`
     never forgets. No reward in [0, 1] scatters more than `sd` = ½. A pull without a reward
-    changes nothing.
+    changes nothing. The chance of a pull is not worked out.
 
     Sources: Agrawal and Goyal, "Further optimal regret bounds for Thompson sampling" (2013), for
     the Gaussian beliefs about bounded rewards; Raj and Kalyani, "Taming non-stationary bandits: a
@@ -60,11 +55,7 @@ class Thompson(Bandit):
         means, sds = self.beliefs()
         at = int(np.argmax(rng.normal(means, sds)))
         best = means[at] == max(means)
-        return Pull(
-            self.arms[at],
-            "exploit" if best else "explore",
-            estimate_chance_of_largest(at, means, sds),
-        )
+        return Pull(self.arms[at], "exploit" if best else "explore")
 
     def _learn(self, at: int, pull: Pull, share: float) -> None:
         self._n = [n * self.discount for n in self._n]
@@ -90,24 +81,3 @@ class Thompson(Bandit):
     def restore(self, state: Mapping[str, Plain]) -> None:
         self._n = list(state["n"])
         self._sum = list(state["sum"])
-
-
-@cache
-def _normal_quantiles() -> tuple[float, ...]:
-    """The middles of `_NODES` equally likely parts of the standard normal distribution."""
-    normal = NormalDist()
-    return tuple(normal.inv_cdf((i + 0.5) / _NODES) for i in range(_NODES))
-
-
-def estimate_chance_of_largest(at: int, means: Sequence[float], sds: Sequence[float]) -> float:
-    """How probably the draw of arm `at` from its normal belief exceeds those of all others."""
-    total = 0.0
-    others = [
-        (m, math.sqrt(2) * sd) for i, (m, sd) in enumerate(zip(means, sds, strict=True)) if i != at
-    ]
-    for z in _normal_quantiles():
-        x, chance = means[at] + sds[at] * z, 1.0
-        for mean, scale in others:
-            chance *= 0.5 * math.erfc((mean - x) / scale)
-        total += chance
-    return min(max(total / _NODES, 5e-324), 1.0)

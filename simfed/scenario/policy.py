@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from simfed.compress.choice import Choice, adapt_arms
+from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
-from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt
 from simfed.scenario.options import OfKind
@@ -116,7 +114,7 @@ class PolicySpec(OfKind):
         The arms are stand-ins, so only what the constructor says about an option counts here.
         """
         kind = registry("policy").get(self.kind)
-        arms = adapt_arms(kind, list(map(Choice, registry("compressor").names())))
+        arms = list(map(Choice, registry("compressor").names()))
         try:
             kind(arms, reward_range=self.reward.bounds, **self.options)
         except InputError as error:
@@ -127,14 +125,6 @@ class PolicySpec(OfKind):
                 raise
         except (TypeError, ValueError):
             pass  # about these arms, perhaps; asked again with those of the scenario
-
-    @classmethod
-    def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
-        """`value` with the keys of an older version's `parameters` beside `kind`."""
-        plain = dict(value)
-        if isinstance(plain.get("parameters"), Mapping):
-            plain = {**plain.pop("parameters"), **plain}
-        return plain
 
 
 AnyPolicy = SerializeAsAny[PolicySpec]

@@ -6,11 +6,10 @@ import json
 import math
 from collections.abc import Callable
 
-from simfed.compress.choice import Choice, adapt_arms
+from simfed.compress.choice import Choice
 from simfed.ground.levels import Level
 from simfed.ground.seeding import Streams
 from simfed.policy import CHOICES, Policy, Pull, Spent, watches
-from simfed.policy.text import TextPolicy
 from simfed.testing.common import no_global_randomness, put_through_json, require
 
 _PULLS = 61  # a prime, so that no counter shared between objects comes round to where it was
@@ -31,8 +30,7 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
     """
 
     def make() -> Policy:
-        policy_class = cls(adapt_arms(cls, _CHOICES), reward_range=(-1.0, 1.0), **options)
-        return policy_class if policy_class.arms[0] in _CHOICES else TextPolicy(policy_class)
+        return cls(_CHOICES, reward_range=(-1.0, 1.0), **options)
 
     with no_global_randomness():
         policy = make()

@@ -16,7 +16,7 @@ STRATEGIES = (
     {"chain": ["top-k", "fp16"]},
 )  # fmt: skip
 POLICIES = (
-    "uniform", "exp3", "ascend", "thompson", "ucb1", "exp3-ix", "exp3.s", "d-ucb", "sw-ucb",
+    "uniform", "exp3", "ascend", "thompson", "ucb",
     "balance", "bcrs", "adaptive-k",
 )  # fmt: skip
 FAULTS = (

@@ -180,7 +180,7 @@ def test_regret_by_hand():
     ],
 )
 def test_what_cannot_be_asked(changes, every, sentence):
-    plain = {"policy": {"kind": "ucb1"}, **changes}
+    plain = {"policy": {"kind": "ucb"}, **changes}
     with pytest.raises(InputError, match=sentence.replace(".", r"\.")):
         run_with_oracle(worlds.scenario(**plain), every=every, progress=False)
 
@@ -190,12 +190,12 @@ def test_the_command_compares_policies(tmp_path, capsys):
     path.write_text(dump_scenario(scenario(rounds=5)))
     out = tmp_path / "regret"
     command = ["regret", str(path), "--every", "2", "--quiet", "--workers", "1"]
-    assert main([*command, "--policies", "ascend,ucb1", "--out", str(out)]) == 0
+    assert main([*command, "--policies", "ascend,ucb", "--out", str(out)]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split()[:5] == ["policy", "pulls", "played", "best", "regret"]
-    assert {row.split()[0] for row in rows} == {"ascend", "ucb1"}
+    assert {row.split()[0] for row in rows} == {"ascend", "ucb"}
     table = pd.read_csv(out / "rewards.csv")
-    assert set(table["policy"]) == {"ascend", "ucb1"}
+    assert set(table["policy"]) == {"ascend", "ucb"}
     assert main(["verify", str(out / "ascend")]) == 0
     assert main([*command, "--policies", "ascent"]) == 2
     assert (
@@ -213,7 +213,7 @@ def test_all_pairs_are_played_where_two_bandits_choose_apart():
         "pairs": "factored",
         "index_code": "fixed",
     }
-    made = scenario("ucb1", compression=pairs, rounds=4)
+    made = scenario("ucb", compression=pairs, rounds=4)
     _, samples = run_with_oracle(made, every=2, progress=False, workers=1)
     of_pull = samples.groupby(["round", "client"])
     names = {"top-k@20", "top-k@60", "random-k@20", "random-k@60"}

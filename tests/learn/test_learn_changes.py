@@ -241,7 +241,7 @@ def test_a_round_that_is_undone_sends_nothing(monkeypatch):
 
 def test_local_losses_are_those_of_what_the_client_holds():
     made = worlds.scenario(
-        policy={"kind": "ucb1"},
+        policy={"kind": "ucb"},
         compression={"k": 30, "strategies": ["top-k", "random-k"]},
         downlink={"compression": {"k": 20}},
     )

@@ -5,7 +5,7 @@ import pytest
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
-from simfed.policy import EnergyShare, Policy, Pull, Replay, Uniform, serves_all
+from simfed.policy import Policy, Pull, Replay, Uniform, serves_all
 
 ARMS = Choice("top-k"), Choice("random-k")
 RNG = np.random.default_rng(0)
@@ -65,6 +65,5 @@ def test_one_object_serves_all_where_its_own_class_says_so():
 
     arms = (Choice("top-k"),)
     assert serves_all(Uniform(arms, strategy="top-k"))
-    assert serves_all(EnergyShare(arms, share=0.9))
     assert not serves_all(Counts(arms, strategy="top-k"))
     assert not serves_all(Replay(arms, recorded=arms))

@@ -14,7 +14,7 @@ from simfed.compress.choice import Choice, list_choices
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.registry import registry
-from simfed.policy import AdaptiveK, Ascend, EnergyShare, Factored, Pull, build_policy
+from simfed.policy import AdaptiveK, Ascend, Factored, Pull, build_policy
 
 PAIRS = list_choices(["top-k", "random-k", "dense"], [10, 20])
 LEARNERS = [
@@ -232,28 +232,3 @@ def test_a_lost_pull_is_played_again_and_late_ones_are_forgotten():
 def test_adaptive_k_refuses_in_a_sentence(options, sentence):
     with pytest.raises(InputError, match=sentence.replace("`", ".")):
         AdaptiveK(("top-k",), **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"share": 1.01}, "share: got 1.01, expected a share above 0, up to 1"),
-        ({"share": 0}, "share: got 0, expected a share above 0, up to 1"),
-        ({"share": math.nan}, "share: got nan, expected a share above 0, up to 1"),
-        (
-            {"strategy": "random-k"},
-            "strategy: got 'random-k@energy:90%', expected a level of energy behind top-k alone",
-        ),
-        ({"strategy": "qsgd"}, "strategy: got 'energy:90%', expected no level behind qsgd"),
-    ],
-)
-def test_energy_share_refuses_in_a_sentence(options, sentence):
-    with pytest.raises(InputError, match=sentence):
-        EnergyShare(("top-k",), **options)
-
-
-def test_energy_share_plays_its_level_for_good():
-    policy = EnergyShare(("top-k",), share=0.375, strategy="top-k+fp16")
-    pull = policy.pull(np.random.default_rng(0))
-    assert (str(pull.arm), pull.choice, pull.k) == ("top-k+fp16@energy:37.5%", "fixed", None)
-    assert EnergyShare.ends(share=0.375, strategy="top-k+fp16") == (pull.arm,)

@@ -1,4 +1,4 @@
-"""UCB1, D-UCB and SW-UCB against their formulas, written out over the whole history."""
+"""UCB1, D-UCB and SW-UCB, one class, against formulas over the whole history."""
 
 import math
 
@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.ground.errors import InputError
-from simfed.ground.registry import registry
-from simfed.policy import DiscountedUcb, Pull, SlidingWindowUcb, Ucb1
+from simfed.policy import Pull, Ucb
 
 ARMS = ("top-k", "random-k", "periodic-k")
 RNG = np.random.default_rng(0)
@@ -19,9 +18,9 @@ UCBS = {
     "sw-ucb": lambda history: sw_ucb_indices(history, 12, 0.6),
 }
 MADE = {
-    "ucb1": lambda: Ucb1(ARMS, (0.0, 1.0)),
-    "d-ucb": lambda: DiscountedUcb(ARMS, (0.0, 1.0), discount=0.9),
-    "sw-ucb": lambda: SlidingWindowUcb(ARMS, (0.0, 1.0), window=12),
+    "ucb1": lambda: Ucb(ARMS, (0.0, 1.0)),
+    "d-ucb": lambda: Ucb(ARMS, (0.0, 1.0), exploration=2.4, discount=0.9),
+    "sw-ucb": lambda: Ucb(ARMS, (0.0, 1.0), exploration=0.6, window=12),
 }
 
 
@@ -77,7 +76,7 @@ def test_each_arm_is_tried_before_any_is_tried_again(kind):
 
 
 def test_it_exploits_the_arm_of_the_largest_mean():
-    policy = Ucb1(ARMS, (0.0, 1.0))
+    policy = Ucb(ARMS, (0.0, 1.0))
     for arm, reward in (("top-k", 0.1), ("random-k", 0.9), ("periodic-k", 0.2)):
         policy.update(Pull(arm, "explore"), reward)
     assert policy.pull(RNG) == Pull("random-k", "exploit", 1.0)
@@ -85,8 +84,8 @@ def test_it_exploits_the_arm_of_the_largest_mean():
 
 
 def test_rewards_are_scaled_by_their_range_and_values_are_not():
-    wide = Ucb1(ARMS, (-10.0, 10.0))
-    unit = Ucb1(ARMS, (0.0, 1.0))
+    wide = Ucb(ARMS, (-10.0, 10.0))
+    unit = Ucb(ARMS, (0.0, 1.0))
     for t in range(200):
         pull, twin = wide.pull(RNG), unit.pull(RNG)
         assert pull == twin
@@ -111,7 +110,7 @@ def test_an_arm_whose_uploads_never_arrive_does_not_hold_the_client_up(kind):
 
 
 def test_nothing_is_stuck_where_no_upload_arrives_at_all():
-    policy, arms = Ucb1(ARMS), []
+    policy, arms = Ucb(ARMS), []
     for _ in range(30):
         pull = policy.pull(RNG)
         arms.append(pull.arm)
@@ -130,8 +129,8 @@ def test_a_late_reward_counts_when_it_comes(kind):
 
 
 def test_a_discount_forgets_and_a_window_forgets_for_good():
-    discounted = DiscountedUcb(("a",), (0.0, 1.0), discount=0.5)
-    windowed = SlidingWindowUcb(("a",), (0.0, 1.0), window=3)
+    discounted = Ucb(("a",), (0.0, 1.0), discount=0.5)
+    windowed = Ucb(("a",), (0.0, 1.0), window=3)
     for reward in (1.0, 0.0, 0.0, 0.0):
         for policy in (discounted, windowed):
             policy.update(Pull("a", "explore"), reward)
@@ -140,7 +139,7 @@ def test_a_discount_forgets_and_a_window_forgets_for_good():
 
 
 def test_an_arm_outside_the_window_is_tried_again():
-    policy = SlidingWindowUcb(ARMS, (0.0, 1.0), window=5, exploration=0.0)
+    policy = Ucb(ARMS, (0.0, 1.0), window=5, exploration=0.0)
     for arm in ARMS:
         policy.update(Pull(arm, "explore"), 1.0 if arm == "top-k" else 0.0)
     arms = []
@@ -152,7 +151,7 @@ def test_an_arm_outside_the_window_is_tried_again():
 
 
 def test_a_discount_of_next_to_nothing_is_a_memory_of_one_play():
-    policy = DiscountedUcb(ARMS, (0.0, 1.0), discount=1e-300)
+    policy = Ucb(ARMS, (0.0, 1.0), discount=1e-300)
     for _ in range(50):
         pull = policy.pull(RNG)
         policy.update(pull, 0.5)
@@ -160,25 +159,24 @@ def test_a_discount_of_next_to_nothing_is_a_memory_of_one_play():
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "sentence"),
+    ("options", "sentence"),
     [
-        ("d-ucb", {"discount": 0}, "discount: got 0, expected a number above 0, up to 1"),
-        ("d-ucb", {"discount": 1.5}, "discount: got 1.5, expected a number above 0, up to 1"),
-        (
-            "d-ucb",
-            {"exploration": math.nan},
-            "exploration: got nan, expected a number of at least 0",
-        ),
-        ("sw-ucb", {"window": 0}, "window: got 0, expected a whole number of at least 1"),
-        ("sw-ucb", {"exploration": -1}, "exploration: got -1, expected a number of at least 0"),
-        (
-            "ucb1",
-            {"exploration": math.inf},
-            "exploration: got inf, expected a number of at least 0",
-        ),
+        ({"discount": 0}, "discount: got 0, expected a number above 0, up to 1"),
+        ({"discount": 1.5}, "discount: got 1.5, expected a number above 0, up to 1"),
+        ({"exploration": math.nan}, "exploration: got nan, expected a number of at least 0"),
+        ({"exploration": -1}, "exploration: got -1, expected a number of at least 0"),
+        ({"exploration": math.inf}, "exploration: got inf, expected a number of at least 0"),
+        ({"window": 0}, "window: got 0, expected a whole number of at least 1, or null"),
     ],
 )
-def test_options_out_of_range_are_named(kind, options, sentence):
+def test_options_out_of_range_are_named(options, sentence):
     with pytest.raises(InputError) as refused:
-        registry("policy").get(kind)(ARMS, **options)
+        Ucb(ARMS, **options)
     assert str(refused.value) == sentence
+
+
+def test_a_discount_and_a_window_hold_together():
+    policy = Ucb(("a",), (0.0, 1.0), discount=0.5, window=2)
+    for reward in (1.0, 0.0, 1.0):
+        policy.update(Pull("a", "explore"), reward)
+    assert policy.values() == (1 / 1.5,)

@@ -54,10 +54,9 @@ def test_policies_play_what_they_name_or_what_there_is():
         made = scenario(compression=levels, policy=policy)
         return tuple(map(str, made.arms_of_group(made.clients[0])))
 
-    assert arms(kind="ucb1") == ("top-k@5", "top-k@50")
+    assert arms(kind="ucb") == ("top-k@5", "top-k@50")
     assert arms(kind="uniform", strategy="random-k@7") == ("random-k@7",)
     assert arms(kind="adaptive-k", least=3, most=90) == ("top-k@3", "top-k@90")
-    assert arms(kind="energy-share", share=0.5) == ("top-k@energy:50%",)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +167,7 @@ def test_a_codec_whose_time_no_profile_knows_is_one_sentence(tmp_path, capsys):
 def test_data_dependent_k_is_refused_without_learning(tmp_path, capsys):
     text = (
         "clients: [{count: 2, prototype: small, device: x86-2core-vm}]\n"
-        "policy: {kind: energy-share}\n"
+        'policy: {kind: uniform, strategy: "top-k@energy:90%"}\n'
     )
     assert run(tmp_path, capsys, text)[0] == 0
     code, said = run(tmp_path, capsys, text, "--time-only")

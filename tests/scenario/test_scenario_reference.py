@@ -87,7 +87,7 @@ def test_a_policy_of_ones_own_is_in_schema_and_page(add_part):
         ({"c": 1}, True),  # the default kind's key
         ({"kind": "uniform", "strategy": "top-k"}, True),
         ({"kind": "uniform"}, False),
-        ({"kind": "exp3.s", "mixing": 0.1, "share": 0.01}, True),
+        ({"kind": "ucb", "discount": 0.9, "window": 5}, True),
         ({"kind": "exp3", "share": 0.01}, False),
         ({"kind": "thompson", "warmup": 3}, False),
         ({"mixing": 0.1}, False),
@@ -115,7 +115,7 @@ def test_the_worked_example_of_layers_and_fields_is_three_arms():
         {
             "method": "scaffold",
             "dataset.public": 0,
-            "policy": {"kind": "ucb1"},
+            "policy": {"kind": "ucb"},
             "compression": {"strategies": yaml.safe_load(example)},
         },
     )

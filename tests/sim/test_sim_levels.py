@@ -18,7 +18,7 @@ from simfed.verify.run import verify
 
 D = {"small": 15_738, "wide": 61_706}
 LEVELS = {"strategies": ["top-k", "random-k"], "k_choices": [100, "2%"], "index_code": "fixed"}
-ENERGY = {"kind": "energy-share", "share": 0.6}
+ENERGY = {"kind": "uniform", "strategy": "top-k@energy:60%"}
 ADAPTIVE = {"kind": "adaptive-k", "least": "0.5%", "most": "20%"}
 BALANCE = {"kind": "balance", "share": 0.3, "least": "0.5%", "most": "20%"}
 ONE = {"prototypes": {"small": {"model": "lenet5-half"}}, "client_order": "grouped"}

@@ -28,7 +28,7 @@ ALWAYS = {
 }
 
 FILLED = {"participation.clients_per_round": None}
-LEARNING = ("ascend", "exp3", "sw-ucb")
+LEARNING = ("ascend", "exp3", "ucb")
 """Policies that need losses: full runs."""
 RARE = {"between": "10 h", "lasts": "2 s"}
 FEATURES = {
@@ -63,7 +63,7 @@ FEATURES = {
     },
     "ascend": {"policy": {"kind": "ascend"}},
     "exp3": {"policy": {"kind": "exp3"}},
-    "sw-ucb": {"policy": {"kind": "sw-ucb", "window": 20}},
+    "ucb": {"policy": {"kind": "ucb", "window": 20}},
     "oort": {"participation": {"clients_per_round": 10, "selection": "oort"}},
     "asynchronous": {**FILLED, "aggregation": {"mode": "asynchronous", "concurrency": 20}},
 }

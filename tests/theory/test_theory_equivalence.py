@@ -118,7 +118,7 @@ def test_a_full_run_learns_what_a_plain_loop_without_a_clock_learns(world, witho
     assert run.rounds.duration_s.gt(0).all()
 
 
-@pytest.mark.parametrize("kind", ["ascend", "ucb1"])
+@pytest.mark.parametrize("kind", ["ascend", "ucb"])
 def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_plain_loop(kind):
     policy = {**ASCEND, "kind": kind} if kind == "ascend" else {"kind": kind}
     plain = scenario(policy=policy, **WORLDS["a shared bottleneck"], rounds=6)

@@ -116,7 +116,7 @@ def test_each_field_travels_by_its_own_codec():
         (
             "fedprox",
             {
-                "policy": {"kind": "ucb1", "reward": {"clip": [-9, 9]}},
+                "policy": {"kind": "ucb", "reward": {"clip": [-9, 9]}},
                 "compression": {"index_code": "rice", "strategies": [BY_LAYER, "top-k@9"]},
             },
         ),
@@ -126,7 +126,7 @@ def test_runs_hold_and_are_the_same_without_learning_and_replayed(tmp_path, meth
     made = world(method, **changes)
     full = run(made, out=tmp_path / "full", progress=False)
     assert verify(tmp_path / "full") == []
-    if changes["policy"]["kind"] == "ucb1":
+    if changes["policy"]["kind"] == "ucb":
         made = made.model_copy(
             update={"policy": made.policy.model_copy(update={"arms_from": str(tmp_path / "full")})}
         )

@@ -134,9 +134,7 @@ def table(
 
 @app.command()
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR [DIR]", help="A study's folder, or two to compare.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -171,8 +169,7 @@ def report(
     ] = None,
 ) -> None:
     """Make the page about a study, one self-contained HTML file; or a picture for print: what each
-    arm spent to reach the targets against the swept axis, or its curves. Of two studies, the page
-    that holds them against each other."""
+    arm spent to reach the targets against the swept axis, or its curves."""
     from simfed.study import load_study
 
     kinds = (".html", ".png", ".svg", ".pdf")
@@ -180,28 +177,10 @@ def report(
         raise InputError(f"a file that ends in {listed(kinds)}", where="--out", got=out.name)
     if figure not in ("targets", "curves"):
         raise InputError("targets or curves", where="--figure", got=figure)
-    if len(folders) > 1:
-        _compare_studies(folders, out)
-        return
-    (folder,) = folders
     if out is None or out.suffix.lower() == ".html":
         typer.echo(f"{_write_page(load_study(folder), out)}: written")
         return
     _draw_figure(load_study(folder), out, figure, spent, over, target or [], width, height)
-
-
-def _compare_studies(folders: list[Path], out: Path | None) -> None:
-    from simfed.report.page import write_text
-    from simfed.study import load_study
-    from simfed.study.versus import render_versus_page
-
-    if len(folders) > 2:
-        raise InputError("one study, or two to compare", where="DIR", got=f"{len(folders)}")
-    path = out if out is not None else Path("report.html")
-    if path.suffix.lower() != ".html":
-        raise InputError("a file that ends in .html for two studies", where="--out", got=path.name)
-    page = render_versus_page(*map(load_study, folders))
-    typer.echo(f"{write_text(path, page)}: written")
 
 
 def _draw_figure(

@@ -14,7 +14,6 @@ import pytest
 from simfed.study import run_study
 from simfed.study.page import draw_study_figure, render_study_page
 from simfed.study.target_figure import target_figure
-from simfed.study.versus import render_versus_page
 
 CLIENT = {"count": 2, "prototype": "small", "device": {"profile": "rtx3090-ryzen4800h"}}
 
@@ -46,7 +45,6 @@ def lines(studied, slow, fast):
     yield from looks.of_figure("some seeds", target_figure(studied, targets=[0.84]))
     yield from looks.of_figure("energy", target_figure(slow, quantity="energy"))
     yield from looks.of_page("one seed", render_study_page(fast))
-    yield from looks.of_page("two studies", render_versus_page(slow, fast))
 
 
 @pytest.mark.long

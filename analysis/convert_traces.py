@@ -36,7 +36,7 @@ from typing import Any
 
 from simfed.fleet.availability import read_trace
 from simfed.ground.errors import InputError
-from simfed.ground.reading import explain_unreadable, read_text
+from simfed.ground.inputs import explain_unreadable, read_text
 from simfed.ground.units import parse_duration
 
 Span = tuple[float, float]

@@ -57,7 +57,7 @@ from simfed.device.profile import QUANTITIES, is_value_codec, name_codec
 from simfed.device.table import MACHINE_COLUMNS, WORK_COLUMNS
 from simfed.ground.cores import find_cpu_groups, find_home_group, make_group, most_processes
 from simfed.ground.errors import InputError, Interrupted, listed
-from simfed.ground.reading import explain_unreadable
+from simfed.ground.inputs import MissingFile, read_text
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.ground.version import VERSION
@@ -464,11 +464,9 @@ def _read_rows(out: Path) -> list[tuple[int, dict[str, str]]]:
     """The rows of a table with their line numbers; none where there is no table yet."""
     allowed = "a new file, or a table of `calibrate measure`"
     try:
-        text = out.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        text = read_text(out)
+    except MissingFile:
         return []
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(allowed, where=str(out), got=explain_unreadable(error)) from None
     rows = csv.DictReader(text.splitlines())
     if text and tuple(rows.fieldnames or ()) != COLUMNS:
         raise InputError(allowed, where=str(out), got=rows.fieldnames)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
-from simfed.ground.tables import read_records
+from simfed.ground.inputs import read_text
+from simfed.ground.tables import MOST_TABLE_BYTES, read_records
 
 LOG_COLUMNS = ("round", "client", "phase", "started_at_s", "finished_at_s")
 _MEASURES = ("bytes", "joules")
@@ -53,13 +54,7 @@ def read_log(path: Path) -> list[LogRow]:
 
     Raises: `InputErrors` with a sentence per bad line, `InputError` for a file that is no such log.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(where=str(path), problem=error.strerror or "cannot be read") from error
-    except UnicodeDecodeError as error:
-        raise InputError("CSV in UTF-8", where=str(path), problem="not a text") from error
-    names, records = read_records(text, str(path))
+    names, records = read_records(read_text(path, MOST_TABLE_BYTES), str(path))
     for column in LOG_COLUMNS:
         if column not in names:
             hint = did_you_mean(column, names)

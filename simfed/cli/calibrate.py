@@ -14,6 +14,7 @@ import typer
 
 from simfed.cli.inspect import Imports
 from simfed.ground.errors import BrokenInvariant, InputError
+from simfed.ground.inputs import read_bytes
 from simfed.ground.writing import writing
 
 if TYPE_CHECKING:
@@ -397,7 +398,7 @@ def _list_files(profile: Profile) -> list[tuple[str, str | None]]:
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(path)).hexdigest()
 
 
 # ---- what is said ------------------------------------------------------------------------------

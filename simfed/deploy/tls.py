@@ -6,12 +6,15 @@ import ssl
 from pathlib import Path
 
 from simfed.ground.errors import InputError
+from simfed.ground.inputs import check_file
 
 
 def load_server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
     """A server's TLS from its certificate and key, in PEM. Raises: `InputError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for file in (certificate, key):
+        check_file(file)
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
@@ -24,6 +27,8 @@ def load_server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
 def load_client_tls(authority: str | Path | None) -> ssl.SSLContext:
     """A client's TLS that trusts the certificates in this file (None: what this machine trusts).
     Raises: `InputError`."""
+    if authority is not None:
+        check_file(authority)
     try:
         return ssl.create_default_context(cafile=None if authority is None else str(authority))
     except (OSError, ssl.SSLError) as error:

@@ -16,8 +16,9 @@ from simfed.device.laws import LAWS, CostLaw
 from simfed.device.noise import Measured
 from simfed.device.profile import ANY, QUANTITIES, Key, Profile, name_codec
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.inputs import make_missing_file_error, read_bytes, read_text
 from simfed.ground.plain import Plain
-from simfed.ground.reading import make_missing_file_error, parse_yaml, read_text
+from simfed.ground.reading import parse_yaml
 from simfed.ground.registry import registry
 from simfed.ground.shipped import list_shipped_folders
 from simfed.ground.units import parse_duration, parse_power, read_number
@@ -55,7 +56,7 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     folders = [Path(folder) for folder in search]
     if wanted.suffix in (".yaml", ".yml"):
         for candidate in (*(folder / wanted for folder in folders), wanted):
-            if os.path.isfile(candidate):  # False too for a name that no file can have
+            if os.path.exists(candidate):  # False too for a name that no file can have
                 return candidate
         raise make_missing_file_error(wanted)
     for folder in (*folders, *_SHIPPED):
@@ -79,7 +80,7 @@ def profile_names(search: Iterable[str | Path] = ()) -> list[str]:
 
 def shipped_name(file: Path) -> str | None:
     """The name of simfed's own profile that a file is, to the byte; None: it is another's."""
-    content = file.read_bytes()
+    content = read_bytes(file)
     shipped = (path for folder in _SHIPPED for path in sorted(folder.glob("*.yaml")))
     return next((path.stem for path in shipped if path.read_bytes() == content), None)
 
@@ -96,15 +97,15 @@ def _find_registered_file(name: str) -> Path:
 def profile_folders(here: str | Path) -> list[Path]:
     """Where profiles are looked for from a folder: in it, and in a folder `calibration` in it or
     above."""
-    around = Path(here).resolve()
+    around = Path(os.path.realpath(here))
     return [around, *(above / "calibration" for above in (around, *around.parents))]
 
 
 def _is_profile(path: Path) -> bool:
     """Whether a YAML file looks like a profile, as others may lie in the same folder."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_text(path)
+    except InputError:
         return False
     return re.search(rf"^\W*kind:\s*({'|'.join(KINDS)})\b", text, re.MULTILINE) is not None
 

@@ -14,7 +14,6 @@ training times.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
 import statistics
@@ -27,7 +26,7 @@ from pathlib import Path
 from simfed.compress.choice import Choice
 from simfed.device.profile import QUANTITIES, Key, find_quantity, name_codec
 from simfed.ground.errors import InputError, listed
-from simfed.ground.reading import explain_unreadable
+from simfed.ground.inputs import MOST_TEXT_BYTES, decode_text, read_bytes
 from simfed.ground.registry import registry
 from simfed.ground.tables import read_records
 
@@ -154,12 +153,8 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
 
 def _read_records(path: Path) -> tuple[str, list[tuple[int, dict[str, str]]]]:
     """A file's SHA-256, and its records with their line numbers."""
-    try:
-        content = path.read_bytes()
-        columns, numbered = read_records(content.decode("utf-8-sig"), str(path))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = str(error) if isinstance(error, csv.Error) else explain_unreadable(error)
-        raise InputError(where=str(path), problem=f"cannot be read: {reason}") from None
+    content = read_bytes(path, MOST_TEXT_BYTES)
+    columns, numbered = read_records(decode_text(content, path), str(path))
     _check_columns(columns, path)
     return hashlib.sha256(content).hexdigest(), numbered
 

@@ -20,6 +20,7 @@ from simfed.experiment.progress import RunProgress
 from simfed.fleet.contract import Workload
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, Interrupted, RunFailed
+from simfed.ground.inputs import read_bytes
 from simfed.ground.measure import ACCURACY
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
@@ -279,7 +280,7 @@ def make_self_contained(
         while f"{folder}/{unique}{suffix}" in files:  # two files of one name in different folders
             number += 1
             unique = f"{stem}-{number}"
-        files[f"{folder}/{unique}{suffix}"] = Path(source).read_bytes()
+        files[f"{folder}/{unique}{suffix}"] = read_bytes(source)
         return f"{folder}/{unique}{suffix}"
 
     profiles = {
@@ -299,7 +300,7 @@ def make_self_contained(
             for source in copies:
                 place = Path(source).relative_to(Path(plugin.file).parent)
                 names[source] = (copy_folder / place).as_posix()
-                files[names[source]] = Path(source).read_bytes()
+                files[names[source]] = read_bytes(source)
         else:
             names[plugin.file] = name
     for source in dict.fromkeys(list_files(scenario)):

@@ -28,6 +28,7 @@ from simfed.flower.versions import flower_version
 from simfed.flower.workfile import SUFFIX, WorkFile, load_work
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError, RunFailed, listed
+from simfed.ground.inputs import read_bytes
 from simfed.ground.plain import Plain
 from simfed.ground.units import format_duration
 from simfed.record.digest import digest_folder
@@ -486,7 +487,7 @@ def _make_self_contained(fleet: FleetFile, parts: Parts) -> tuple[dict[str, byte
     names: dict[str, str] = {}
     if bare.charged.file is not None:
         names[bare.charged.file] = f"calibration/{Path(bare.charged.file).name}"
-        work[names[bare.charged.file]] = Path(bare.charged.file).read_bytes()
+        work[names[bare.charged.file]] = read_bytes(bare.charged.file)
     beside, text = make_self_contained(
         parts, lambda profiles, files: dump_fleet(bare, profiles, {**files, **names})
     )

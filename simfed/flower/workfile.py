@@ -28,8 +28,9 @@ from simfed.device.noise import Measured
 from simfed.flower.metering import Counted
 from simfed.ground.arithmetic import read_arithmetic, spell_name
 from simfed.ground.errors import InputError, listed
+from simfed.ground.inputs import read_text
 from simfed.ground.plain import Plain
-from simfed.ground.reading import parse_yaml, read_text
+from simfed.ground.reading import parse_yaml
 from simfed.ground.writing import writing
 from simfed.scenario.fields import NonNegative, Positive, PositiveInt
 from simfed.scenario.load import validate_as

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from simfed.ground.inputs import check_file, open_file
+
 _SIMFED = str(Path(__file__).resolve().parents[1]) + os.sep
 _INSTALLED = tuple(
     str(Path(place).resolve()) + os.sep for place in {sys.prefix, sys.base_prefix, _SIMFED}
@@ -42,11 +44,12 @@ def list_opened(digest: str) -> list[str]:
 
 def compute_file_sha256(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file; read again only when its size or time has changed."""
+    check_file(path)
     status = os.stat(path)
     key = (os.path.abspath(path), status.st_size, status.st_mtime_ns)
     if key not in _digests:
         content = hashlib.sha256()
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             while piece := file.read(_PIECE_BYTES):
                 content.update(piece)
         _digests[key] = content.hexdigest()

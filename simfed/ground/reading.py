@@ -1,78 +1,16 @@
-"""Text that people write in files, and a sentence for each way in which it cannot be read."""
+"""YAML that people write, and a sentence for each way in which it cannot be read."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import yaml
 
-from simfed.ground.errors import InputError, find_closest
+from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
-
-MOST_CHARACTERS = 100_000_000
-"""Of a file that people write: more is no scenario, and would be read for minutes."""
-_PIECE_CHARACTERS = 1_000_000
-_MOST_NAMES = 1_000
-"""In a folder in which a name like the one that is missing is looked for."""
-
-
-def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a UTF-8 file, without a byte order mark; of at most `MOST_CHARACTERS`.
-
-    Raises: `InputError` that names the file.
-    """
-    pieces, length = [], 0
-    with named_in_errors(path), open(path, encoding="utf-8-sig") as file:
-        # in pieces: one `read` sets memory aside for all that it may be, whatever is there
-        while length <= MOST_CHARACTERS and (piece := file.read(_PIECE_CHARACTERS)):
-            pieces.append(piece)
-            length += len(piece)
-    if length > MOST_CHARACTERS:
-        allowed = f"a text of at most {MOST_CHARACTERS:,} characters"
-        raise InputError(allowed, where=str(path), got="more")
-    return "".join(pieces)
-
-
-@contextmanager
-def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """A block that reads `path`; its `OSError`s become an `InputError` that names the file."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise make_missing_file_error(path) from None
-    except IsADirectoryError:
-        raise InputError("a file", where=str(path), problem="this is a folder") from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = explain_unreadable(error)
-        raise InputError(where=str(path), problem=f"cannot be read: {reason}") from None
-
-
-def make_missing_file_error(path: str | os.PathLike[str]) -> InputError:
-    """The error for a file that does not exist, with the nearest name in its folder as hint."""
-    folder, name = os.path.split(path)
-    try:
-        names = os.listdir(folder or ".")
-    except (OSError, ValueError):
-        names = []
-    stem, kind = os.path.splitext(name)
-    alike = {
-        os.path.splitext(other)[0]: other
-        for other in names[:_MOST_NAMES]
-        if os.path.splitext(other)[1].lower() == kind.lower()
-    }
-    near = find_closest(stem, alike)
-    hint = f"did you mean {alike[near]!r}?" if near else None
-    return InputError(where=str(path), problem="no such file", hint=hint)
-
-
-def explain_unreadable(error: Exception) -> str:
-    """The reason in words: the operating system's, or that the bytes are no UTF-8."""
-    return getattr(error, "strerror", None) or "not UTF-8 text"
 
 
 def parse_yaml(text: str, *, where: str) -> Plain:

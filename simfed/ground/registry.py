@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.inputs import read_bytes
 from simfed.ground.opened import watch
 from simfed.ground.plain import Plain
 
@@ -209,10 +210,10 @@ def import_file(
     file lay, from which its code finds files of its own. Raises: `InputError` for a file that is
     not there, or that raises.
     """
-    file, where = Path(path).resolve(), where or f"--import {path}"
+    file, where = Path(os.path.realpath(path)), where or f"--import {path}"
     place = place or _read_places().get(str(file))
     if place is not None and _is_same(file, Path(place) / file.name):
-        file, place = (Path(place) / file.name).resolve(), None
+        file, place = Path(os.path.realpath(Path(place) / file.name)), None
     name = f"{_IMPORTED}{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
     if name in sys.modules:
         return
@@ -245,7 +246,7 @@ def import_file(
 def is_consented(path: str | os.PathLike[str]) -> bool:
     """Whether somebody has asked for this file to be run, in this process or in the one that
     started it: by its name, or a copy of it."""
-    file = Path(path).resolve()
+    file = Path(os.path.realpath(path))
     named = [Path(name) for name in _list_named_files()]
     if file in named or not file.is_file():
         return file in named
@@ -269,7 +270,7 @@ def _is_imported(file: Path) -> bool:
 
 def compute_file_digest(path: str | os.PathLike[str]) -> str:
     """BLAKE2b of a file's bytes, as 32 hexadecimal digits."""
-    return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(read_bytes(path), digest_size=16).hexdigest()
 
 
 def _is_same(file: Path, other: Path) -> bool:

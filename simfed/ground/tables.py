@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import csv
 import os
-import stat
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,15 @@ import numpy as np
 
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.reading import make_missing_file_error
+from simfed.ground.inputs import MOST_FILE_BYTES, open_file
 
 if TYPE_CHECKING:
     import pandas
+    from pyarrow import parquet
 
 _PARQUET = (".parquet", ".pq")
 
-MOST_FILE_BYTES = 2_000_000_000
+MOST_TABLE_BYTES = 2_000_000_000
 """The largest table that is read; it is read as a whole."""
 
 
@@ -34,7 +36,6 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
 
     Raises: `InputError` that names the file, and the column and row of what is no finite number.
     """
-    _check_size(path)
     frame = (
         _read_parquet(path, names)
         if Path(path).suffix.lower() in _PARQUET
@@ -52,16 +53,19 @@ def read_records(text: str, where: str) -> tuple[list[str], list[tuple[int, dict
     a name that stands twice and for a row of more cells, of which nobody knows what they mean.
     """
     reader = csv.DictReader(text.splitlines(), restval="")
-    names = list(reader.fieldnames or ())
-    for name in names:
-        if name and names.count(name) > 1:
-            raise InputError("each column once", where=where, got=name)
     records = []
-    for record in reader:
-        if None in record:
-            allowed = f"{len(names)} cells in a row, as the header has"
-            raise InputError(allowed, where=f"{where}: line {reader.line_num}", got="more")
-        records.append((reader.line_num, record))
+    try:
+        names = list(reader.fieldnames or ())
+        for name, times in Counter(names).items():
+            if name and times > 1:
+                raise InputError("each column once", where=where, got=name)
+        for record in reader:
+            if None in record:
+                allowed = f"{len(names)} cells in a row, as the header has"
+                raise InputError(allowed, where=f"{where}: line {reader.line_num}", got="more")
+            records.append((reader.line_num, record))
+    except csv.Error as error:
+        raise InputError(where=where, problem=f"cannot be read: {error}") from None
     return names, records
 
 
@@ -69,62 +73,77 @@ def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.Data
     import pandas
 
     try:
-        first = pandas.read_csv(
-            path,
-            comment="#",
-            header=None,
-            nrows=1,
-            dtype=str,
-            keep_default_na=False,
-            skipinitialspace=True,
-            encoding="utf-8-sig",
-        )
-        header = first.iloc[0].tolist()
-        _check_names(path, names, header)
-        # All columns are read, as pandas counts a row's cells only then: with a decimal comma, or
-        # under a header that lacks a name, a number would be taken for another column's.
-        with warnings.catch_warnings():
+        with open_file(path, MOST_TABLE_BYTES) as file, warnings.catch_warnings():
+            first = pandas.read_csv(
+                file,
+                comment="#",
+                header=None,
+                nrows=1,
+                dtype=str,
+                keep_default_na=False,
+                skipinitialspace=True,
+                encoding="utf-8-sig",
+            )
+            header = first.iloc[0].tolist()
+            _check_names(path, names, header)
+            # All columns are read, as pandas counts a row's cells only then: with a decimal comma,
+            # or under a header that lacks a name, a number would be taken for another column's.
             warnings.simplefilter("ignore", pandas.errors.DtypeWarning)
             warnings.simplefilter("error", pandas.errors.ParserWarning)
+            file.seek(0)
             frame = pandas.read_csv(
-                path, comment="#", index_col=False, skipinitialspace=True, encoding="utf-8-sig"
+                file, comment="#", index_col=False, skipinitialspace=True, encoding="utf-8-sig"
             )
         return frame[list(names)]
     except pandas.errors.ParserWarning:
         allowed = f"{len(header)} cells in a row, as the header has"
         raise InputError(allowed, where=str(path), got="more") from None
-    except OSError as error:
-        raise _make_error(path, error) from None
-    except ValueError as error:  # pandas' own errors, and bytes that are no text
+    except ValueError as error:  # pandas' own errors
         reason = str(error).strip().splitlines()[0]
         allowed = "a table in CSV with a header line"
         raise InputError(allowed, where=str(path), problem=f"cannot be read: {reason}") from None
 
 
 def _read_parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
-    from pyarrow import ArrowInvalid, parquet
+    with open_parquet(path, MOST_TABLE_BYTES) as file:
+        _check_names(path, names, file.schema_arrow.names)
+        return file.read(columns=list(names)).to_pandas()
+
+
+@contextmanager
+def open_parquet(
+    path: str | os.PathLike[str], most_bytes: int = MOST_FILE_BYTES
+) -> Iterator[parquet.ParquetFile]:
+    """Open a Parquet file that unpacks to at most `most_bytes`, as its footer says.
+
+    Raises: `InputError` that names the file, also for what the body finds damaged in it.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
-            _check_names(path, names, file.schema_arrow.names)
-            return file.read(columns=list(names)).to_pandas()
-    except OSError as error:
-        raise _make_error(path, error) from None
-    except ArrowInvalid:
-        raise InputError("a Parquet file", where=str(path), problem="this is none") from None
+        with open_file(path, most_bytes) as content, parquet.ParquetFile(content) as file:
+            check_unpacked(count_unpacked_bytes(file), most_bytes, str(path))
+            yield file
+    except (pa.ArrowException, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        problem = f"cannot be read: {reason}"
+        raise InputError("a whole Parquet file", where=str(path), problem=problem) from None
 
 
-def _check_size(path: str | os.PathLike[str]) -> None:
-    try:
-        status = Path(path).stat()
-    except OSError as error:
-        raise _make_error(path, error) from None
-    regular = stat.S_ISREG(status.st_mode)
-    if regular and status.st_size > MOST_FILE_BYTES:
-        allowed = f"a table of at most {MOST_FILE_BYTES:,} bytes"
-        raise InputError(allowed, where=str(path), got=status.st_size)
-    if not regular and not stat.S_ISDIR(status.st_mode):
-        raise InputError("a file", where=str(path), problem="this is a device or a pipe")
+def count_unpacked_bytes(file: parquet.ParquetFile) -> int:
+    """Return how much memory a Parquet file's rows take, as its footer says."""
+    facts = file.metadata
+    groups = (facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
+    # rows that are all alike take next to nothing in the file
+    return int(max(sum(groups), 4 * facts.num_rows * facts.num_columns))
+
+
+def check_unpacked(size: int, most_bytes: int, where: str) -> None:
+    """Raise an `InputError` where so many bytes are more than allowed."""
+    if size > most_bytes:
+        allowed = f"a table that unpacks to at most {most_bytes:,} bytes"
+        raise InputError(allowed, where=where, got=f"{size:,} bytes")
 
 
 def _check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> None:
@@ -133,12 +152,6 @@ def _check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> 
             allowed = f"a column of the table: {listed(columns)}"
             hint = "it stands twice" if name in columns else did_you_mean(name, columns)
             raise InputError(allowed, where=str(path), got=name, hint=hint)
-
-
-def _make_error(path: str | os.PathLike[str], error: OSError) -> InputError:
-    if isinstance(error, FileNotFoundError):
-        return make_missing_file_error(path)
-    return InputError(where=str(path), problem=f"cannot be read: {error.strerror or error}")
 
 
 def _read_float(value: object) -> float:

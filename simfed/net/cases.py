@@ -15,7 +15,6 @@ links, and flows that name one of them and a direction in place of a path
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
@@ -26,8 +25,8 @@ import numpy as np
 
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
+from simfed.ground.inputs import read_json
 from simfed.ground.plain import Plain
-from simfed.ground.reading import read_text
 from simfed.net.case_parts import is_positive, read_mappings, read_numbers, shorten_value, weights
 from simfed.net.cell_cases import CellCase, parse_cell_case
 from simfed.net.engine import Engine
@@ -88,11 +87,7 @@ def load_cases(path: str | FilePath) -> list[dict[str, Plain]]:
     Raises: `InputError` that names the file and the place.
     """
     where = str(path)
-    text = read_text(path)
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(where=where, problem=f"not valid JSON: {error}") from None
+    content = read_json(path)
     cases = content
     if isinstance(content, dict):
         cases = content.get("cases", [content] if "flows" in content else None)

@@ -19,6 +19,7 @@ import numpy as np
 
 from simfed.ground import units
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.inputs import open_file
 from simfed.ground.plain import Plain
 from simfed.net.topology import Access, Line, Routes, Topology, check_line_count, make_server_lines
 from simfed.net.traces import LinkTrace
@@ -345,15 +346,10 @@ def read_graph(path: str | FilePath, missing_bytes_per_s: float | None = None) -
     if suffix not in readers:
         raise InputError(f"a file ending in {listed(readers)}", where=where, got=suffix)
     try:
-        if FilePath(path).stat().st_size > MOST_FILE_BYTES:
-            allowed = f"a graph of at most {MOST_FILE_BYTES:,} bytes"
-            raise InputError(allowed, where=where, got="more")
-        graph = readers[suffix](str(path))
+        with open_file(path, MOST_FILE_BYTES) as file:
+            graph = readers[suffix](file)
     except InputError:
         raise
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise InputError(where=where, problem=problem) from None
     except Exception as error:  # the parsers raise many kinds; all mean the same to the user
         raise InputError(where=where, problem=f"no graph in {suffix[1:]} format: {error}") from None
     return lines_of(graph, where=where, missing_bytes_per_s=missing_bytes_per_s)

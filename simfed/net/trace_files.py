@@ -11,7 +11,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -23,7 +22,7 @@ import numpy as np
 from simfed.ground import units
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.reading import named_in_errors
+from simfed.ground.inputs import named_in_errors, open_file
 from simfed.net.traces import EndPolicy, Trace, compute_bin_edges
 
 MAHIMAHI_PACKET_BYTES = 1500
@@ -257,10 +256,7 @@ class _Table:
 
 def _read_blocks(path: str | FilePath) -> Iterator[bytes]:
     """The file in pieces that end where a line ends, without a byte order mark."""
-    with named_in_errors(path), open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size > MOST_FILE_BYTES:
-            allowed = f"a trace of at most {MOST_FILE_BYTES:,} bytes"
-            raise InputError(allowed, where=str(path), got="more")
+    with open_file(path, MOST_FILE_BYTES) as file:
         begun = file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
         wanted = FIRST_BLOCK_BYTES
         while more := file.read(wanted):

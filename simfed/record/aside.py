@@ -7,11 +7,13 @@ what there is to do: the old run's manifest leaves last and comes back first.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
+from simfed.ground.errors import InputError
+from simfed.ground.inputs import read_json
 from simfed.record import files
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.schema import TABLES
@@ -100,9 +102,9 @@ def _has_something(folder: Path) -> bool:
     if CheckpointFolder(folder / "checkpoint", "").has_one:
         return True
     try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        manifest: Any = read_json(folder / _MANIFEST)
         return bool(manifest["status"] == "finished")
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, LookupError, TypeError):
         return False
 
 

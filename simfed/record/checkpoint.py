@@ -20,10 +20,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from simfed.ground.errors import InputError
+from simfed.ground.inputs import read_json
 from simfed.ground.plain import Plain
 from simfed.record import files
 from simfed.record.digest import digest_file, digest_value
@@ -190,7 +192,7 @@ class CheckpointFolder:
 
         path = self.path / name
         try:
-            state = json.loads(path.read_text(encoding="utf-8"))
+            state: Any = read_json(path)
             if state["format"] != FORMAT:
                 raise _make_damage_error(path, f"it has format {state['format']}, not {FORMAT}")
             digest = state.pop("digest")
@@ -199,7 +201,7 @@ class CheckpointFolder:
             if state["run"] != self._run:
                 raise _make_damage_error(path, f"it is of run {state['run']}, not {self._run}")
             arrays = self.path / state["arrays"]["file"]
-            if not arrays.is_file():
+            if not arrays.exists():
                 raise _make_damage_error(arrays, "it is missing")
             if digest_file(arrays) != state["arrays"]["digest"]:
                 raise _make_damage_error(arrays, "its content is not what its digest says")

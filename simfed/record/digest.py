@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simfed.ground.inputs import find_memory_bytes, open_file
 from simfed.ground.plain import Plain
 from simfed.record.schema import ADDED_COLUMNS, OPTIONAL_TABLES, TABLES, Column, columns
 
@@ -35,7 +36,7 @@ def digest_text(text: str) -> str:
 def digest_file(path: Path) -> str:
     """A hash of a file's content."""
     running = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
+    with open_file(path, find_memory_bytes()) as file:
         for block in iter(lambda: file.read(1 << 20), b""):
             running.update(block)
     return running.hexdigest()

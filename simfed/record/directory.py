@@ -20,6 +20,7 @@ from typing import Literal
 import yaml
 
 from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.inputs import read_bytes
 from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 from simfed.ground.writing import writing
@@ -372,7 +373,7 @@ def _refuse_other_scenario(path: Path, manifest: Mapping[str, Plain], scenario_y
             problem="scenario.yaml is missing",
             hint="--overwrite begins the run again",
         )
-    begun = where.read_bytes().decode(errors="replace")
+    begun = read_bytes(where).decode(errors="replace")
     if begun == scenario_yaml:
         return
     ours, theirs = _drop_undeciding(begun), _drop_undeciding(scenario_yaml)

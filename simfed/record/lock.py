@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from simfed.ground.errors import InputError
+from simfed.ground.inputs import check_file
 
 LOCK = ".lock"
 """The file in the folder; it names its holder and goes when the lock is given back."""
@@ -40,11 +41,12 @@ def lock_folder(folder: Path, what: str, hint: str | None = None) -> Iterator[No
 def is_held(folder: Path) -> bool:
     """Whether a process holds the folder now; where a file system has no locks, perhaps."""
     try:
+        check_file(folder / LOCK)
         with (folder / LOCK).open(encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
+    except (OSError, InputError):
         return (folder / LOCK).exists()
     return False
 

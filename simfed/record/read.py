@@ -6,7 +6,6 @@ ends in one sentence.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.inputs import find_memory_bytes, read_json, read_text
 from simfed.ground.measure import Measure, read_measure
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
+from simfed.ground.tables import open_parquet
 from simfed.record.schema import (
     ADDED_COLUMNS,
     EPSILON,
@@ -122,11 +123,10 @@ class Run:
 
     def schema_in_file(self, name: str) -> pa.Schema:
         """All columns of a table's file, known or not."""
-        import pyarrow.parquet as pq
-
         if self.path is None or not (self.path / f"{name}.parquet").exists():
             return self.table(name).schema
-        return pq.read_schema(self.path / f"{name}.parquet")
+        with open_parquet(self.path / f"{name}.parquet", find_memory_bytes()) as file:
+            return file.schema_arrow
 
     def frame(self, name: str, rounds: Sequence[int] | None = None) -> pd.DataFrame:
         """A table, or its rows of some rounds, as a data frame."""
@@ -190,8 +190,8 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     return Run(
         path=path,
         manifest=manifest,
-        summary=_read_json(path / "summary.json"),
-        scenario_yaml=_read_text(path / "scenario.yaml"),
+        summary=_read_object(path / "summary.json"),
+        scenario_yaml=read_text(path / "scenario.yaml"),
         read_table=lambda name: _read_parquet(path / f"{name}.parquet", name),
     )
 
@@ -217,7 +217,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
             problem="a folder without manifest.json",
             hint="this is a study: simfed study report" if study else None,
         )
-    manifest = _read_json(path / "manifest.json")
+    manifest = _read_object(path / "manifest.json")
     if manifest.get("format") not in range(1, FORMAT + 1) or "status" not in manifest:
         raise InputError(
             f"a run directory of format 1 to {FORMAT}",
@@ -237,20 +237,8 @@ def number_turns(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
         counts[row[:2]] += 1
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(where=str(path), problem=f"cannot be read: {error}") from error
-
-
-def _read_json(path: Path) -> dict[str, Plain]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(
-            "a whole JSON file", where=str(path), problem=f"cannot be read: {error}"
-        ) from error
+def _read_object(path: Path) -> dict[str, Plain]:
+    value = read_json(path)
     if not isinstance(value, dict):
         raise InputError("a JSON object", where=str(path), got=value)
     return value
@@ -276,26 +264,18 @@ _MAY_HAVE_MORE = (OWN_LOSSES, "clients")
 
 
 def _read_parquet(path: Path, name: str) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     schema = arrow_schema(name)
     if name in OPTIONAL_TABLES and not path.exists():
         return schema.empty_table()
-    try:
-        names = pq.read_schema(path).names
+    with open_parquet(path, find_memory_bytes()) as file:
+        names = file.schema_arrow.names
         added = [column for column in ADDED_COLUMNS.get(name, ()) if column not in names]
         missing = [f.name for f in schema if f.name not in (*names, *added)]
         if added and not missing:
-            return _add_missing_columns(pq.read_table(path), schema)
+            return _add_missing_columns(file.read(), schema)
         if missing:
             raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
         more = tuple(column for column in names if column not in schema.names)
         if name in _MAY_HAVE_MORE or EPSILON in more:
             schema = arrow_schema(name, more if name in _MAY_HAVE_MORE else (EPSILON,))
-        return pq.read_table(path, columns=schema.names).cast(schema)
-    except (OSError, pa.ArrowException, ValueError) as error:
-        first_line = str(error).partition("\n")[0]
-        raise InputError(
-            "a whole Parquet file", where=str(path), problem=f"cannot be read: {first_line}"
-        ) from error
+        return file.read(columns=schema.names).select(schema.names).cast(schema)

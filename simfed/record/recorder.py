@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.inputs import read_bytes
 from simfed.ground.plain import Plain
 from simfed.ground.uses import LinkUses
 from simfed.record import files
@@ -220,12 +221,7 @@ class _Chain:
                 path = folder / f"{self.table}-{number:06d}-….parquet"
                 raise _make_damage_error(path, "it is missing")
             for path in candidates:
-                try:
-                    content = path.read_bytes()
-                except OSError as error:  # what is in it, nobody knows
-                    raise InputError(
-                        where=str(path), problem=f"cannot be read: {error.strerror or error}"
-                    ) from error
+                content = read_bytes(path)
                 digest = self._hash(before, content)
                 if path.stem.endswith(f"-{digest}"):
                     break

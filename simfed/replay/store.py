@@ -24,11 +24,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 
 from simfed.ground.errors import InputError
+from simfed.ground.inputs import MissingFile, check_file, open_file, read_json
 from simfed.ground.plain import Plain
 from simfed.ground.units import parse_size
 from simfed.record.digest import digest_value
@@ -121,10 +122,10 @@ class TrajectoryStore:
             return
         for place in self.folder.iterdir():
             try:
-                about = json.loads((place / "about.json").read_text(encoding="utf-8"))
+                about: Any = read_json(place / "about.json")
                 used = (place / "about.json").stat().st_mtime
                 steps = sum(_count_lines(part) for part in place.glob("steps-*.jsonl"))
-            except (OSError, ValueError):
+            except (OSError, InputError):
                 continue  # not ours, or being deleted by somebody else
             states = len(list(place.glob("states/*.safetensors")))
             yield Kept(place.name, about, steps, states, _measure_size_bytes(place), used)
@@ -235,14 +236,15 @@ class Trajectory:
 
         path = self._state_path(node)
         try:
+            check_file(path)
             with safe_open(path, framework="numpy") as file:
                 about = file.metadata()
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             if about["digest"] == self._state_digest(node, about["facts"], arrays):
                 return json.loads(about["facts"]), arrays
-        except FileNotFoundError:
+        except MissingFile:
             return None
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        except (OSError, InputError, SafetensorError, ValueError, KeyError, TypeError):
             pass
         self._bad_states.append(node)
         self._try(lambda: path.unlink(missing_ok=True))  # a whole one may take its place
@@ -284,10 +286,10 @@ class Trajectory:
             try:
                 if part.stat().st_size <= begin:
                     continue
-                with part.open("rb") as file:
+                with open_file(part) as file:
                     file.seek(begin)
                     new = file.read()
-            except OSError:
+            except (OSError, InputError):
                 continue
             whole = new.rfind(b"\n") + 1
             self._read_bytes[part.name] = begin + whole
@@ -319,5 +321,5 @@ def _measure_size_bytes(place: Path) -> int:
 
 
 def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))

@@ -148,7 +148,7 @@ def write_mlflow(runs: Mapping[str, Run], store: str, *, step: str = "ms") -> st
         from mlflow.entities import Metric, Param, RunTag
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
-    address = store if "://" in store else Path(store).resolve().as_uri()
+    address = store if "://" in store else Path(os.path.realpath(store)).as_uri()
     with _file_store_allowed():
         try:
             client = MlflowClient(tracking_uri=address)

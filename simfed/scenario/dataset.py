@@ -23,6 +23,8 @@ from pydantic import (
     model_validator,
 )
 
+from simfed.ground.errors import InputError
+from simfed.ground.inputs import open_file
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
@@ -77,14 +79,12 @@ def _locate_path(value: Any, info: ValidationInfo) -> str:
 
 
 # Unlike `FoundFile`, this is not copied into runs: data are large, and their digest is kept.
-DataPath = Annotated[
-    str, BeforeValidator(_locate_path), AfterValidator(lambda path: str(Path(path).resolve()))
-]
+DataPath = Annotated[str, BeforeValidator(_locate_path), AfterValidator(os.path.realpath)]
 
 
 def _read_hub_or_folder(value: Any, info: ValidationInfo) -> str:
     """A folder on disk where there is one, or where the text is a path; else a name of the hub."""
-    path = str(Path(_locate_path(value, info)).resolve())
+    path = os.path.realpath(_locate_path(value, info))
     is_path = value.startswith((".", "/", "~")) or value.endswith("/") or Path(path).exists()
     return path if is_path else str(value)
 
@@ -259,9 +259,9 @@ def _choose_usual_kind(written: Mapping[str, Any], folder: Any) -> str:
 def _has_owners(path: Path) -> bool:
     """Whether there are owners in an npz file; what is wrong with it is said when it is read."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             return "owner_train.npy" in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except (InputError, zipfile.BadZipFile):
         return False
 
 

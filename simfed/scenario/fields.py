@@ -8,6 +8,7 @@ to the very same numbers.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -158,12 +159,8 @@ File = Annotated[str, BeforeValidator(_locate_file)]
 _FILE_MARK = get_args(File)[1]
 
 
-def _make_absolute(path: str) -> str:
-    return str(Path(path).resolve())
-
-
 # The resolved scenario stands in the run directory, elsewhere than the file it came from.
-FoundFile = Annotated[File, AfterValidator(_make_absolute)]
+FoundFile = Annotated[File, AfterValidator(os.path.realpath)]
 
 
 def _check_above_zero(seconds: float) -> float:

@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from simfed.ground.errors import InputError
-from simfed.ground.reading import compose_yaml, read_text
+from simfed.ground.inputs import read_text
+from simfed.ground.reading import compose_yaml
 
 _MOST_BYTES = 1_000_000
 """Of a file that is read a second time for the sake of an error."""

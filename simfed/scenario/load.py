@@ -15,8 +15,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.inputs import read_text
 from simfed.ground.plain import Plain
-from simfed.ground.reading import parse_yaml, read_text
+from simfed.ground.reading import parse_yaml
 from simfed.ground.registry import import_file, is_consented
 from simfed.scenario.fields import rename_texts
 from simfed.scenario.model import MethodChoice, Scenario, SelectionChoice
@@ -118,7 +119,7 @@ def import_plugins(
             continue
         file = folder / name
         for path in (file, *check_opened(plugin, folder, where)):
-            if not allow_outside and not _is_within(path, folder.resolve()):
+            if not allow_outside and not _is_within(path, folder):
                 allowed = "a file in the file's own folder or below"
                 problem = f"{os.path.relpath(path, folder)!r} lies outside"
                 hint = "--allow-outside lets it be used"
@@ -157,7 +158,8 @@ def read_yaml(
     """The mapping in a YAML file, with what it `extends` merged beneath it: files in the first
     one's folder or below (links followed), or with `allow_outside` anywhere."""
     path = Path(path)
-    if path.resolve() in _seen:
+    real = Path(os.path.realpath(path))
+    if real in _seen:
         raise InputError("another file", where=str(path), problem="it extends itself")
     if len(_seen) > MOST_EXTENDED:
         allowed = f"at most {MOST_EXTENDED} files that extend one another"
@@ -174,7 +176,7 @@ def read_yaml(
         return data
     if not isinstance(base, str):
         raise InputError("the name of another file", where=f"{path}: extends", got=base)
-    seen = (*_seen, path.resolve())
+    seen = (*_seen, real)
     if not allow_outside and not _is_within(path.parent / base, seen[0].parent):
         allowed = "a file in the scenario's folder or below"
         problem = f"{base!r} lies outside"
@@ -186,8 +188,8 @@ def read_yaml(
 
 def _is_within(path: Path, folder: Path) -> bool:
     try:
-        return path.resolve().is_relative_to(folder)
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a null byte
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    except ValueError:  # a null byte
         return False
 
 

@@ -18,9 +18,9 @@ from pydantic import (
 )
 
 from simfed.ground.errors import InputError
+from simfed.ground.inputs import make_missing_file_error
 from simfed.ground.opened import compute_file_sha256, list_opened
 from simfed.ground.plain import Plain
-from simfed.ground.reading import make_missing_file_error
 from simfed.ground.registry import compute_file_digest
 from simfed.scenario.fields import FoundFile
 from simfed.scenario.section import Section, short_for

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from simfed.experiment.assembly import Parts
-from simfed.ground.reading import named_in_errors
+from simfed.ground.inputs import named_in_errors
 from simfed.record.digest import digest_file, digest_folder, digest_text, digest_value
 from simfed.record.manifest import versions
 from simfed.record.read import read_manifest

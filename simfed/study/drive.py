@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.ground.inputs import read_text
 from simfed.ground.measure import find_common_measure
 from simfed.ground.registry import import_part
 from simfed.ground.units import counted
@@ -98,7 +99,7 @@ def run_study(
         folder.make(plan.study.name)
         with folder.locked():
             folder.sweep()
-            folder.put_plan(plan, addresses, Path(path).read_text(encoding="utf-8"))
+            folder.put_plan(plan, addresses, read_text(path))
             if retry_failed:
                 folder.forgive(states)
             _mark_done(states, folder)

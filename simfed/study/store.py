@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from simfed.ground.errors import InputError
+from simfed.ground.inputs import read_json
 from simfed.ground.writing import writing
 from simfed.record import files
 from simfed.record.lock import is_held, lock_folder
@@ -106,7 +107,7 @@ def has_learned(folder: Path) -> bool:
 
 def _is_whole(folder: Path) -> bool:
     try:
-        return read_manifest(folder)["status"] == "finished"
+        return bool(read_manifest(folder)["status"] == "finished")
     except InputError:
         return False
 
@@ -116,9 +117,9 @@ def _count_rounds(folder: Path) -> float:
     if _is_whole(folder):
         return float("inf")
     try:
-        state = json.loads((folder / "checkpoint" / "state.json").read_text(encoding="utf-8"))
+        state: Any = read_json(folder / "checkpoint" / "state.json")
         return float(state["round"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, ValueError, LookupError, TypeError):
         return -1.0
 
 
@@ -164,15 +165,10 @@ class StudyFolder:
     def plan(self) -> StoredPlan:
         """`study.json`. Raises: `InputError` for a folder that is no study's."""
         path = self.path / "study.json"
-        if not self.path.is_dir() or not path.is_file():
+        if not self.path.is_dir() or not path.exists():
             got = "a folder without study.json" if self.path.is_dir() else "no such folder"
             raise InputError("a study's folder", where=str(self.path), problem=got)
-        try:
-            plan: Any = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(
-                "a whole JSON file", where=str(path), problem=f"cannot be read: {error}"
-            ) from None
+        plan: Any = read_json(path)
         if not isinstance(plan, dict) or plan.get("format") not in (1, FORMAT):
             problem = "of another version, or no study's plan"
             raise InputError(f"a study's plan of format {FORMAT}", where=str(path), problem=problem)
@@ -237,8 +233,9 @@ class StudyFolder:
         reasons = {}
         for path in sorted(self.failed.glob("*.json")):
             try:
-                reasons[path.stem] = str(json.loads(path.read_text(encoding="utf-8"))["reason"])
-            except (OSError, ValueError, KeyError):
+                record: Any = read_json(path)
+                reasons[path.stem] = str(record["reason"])
+            except (InputError, LookupError, TypeError):
                 reasons[path.stem] = "unknown: its record is damaged"
         return reasons
 
@@ -282,8 +279,8 @@ class StudyFolder:
         """Address → the last progress of a run under way."""
         progress: dict[str, StoredProgress] = {}
         for path in self.partial.glob("*.json"):
-            with suppress(OSError, ValueError):
-                progress[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+            with suppress(InputError):
+                progress[path.stem] = cast(StoredProgress, read_json(path))
         return progress
 
     def forget_progress(self, address: str) -> None:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from simfed.ground.errors import InputError
+from simfed.ground.inputs import read_bytes
 from simfed.ground.plain import Plain
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import digest_manifest, digest_scenario, fingerprint, sha256
@@ -273,10 +274,10 @@ def _files_are_what_was_written(facts: Columns) -> Broken:
     files = manifest.get("files")
     for name, digest in files.items() if isinstance(files, dict) else ():
         try:
-            if sha256((path / name).read_bytes()) != digest:
+            if sha256(read_bytes(path / name)) != digest:
                 yield f"{name}: is not the file that this run began with"
-        except OSError as error:
-            yield f"{name}: cannot be read ({error.strerror or error})"
+        except InputError as error:
+            yield str(error).removeprefix(f"{path}/")
     for damage in CheckpointFolder(path / "checkpoint", str(manifest.get("id", ""))).damages():
         yield str(damage).removeprefix(f"{path}/")
 

@@ -201,7 +201,7 @@ def test_a_file_that_is_no_log_is_refused(tmp_path, capsys):
     assert f"{path}: no column started_at_s" in capsys.readouterr().err
     with pytest.raises(InputError, match="empty"):
         read_log(write(path, HEADER))
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="no such file"):
         read_log(tmp_path / "nowhere.csv")
 
 

@@ -122,7 +122,7 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["fit", "{}/none.csv", "--out", "{}/x.yaml"], "cannot be read: No such file or directory"),
+        (["fit", "{}/none.csv", "--out", "{}/x.yaml"], "no such file"),
         (["fit", "{}/table.csv", "--out", "{}/x.yaml", "--kind", "laws"], "law or table"),
         (["check", "{}/none.yaml", "{}/other.csv"], "no such file"),
         (["check", "{}/made-up.yaml", "{}/other.csv", "--bound", "wide"], "a relative error"),
@@ -138,9 +138,9 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
         (["measure", "--out", "{}/m.csv", "--only", "losses"], "work that one machine can time"),
         (["measure", "--out", "{}/m.csv", "--device", "gpu"], "cpu or cuda"),
         (["measure", "--out", "{}/table.csv", "--models", "lenet5"], "a new file"),
-        (["measure", "--out", "{}", "--models", "lenet5"], "got 'Is a directory'"),
-        (["measure", "--out", "{}/" + 300 * "x"], "got 'File name too long'"),
-        (["measure", "--out", "{}/table.csv/m.csv"], "got 'Not a directory'"),
+        (["measure", "--out", "{}", "--models", "lenet5"], "this is a folder"),
+        (["measure", "--out", "{}/" + 300 * "x"], "File name too long"),
+        (["measure", "--out", "{}/table.csv/m.csv"], "Not a directory"),
         (
             ["measure", "--out", "{}/m.csv", "--k", "99999999", "--only", "compression"],
             "--k: got 99999999, expected a K that a model has",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simfed.ground import reading
 from simfed.ground.errors import InputError
-from simfed.ground.reading import parse_yaml, read_text
+from simfed.ground.inputs import read_text
+from simfed.ground.reading import parse_yaml
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):
@@ -106,16 +106,6 @@ def test_what_cannot_be_read_is_one_sentence(text, sentence):
         parse_yaml(text, where="f.yaml")
 
 
-def test_files_that_are_none(tmp_path):
-    with pytest.raises(InputError, match="none: no such file"):
-        read_text(tmp_path / "none")
-    with pytest.raises(InputError, match="this is a folder, expected a file"):
-        read_text(tmp_path)
-    (tmp_path / "odd").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="cannot be read: not UTF-8 text"):
-        read_text(tmp_path / "odd")
-
-
 def test_a_clock_time_and_a_number_with_a_leading_zero_are_text_in_quotes():
     text = "['22:00', '010', 0, 0.5, 0x1F, 1_000, '2026-01-01']"
     assert parse_yaml(text, where="a") == ["22:00", "010", 0, 0.5, 31, 1000, "2026-01-01"]
@@ -144,11 +134,3 @@ def test_aliases_that_multiply_are_refused_before_they_do(text):
 def test_aliases_that_only_repeat_are_fine():
     text = "link: &l {up: 1}\nclients: [" + ", ".join(["{link: *l}"] * 1000) + "]"
     assert len(parse_yaml(text, where="a")["clients"]) == 1000
-
-
-def test_a_text_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(reading, "MOST_CHARACTERS", 1000)
-    with pytest.raises(
-        InputError, match=r"/dev/zero: got .*, expected a text of at most 1,000 characters"
-    ):
-        read_text("/dev/zero")

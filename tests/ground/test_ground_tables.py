@@ -74,9 +74,9 @@ def test_files_that_are_none(tmp_path):
     for name, sentence in (
         ("none.csv", "no such file"),
         ("none.parquet", "no such file"),
-        (".", "cannot be read: Is a directory"),
-        ("t.parquet", "a Parquet file"),
-        ("t.csv", "a table in CSV"),
+        (".", "this is a folder"),
+        ("t.parquet", "a whole Parquet file"),
+        ("t.csv", "not UTF-8 text, byte 0xFF"),
     ):
         with pytest.raises(InputError, match=sentence):
             read_columns(tmp_path / name, ["b"])
@@ -85,11 +85,9 @@ def test_files_that_are_none(tmp_path):
 def test_a_table_that_is_too_large_or_has_no_end_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "large.csv"
     path.write_text("a\n1\n")
-    monkeypatch.setattr("simfed.ground.tables.MOST_FILE_BYTES", 3)
+    monkeypatch.setattr("simfed.ground.tables.MOST_TABLE_BYTES", 3)
     with pytest.raises(
-        InputError,
-        match=r"large\.csv: got 4, expected a table of at "
-        r"most 3 bytes",
+        InputError, match=r"large\.csv: got '4 bytes', expected a file of at most 3 bytes"
     ):
         read_columns(path, ("a",))
     with pytest.raises(InputError, match="/dev/zero: this is a device or a pipe, expected a file"):

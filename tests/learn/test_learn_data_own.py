@@ -148,7 +148,7 @@ def test_a_class_that_only_test_rows_have_counts(tmp_path, kind):
 
 def test_archives_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
     write_npz(tmp_path / "mine.npz")
-    monkeypatch.setattr("simfed.learn.data.arrays.MOST_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr("simfed.learn.data.arrays.MOST_FILE_BYTES", 1000)
     with pytest.raises(InputError, match="unpacks to at most 1,000 bytes"):
         load_data(spec(tmp_path, file="mine.npz"))
 
@@ -412,7 +412,7 @@ def test_what_is_wrong_with_leafs_files_is_said_with_file_and_user(tmp_path):
         load_data(spec(tmp_path, leaf="."))
     (tmp_path / "train/all_data.json").write_bytes(b'{"users": ["\xff"]}')
     with pytest.raises(
-        InputError, match=r"all_data\.json: byte 12 is none, expected text in UTF-8"
+        InputError, match=r"all_data\.json: line 1: cannot be read: not UTF-8 text, byte 0xFF"
     ):
         load_data(spec(tmp_path, leaf="."))
 

@@ -153,8 +153,8 @@ def test_a_byte_order_mark_is_no_error(tmp_path):
     ("content", "sentence"),
     [
         (None, "no such file"),
-        ("{", "not valid JSON"),
-        ("[" * 100_000, "not valid JSON"),
+        ("{", "a whole JSON file"),
+        ("[" * 100_000, "a whole JSON file"),
         ("3", "got 3, expected a list of cases under the key 'cases'"),
         ("{}", "got 'a mapping', expected a list of cases under the key 'cases'"),
         ('{"cases": []}', "a list of cases"),

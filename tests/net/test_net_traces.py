@@ -329,7 +329,7 @@ def test_a_fault_far_into_a_file_is_named_by_its_line(tmp_path, monkeypatch):
     ("bound", "sentence"),
     [
         ("MOST_ROWS", "got 'more', expected a trace of at most 2 lines"),
-        ("MOST_FILE_BYTES", "got 'more', expected a trace of at most 2 bytes"),
+        ("MOST_FILE_BYTES", "got '17 bytes', expected a file of at most 2 bytes"),
         ("MOST_LINE_BYTES", "got 'a longer one', expected lines of at most 2 bytes"),
     ],
 )

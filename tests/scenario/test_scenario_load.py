@@ -434,7 +434,7 @@ def test_files_that_cannot_be_read(tmp_path):
     assert complaints(tmp_path) == [f"{tmp_path}: this is a folder, expected a file"]
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00name")
-    assert "cannot be read: not UTF-8 text" in complaints(binary)[0]
+    assert "UTF-16, not UTF-8 text" in complaints(binary)[0]
 
 
 def test_extends_merges_mappings_and_replaces_the_rest(tiny):

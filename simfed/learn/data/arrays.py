@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 
 from simfed.ground.errors import InputError, listed
-from simfed.ground.reading import make_missing_file_error
+from simfed.ground.inputs import MOST_FILE_BYTES, open_file
 from simfed.learn.data.outline import (
     MOST_CLASSES,
     Outline,
@@ -19,9 +19,6 @@ from simfed.learn.data.outline import (
     find_layout,
     put_channels_first,
 )
-
-MOST_UNPACKED_BYTES = 8_000_000_000
-"""Of what an archive or a compressed table holds; more is refused before it is unpacked."""
 
 
 class Arrays:
@@ -33,9 +30,9 @@ class Arrays:
         with self._opened() as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist()}
         total = sum(sizes.values())
-        if total > MOST_UNPACKED_BYTES:
+        if total > MOST_FILE_BYTES:
             raise InputError(
-                f"an archive that unpacks to at most {MOST_UNPACKED_BYTES:,} bytes",
+                f"an archive that unpacks to at most {MOST_FILE_BYTES:,} bytes",
                 where=path,
                 got=f"{total:,} bytes",
             )
@@ -73,10 +70,8 @@ class Arrays:
     @contextmanager
     def _opened(self) -> Iterator[zipfile.ZipFile]:
         try:
-            with zipfile.ZipFile(self.path) as archive:
+            with open_file(self.path) as file, zipfile.ZipFile(file) as archive:
                 yield archive
-        except FileNotFoundError:
-            raise make_missing_file_error(self.path) from None
         except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(

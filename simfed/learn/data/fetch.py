@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from simfed.ground.errors import InputError, SimfedError
-from simfed.ground.reading import make_missing_file_error
+from simfed.ground.inputs import make_missing_file_error
 from simfed.ground.units import format_bytes
 from simfed.ground.version import VERSION
 from simfed.learn.data.store import Progress, Published, find_cache_folder, list_data_folders

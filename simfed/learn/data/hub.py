@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError, listed
-from simfed.ground.reading import make_missing_file_error
+from simfed.ground.inputs import make_missing_file_error, read_json
 from simfed.learn.data.formats import convert_cifar_pickle, read_cifar, read_mnist
 from simfed.learn.data.outline import Outline
 from simfed.learn.data.store import Folder, gunzip_bytes, list_data_folders
@@ -116,7 +116,7 @@ def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
         if root.is_absolute():
             raise make_missing_file_error(name)
         return _load_from_hub(name)
-    if (root / "state.json").is_file():
+    if os.path.lexists(root / "state.json"):
         return _open_saved(root), None
     if (root / "dataset_dict.json").is_file():
         if not (root / "train").is_dir():
@@ -163,11 +163,9 @@ def _find_split(file: Path) -> str:
 
 def _open_saved(folder: Path) -> ArrowFiles:
     try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        state: Any = read_json(folder / "state.json")
         names = [str(entry["filename"]) for entry in state["_data_files"]]
-    except FileNotFoundError:
-        raise make_missing_file_error(str(folder / "state.json")) from None
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (LookupError, TypeError) as error:
         raise InputError(
             "the state of a saved data set",
             where=str(folder / "state.json"),

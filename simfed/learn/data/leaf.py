@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
-from simfed.ground.reading import make_missing_file_error
-from simfed.learn.data.arrays import MOST_UNPACKED_BYTES
+from simfed.ground.inputs import MOST_FILE_BYTES, check_file, make_missing_file_error, read_json
 from simfed.learn.data.outline import Outline
 
 _IMAGES = {784: (1, 28, 28)}
@@ -33,11 +31,9 @@ class LeafReader:
         self._files = [sorted(part.glob("*.json")) for part in parts]
         if not self._files[0]:
             raise InputError("LEAF's JSON files, in `train` and `test`", where=folder, got="none")
-        size = sum(file.stat().st_size for files in self._files for file in files)
-        if size > MOST_UNPACKED_BYTES:
-            raise InputError(
-                f"files of at most {MOST_UNPACKED_BYTES:,} bytes", where=folder, got=size
-            )
+        size = sum(check_file(file) for files in self._files for file in files)
+        if size > MOST_FILE_BYTES:
+            raise InputError(f"files of at most {MOST_FILE_BYTES:,} bytes", where=folder, got=size)
 
     @cached_property
     def _read(self) -> list[tuple[list[Any], list[Any], list[str]]]:
@@ -136,7 +132,7 @@ def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
     owners: list[str] = []
     for file in files:
         try:
-            plain = json.loads(file.read_text(encoding="utf-8"))
+            plain: Any = read_json(file, MOST_FILE_BYTES)
             users, data = plain["users"], plain["user_data"]
             for user in users:
                 x, y = data[user]["x"], data[user]["y"]
@@ -149,11 +145,7 @@ def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
                 samples += x
                 targets += y
                 owners += [str(user)] * len(x)
-        except UnicodeDecodeError as error:
-            raise InputError(
-                "text in UTF-8", where=str(file), problem=f"byte {error.start} is none"
-            ) from None
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 "LEAF's JSON: users, user_data with x and y",
                 where=str(file),

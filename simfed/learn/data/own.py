@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from simfed.ground.errors import InputError
-from simfed.ground.reading import make_missing_file_error
+from simfed.ground.inputs import make_missing_file_error, open_file
+from simfed.ground.opened import compute_file_sha256
 from simfed.ground.seeding import Streams
 from simfed.learn.data.arrays import Arrays, NpzReader
 from simfed.learn.data.dataset import Dataset, load_dataset
@@ -81,14 +82,7 @@ def files_digest(data: DatasetSpec) -> str:
 
 def public_digest(path: str) -> str:
     """SHA-256 of a public set's file."""
-    place = Path(locate_path(path))
-    if not place.is_file():
-        raise make_missing_file_error(path)
-    with open(place, "rb") as file:
-        sha = hashlib.sha256()
-        while piece := file.read(1 << 20):
-            sha.update(piece)
-    return sha.hexdigest()
+    return compute_file_sha256(locate_path(path))
 
 
 def public_samples(path: str, like: Dataset, layout: str | None = None) -> np.ndarray:
@@ -236,7 +230,7 @@ def _digest_files(data: DatasetSpec, stamp: Stamp) -> str:
         for file in _list_files(place):
             name = file.relative_to(place).as_posix() if place.is_dir() else ""
             sha.update(f"{key}/{name}\0{file.stat().st_size}\0".encode())
-            with open(file, "rb") as content:
+            with open_file(file) as content:
                 while piece := content.read(1 << 20):
                     sha.update(piece)
     return sha.hexdigest()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
-from simfed.ground.reading import make_missing_file_error
+from simfed.ground.inputs import check_file, make_missing_file_error
 from simfed.learn.data.outline import Outline
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".tif", ".tiff")
@@ -25,6 +25,8 @@ def read_picture(file: str | IO[bytes], where: str, pixels: int | None = None) -
     """
     from PIL import Image, UnidentifiedImageError  # comes with Matplotlib
 
+    if isinstance(file, str):
+        check_file(file)
     try:
         with Image.open(file) as picture:
             if picture.width * picture.height > MOST_PIXELS:
@@ -38,8 +40,6 @@ def read_picture(file: str | IO[bytes], where: str, pixels: int | None = None) -
             if pixels is not None:
                 plain = plain.resize((pixels, pixels), Image.Resampling.BILINEAR)
             values = np.asarray(plain, np.uint8)
-    except FileNotFoundError:
-        raise make_missing_file_error(str(file)) from None
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise InputError("a picture", where=where, problem=f"cannot be read: {reason}") from None

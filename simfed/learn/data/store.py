@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError, listed
+from simfed.ground.inputs import check_file, open_file
 from simfed.learn.data.dataset import Dataset
 from simfed.learn.facts import DatasetFacts
 
@@ -97,15 +98,10 @@ class Folder:
         return sorted(path.relative_to(self.place).as_posix() for path in below)
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
-        try:
-            with open(self.place / path, "rb") as file:
-                return file.read(limit_bytes + 1)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        if not (self.place / path).is_file():
             return None
-        except OSError as error:
-            raise InputError(
-                where=f"{self.place / path}", problem=f"cannot be read: {error.strerror or error}"
-            ) from None
+        with open_file(self.place / path) as file:
+            return file.read(limit_bytes + 1)
 
 
 class Archive:
@@ -113,6 +109,7 @@ class Archive:
 
     def __init__(self, place: Path) -> None:
         self.place = place
+        check_file(place)
         with self._readable():
             self._tar = tarfile.open(place)  # noqa: SIM115 - read from until the view is dropped
             self._members = {m.name.removeprefix("./"): m for m in self._tar if m.isfile()}

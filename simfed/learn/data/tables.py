@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.reading import make_missing_file_error
-from simfed.learn.data.arrays import MOST_UNPACKED_BYTES
+from simfed.ground.inputs import MOST_FILE_BYTES, check_file, open_file
+from simfed.ground.tables import check_unpacked, count_unpacked_bytes, open_parquet
 from simfed.learn.data.outline import Outline, find_layout, put_channels_first
 
 if TYPE_CHECKING:
@@ -47,8 +46,6 @@ def _readable(path: str, kind: str) -> Iterator[None]:
 
     try:
         yield
-    except FileNotFoundError:
-        raise make_missing_file_error(path) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).strip().splitlines()[0][:200]
         if "UTF8" in reason or "utf-8" in reason.lower():
@@ -64,13 +61,6 @@ class CsvTable:
 
     def __init__(self, path: str, texts: Sequence[str] = ()) -> None:
         self.place, self._of_text = path, texts
-        if Path(path).is_file() and os.path.getsize(path) > MOST_UNPACKED_BYTES:
-            raise InputError(
-                f"a table of at most {MOST_UNPACKED_BYTES:,} bytes",
-                where=path,
-                got=os.path.getsize(path),
-                hint="Parquet is read column by column",
-            )
 
     @cached_property
     def _table(self) -> pa.DiskTable:
@@ -79,8 +69,9 @@ class CsvTable:
 
         types = {name: pa.string() for name in self._of_text}
         options = csv.ConvertOptions(strings_can_be_null=True, column_types=types)
-        with _readable(self.place, "a table in CSV with a header line"):
-            return csv.read_csv(self.place, convert_options=options)
+        allowed = "a table in CSV with a header line"
+        with _readable(self.place, allowed), open_file(self.place) as file:
+            return csv.read_csv(file, convert_options=options)
 
     @property
     def schema(self) -> pa.Schema:
@@ -98,32 +89,21 @@ class ParquetTable:
     """Parquet files one behind the other, of which columns are read as they are asked for."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        from pyarrow import parquet
-
         self.place, self._paths = paths[0], paths
         self.rows, size = 0, 0
         for path in paths:
-            with _readable(path, "a Parquet file"), parquet.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 self.schema: pa.Schema = file.schema_arrow
-                rows = int(file.metadata.num_rows)
-                groups = range(file.metadata.num_row_groups)
-                in_groups = sum(file.metadata.row_group(i).total_byte_size for i in groups)
-            self.rows += rows
-            size += max(in_groups, 4 * rows * len(self.schema))
-        if size > MOST_UNPACKED_BYTES:
-            raise InputError(
-                f"a table that unpacks to at most {MOST_UNPACKED_BYTES:,} bytes",
-                where=self.place,
-                got=f"{size:,} bytes",
-            )
+                self.rows += int(file.metadata.num_rows)
+                size += count_unpacked_bytes(file)
+        check_unpacked(size, MOST_FILE_BYTES, self.place)
 
     def read(self, columns: Sequence[str]) -> pa.DiskTable:
         import pyarrow as pa
-        from pyarrow import parquet
 
         pieces = []
         for path in self._paths:
-            with _readable(path, "a Parquet file"), parquet.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 pieces.append(file.read(columns=list(columns)))
         with _readable(self.place, "Parquet files of the same columns"):
             return pa.concat_tables(pieces)
@@ -139,6 +119,7 @@ class ArrowFiles:
         self.place = place
         tables = []
         for file in files:
+            check_file(file)
             with _readable(str(file), "an Arrow stream"):
                 source = pa.memory_map(str(file))
                 try:
@@ -165,8 +146,7 @@ def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
     train: the table of training rows, where this one has test rows. A CSV's types are guessed of
     its rows; columns that are texts in `train` are texts here, even if all look like numbers.
     """
-    if not Path(path).exists():
-        raise make_missing_file_error(path)
+    check_file(path)
     if Path(path).suffix.lower() in (".parquet", ".pq"):
         return ParquetTable([path])
     if Path(path).suffix.lower() != ".csv":

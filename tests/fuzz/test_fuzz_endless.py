@@ -1,0 +1,248 @@
+"""Whatever a scenario or a run folder names may be a pipe, a device, a sparse file, a link to
+itself or a folder: each ends in a sentence that names it, at once."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import readers
+
+from simfed.ground.errors import InputErrors, SimfedError
+from simfed.verify.run import verify
+
+SPARSE_BYTES = 1 << 42
+LIMIT_S = 20
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def device(path):
+    path.symlink_to("/dev/zero")
+
+
+def sparse(path):
+    path.touch()
+    os.truncate(path, SPARSE_BYTES)
+
+
+def loop(path):
+    path.symlink_to(path.name)
+
+
+def folder(path):
+    path.mkdir()
+
+
+HOSTILE = [pipe, device, sparse, loop, folder]
+
+
+class Hangs(BaseException):
+    pass
+
+
+def hang(*_):
+    raise Hangs
+
+
+@pytest.fixture(autouse=True)
+def _ends():
+    """A pipe that is waited for fails the test; nothing is measured."""
+    before = signal.signal(signal.SIGALRM, hang)
+    signal.alarm(LIMIT_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    return readers.corpus(tmp_path_factory.mktemp("good") / "good")
+
+
+def sentence(read, *arguments):
+    with pytest.raises(SimfedError) as refused:
+        read(*arguments)
+    first = refused.value
+    said = str(first.errors[0] if isinstance(first, InputErrors) else first)
+    assert "\n" not in said
+    return said
+
+
+def dataset(**keys):
+    from simfed.learn.data.own import files_digest, labels_in
+    from simfed.scenario.dataset import DatasetSpec
+
+    spec = DatasetSpec(**keys)
+    labels_in(spec)
+    files_digest(spec)
+
+
+def npz(path):
+    dataset(file=str(path))
+
+
+def table(path):
+    dataset(table=str(path), target="y")
+
+
+def leaf(path):
+    dataset(leaf=str(path.parent))
+
+
+def saved(path):
+    dataset(huggingface=str(path.parent))
+
+
+def picture(path):
+    from simfed.learn.data.pictures import read_picture
+
+    read_picture(str(path), str(path))
+
+
+def public(path):
+    from simfed.learn.data.own import public_digest
+
+    public_digest(str(path))
+
+
+def twin_log(path):
+    from simfed.calibrate.twin_log import read_log
+
+    read_log(path)
+
+
+def certificate(path):
+    from simfed.deploy.tls import load_client_tls
+
+    load_client_tls(path)
+
+
+def server_key(path):
+    from simfed.deploy.tls import load_server_tls
+
+    load_server_tls(path, path)
+
+
+def plugin(path):
+    from simfed.ground.registry import import_file
+
+    import_file(path)
+
+
+def named_plugin(path):
+    from simfed.scenario import load_scenario
+
+    scenario = path.with_name("plugged.yaml")
+    scenario.write_text(f"plugins: [{path.name}]")
+    load_scenario(scenario, allow_plugins=True)
+
+
+def extended(path):
+    from simfed.scenario import load_scenario
+
+    scenario = path.with_name("extends.yaml")
+    scenario.write_text(f"extends: {path.name}")
+    load_scenario(scenario)
+
+
+def base(path):
+    from simfed.study.plan import plan_study
+
+    study = path.with_name("of-base.yaml")
+    study.write_text(f"name: s\nbase: {path.name}\nseeds: [0]\n")
+    plan_study(study)
+
+
+def work(path):
+    from simfed.flower.workfile import load_work
+
+    load_work(path)
+
+
+FILES = {
+    "scenario.yaml": readers.scenario, "extended.yaml": extended, "base.yaml": base,
+    "study.yaml": readers.study, "profile.yaml": readers.profile, "rows.csv": readers.measured,
+    "devices.csv": readers.devices, "devices.parquet": readers.devices, "there.csv": readers.there,
+    "up.csv": readers.csv_trace, "mahimahi.txt": readers.mahimahi, "pensieve": readers.pensieve,
+    "graph.gml": readers.graph, "graph.graphml": readers.graph, "cases.json": readers.cases,
+    "data.npz": npz, "data.csv": table, "data.parquet": table, "leaf.json": leaf,
+    "state.json": saved, "picture.png": picture, "public.npz": public, "log.csv": twin_log,
+    "ca.pem": certificate, "key.pem": server_key, "part.py": plugin, "named.py": named_plugin,
+    "app.work.yaml": work,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", HOSTILE)
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_never_ends_is_refused_by_its_name(tmp_path, name, make):
+    path = tmp_path / "within" / name
+    path.parent.mkdir()
+    make(path)
+    said = sentence(FILES[name], path)
+    assert name in said or "/dev/zero" in said
+
+
+KEPT = [
+    "manifest.json", "summary.json", "scenario.yaml", "rounds.parquet", "participations.parquet",
+    "spans.parquet", "calibration/x86-2core-vm.yaml",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", HOSTILE)
+@pytest.mark.parametrize("name", KEPT)
+def test_so_is_one_in_a_run(tmp_path, good, name, make):
+    run = tmp_path / "run"
+    shutil.copytree(good / "run", run)
+    (run / name).unlink()
+    make(run / name)
+    try:
+        said = " ".join(verify(run))
+    except SimfedError as error:
+        said = str(error)
+    assert Path(name).name in said
+
+
+@pytest.mark.parametrize("make", [pipe, device, sparse, folder])
+@pytest.mark.parametrize("below", ["*.json", "*.safetensors", "segments/*.parquet"])
+def test_so_is_a_checkpoint(tmp_path, good, below, make):
+    begun = tmp_path / "begun"
+    shutil.copytree(good / "begun", begun)
+    for path in begun.glob(below):
+        path.unlink()
+        make(path)
+    assert Path(below).suffix in sentence(readers.checkpoint, begun)
+
+
+@pytest.mark.parametrize("make", HOSTILE)
+def test_kept_trajectories_are_passed_over(tmp_path, good, make):
+    shutil.copytree(good / "cache", tmp_path / "cache")
+    for path in [*tmp_path.glob("cache/*/*"), *tmp_path.glob("cache/*/states/*")]:
+        if path.is_file():
+            path.unlink()
+            make(path)
+    readers.kept(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("make", HOSTILE)
+def test_a_study_is_none_then(tmp_path, make):
+    from simfed.study.results import load_study
+
+    make(tmp_path / "study.json")
+    assert "study.json" in sentence(load_study, tmp_path)
+
+
+def test_files_of_the_system_that_say_they_are_empty_are_not_waited_for():
+    from simfed.ground.inputs import read_bytes
+
+    assert read_bytes("/proc/self/stat") == b""
+
+
+def test_the_profiles_of_a_folder_are_listed_past_a_pipe(tmp_path):
+    from simfed.device.load import profile_names
+
+    pipe(tmp_path / "p.yaml")
+    assert "p" not in profile_names([tmp_path])

@@ -21,18 +21,17 @@ import importlib.util
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from simfed.fleet.covered import find_coverage, find_uncovered, list_uses
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.ground.method import Who
 from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
 from simfed.scenario.privacy import MOST_NOISE, AdaptiveClip, Privacy
-
-_ORDERS = (*range(2, 65), 128, 256, 512, 1024)
-"""Of Rényi divergence, for sampled mechanisms: whole ones, of which there is a closed form."""
 
 
 class Noise(NamedTuple):
@@ -56,6 +55,35 @@ def require_accountant() -> None:
         )
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A block in which the library does not warn of the orders that it passes over."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@lru_cache(maxsize=4096)
+def compute_divergences(rate: float, noise: float) -> tuple[Floats, Floats]:
+    """The library's orders, and the Rényi divergence at each of one such mechanism; as many of them
+    add up."""
+    require_accountant()
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
+    if rate < 1:
+        event = dp_accounting.PoissonSampledDpEvent(rate, event)
+    accountant = RdpAccountant()
+    with _quiet():
+        accountant.compose(event)
+    return accountant.orders, accountant.rdp
+
+
 @lru_cache(maxsize=65536)
 def compute_epsilon(rate: float, noise: float, times: int, delta: float) -> float:
     """ε at `delta` after so many Gaussian mechanisms of this noise multiplier, each on a sample in
@@ -65,23 +93,11 @@ def compute_epsilon(rate: float, noise: float, times: int, delta: float) -> floa
     """
     if not times:
         return 0.0
-    require_accountant()
-    import dp_accounting
-    from dp_accounting.rdp import RdpAccountant
+    orders, divergences = compute_divergences(rate, noise)
+    from dp_accounting import rdp
 
-    event: dp_accounting.DpEvent = dp_accounting.GaussianDpEvent(noise)
-    accountant = RdpAccountant()
-    if rate < 1:
-        event = dp_accounting.PoissonSampledDpEvent(rate, event)
-        accountant = RdpAccountant(_ORDERS)
-    logger = logging.getLogger("absl")  # it warns of orders that it passes over
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        accountant.compose(event, times)
-        return float(accountant.get_epsilon(delta))
-    finally:
-        logger.setLevel(level)
+    with _quiet():
+        return float(rdp.compute_epsilon(orders, times * divergences, delta)[0])
 
 
 def compute_expected_cohort(scenario: Scenario) -> float:
@@ -98,6 +114,15 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
     if privacy is None:
         return
     yield from find_uncovered(scenario, privacy.level)
+    if privacy.level == "sample" and privacy.target and scenario.aggregation.concurrency:
+        yield InputError(
+            where="privacy.target",
+            problem=f"under aggregation.mode {scenario.aggregation.mode} a fast client may start "
+            "any number of times between two merges, and each of its steps counts: no noise is "
+            "known to keep to a target",
+            hint="privacy.noise, and column epsilon tells what is spent; or mode synchronous, "
+            "deadline or first, which start each client once a round at most",
+        )
     clip = privacy.clip
     if isinstance(clip, AdaptiveClip) and privacy.noise is not None:
         with_noise = 2 * (clip.count_noise or compute_expected_cohort(scenario) / 20)

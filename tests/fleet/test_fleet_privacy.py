@@ -14,7 +14,12 @@ from forging import Forgery
 
 import simfed
 from simfed.deploy.serving import serve
-from simfed.fleet.privacy import compute_epsilon, make_account
+from simfed.fleet.privacy import (
+    compute_divergences,
+    compute_epsilon,
+    find_unprovable,
+    make_account,
+)
 from simfed.ground.errors import InputError, Interrupted
 from simfed.ground.method import Size, Who
 from simfed.replay import TrajectoryStore
@@ -82,11 +87,49 @@ def test_a_gaussian_mechanism_against_its_closed_form(noise, times):
 def test_a_sampled_one_against_opacus(rate, noise, times):
     from opacus.accountants.analysis import rdp
 
-    from simfed.fleet.privacy import _ORDERS
-
-    spent = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=times, orders=list(_ORDERS))
-    expected, _ = rdp.get_privacy_spent(orders=list(_ORDERS), rdp=spent, delta=DELTA)
+    orders = [*compute_divergences(rate, noise)[0]]
+    spent = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=times, orders=orders)
+    expected, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=DELTA)
     assert compute_epsilon(rate, noise, times, DELTA) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "times"), [(0.25, 1.1, 10), (0.01, 0.8, 1000), (1.0, 1.1, 10)]
+)
+def test_epsilon_is_the_librarys_own(rate, noise, times):
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    event = dp_accounting.GaussianDpEvent(noise)
+    if rate < 1:
+        event = dp_accounting.PoissonSampledDpEvent(rate, event)
+    library = RdpAccountant().compose(event, times).get_epsilon(DELTA)
+    assert compute_epsilon(rate, noise, times, DELTA) == pytest.approx(library, rel=1e-12)
+    if rate == 0.25:
+        assert library == pytest.approx(5.808, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"mode": "buffered", "buffer": 3, "concurrency": 6},
+        {"mode": "asynchronous", "concurrency": 2},
+    ],
+)
+def test_a_target_of_samples_is_refused_where_clients_are_kept_in_flight(mode):
+    """A fast client starts several times between two merges, and each time counts."""
+    target = {"level": "sample", "clip": 1.0, "target": {"epsilon": 8.0}}
+    changes = {"aggregation": mode, "participation": {}}
+
+    def scenario(privacy, **more):
+        return validate_scenario(plain(privacy, **more), source="test", folder=Path())
+
+    [error] = find_unprovable(scenario(target, **changes))
+    assert error.where == "privacy.target"
+    assert mode["mode"] in error.problem
+    assert not list(find_unprovable(scenario(target)))
+    assert not list(find_unprovable(scenario({**target, "target": None, "noise": 1.0}, **changes)))
+    assert not list(find_unprovable(scenario({**target, "level": "client"}, **changes)))
 
 
 def test_amplified_rounds_count_whoever_came():

@@ -91,6 +91,8 @@ class Checks:
             gather(partial(self._parts.policy, self.fleet.first(i)), f"clients[{i}].policy")
             if time_only:
                 gather(partial(self._check_time_only, i))
+        if time_only:
+            gather(self._check_untold_losses, "participation.selection")
         gather(self._check_account)
         for where, spec in self._parts.server_devices():
             if spec is not None:
@@ -333,6 +335,13 @@ class Checks:
                 workload.known_k(task, arm)
         for choice in self._at_both_ends(index, arms, task.plan):
             workload.size_bytes(task, choice)
+
+    def _check_untold_losses(self) -> None:
+        """A run without learning has no losses by which clients could be selected."""
+        selection = self.scenario.participation.selection
+        if selection.needs_losses:
+            allowed = "a selection that needs no losses in a time-only run, such as fastest"
+            raise InputError(allowed, got=selection.kind)
 
     def _check_attack(self, index: int) -> None:
         """A group's attack can be made on this data set."""

@@ -115,6 +115,13 @@ def test_utility_guided_selection_is_told_losses():
     assert (run.participations.groupby("round").size() == 2).all()
 
 
+def test_a_selection_by_losses_is_refused_without_learning():
+    made = scenario(participation={"clients_per_round": 2, "selection": "oort"}, rounds=4)
+    said = r"participation\.selection: got 'oort', expected a selection that needs no losses"
+    with pytest.raises(InputErrors, match=said):
+        simfed.run(made, time_only=True, progress=False)
+
+
 def test_other_selections_need_cohorts():
     with pytest.raises(ValueError, match="without clients_per_round, selection says nothing"):
         scenario(

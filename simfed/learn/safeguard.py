@@ -45,8 +45,10 @@ class Safeguard:
         """Whether a round with these losses is undone."""
         if self._rollback is None or self._rollbacks_in_a_row >= self._rollback.max_consecutive:
             return False
-        if self._accepted:
-            before = {name: median(then[name] for then in self._accepted) for name in before}
+        for name in before if self._accepted else ():
+            # a prototype that nobody brought anything of has no loss of that round
+            told = [then[name] for then in self._accepted if name in then]
+            before = {**before, name: median(told or [before[name]])}
         # not (≤) rather than (>), so that a NaN is rejected
         most = {name: self._rollback.threshold * before[name] + _ROUNDING for name in after}
         return any(not after[name] <= most[name] for name in after)

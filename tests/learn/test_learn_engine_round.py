@@ -670,3 +670,18 @@ def test_samples_are_normalised_as_the_data_set_says(stored):
         assert torch.equal(data.samples(torch.from_numpy(chosen)), expected)
     assert torch.equal(data.public, expected)
     assert torch.equal(data.test_samples, torch.from_numpy(made.test()[0]))
+
+
+def test_a_median_of_losses_passes_over_rounds_without_them():
+    """A round in which no prototype had enough uploads for the merging rule measures nothing."""
+    reference = {"running-median": 3}
+    made = tiny.scenario(safeguard={"rollback": {"threshold": 2.0}, "reference": reference})
+    guard = Safeguard(made, "kd_loss")
+    start = {"small": 1.0, "large": 5.0}
+    for after in ({"small": 3.0, "large": 4.0}, {}, {"small": 2.0}):
+        assert not guard.rejects(start, {})
+        guard.accept(start, after)
+    # small: the median of 3 and 2; large: of 4, the last round that had one in the window
+    assert not guard.rejects(start, {"small": 5.0, "large": 8.0})
+    assert guard.rejects(start, {"small": 5.1})
+    assert guard.rejects(start, {"large": 8.1})

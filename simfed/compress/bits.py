@@ -1,4 +1,4 @@
-"""Numbers as bits: fixed width, base three, Elias gamma and Rice codes, all without a loop over
+"""Numbers as bits: fixed width, base three and Rice codes, all without a loop over
 entries."""
 
 from __future__ import annotations
@@ -98,45 +98,6 @@ def decode_rice(data: bytes, count: int) -> Numbers:
     return (quotients << parameter) | rest
 
 
-def count_gamma_bits(numbers: Whole) -> int:
-    """Bits of the Elias gamma codes of numbers ≥ 1: 2·⌊log2 n⌋ + 1 each.
-
-    >>> count_gamma_bits(np.array([1, 2, 3, 4]))
-    12
-    """
-    return 2 * int(_floor_log2(numbers).sum()) + len(numbers)
-
-
-def encode_gamma(numbers: Whole) -> Bits:
-    """Elias gamma codes: all lengths ⌊log2 n⌋ in unary, then what follows each leading one."""
-    widths = _floor_log2(numbers)
-    ends = np.cumsum(widths)
-    starts = ends - widths
-    rest = np.zeros(int(ends[-1]), np.uint8)
-    for place in range(int(widths.max())):
-        long = widths > place
-        shift = widths[long] - 1 - place
-        rest[starts[long] + place] = (numbers[long] >> shift) & 1
-    return np.concatenate([_encode_unary(widths), rest])
-
-
-def decode_gamma(bits: Bits, count: int) -> tuple[Numbers, int]:
-    """(numbers, bits read): the inverse of `encode_gamma`. Raises: `InputError` for other data."""
-    lengths_end = np.flatnonzero(bits)[:count]
-    if len(lengths_end) < count:
-        raise InputError(f"an Elias code of {count} numbers", got=f"{len(bits)} other bits")
-    widths = np.diff(lengths_end, prepend=-1) - 1
-    begin, used = int(lengths_end[-1]) + 1, int(lengths_end[-1]) + 1 + int(widths.sum())
-    if used > len(bits) or widths.max() > 62:
-        raise InputError(f"an Elias code of {count} numbers", got=f"{len(bits)} other bits")
-    starts = begin + np.cumsum(widths) - widths
-    numbers = np.ones(count, np.int64)
-    for place in range(int(widths.max())):
-        long = widths > place
-        numbers[long] = numbers[long] << 1 | bits[starts[long] + place]
-    return numbers, used
-
-
 def join_trits(digits: Whole) -> bytes:
     """Digits 0, 1, 2 as bytes of five.
 
@@ -155,11 +116,6 @@ def split_trits(data: bytes, count: int) -> NDArray[np.uint8]:
         raise InputError("bytes of five base-3 digits", got=int(joined.max()))
     digits = joined[:, None] // _POWERS.astype(np.uint8) % 3
     return digits.reshape(-1)[:count]
-
-
-def _floor_log2(numbers: Whole) -> Numbers:
-    """⌊log2 n⌋ of whole numbers from 1 to 2^53."""
-    return np.frexp(numbers.astype(np.float64))[1].astype(np.int64) - 1
 
 
 def _encode_unary(numbers: Numbers) -> Bits:

@@ -266,8 +266,8 @@ def has_all_pairs(choices: Iterable[Choice]) -> bool:
 def split_list(text: str) -> list[str]:
     """Labels separated by commas, as commands take them; options have commas of their own.
 
-    >>> split_list("dense, qsgd(4,code=elias)")
-    ['dense', 'qsgd(4,code=elias)']
+    >>> split_list("dense, qsgd(4,bucket=64)")
+    ['dense', 'qsgd(4,bucket=64)']
     """
     return [part.strip() for part in split(text, ",") if part.strip()]
 

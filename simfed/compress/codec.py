@@ -575,8 +575,8 @@ def codec_from_spec(spec: Codec | Plain, *, where: str | None = None) -> Codec:
     """The codec of a name, a label, `{name: {option: value}}`, `{chain: [selection, values]}` or
     `{layers: {pattern: strategy}}`.
 
-    >>> codec_from_spec({"qsgd": {"levels": 4, "code": "elias"}}).label
-    'qsgd(4,code=elias)'
+    >>> codec_from_spec({"qsgd": {"levels": 4, "bucket": 64}}).label
+    'qsgd(4,bucket=64)'
     >>> codec_from_spec("top-k+fp16").spec
     {'chain': ['top-k', 'fp16']}
 

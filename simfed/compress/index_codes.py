@@ -13,7 +13,6 @@ from simfed.compress.bits import (
     encode_rice,
     pack,
     unpack,
-    unpack_bits,
 )
 from simfed.compress.compressors import Mirrored, State
 from simfed.compress.vectors import Indices, Vector, convert_to_numpy
@@ -58,7 +57,6 @@ def index_bytes(code: str, d: int, k: int, indices: Vector | None = None) -> flo
         "none": 0,
         "fixed": k * _count_bits(d),
         "raw32": 32 * k,
-        "bitmap": d,
         "seeded": _SEED_BITS,
     }[code]
     return float(-(-bits // 8))
@@ -75,10 +73,6 @@ def encode_indices(code: str, indices: Vector | None, d: int, seed: int | None) 
         return pack(places, _count_bits(d))
     if code == "raw32":
         return places.astype("<u4").tobytes()
-    if code == "bitmap":
-        marks = np.zeros(d, bool)
-        marks[places] = True
-        return np.packbits(marks).tobytes()
     if code == "rice":
         return encode_rice(_compute_gaps(places))
     if code == "seeded":
@@ -108,8 +102,6 @@ def decode_indices(
         seed = int.from_bytes(data, "little")
         return convert_to_numpy(selection.mirror(d, k, state=state, seed=seed).indices)
     indices = _read_indices(code, data, d, k)
-    if len(indices) != k:
-        raise InputError(f"a payload of {k} entries", got=len(indices))
     _check_indices(indices, d)
     return indices
 
@@ -119,8 +111,6 @@ def _read_indices(code: str, data: bytes, d: int, k: int) -> Indices:
         return unpack(data, k, _count_bits(d))
     if code == "raw32":
         return np.frombuffer(data, "<u4").astype(np.int64)
-    if code == "bitmap":
-        return np.flatnonzero(unpack_bits(data))
     return np.cumsum(decode_rice(data, k) + 1) - 1
 
 

@@ -22,8 +22,8 @@ _WORDS = {"true": True, "false": False, "null": None}
 def format_link(name: str, options: Mapping[str | None, Plain]) -> str:
     """One link as text.
 
-    >>> format_link("qsgd", {None: 16, "code": "elias"})
-    'qsgd(16,code=elias)'
+    >>> format_link("qsgd", {None: 16, "bucket": 64})
+    'qsgd(16,bucket=64)'
     """
     shown = [
         _format_value(v) if key is None else f"{key}={_format_value(v)}"
@@ -35,8 +35,8 @@ def format_link(name: str, options: Mapping[str | None, Plain]) -> str:
 def read_label(text: str) -> list[Link]:
     """The links of a label.
 
-    >>> read_label("top-k+qsgd(4,code=elias)")
-    [('top-k', {}), ('qsgd', {None: 4, 'code': 'elias'})]
+    >>> read_label("top-k+qsgd(4,bucket=64)")
+    [('top-k', {}), ('qsgd', {None: 4, 'bucket': 64})]
 
     Raises: `InputError` for text that is none.
     """
@@ -75,8 +75,8 @@ def _split_option(item: str) -> tuple[str, str, str]:
 def split(text: str, separator: str) -> list[str]:
     """`text` at the separators that stand outside parentheses.
 
-    >>> split("dense,qsgd(4,code=elias)", ",")
-    ['dense', 'qsgd(4,code=elias)']
+    >>> split("dense,qsgd(4,bucket=64)", ",")
+    ['dense', 'qsgd(4,bucket=64)']
     """
     parts, depth = [""], 0
     for letter in text:

@@ -17,9 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.compress.bits import (
-    count_gamma_bits,
-    decode_gamma,
-    encode_gamma,
     join_trits,
     pack,
     split_trits,
@@ -55,9 +52,8 @@ class QSGD:
     above s·x/‖x‖₂ at random so that the mean is x. E‖Q(x) − x‖² ≤ β‖x‖² with
     β = min(n/s², √n/s) for a bucket of n values.
 
-    `code`: `fixed` writes each number with ⌈log2(2s + 1)⌉ bits; `elias` with the Elias code of its
-    magnitude + 1 and a sign where it is not zero (the paper's code for dense vectors; gamma instead
-    of omega, which is shorter up to 15 and simpler). Norms are 32-bit floats.
+    Each number travels in ⌈log2(2s + 1)⌉ bits, norms as 32-bit floats; the paper's Elias code is
+    left out, as it makes sizes depend on the data.
 
     Left open by the paper: error feedback. β may exceed 1, and then a residual grows without bound;
     so where residuals are kept the receiver's values are divided by 1 + β (`scaled`), which
@@ -70,14 +66,12 @@ class QSGD:
     levels: int = 16
     """s, 2 … 16,384: beyond, casting to 16 bits is cheaper and better."""
     bucket: int = 512
-    code: str = "fixed"
     scaled: bool = False
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
         check_whole("levels", self.levels, 2, 2**14)
         check_whole("bucket", self.bucket, 1, 2**31)
-        check_choice("code", self.code, ("fixed", "elias"))
         check_choice("scaled", self.scaled, (True, False))
 
     def quantise(
@@ -104,38 +98,20 @@ class QSGD:
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
         norms = 32 * -(-count // self.bucket)
-        if self.code == "fixed":
-            each = math.log2(2 * self.levels + 1) if ideal else self._width
-            return norms + count * each
-        if symbols is None:
-            return None
-        magnitudes = np.abs(symbols.levels.astype(np.int32))
-        return norms + count_gamma_bits(magnitudes + 1) + int(np.count_nonzero(magnitudes))
+        each = math.log2(2 * self.levels + 1) if ideal else self._width
+        return norms + count * each
 
     def write(self, symbols: Scaled) -> bytes:
         head = symbols.scales.astype("<f4").tobytes()
         levels = symbols.levels.astype(np.int64)
-        if self.code == "fixed":
-            return head + pack(levels + self.levels, self._width)
-        signs = (levels[levels != 0] < 0).astype(np.uint8)
-        bits = np.concatenate([encode_gamma(np.abs(levels) + 1), signs])
-        return head + np.packbits(bits).tobytes()
+        return head + pack(levels + self.levels, self._width)
 
     def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Scaled, int]:
         ends = self._ends(count)
         scales, head = _read_scales(data, len(ends))
-        if self.code == "fixed":
-            used = head + -(-count * self._width // 8)
-            _check_long_enough(data, used)
-            levels = unpack(data[head:used], count, self._width) - self.levels
-        else:
-            bits = unpack_bits(data[head:])
-            levels, read = decode_gamma(bits, count)
-            levels -= 1
-            signed = np.flatnonzero(levels)
-            used = head + -(-(read + len(signed)) // 8)
-            _check_long_enough(data, used)
-            levels[signed[bits[read : read + len(signed)] == 1]] *= -1
+        used = head + -(-count * self._width // 8)
+        _check_long_enough(data, used)
+        levels = unpack(data[head:used], count, self._width) - self.levels
         _check_levels(levels, self.levels)
         return Scaled(scales, levels.astype(self._kind), ends), used
 

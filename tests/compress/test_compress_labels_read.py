@@ -58,8 +58,8 @@ def test_nobody_else_takes_a_label_apart():
 
 
 def test_what_others_ask_of_a_label_a_choice_answers():
-    choice = Choice.of("top-k+qsgd(4,code=elias)@1%")
-    assert (choice.strategy, str(choice.level)) == ("top-k+qsgd(4,code=elias)", "1%")
-    assert choice.links == ("top-k", "qsgd(4,code=elias)")
+    choice = Choice.of("top-k+qsgd(4,bucket=64)@1%")
+    assert (choice.strategy, str(choice.level)) == ("top-k+qsgd(4,bucket=64)", "1%")
+    assert choice.links == ("top-k", "qsgd(4,bucket=64)")
     assert choice.bare == "top-k+qsgd"
     assert choice.names[:2] == ("top-k", "qsgd")

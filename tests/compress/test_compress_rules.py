@@ -63,19 +63,6 @@ def test_packing_goes_on_over_blocks():
     assert np.array_equal(bits.unpack(data, len(numbers), 11), numbers)
 
 
-@given(st.lists(st.integers(1, 2**40), min_size=1, max_size=50))
-def test_gamma_codes_are_a_length_in_unary_and_the_rest_in_binary(numbers):
-    unary = "".join("0" * (n.bit_length() - 1) + "1" for n in numbers)
-    rest = "".join(format(n, "b")[1:] for n in numbers)
-    coded = bits.encode_gamma(np.array(numbers))
-    assert "".join(map(str, coded)) == unary + rest
-    assert bits.count_gamma_bits(np.array(numbers)) == len(unary + rest)
-    tail = np.concatenate([coded, [1, 0, 1]]).astype(np.uint8)
-    read, used = bits.decode_gamma(tail, len(numbers))
-    assert read.tolist() == numbers
-    assert used == len(coded)
-
-
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
 def test_five_ternary_digits_in_a_byte(digits):
     data = bits.join_trits(np.array(digits))

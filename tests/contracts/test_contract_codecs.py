@@ -27,7 +27,7 @@ ARMS = [
     "detached-ef(random-k,weight=0)",
     "top-k+qsgd(4)",
     "random-k+fp16",
-    "qsgd(4,code=elias)",
+    "qsgd(4,bucket=64)",
     "ef21(top-k+fp16)",
     "layers(conv*=periodic-k@10%,fc1.weight=powersgd(1),*=qsgd(4))",
 ]

@@ -167,7 +167,7 @@ def test_a_broken_codec_is_noticed(cls, complaint, add_part):
 
 @pytest.mark.parametrize(
     ("cls", "options"),
-    [(QSGD, {"levels": 300, "code": "elias"}), (DetachedEF, {"inner": "top-k+qsgd(4)"})],
+    [(QSGD, {"levels": 300, "bucket": 64}), (DetachedEF, {"inner": "top-k+qsgd(4)"})],
 )
 def test_a_codec_can_be_checked_with_options(cls, options):
     check_compressor(cls, **options)

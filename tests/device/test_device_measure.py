@@ -253,7 +253,7 @@ def test_a_profile_without_a_methods_own_work_names_method_and_entry():
 
 def test_codecs_are_measured_by_label_and_fitted(tmp_path):
     out = tmp_path / "codecs.csv"
-    codecs = ("qsgd", "top-k+qsgd(4,code=elias)", "powersgd(1)", "ef21")
+    codecs = ("qsgd", "top-k+qsgd(4,bucket=64)", "powersgd(1)", "ef21")
     sizes = {**SMALL, "quantities": ("compression", "decompression"), "strategies": codecs}
     measure(MeasurementPlan(**sizes, repeat=1), out)
     d = facts("lenet5-half", "mnist-mini").parameters
@@ -267,9 +267,9 @@ def test_codecs_are_measured_by_label_and_fitted(tmp_path):
 def test_labels_on_the_command_line_may_have_commas(tmp_path):
     out = tmp_path / "codecs.csv"
     words = ["--models", "lenet5-half", "--k", "10", "--repeat", "1", "--only", "compression"]
-    codecs = "top-k,qsgd(4,code=elias)"
+    codecs = "top-k,qsgd(4,bucket=64)"
     main(["calibrate", "measure", "--out", str(out), *words, "--strategies", codecs])
-    assert {row["strategy"] for row in rows_of(out)} == {"top-k", "qsgd(4,code=elias)"}
+    assert {row["strategy"] for row in rows_of(out)} == {"top-k", "qsgd(4,bucket=64)"}
 
 
 def test_an_unknown_codec_is_refused(tmp_path):

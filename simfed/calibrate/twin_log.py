@@ -27,8 +27,6 @@ SERVER_PHASES = ("round", "participation", "server")
 """Of lines without a client: all of a round; from the first client's start to the last one's end;
 the server's own work."""
 
-_MOST_ERRORS = 20
-
 
 class LogRow(NamedTuple):
     """One line of a log."""
@@ -68,7 +66,7 @@ def read_log(path: Path) -> list[LogRow]:
         except InputError as error:
             errors.append(error.within(f"{path}: line {line}"))
     if errors:
-        raise InputErrors(errors[:_MOST_ERRORS])
+        raise InputErrors(errors)
     if not rows:
         raise InputError("a line per client, round and phase", where=str(path), problem="empty")
     return rows

@@ -72,7 +72,7 @@ def _replace_unprintable() -> None:
 
 
 def _print_error(error: SimfedError, *, overridden: bool) -> None:
-    sentences = error.errors if isinstance(error, InputErrors) else [error]
+    sentences = error.sentences() if isinstance(error, InputErrors) else [error]
     for sentence in sentences:
         if isinstance(sentence, InputError):
             from simfed.scenario.lines import add_line

@@ -135,6 +135,7 @@ def validate(
     from simfed.scenario.load import is_fleet, read_yaml
 
     errors: list[InputError] = []
+    more = 0
     for path in scenarios:
         try:
             if is_fleet(read_yaml(path, allow_outside=allow_outside)):
@@ -144,6 +145,7 @@ def validate(
             parts = check_parts(scenario, path, time_only)
         except InputErrors as several:
             errors += several.errors
+            more += several.more
         except InputError as one:
             errors.append(one)
         else:
@@ -163,7 +165,7 @@ def validate(
             for warning in warnings:
                 typer.echo(f"{path}: warning: {warning}", err=True)
     if errors:
-        raise InputErrors(errors)
+        raise InputErrors(errors, more)
 
 
 def _validate_fleet(

@@ -77,17 +77,29 @@ class InputError(SimfedError):
         return {name: getattr(self, name) for name in _PARTS}
 
 
+MOST_ERRORS = 20
+"""Of one input that are said; more are counted."""
+
+
 class InputErrors(SimfedError):
-    """Several things are wrong with one input: all of them, one sentence each. Exit code 2."""
+    """Several things are wrong with one input, one sentence each. Exit code 2.
+
+    The first `MOST_ERRORS` are kept; `more` counts the others, with those that the caller left out.
+    """
 
     exit_code = 2
 
-    def __init__(self, errors: Sequence[InputError]) -> None:
-        self.errors = list(errors)
-        super().__init__(self.errors)
+    def __init__(self, errors: Sequence[InputError], more: int = 0) -> None:
+        self.errors = list(errors[:MOST_ERRORS])
+        self.more = more + len(errors) - len(self.errors)
+        super().__init__(self.errors, self.more)
+
+    def sentences(self) -> list[str | InputError]:
+        """Return what there is to say: the errors, and how many more there are."""
+        return [*self.errors, *([f"and {self.more:,} more"] if self.more else [])]
 
     def __str__(self) -> str:
-        return "\n".join(str(error) for error in self.errors)
+        return "\n".join(map(str, self.sentences()))
 
 
 class BrokenInvariant(SimfedError):
@@ -132,9 +144,15 @@ def unwrap_error(error: Exception) -> Exception:
     return error
 
 
+_LONGEST_NAME = 200
+"""Of which a misspelling is looked for: the time grows with the square."""
+
+
 def find_closest(name: str, choices: Iterable[str]) -> str | None:
     """The one of `choices` that a misspelt name may stand for, in whatever case; None: none."""
     plain: dict[str, str] = {}
+    if len(str(name)) > _LONGEST_NAME:
+        return None
     for choice in choices:
         plain.setdefault(choice.lower(), choice)
     close = difflib.get_close_matches(str(name).lower(), list(plain), n=1, cutoff=0.6)

@@ -27,10 +27,17 @@ def parse_yaml(text: str, *, where: str) -> Plain:
     Traceback (most recent call last):
     simfed.ground.errors.InputError: a.yaml: line 2: not valid YAML: the key 'k' stands twice
     """
-    if _can_be_parsed_fast(text):
-        with suppress(Exception):  # whatever is wrong, the other one explains it
-            return _construct(_FastLoader(text))
+    separators = text.count("\n") + text.count(",")
+    if separators > _MOST_SEPARATORS:
+        allowed = f"at most {_MOST_SEPARATORS:,} lines and commas"
+        raise InputError(allowed, where=where, got=f"{separators:,} of them")
     try:
+        if _can_be_parsed_fast(text):
+            try:
+                return _construct(_FastLoader(text))
+            except Exception as error:  # syntax, which the other one explains
+                if isinstance(error, _RefusedValue) or len(text) > _MOST_EXPLAINED:
+                    raise
         return _construct(_Loader(text))
     except yaml.reader.ReaderError as error:
         problem = f"a character that YAML does not allow, U+{int(error.character):04X}"
@@ -140,6 +147,10 @@ def _explain_problem(problem: str, mark: Any, text: str) -> tuple[str, Any]:
 _INDENTED = "a line indented otherwise than its neighbours; keys of one mapping begin in one column"
 
 
+class _RefusedValue(yaml.MarkedYAMLError):  # type: ignore[misc]
+    """What is YAML, and nothing that a scenario can mean."""
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML's own keeps the last of two equal keys, and takes 1e5 for text."""
 
@@ -155,6 +166,10 @@ _PLAIN = "tag:yaml.org,2002:"
 _KNOWN = {
     f"{_PLAIN}{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "merge")
 }
+_MOST_SEPARATORS = 250_000
+"""Of a file: each of its values ends with a line or a comma, and takes some 30 µs to be read."""
+_MOST_EXPLAINED = 1_000_000
+"""Characters of a text whose syntax is explained, at thirty times the time."""
 _MOST_VALUES = 1_000_000
 """Keys and values of a file, each alias counted as what it stands for."""
 _MOST_DIGITS = 1_000
@@ -180,7 +195,7 @@ def _check_nodes(root: yaml.Node) -> None:
             if sizes[id(node)] > _MOST_VALUES:
                 problem = f"aliases that multiply to more than {_MOST_VALUES:,} values"
         if problem:
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+            raise _RefusedValue(problem=problem, problem_mark=node.start_mark)
         return sizes[id(node)]
 
     size_of(root)
@@ -222,7 +237,7 @@ def _construct_mapping(loader: _AnyLoader, node: yaml.MappingNode) -> dict[Any, 
         elif key in seen:
             problem = f"the key {key!r} stands twice"
         if problem:
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
+            raise _RefusedValue(problem=problem, problem_mark=key_node.start_mark)
         seen.add(key)
     loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)

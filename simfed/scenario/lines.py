@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,21 @@ def add_line(error: InputError, *, overridden: bool = False) -> InputError:
 _MOST_EXTENDED = 10
 
 
+@lru_cache(maxsize=4)
+def _compose_once(file: Path, changed_at_ns: int) -> yaml.Node | None:
+    """Return the nodes of a file, which many errors may name."""
+    return compose_yaml(read_text(file))
+
+
 def _find_place(
     file: Path, path: str, error: InputError, overridden: bool, above: int = 0
 ) -> str | None:
     """`line 3`, or `base.yaml: line 3` where the key stands in a file that this one extends."""
     try:
-        if file.stat().st_size > _MOST_BYTES:
+        status = file.stat()
+        if status.st_size > _MOST_BYTES:
             return None
-        root = compose_yaml(read_text(file))
+        root = _compose_once(file, status.st_mtime_ns)
     except (OSError, ValueError, InputError, yaml.YAMLError, RecursionError):
         return None
     place_of_key = _walk_path(root, path)
@@ -79,7 +87,7 @@ def _walk_path(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] 
             fitting = [
                 (str(key.value), key, value)
                 for key, value in node.value
-                if re.match(re.escape(str(key.value)) + r"(?=$|[.\[])", rest)
+                if _begins_with(rest, str(key.value))
             ]
             if fitting:  # a study's keys are paths themselves: the longest that fits
                 name, key, inner = max(fitting, key=lambda one: len(one[0]))
@@ -96,6 +104,10 @@ def _walk_path(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] 
     if node is None or (path and line is None):
         return None
     return (line or 0) + 1, node, rest
+
+
+def _begins_with(path: str, key: str) -> bool:
+    return path.startswith(key) and path[len(key) : len(key) + 1] in ("", ".", "[")
 
 
 def _has_value(node: yaml.Node, got: Any) -> bool:

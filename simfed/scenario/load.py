@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.errors import MOST_ERRORS, InputError, InputErrors, did_you_mean, listed
 from simfed.ground.inputs import read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
@@ -200,8 +200,12 @@ def validate_as(
     try:
         return model.model_validate(data, context={"folder": folder, "recorded": recorded})
     except ValidationError as error:
-        errors = [_make_error(model, dict(detail)).within(source) for detail in error.errors()]
-        raise InputErrors(list({str(e): e for e in errors}.values())) from None
+        errors: dict[str, InputError] = {}
+        details = error.errors(include_url=False)[::-1]
+        while details and len(errors) < MOST_ERRORS:
+            one = _make_error(model, dict(details.pop())).within(source)
+            errors.setdefault(str(one), one)
+        raise InputErrors([*errors.values()], more=len(details)) from None
 
 
 # --- overrides ---------------------------------------------------------------------------------

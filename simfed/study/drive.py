@@ -158,15 +158,17 @@ def make_states(
 
     source, kind = plan.study.base, plan.kind
     errors: list[tuple[Mapping[str, str], InputError]] = []
+    more = 0
     for setting in plan.settings:  # seeds differ in nothing that is checked
         try:
             kind.check(setting.scenario, source=source, time_only=time_only)
         except InputErrors as several:
             errors += [(setting.point, error) for error in several.errors]
+            more += several.more
         except InputError as error:
             errors.append((setting.point, error))
     if errors:
-        raise InputErrors(merge_errors(errors, len(plan.settings), study_file))
+        raise InputErrors(merge_errors(errors, len(plan.settings), study_file), more)
     measures = (kind.measure(setting.scenario) for setting in plan.settings)
     find_common_measure(measures, where=study_file)
     addresses = [""] * len(plan.runs)

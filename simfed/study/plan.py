@@ -473,6 +473,7 @@ def _make_scenarios(
     folder = Path(study.base).resolve().parent
     scenarios: list[Studied] = []
     errors: list[tuple[Mapping[str, str], InputError]] = []
+    more = 0
     for point in points:
         pairs = [pair for p in point for pair in p.assignments]
         # a key inside another's value is set after it: policy.c after policy
@@ -483,13 +484,14 @@ def _make_scenarios(
             continue
         except InputErrors as several:
             at_point = several.errors
+            more += several.more
         except InputError as error:
             where = places.get(error.where or "", error.where)
             at_point = [error.changed(where=where)]
         at = {axis.name: p.label for axis, p in zip(axes, point, strict=True)}
         errors += [(at, error) for error in at_point]
     if errors:
-        raise InputErrors(merge_errors(errors, len(points), source))
+        raise InputErrors(merge_errors(errors, len(points), source), more)
     return scenarios
 
 

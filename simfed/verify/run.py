@@ -52,7 +52,7 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
     try:
         parts = load_parts(run, path)
     except InputErrors as several:
-        return [str(error) for error in several.errors]
+        return [*map(str, several.sentences())]
     except InputError as error:
         return [str(error)]
     facts = Columns(run)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from simfed.ground import reading
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import read_text
 from simfed.ground.reading import parse_yaml
@@ -134,3 +135,19 @@ def test_aliases_that_multiply_are_refused_before_they_do(text):
 def test_aliases_that_only_repeat_are_fine():
     text = "link: &l {up: 1}\nclients: [" + ", ".join(["{link: *l}"] * 1000) + "]"
     assert len(parse_yaml(text, where="a")["clients"]) == 1000
+
+
+def test_a_file_of_a_million_keys_is_refused_before_it_is_parsed():
+    text = "\n".join(f"k{i}: 1" for i in range(1_000_000))
+    with pytest.raises(InputError, match="a: got '999,999 of them', expected at most 250,000 lin"):
+        parse_yaml(text, where="a")
+
+
+def test_a_value_that_no_scenario_can_mean_is_looked_for_once(monkeypatch):
+    def never(text):
+        raise AssertionError("parsed a second time")
+
+    if reading._can_be_parsed_fast("k: 1"):
+        monkeypatch.setattr(reading, "_Loader", never)
+    with pytest.raises(InputError, match="the key 'k' stands twice"):
+        parse_yaml("k: 1\nk: 2", where="a")

@@ -558,3 +558,33 @@ def test_nothing_is_allowed_that_was_not_asked_for():
     defaults = re.findall(r"(allow_\w+): bool ?= ?(\w+)", text)
     assert len(defaults) > 10
     assert {default for _, default in defaults} == {"False"}
+
+
+def test_errors_are_counted_after_the_first_twenty(tiny, capsys):
+    from simfed.cli import main
+
+    with tiny.open("a") as file:
+        file.writelines(f"k{i}: 1\n" for i in range(2000))
+    with pytest.raises(InputErrors) as refused:
+        load_scenario(tiny)
+    assert (len(refused.value.errors), refused.value.more) == (20, 1980)
+    assert str(refused.value).endswith("\nand 1,980 more")
+    assert main(["validate", str(tiny)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 21
+    assert said[-1] == "simfed: and 1,980 more"
+    lines = tiny.read_text().splitlines()
+    assert f"line {lines.index('k19: 1') + 1}: there is no key 'k19'" in said[19]
+
+
+def test_a_file_is_composed_once_for_all_its_errors(tiny, capsys, monkeypatch):
+    from simfed.cli import main
+    from simfed.scenario import lines
+
+    asked = []
+    compose = lines.compose_yaml
+    monkeypatch.setattr(lines, "compose_yaml", lambda text: asked.append(1) or compose(text))
+    with tiny.open("a") as file:
+        file.writelines(f"key{i}: 1\n" for i in range(50))
+    assert main(["validate", str(tiny)]) == 2
+    assert len(asked) == 1

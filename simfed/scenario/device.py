@@ -260,6 +260,10 @@ class DeviceSpec(Section):
         if self.profile is None and self.uncertainty:
             allowed = "false without a profile: stated times have none"
             raise BadValue(allowed, where="uncertainty")
+        for key in Scale.model_fields if self.scale is not None and self.assume is not None else ():
+            if getattr(self.scale, key) is not None and getattr(self.assume, key) is not None:
+                problem = f"{key} is stated, and stated times are not scaled"
+                raise BadValue("null", where=f"scale.{key}", problem=problem)
         return self
 
     @field_validator("quota", mode="before")

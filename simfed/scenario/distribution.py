@@ -371,7 +371,7 @@ class Devices(Section):
     """
 
     table: FoundFile = Field(description="CSV with a header line, or Parquet")
-    weights: str | None = Field(
+    weights: Annotated[str | None, Only("rows", "drawn")] = Field(
         default=None, description="a column: how likely a row is, up to a factor; alike if omitted"
     )
     rows: Literal["drawn", "in-order"] = Field(

@@ -217,6 +217,13 @@ class Compression(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_use_of_levels(self) -> Compression:
+        if self.k_choices and not any(map(_goes_by_k, map(Choice.of, self.strategies))):
+            allowed = "levels beside a strategy that goes by K and names none"
+            raise BadValue(allowed, where="k_choices", got=list(self.k_choices))
+        return self
+
+    @model_validator(mode="after")
     def _check_pairs(self) -> Compression:
         if self.pairs == "factored" and not has_all_pairs(self.choices):
             allowed = "full, or k_choices beside strategies that go by K and name no level"
@@ -227,6 +234,11 @@ class Compression(Section):
     def choices(self) -> tuple[Choice, ...]:
         """What policies choose from: strategies, with their levels where these are chosen too."""
         return list_choices(self.strategies, self.k_choices)
+
+
+def _goes_by_k(choice: Choice) -> bool:
+    """Whether a choice, or a part of it, sends as many entries as a K beside it says."""
+    return any(pair.level is None and pair.codec.takes_k for pair in choice.pairs)
 
 
 class Distillation(Section):
@@ -747,6 +759,7 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
         _find_twofold_work,
         _find_twofold_staleness,
         _find_unfit_arms,
+        _find_unused,
         _find_unfit_prototypes,
         _find_too_few_public,
         _find_unfit_rule,
@@ -809,6 +822,29 @@ def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
                     got=arm.label,
                     hint="fedkd and fedavg move them; with weight 0 it is plain error feedback",
                 )
+
+
+def _find_unused(scenario: Scenario) -> Iterator[InputError]:
+    """An error for what a group says and nothing of the scenario looks at.
+
+    `compression.k` and its like may stand beside arms without K, as studies vary policies and
+    strategies over one base.
+    """
+    for i, group in enumerate(scenario.clients):
+        arms = (
+            *scenario.compression.choices,
+            *scenario.arms_of_group(group),
+            *scenario.forced_arms,
+        )
+        # what a recorded run played is not known here
+        replayed = scenario.policy_of_group(group).arms_from is not None
+        if group.k is not None and not (replayed or any(map(_goes_by_k, arms))):
+            allowed = "null, or a strategy that goes by K and names no level"
+            yield InputError(allowed, where=f"clients[{i}].k", problem="no strategy goes by K")
+        if group.failure.download and not scenario.charge.downlink:
+            allowed = "0 with charge.downlink false: there is no download that could fail"
+            got = group.failure.download
+            yield InputError(allowed, where=f"clients[{i}].failure.download", got=got)
 
 
 def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:

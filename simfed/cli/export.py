@@ -23,21 +23,14 @@ def export(
             "or mlruns/ in the run directory (several: here) if omitted.",
         ),
     ] = None,
-    step: Annotated[
-        str,
-        typer.Option(metavar="ms|us|s|round", help="What a step is: simulated time, or rounds."),
-    ] = "ms",
 ) -> None:
-    """Write curves for other tools, with simulated time as their axis."""
+    """Write curves for other tools: a step is a round, and simulated seconds are a curve."""
     from simfed.record.read import open_run
     from simfed.report import export as exporting
     from simfed.report.frames import label_runs
 
     if to not in _WHERE:
         raise InputError(listed(_WHERE), where="--to", got=to, hint=did_you_mean(to, _WHERE))
-    if step not in exporting.STEPS:
-        hint = did_you_mean(step, exporting.STEPS)
-        raise InputError(listed(exporting.STEPS), where="--step", got=step, hint=hint)
     opened = [open_run(run) for run in runs]
     named = dict(zip(label_runs(opened), opened, strict=True))
     folder = runs[0] if len(runs) == 1 else Path()
@@ -45,9 +38,9 @@ def export(
     if to == "csv":
         typer.echo(exporting.write_csv(named, Path(path)))
     elif to == "tensorboard":
-        folder = exporting.write_tensorboard(named, Path(path), step=step)
+        folder = exporting.write_tensorboard(named, Path(path))
         typer.echo(f"tensorboard --logdir {folder}")
     else:
-        address = exporting.write_mlflow(named, path, step=step)
+        address = exporting.write_mlflow(named, path)
         allowed = "MLFLOW_ALLOW_FILE_STORE=true " if address.startswith("file:") else ""
         typer.echo(f"{allowed}mlflow ui --backend-store-uri {address}")

@@ -1,9 +1,9 @@
 """A run for the tools that people already look at: TensorBoard, MLflow, a spreadsheet.
 
-Simulated time is the axis: TensorBoard's steps and MLflow's are simulated milliseconds (or rounds,
-if asked for), and the time stamp of every value is its simulated instant, counted from the run's
-start as if that were the beginning of 1970. The packages `tensorboard` and `mlflow` are extras and
-are imported when they are asked for.
+TensorBoard's steps and MLflow's are rounds; simulated seconds are a curve of their own, and the
+time stamp of every value is its simulated instant, counted from the run's start as if that were the
+beginning of 1970. The packages `tensorboard` and `mlflow` are extras and are imported when they are
+asked for.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from simfed.report import compare, frames
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-STEPS = {"ms": 1e3, "us": 1e6, "s": 1.0, "round": 0.0}
-"""What a step counts: simulated time in whole milliseconds, microseconds or seconds, or rounds."""
 _MOST_VALUES = 1000
 """The most values that MLflow takes at once."""
 _MOST_PARAMS = 100
@@ -82,8 +80,9 @@ def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
                 (f"{name}/{prototype}", int(n), float(at_s), float(value))
                 for n, at_s, value in values.itertuples(index=False)
             )
-    once = table.drop_duplicates("round")
+    once = table.drop_duplicates("round").assign(end_s=lambda rows: rows["at_s"])
     for column, name in (
+        ("end_s", "round/simulated time (s)"),
         ("duration_s", "round/length (s)"),
         ("participants", "round/participants"),
         ("lost", "round/lost"),
@@ -111,7 +110,7 @@ def write_csv(runs: Mapping[str, Run], path: Path) -> Path:
     return path
 
 
-def write_tensorboard(runs: Mapping[str, Run], folder: Path, *, step: str = "ms") -> Path:
+def write_tensorboard(runs: Mapping[str, Run], folder: Path) -> Path:
     """Write event files below `folder`, one run each, for `tensorboard --logdir FOLDER`.
 
     The same run gives the same bytes. Raises: `InputError` without the package tensorboard.
@@ -129,14 +128,12 @@ def write_tensorboard(runs: Mapping[str, Run], folder: Path, *, step: str = "ms"
                 writer.write(Event(wall_time=0, file_version="brain.Event:2").SerializeToString())
                 for name, number, at_s, value in scalars(run):
                     summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
-                    event = Event(
-                        wall_time=at_s, step=_compute_step(number, at_s, step), summary=summary
-                    )
+                    event = Event(wall_time=at_s, step=number, summary=summary)
                     writer.write(event.SerializeToString())
     return folder
 
 
-def write_mlflow(runs: Mapping[str, Run], store: str, *, step: str = "ms") -> str:
+def write_mlflow(runs: Mapping[str, Run], store: str) -> str:
     """Write runs to MLflow: to a folder (its file store), or to the tracking server or database
     whose address `store` is; gives its address.
 
@@ -159,7 +156,6 @@ def write_mlflow(runs: Mapping[str, Run], store: str, *, step: str = "ms") -> st
                 tags = {
                     "simfed.seed": str(run.manifest.get("seed")),
                     "simfed.fingerprint": run.fingerprint,
-                    "simfed.steps": step,
                 }
                 target = client.create_run(experiment, start_time=1, run_name=label).info.run_id
                 client.log_batch(target, tags=[RunTag(k, v) for k, v in tags.items()])
@@ -170,9 +166,7 @@ def write_mlflow(runs: Mapping[str, Run], store: str, *, step: str = "ms") -> st
                     for key, value in compare.flatten_settings(run.scenario)
                 ]
                 metrics = [
-                    Metric(
-                        _clean_name(n), value, round(1e3 * at_s), _compute_step(number, at_s, step)
-                    )
+                    Metric(_clean_name(n), value, round(1e3 * at_s), number)
                     for n, number, at_s, value in scalars(run)
                 ]
                 for i in range(0, len(params), _MOST_PARAMS):
@@ -212,10 +206,6 @@ def _file_store_allowed() -> Iterator[None]:
     finally:
         if before is None:
             os.environ.pop(name, None)
-
-
-def _compute_step(number: int, at_s: float, step: str) -> int:
-    return number if step == "round" else round(STEPS[step] * at_s)
 
 
 def _clean_name(name: str) -> str:

@@ -57,6 +57,13 @@ def test_scalars_of_a_name_go_forward_in_time_and_leave_out_what_was_not_measure
     assert "round/length (s)" in clock
 
 
+def test_rounds_of_less_than_a_millisecond_are_steps_of_their_own(report_run):
+    run = report_run()
+    seconds = expected(run, "round/simulated time (s)")
+    assert [n for n, *_ in seconds] == run.rounds["round"].tolist()
+    assert [value for *_, value in seconds] == run.rounds["finished_at_s"].tolist()
+
+
 def test_csv_as_typed_of_one_run_and_of_two(report_folder, tmp_path, capsys):
     a, b = report_folder(4, 3), report_folder(4, 3, 1)
     out = tmp_path / "both.csv"
@@ -74,7 +81,6 @@ def test_csv_as_typed_of_one_run_and_of_two(report_folder, tmp_path, capsys):
             ["--to", "tensorbord"],
             "--to: got 'tensorbord', expected csv, tensorboard or mlflow (did you",
         ),
-        (["--to", "csv", "--step", "min"], "--step: got 'min', expected ms, us, s or round"),
         (
             ["--to", "csv", "--out", "no/where.csv"],
             (
@@ -113,23 +119,20 @@ def test_tensorboard_reads_what_was_written_against_simulated_time(report_run, t
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = report_run()
-    for step, scale in (("ms", 1e3), ("round", None)):
-        folder = tmp_path / step
-        export.write_tensorboard({"a run": run}, folder, step=step)
-        events = EventAccumulator(str(folder / "a run"), size_guidance={"scalars": 0})
-        events.Reload()
-        names = {name for name, *_ in export.scalars(run)}
-        assert set(events.Tags()["scalars"]) == names
-        for name in names:
-            read = events.Scalars(name)
-            wanted = expected(run, name)
-            assert [e.wall_time for e in read] == [at_s for _, at_s, _ in wanted]
-            assert [e.value for e in read] == pytest.approx([v for *_, v in wanted], rel=1e-6)
-            steps = [n if scale is None else round(scale * at_s) for n, at_s, _ in wanted]
-            assert [e.step for e in read] == steps
+    export.write_tensorboard({"a run": run}, tmp_path / "one")
+    events = EventAccumulator(str(tmp_path / "one" / "a run"), size_guidance={"scalars": 0})
+    events.Reload()
+    names = {name for name, *_ in export.scalars(run)}
+    assert set(events.Tags()["scalars"]) == names
+    for name in names:
+        read = events.Scalars(name)
+        wanted = expected(run, name)
+        assert [e.wall_time for e in read] == [at_s for _, at_s, _ in wanted]
+        assert [e.value for e in read] == pytest.approx([v for *_, v in wanted], rel=1e-6)
+        assert [e.step for e in read] == [n for n, _, _ in wanted]
     again = tmp_path / "again"
     export.write_tensorboard({"a run": run}, again)
-    one, other = (next((f / "a run").iterdir()).read_bytes() for f in (tmp_path / "ms", again))
+    one, other = (next((f / "a run").iterdir()).read_bytes() for f in (tmp_path / "one", again))
     assert one == other
 
 
@@ -150,7 +153,7 @@ def test_mlflow_reads_what_was_written_against_simulated_time(report_run, tmp_pa
     read = client.get_metric_history(logged.info.run_id, "accuracy/small")
     wanted = expected(run, "accuracy/small")
     assert sorted((m.step, m.timestamp, m.value) for m in read) == [
-        (round(1e3 * at_s), round(1e3 * at_s), value) for _, at_s, value in wanted
+        (n, round(1e3 * at_s), value) for n, at_s, value in wanted
     ]
     end_s = run.rounds["finished_at_s"].max()
     assert logged.info.end_time - logged.info.start_time == round(1e3 * end_s)

@@ -30,7 +30,7 @@ from simfed.record.manifest import versions
 from simfed.record.read import Run, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
-from simfed.record.summary import summarise
+from simfed.record.summary import summarise, warn_of_clipping
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
 from simfed.scenario.fields import list_files
@@ -176,6 +176,7 @@ def carry_out_run(
             facts_at_end["warnings"] += facts_of_caller.pop("warnings", [])
             facts_at_end |= facts_of_caller
             summary = summarise(recorder.table, scenario.clients_of_prototype, parts.measure)
+            facts_at_end["warnings"] += warn_of_clipping(summary)
             facts_at_end["wall_s"]["total"] = time.perf_counter() - began
             facts_at_end["workers"] = workers
             if directory is None:

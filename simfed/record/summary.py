@@ -58,6 +58,7 @@ def summarise(
         },
         "strategies": _count_by_prototype(parts, "arm"),
         "choices": _count_by_prototype(parts, "choice"),
+        "rewards": count_clipped(parts),
         "phases_s": {name: float(parts.column(name).to_numpy().sum()) for name in PHASES},
         "server_s": float(rounds["server_s"].sum()),
         "energy_j": float(energy_j.sum()) if len(energy_j) else None,
@@ -197,6 +198,45 @@ def _sum_wasted_bytes(parts: pa.Table) -> dict[str, float]:
     lost = parts.filter(pc.is_in(parts.column("outcome"), pa.array(["dropped", "failed"])))
     ways = ("uplink", "downlink")
     return {way: float(lost.column(f"{way}_bytes").to_numpy().sum()) for way in ways}
+
+
+_MOST_CLIPPED = 0.6
+"""Where more rewards are clipped, policies hardly tell one arm from another. The reference method
+has 35 to 48 %."""
+
+
+def count_clipped(parts: pa.Table) -> dict[str, Plain]:
+    """How many rewards policies were told, how many of them the clip had cut, and the clip [−c, c]
+    that would have cut a twentieth (None where nothing was told, or that is no number)."""
+    raw, told = (parts.column(name).to_numpy() for name in ("reward_raw", "reward"))
+    raw, told = raw[~np.isnan(told)], told[~np.isnan(told)]
+    least = float(np.quantile(np.abs(raw), 0.95, method="inverted_cdf")) if len(raw) else np.inf
+    return {
+        "told": len(told),
+        "clipped": int((raw != told).sum()),
+        "clip_of_a_twentieth": least if np.isfinite(least) else None,
+    }
+
+
+def describe_clipping(summary: Mapping[str, Any]) -> str | None:
+    """How many rewards were clipped, in words; None where policies were told none."""
+    rewards = summary["rewards"]
+    told, clipped, least = (rewards[key] for key in ("told", "clipped", "clip_of_a_twentieth"))
+    if not told:
+        return None
+    share = f"{clipped:,} of {told:,} clipped ({100 * clipped / told:.0f} %)"
+    return share if least is None else f"{share}; ±{least:.3g} would cut 5 %"
+
+
+def warn_of_clipping(summary: Mapping[str, Any]) -> list[str]:
+    """A sentence where the clip cuts so many rewards that they say little more than a sign."""
+    rewards = summary["rewards"]
+    if rewards["clipped"] <= _MOST_CLIPPED * rewards["told"]:
+        return []
+    return [
+        f"policy.reward.clip: of the rewards {describe_clipping(summary)}; policies learn from "
+        "little more than their signs"
+    ]
 
 
 def _count_values(values: np.ndarray) -> dict[str, int]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from simfed.ground.measure import Measure
 from simfed.ground.units import counted, format_bytes, format_duration
 from simfed.record.schema import CLIENT_KINDS
-from simfed.record.summary import explain_rounds
+from simfed.record.summary import describe_clipping, explain_rounds
 from simfed.report import frames
 from simfed.report.reach import choose_thresholds, list_threshold_rows
 from simfed.report.style import PHASES
@@ -81,6 +81,8 @@ def _build_facts_table(run: Run) -> Table:
     if len(outcomes):
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
         table.add_row("participations", f"{counts} of {len(run.participations):,}")
+    if "rewards" in run.summary and (clipping := describe_clipping(run.summary)) is not None:
+        table.add_row("rewards", clipping)
     if (privacy := frames.describe_privacy(run)) is not None:
         table.add_row("privacy", "; ".join(privacy))
     if rounds["rolled_back"].any():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from simfed.record.summary import rank_stragglers
+from simfed.record.summary import count_clipped, rank_stragglers, warn_of_clipping
 from simfed.report import frames, reach, summary
 from simfed.report.compare import build_stragglers_table
 from simfed.report.panels import build_client_choice_panel
@@ -179,3 +179,36 @@ def test_k_is_told_where_it_was_set_anew_for_each_play():
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(summary.build_strategies_table(a_run_of(rows)))
     assert "K of top-k, small: 10 to 50, median 30" in console.export_text()
+
+
+def _rewards(raw, clip=1.0):
+    import pyarrow as pa
+
+    told = [None if value is None else max(-clip, min(clip, value)) for value in raw]
+    floats = pa.float64()
+    return pa.table({"reward_raw": pa.array(raw, floats), "reward": pa.array(told, floats)})
+
+
+@pytest.mark.parametrize(
+    ("raw", "counted", "warned"),
+    [
+        # of 20 rewards a twentieth is one: that of 6.5
+        ([k / 2 - 3.0 for k in range(20)], (20, 15, 6.0), "75 %"),
+        ([0.1 * k for k in range(20)] + [None], (20, 9, 1.8), None),
+        ([None, None], (0, 0, None), None),
+        ([5.0], (1, 1, 5.0), "1 of 1"),
+    ],
+)
+def test_clipped_rewards_are_counted_and_warned_of_above_60_percent(raw, counted, warned):
+    found = count_clipped(_rewards(raw))
+    assert (found["told"], found["clipped"]) == counted[:2]
+    assert found["clip_of_a_twentieth"] == pytest.approx(counted[2])
+    warnings = warn_of_clipping({"rewards": found})
+    assert bool(warnings) == bool(warned)
+    assert all(warned in sentence and "would cut 5 %" in sentence for sentence in warnings)
+
+
+def test_the_summary_tells_how_many_rewards_were_clipped(report_run):
+    run = report_run()
+    assert run.summary["rewards"]["told"] == run.participations["reward"].notna().sum() > 0
+    assert f"of {run.summary['rewards']['told']:,} clipped" in printed(run)

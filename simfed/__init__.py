@@ -33,7 +33,16 @@ Importing this package imports neither torch nor simpy; names load when they are
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.argv[:1] == ["-m"] and "simfed" in sys.orig_argv and sys.path[:1] == [os.getcwd()]:
+    # `python -m simfed` puts the current folder first, which may be a stranger's; the command
+    # `simfed` does not. It is looked at last, and only where simfed itself lies in it.
+    _here = sys.path.pop(0)
+    if os.path.realpath(__file__).startswith(os.path.join(os.path.realpath(_here), "simfed", "")):
+        sys.path.append(_here)
 
 from simfed.ground.errors import (
     BrokenInvariant,

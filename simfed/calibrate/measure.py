@@ -55,6 +55,7 @@ from simfed.compress.codec import Memory
 from simfed.compress.vectors import move_positions
 from simfed.device.profile import QUANTITIES, is_value_codec, name_codec
 from simfed.device.table import MACHINE_COLUMNS, WORK_COLUMNS
+from simfed.ground.children import starting_elsewhere
 from simfed.ground.cores import find_cpu_groups, find_home_group, make_group, most_processes
 from simfed.ground.errors import InputError, Interrupted, listed
 from simfed.ground.inputs import MissingFile, read_text
@@ -392,12 +393,14 @@ def _surroundings(plan: MeasurementPlan) -> Iterator[None]:
             stack.callback(_remove_group, group, home)
             (group / "cgroup.procs").write_text(str(process))
 
-        ready = context.Semaphore(0)
+        with starting_elsewhere():
+            ready = context.Semaphore(0)
         for number in range(plan.beside):
             model, dataset = plan.models[number % len(plan.models)]
             arguments = (model, dataset, plan, ready)
             other = context.Process(target=_train_for_ever, args=arguments, daemon=True)
-            other.start()
+            with starting_elsewhere():
+                other.start()
             stack.callback(other.join)
             stack.callback(other.kill)  # callbacks are called last first
             ready.acquire()  # it has loaded all that it needs

@@ -35,6 +35,7 @@ from simfed.cli.inspect import (
 )
 from simfed.cli.notes import shorten_warnings
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
+from simfed.ground.children import make_python_command
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import BrokenInvariant, InputError
 from simfed.ground.units import counted, format_duration
@@ -219,8 +220,7 @@ def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
     if "matplotlib" in sys.modules or available_cores() < 2:
         yield draw
         return
-    command = [sys.executable, "-c", "from simfed.report.beside import main; main()"]
-    # the modules that are found here, and none that merely lie in the present folder
+    command = make_python_command("from simfed.report.beside import main; main()")
     path = os.pathsep.join(filter(None, sys.path))
     beside = subprocess.Popen(
         command,
@@ -229,7 +229,7 @@ def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+        env={**os.environ, "PYTHONPATH": path},
     )
 
     def ask(result: RunResult, folder: Path) -> list[str]:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from simfed.deploy.shaping import MOST_CLIENTS, QUEUE_S, Shaped, shape
 from simfed.deploy.warden import Warden
 from simfed.experiment.checks import check_parts
 from simfed.experiment.running import RunResult, accept_scenario
+from simfed.ground.children import make_python_command
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
@@ -99,8 +99,9 @@ class _Crowd:
             self.warden.will(end=self.processes[client].pid)
 
     def _start(self, client: int, server: str) -> subprocess.Popen[bytes]:
-        join = f"-m simfed join {server} --client {client} --quiet --patience {_PATIENCE_S:g}"
-        command = [*self.world.within(client), sys.executable, *join.split()]
+        join = f"join {server} --client {client} --quiet --patience {_PATIENCE_S:g}".split()
+        simfed = make_python_command("from simfed.cli import main; sys.exit(main())", *join)
+        command = [*self.world.within(client), *simfed]
         command += ["--token", str(self.folder / "token")]
         command += ["--allow-plugins"] if self.allow_plugins else []
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _build_python_path()}

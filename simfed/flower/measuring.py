@@ -33,6 +33,7 @@ from pathlib import Path
 from simfed.flower.laws import GOOD, MessageRow, fit_kinds, needs_counts
 from simfed.flower.versions import flower_version
 from simfed.flower.workfile import Kernel, KindLaw, Visible, WorkFile
+from simfed.ground.children import make_python_command
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.plain import Plain
 from simfed.record.digest import digest_folder
@@ -223,7 +224,7 @@ def _run_python(
     """Python code in a process of one thread, with this one's path of modules."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     environment |= {f"{name}_NUM_THREADS": "1" for name in _THREADS}
-    command = [sys.executable, "-c", code, *arguments]
+    command = make_python_command(code, *arguments)
     return subprocess.run(
         command, env=environment, cwd=cwd, capture_output=True, text=True, check=False
     )

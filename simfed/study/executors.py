@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from simfed.ground.children import starting_elsewhere
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, RunFailed
 from simfed.study.work import Job, Result, do
@@ -167,7 +168,8 @@ class _JobWorker:
         before = {name: os.environ[name] for name in _ONE_THREAD if name in os.environ}
         os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         try:
-            self._process.start()
+            with starting_elsewhere():
+                self._process.start()
         finally:
             for name in _ONE_THREAD:
                 del os.environ[name]

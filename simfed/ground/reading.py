@@ -147,7 +147,7 @@ def _explain_problem(problem: str, mark: Any, text: str) -> tuple[str, Any]:
 _INDENTED = "a line indented otherwise than its neighbours; keys of one mapping begin in one column"
 
 
-class _RefusedValue(yaml.MarkedYAMLError):  # type: ignore[misc]
+class _RefusedValue(yaml.MarkedYAMLError):
     """What is YAML, and nothing that a scenario can mean."""
 
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from simfed.deploy.frames import read_number
+from simfed.deploy.frames import Refused, read_number
 from simfed.record.schema import HOST
 from simfed.sim.flight import BusySeconds, Leg
 
 _INSTANTS = ("received_s", "begun_s", "sending_s")
 _DURATIONS = ("training_s", "compression_s", "packing_s")
+_CLOCKS_APART_S = 60.0
+"""By how much a client's durations may be longer than the server's of the whole participation."""
+_MOST_PROCESSORS = 1024
 
 
 class Instants(NamedTuple):
@@ -43,14 +46,24 @@ class Instants(NamedTuple):
         """From a client's own times; `here_s` puts instants of its clock on the run's line, which
         the server's (`server_s`) are on already. Raises: `Refused`."""
         instants_s = {name: here_s(read_number(times, name)) for name in _INSTANTS}
-        durations_s = {name: max(read_number(times, name), 0.0) for name in _DURATIONS}
+        longest_s = server_s["landed_s"] - server_s["started_s"] + _CLOCKS_APART_S
+        durations_s = {name: _read_duration(times, name, longest_s) for name in _DURATIONS}
         return cls(**server_s, **instants_s, **durations_s)
 
 
-def read_busy(times: object) -> BusySeconds:
-    """What a client's processors did, from its own times. Raises: `Refused`."""
+def _read_duration(times: object, name: str, longest_s: float) -> float:
+    duration_s = read_number(times, name)
+    if not 0 <= duration_s <= longest_s:
+        raise Refused(f"a message whose {name} is {duration_s:.4g}, not 0 to {longest_s:.4g}")
+    return duration_s
+
+
+def read_busy(times: object, longest_s: float) -> BusySeconds:
+    """What a client's processors did in a participation of `longest_s`, from its own times.
+    Raises: `Refused`."""
     names = "training_busy_s", "compression_busy_s", "busy_s"
-    training_s, compression_s, whole_s = (max(read_number(times, name), 0.0) for name in names)
+    most_s = (longest_s + _CLOCKS_APART_S) * _MOST_PROCESSORS
+    training_s, compression_s, whole_s = (_read_duration(times, name, most_s) for name in names)
     return BusySeconds(training_s, compression_s, max(whole_s - training_s - compression_s, 0.0))
 
 

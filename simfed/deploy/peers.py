@@ -104,6 +104,8 @@ class _Peer:
     wire: Wire
     line: ClockLine = field(default_factory=ClockLine)
     errands: dict[str, _Errand] = field(default_factory=dict)
+    forgotten: set[str] = field(default_factory=set)
+    """Labels of tasks whose uploads nobody waits for any longer, and which may still come."""
     questions: dict[int, asyncio.Future[Frame]] = field(default_factory=dict)
     ready: bool = False
     most_body: int = _SMALL
@@ -386,10 +388,9 @@ class Peers:
                 peer.line.add(Exchange(asked_s, heard_s, answered_s, frame.at_s))
                 self._clocks[peer.client] = peer.line
         elif frame.kind in ("upload", "failed"):
-            errand = peer.errands.pop(_read_text(facts, "label"), None)
-            if errand is not None:
+            for errand in self._find_errands(peer, _read_text(facts, "label")):
                 arrival = errand.arrival(frame, peer.line)
-                self.post(frame.at_s, lambda: errand.tell(arrival))
+                self.post(frame.at_s, partial(errand.tell, arrival))
         elif frame.kind == "answer":
             waiting = peer.questions.pop(_read_int(facts.get("number")), None)
             if waiting is not None and not waiting.done():
@@ -403,6 +404,19 @@ class Peers:
             self.post(frame.at_s, lambda: self.joined(peer.client))
         elif frame.kind != "beat":
             raise Refused(f"a message {quote(frame.kind)} that no client sends")
+
+    def _find_errands(self, peer: _Peer, label: str) -> list[_Errand]:
+        """What an upload answers. One of a task that the client was not given here, or has
+        answered before, answers all that it was given: each refuses it by its label, as nobody
+        could tell how long the right one is to be waited for."""
+        if label in peer.forgotten:
+            peer.forgotten.discard(label)
+            return []
+        if label in peer.errands:
+            return [peer.errands.pop(label)]
+        errands = [*peer.errands.values()]
+        peer.errands.clear()
+        return errands
 
     async def _greet(self, peer: _Peer, facts: dict[str, Plain]) -> None:
         """A client that has built its half: check what it has, give it what it lacks."""
@@ -474,7 +488,10 @@ class Peers:
 
     async def _take_back(self, client: int, label: str) -> _Errand | None:
         peer = self._peers.get(client)
-        return None if peer is None else peer.errands.pop(label, None)
+        if peer is None or label not in peer.errands:
+            return None
+        peer.forgotten.add(label)
+        return peer.errands.pop(label)
 
     async def _tell(self, client: int, frame: Frame) -> None:
         peer = self._peers.get(client)

@@ -87,6 +87,8 @@ class Remote:
         """What comes when a client's upload is there."""
         self.before: Callable[[Callable[[], bool]], object] = lambda stop_requested: None
         """Called with `stop_requested` before the first round: waits for clients, then `begin`s."""
+        self.refused: Callable[[str], object] = lambda sentence: None
+        """Called with a sentence for each upload that is refused."""
         self.client_states: dict[int, Parcel] = {}
         """What clients need to go on from the last checkpoint."""
 
@@ -186,20 +188,29 @@ class Remote:
         if frame is None:
             flight.away = True
             self._lose(flight, "dropped", arrival.sent_bytes)
-        elif frame.kind == "failed":
-            raise RunFailed(f"client {flight.client}: {format_reason(frame.facts.get('why'))}")
         else:
             try:
+                if frame.kind == "failed":
+                    self._heed_failure(flight, frame)
                 self._take_upload(flight, arrival, frame)
-            except (InputError, Refused, LookupError, TypeError, ValueError):
+            except (InputError, Refused) as error:
                 # what no client of this version sends: it counts as a failure of its own
                 self._lose(flight, "failed", arrival.sent_bytes, frame.size)
+                round, client = flight.task.round, flight.client
+                self.refused(f"client {client}: its upload of round {round} is refused: {error}")
         self._land(flight)
+
+    def _heed_failure(self, flight: Flight, frame: Frame) -> None:
+        """Raises: `RunFailed` with the client's reason; `Refused` where it gives none."""
+        why = format_reason(frame.facts.get("why"))
+        if not why or frame.facts.get("label") != flight.task.label:
+            raise Refused("a failure of another task, or without a reason")
+        raise RunFailed(f"client {flight.client}: {why}")
 
     def _take_upload(self, flight: Flight, arrival: ArrivedUpload, frame: Frame) -> None:
         facts = dict(frame.facts)
         times = facts.pop("times", None)
-        busy = read_busy(times)
+        busy = read_busy(times, self.env.now - flight.started_at_s)
         ahead_s = arrival.line.ahead_s  # read once, as exchanges go on meanwhile
         instants = Instants.of(
             times,

@@ -123,7 +123,7 @@ class _Holder:
         self._data = data_digest(self.parts.scenario.dataset)
         self._peers: Peers | None = None
         self._gone: list[str] = []
-        """A sentence for each client that has left."""
+        """A sentence for each client that has left, or whose upload was refused."""
         self._versions: dict[int, dict[str, Plain]] = {}
         """Client → versions of what it computes with."""
         self._last = Frame("bye")
@@ -159,6 +159,7 @@ class _Holder:
         most = max(_count_entries(parts))
         most_state = _MOST + 64 * most * (2 + len(parts.scenario.compression.choices))
         facts = {**self._files.facts, "scenario": self._text, "most_down": most_state}
+        self._world.refused = self._note_gone
         self._peers = Peers(
             parts.scenario.client_count,
             self.listening.token,
@@ -260,7 +261,9 @@ class _Holder:
 
     def _note_leaving(self, client: int, why: str) -> None:
         self._world.left(client, why)
-        sentence = f"client {client} was gone at {self._world.env.now:.6g} s: {why}"
+        self._note_gone(f"client {client} was gone at {self._world.env.now:.6g} s: {why}")
+
+    def _note_gone(self, sentence: str) -> None:
         self._gone.append(sentence)
         self.say(sentence)
 

@@ -9,6 +9,7 @@ to the bits of the simulation.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from simfed.ground.method import Field, Method
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.ground.seeding import Streams
+from simfed.learn.apart_checks import check_payload, read_measured
 from simfed.learn.parcel import Parcel, Part, pack
 from simfed.learn.tree import decode_tree, encode_tree
 from simfed.scenario import Scenario
@@ -191,7 +193,14 @@ class Mirrors:
                 if task.label not in self._asked:
                     raise InputError("an upload of the process that the client is now", where=name)
                 memory = Memory(state, self._of[key].arrays) if key in self._of else None
-            payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=memory)
+            try:
+                payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=memory)
+                check_payload(name, payload, length)
+            except InputError:
+                raise
+            except Exception as error:  # whatever a codec makes of a stranger's bytes
+                allowed = f"a payload that {choice.strategy} has written"
+                raise InputError(allowed, where=name, got=type(error).__name__) from error
             if isinstance(payload.state, Memory):
                 self._of[key] = payload.state
                 self._last[task.label, name] = key, payload
@@ -263,9 +272,11 @@ def find_part(parts: Mapping[str, Part], name: str) -> Part:
 
 
 def read_loss(answer: Parcel | None) -> float | None:
-    """What a client measured; None of one that is gone, or does not know."""
-    loss = None if answer is None else answer.facts.get("loss")
-    return float(loss) if isinstance(loss, (int, float)) and math.isfinite(loss) else None
+    """What a client measured; None of one that is gone, does not know, or says no number."""
+    with contextlib.suppress(InputError):
+        loss = None if answer is None else read_measured(answer.facts.get("loss"))
+        return loss if loss is not None and math.isfinite(loss) else None
+    return None
 
 
 def answer_nothing(label: str) -> TaskAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.method import State, Values
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
+from simfed.learn import apart_checks as checks
 from simfed.learn.apart import (
     Ask,
     Fate,
@@ -85,23 +87,32 @@ class HostedServer(HostedWorkload):
 
     def deliver(self, contribution: Contribution, parcel: Parcel) -> None:
         upload = self._own_upload(contribution)
-        task = upload.task
+        task, setting = upload.task, self.tasks.setting
         facts, parts = unpack(parcel)
+        checks.check_label(facts, task)
+        if task.plan.up and not parts:  # see `answer_nothing`
+            raise InputError(problem="its client lacks the model whose changes it was sent")
         if upload.choice.follows_update:
             upload.kept = _read_count(facts.get("k"), task.plan.longest)
+        losses = checks.read_losses(facts.get("losses"))
+        coded = checks.read_coded(facts.get("coded"), task.plan.compressed, setting.classes)
         values: dict[str, Any] = {}
         for name, of_plan in task.plan.up.items():
-            part, said = find_part(parts, _UP + name), facts.get("coded", {}).get(name)
-            if said is None:
-                values[name] = read_tensor(part, name)
+            part = find_part(parts, _UP + name)
+            if name not in coded:
+                values[name] = checks.read_values(name, part, of_plan, setting.classes)
                 continue
-            payload = self._mirrors.read(
-                task, name, of_plan, upload.sent.of_field(name), part, said["state"]
-            )
-            values[name] = _decode_payload(payload, said["shape"])
-        upload.values, upload.down = Received(values), {}
-        self._check(task, "up", upload.values, task.plan.up)
-        upload.loss_before, upload.loss_after = facts.get("losses", (None, None))
+            shape, state = coded[name]
+            choice = upload.sent.of_field(name)
+            payload = self._mirrors.read(task, name, of_plan, choice, part, state)
+            values[name] = _decode_payload(payload, shape)
+        received = Received(values)
+        entries = sum(of_plan.entries for of_plan in task.plan.up.values())
+        most = checks.find_largest(entries, setting.participants)
+        variances = self.kit.variances(task.prototype)
+        checks.check_magnitude(task, received, most, variances)
+        upload.values, upload.down = received, {}
+        upload.loss_before, upload.loss_after = losses
 
     def forget(self, client: int) -> None:
         self._models.forget(client)
@@ -182,9 +193,16 @@ class HostedServer(HostedWorkload):
         parcels = self._ask("test", [(client, pack({}, {})) for client in clients])
         rows = {}
         for client, answer in zip(clients, parcels, strict=True):
-            if answer is not None and answer.facts.get("tested"):
+            if answer is None or not answer.facts.get("tested"):
+                continue
+            with suppress(InputError):  # no test at all, as of one that is gone
                 _, parts = unpack(answer)
-                rows[client] = read_tensor(find_part(parts, "rows"), "rows")
+                rows[client] = checks.read_rows(
+                    find_part(parts, "rows"),
+                    self.data.test_groups,
+                    self.data.groups,
+                    classified=self.data.task == "classification",
+                )
         return rows
 
 
@@ -359,6 +377,6 @@ def _find_unsent(model: Values, down: Values) -> dict[str, Any]:
 
 
 def _read_count(k: object, most: int) -> int:
-    if not isinstance(k, int) or not 0 <= k <= most:
-        raise InputError(f"a number of entries up to {most}", where="k", got=k)
+    if type(k) is not int or not 0 <= k <= most:
+        raise InputError(f"a number of entries up to {most}", where="k", got="another one")
     return k

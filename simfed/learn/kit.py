@@ -642,6 +642,15 @@ class Kit:
         samples, labels = self._data.at(positions)
         return F.cross_entropy(self.logits(prototype, model, samples), labels).item()
 
+    def variances(self, prototype: str) -> Tensor:
+        """(s,) which of a prototype's running statistics are variances, as booleans."""
+        flat = self._seats[prototype].flat
+        zeros = torch.zeros_like(flat.statistics)
+        for name, view in flat.named(flat.weights, zeros).items():
+            if name.endswith("running_var"):
+                view.fill_(1.0)
+        return zeros.bool().cpu()
+
     def test(self, prototype: str, model: Values, part: int = 0, parts: int = 1) -> Tensor:
         """Per class or client of the test set, or of a part of it: samples, right answers, sum of
         cross-entropies."""

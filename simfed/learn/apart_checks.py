@@ -1,0 +1,189 @@
+"""What a client's messages may mean, checked against what the server asked of it.
+
+A client is somebody else's program. Whatever it sends besides honest work (other types, shapes or
+tasks, numbers that are none, numbers so large that no model would be left) is refused here, before
+anything of the server's is touched, as a failure of that client alone. All functions raise
+`InputError`, in one sentence that a terminal can show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simfed.compress.codec import Payload
+from simfed.fleet.contract import Task
+from simfed.ground.errors import InputError
+from simfed.ground.method import Field
+from simfed.learn.lowrank import decode
+from simfed.learn.parcel import Part
+
+_FLAT = ("update", "weights", "buffers", "control", "counts", "low-rank")
+"""Kinds of fields that are one vector; those of the others have shapes of their method's."""
+_CLASS_AXIS = {"logits": 1, "means": 0}
+"""Kinds of fields that are a table: its axis of the classes."""
+
+
+def find_largest(entries: int, participants: int) -> float:
+    """Return the bound of a value: with every entry of everybody's upload so large, their sum of
+    squares is still a float32, so that means, norms and second moments stay finite."""
+    return math.sqrt(float(np.finfo(np.float32).max) / max(1, entries * participants))
+
+
+def check_label(facts: Mapping[str, Any], task: Task) -> None:
+    """Refuse an upload of another task."""
+    if facts.get("label") != task.label:
+        raise InputError(f"that of {task.label!r}", where="label", got=_show(facts.get("label")))
+
+
+def read_losses(said: Any) -> tuple[float | None, float | None]:
+    """Return f_n before and after, each a number of at least 0 (infinite of a model that has
+    diverged) or None."""
+    if said is None:
+        return None, None
+    if not isinstance(said, list) or len(said) != 2:
+        raise InputError("the losses before and after", where="losses", got=_show(said))
+    before, after = (None if loss is None else read_measured(loss) for loss in said)
+    return before, after
+
+
+def read_measured(loss: Any) -> float:
+    """Return a loss: a number of at least 0."""
+    # compared, never converted, before it is known to be no integer of a thousand digits
+    if type(loss) not in (int, float) or not (0 <= loss < 1e300 or loss == math.inf):
+        raise InputError("a loss of at least 0", where="losses", got=_show(loss))
+    return float(loss)
+
+
+def read_coded(
+    said: Any, plan: Mapping[str, Field], classes: int
+) -> dict[str, tuple[list[int], Any]]:
+    """Return compressed field → (its shape, what its client says of the codec's state)."""
+    if not isinstance(said, Mapping):
+        raise InputError("what is said of each compressed field", where="coded", got=_show(said))
+    coded = {}
+    for name, one in said.items():
+        if name not in plan or not isinstance(one, Mapping) or {"shape", "state"} - one.keys():
+            allowed = "the shape and state of a compressed field"
+            raise InputError(allowed, where=f"coded {_show(name)}", got=_show(one))
+        shape = one["shape"]
+        whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        if not whole:
+            raise InputError("the lengths of its axes", where=f"{name}: shape", got=_show(shape))
+        check_shape(name, shape, plan[name], classes)
+        coded[name] = shape, one["state"]
+    return coded
+
+
+def read_values(name: str, part: Part, of_plan: Field, classes: int) -> Tensor:
+    """Return a field that was not compressed."""
+    if isinstance(part, bytes) or part.dtype != np.float32:
+        got = "bytes" if isinstance(part, bytes) else str(part.dtype)
+        raise InputError("float32 numbers", where=name, got=got)
+    if of_plan.bounded:
+        if part.ndim != 1 or part.size > of_plan.entries:
+            raise InputError(
+                f"at most {of_plan.entries} entries", where=name, got=_show([*part.shape])
+            )
+    else:
+        check_shape(name, part.shape, of_plan, classes)
+    return torch.tensor(part)
+
+
+def check_payload(name: str, payload: Payload, length: int) -> None:
+    """Refuse what a codec has read where it is no vector of this length, all of it finite."""
+    indices = payload.indices
+    vector = np.asarray(payload.dense() if indices is None else payload.values)
+    whole = payload.length == length and vector.ndim == 1 and vector.dtype.kind == "f"
+    if whole and indices is None:
+        whole = len(vector) == length
+    elif whole:
+        places = np.asarray(indices)
+        whole = len(places) == len(vector) <= length and bool((np.diff(places) > 0).all())
+        whole = whole and (not len(places) or (places[0] >= 0 and places[-1] < length))
+    if not whole:
+        raise InputError(f"a payload of {length} entries", where=name)
+    _check_finite(name, vector)
+
+
+def check_magnitude(
+    task: Task, values: Mapping[str, Tensor], most: float, variances: Tensor
+) -> None:
+    """Refuse fields of an upload that are not finite, or whose merge might not be.
+
+    most: `find_largest`. variances: (s,) which of the field `buffers` are variances.
+    """
+    for name, value in values.items():
+        of_plan = task.plan.up[name]
+        _check_numbers(name, value, most)
+        if of_plan.kind == "low-rank":
+            _check_numbers(name, _decode_lowrank(name, value, task), most)
+        if of_plan.kind == "counts" and bool((value < 0).any()):
+            raise InputError("counts of at least 0", where=name, got=f"{float(value.min()):.4g}")
+        if of_plan.kind == "buffers" and bool((value[variances] < 0).any()):
+            least = float(value[variances].min())
+            raise InputError("variances of at least 0", where=name, got=f"{least:.4g}")
+
+
+def read_rows(part: Part, test_groups: Tensor, groups: int, *, classified: bool) -> Tensor:
+    """Return what a client's own model did on the test set: per group samples, right answers
+    (shares of them, where nothing is `classified`) and the sum of losses."""
+    if isinstance(part, bytes) or part.dtype.kind != "f" or part.shape != (3, groups):
+        raise InputError(f"3 rows of {groups} numbers", where="rows", got="other ones")
+    rows = torch.tensor(part, dtype=torch.float64)
+    samples, right, losses = rows
+    counts = torch.bincount(test_groups.cpu(), minlength=groups)
+    if not bool((samples == counts).all()):
+        raise InputError("the samples of the test set", where="rows", got="others")
+    honest = bool((losses >= 0).all() and right.isfinite().all())  # no NaN is at least 0
+    if not honest or (classified and not bool(((right >= 0) & (right <= samples)).all())):
+        raise InputError("right answers and losses of the test set", where="rows", got="others")
+    return rows
+
+
+def check_shape(name: str, shape: Sequence[int], of_plan: Field, classes: int) -> None:
+    """Refuse axes other than the method's: a vector, or of logits and class means a table."""
+    fits = math.prod(shape) == of_plan.entries and len(shape) <= 8
+    if of_plan.kind in _FLAT:
+        fits = fits and len(shape) == 1
+    elif of_plan.kind in _CLASS_AXIS and classes > 1:
+        fits = fits and len(shape) == 2 and shape[_CLASS_AXIS[of_plan.kind]] == classes
+    if not fits:
+        allowed = f"{of_plan.entries} entries, as the task's plan says"
+        raise InputError(allowed, where=f"{name}: shape", got=_show([*shape]))
+
+
+def _check_finite(name: str, values: np.ndarray) -> None:
+    if not np.isfinite(values).all():
+        bad = values[~np.isfinite(values)]
+        raise InputError("finite numbers", where=name, got=f"{len(bad)} that are not")
+
+
+def _check_numbers(name: str, value: Tensor, most: float) -> None:
+    _check_finite(name, value.numpy())
+    largest = float(value.abs().max()) if value.numel() else 0.0
+    if largest > most:
+        problem = f"a merge of values up to {largest:.4g} might not be finite"
+        raise InputError(f"at most {most:.4g}", where=name, problem=problem)
+
+
+def _decode_lowrank(name: str, value: Tensor, task: Task) -> Tensor:
+    try:
+        whole, end = decode(value, task.who.size.shapes)
+    except (ValueError, RuntimeError, IndexError, TypeError) as error:
+        raise InputError("factors of each layer", where=name, problem="of other sizes") from error
+    if end != len(value) or len(whole) != task.who.parameters:
+        raise InputError("factors of each layer", where=name, problem="of other sizes")
+    return whole
+
+
+def _show(value: object) -> str:
+    """Return what a stranger sent as short, printable text."""
+    if isinstance(value, str | int | float | list | None):
+        return ascii(value) if not isinstance(value, int) or value.bit_length() < 64 else "an int"
+    return f"a value of type {type(value).__name__}"

@@ -1,0 +1,142 @@
+"""A client's malformed or poisonous message: its failure alone, in a sentence; the run goes on."""
+
+import math
+from contextlib import contextmanager
+
+import deploy_worlds as worlds
+import numpy as np
+import pytest
+
+from simfed.learn import apart
+from simfed.learn.apart import TaskAnswer
+from simfed.learn.parcel import Parcel, pack, unpack
+from simfed.verify.run import verify
+
+TINY = {
+    "method": "fedavg",
+    "rounds": 4,
+    "clients": [{"count": 2, "prototype": "small", "device": "x86-2core-vm"}],
+    "prototypes": {"small": {"model": "logistic-regression"}},
+    "dataset": {"name": "mnist-mini", "partition": {"kind": "iid"}},
+    "compression": {"k": 200},
+    "evaluation": {"every": 2},
+}
+
+
+@contextmanager
+def altered(change, client=1, task=2):
+    """Meanwhile one client's half answers a task otherwise: `change(answer)`."""
+    real = apart.client_half
+
+    def made(scenario, streams, number, device="cpu"):
+        half = real(scenario, streams, number, device)
+        return Altering(half, change, task) if number == client else half
+
+    apart.client_half = made
+    try:
+        yield
+    finally:
+        apart.client_half = real
+
+
+class Altering:
+    """A client's half that sends something else once."""
+
+    def __init__(self, half, change, task):
+        self._half, self._change, self._left = half, change, task
+
+    def work(self, parcel):
+        answer = self._half.work(parcel)
+        self._left -= 1
+        return self._change(answer) if self._left == 0 else answer
+
+    def __getattr__(self, name):
+        return getattr(self._half, name)
+
+
+def facts_with(**changes):
+    def change(answer):
+        return answer._replace(
+            parcel=Parcel({**answer.parcel.facts, **changes}, answer.parcel.body)
+        )
+
+    return change
+
+
+def coded_with(**changes):
+    def change(answer):
+        coded = answer.parcel.facts["coded"]
+        coded = {name: {**said, **changes} for name, said in coded.items()}
+        return facts_with(coded=coded)(answer)
+
+    return change
+
+
+def filled_with(value, number=200):
+    """The first numbers of the body, which are the update's values."""
+
+    def change(answer):
+        head = np.full(number, value, "<f4").tobytes()
+        body = head + answer.parcel.body[len(head) :]
+        return answer._replace(parcel=Parcel(answer.parcel.facts, body))
+
+    return change
+
+
+def parts_with(**changes):
+    def change(answer):
+        facts, parts = unpack(answer.parcel)
+        parts |= {f"up/{name}": part for name, part in changes.items()}
+        return answer._replace(parcel=pack({**facts, "coded": {}}, parts))
+
+    return change
+
+
+def times_with(**changes):
+    def change(answer: TaskAnswer):
+        return answer._replace(**changes)
+
+    return change
+
+
+EVIL = {
+    "coded is a list": (facts_with(coded=[]), "coded: "),
+    "a field that nobody asked for": (facts_with(coded={"x": {}}), "coded "),
+    "no state": (facts_with(coded={"update": {"shape": [7850]}}), "coded "),
+    "another shape": (coded_with(shape=[1, 3]), "update: shape: "),
+    "one axis too many": (coded_with(shape=[1, 7850]), "update: shape: "),
+    "a shape of texts": (coded_with(shape=["7850"]), "update: shape: "),
+    "losses that are texts": (facts_with(losses=["x", "y"]), "losses: "),
+    "a loss that is no number": (facts_with(losses=[math.nan, None]), "losses: "),
+    "a loss below 0": (facts_with(losses=[-math.inf, None]), "losses: "),
+    "not a number": (filled_with(math.nan), "update: "),
+    "infinite": (filled_with(math.inf), "update: "),
+    "so large that the mean overflows": (filled_with(1e38), "update: "),
+    "another task's label": (facts_with(label="1/1"), "label: "),
+    "no label": (facts_with(label=None), "label: "),
+    "another client's label": (facts_with(label="0/2"), "label: "),
+    "whole numbers": (parts_with(update=np.zeros(7850, np.int64)), "update: "),
+    "doubles": (parts_with(update=np.zeros(7850)), "update: "),
+    "too few entries": (parts_with(update=np.zeros(3, np.float32)), "update: "),
+    "bytes for numbers": (parts_with(update=bytes(31400)), "update: "),
+    "times that are none": (times_with(training_s=math.nan), "training_s"),
+    "times below 0": (times_with(compression_s=-1.0), "compression_s"),
+    "times longer than the run": (times_with(packing_s=1e9), "packing_s"),
+    "endless work": (times_with(training_busy_s=1e11), "training_busy_s"),
+}
+
+
+@pytest.mark.parametrize("case", EVIL)
+def test_a_malformed_upload_is_its_clients_failure(case, tmp_path):
+    change, said = EVIL[case]
+    plan = worlds.scenario(**TINY)
+    crowd = worlds.Crowd((0, 1))
+    with altered(change):
+        run = worlds.deployed(plan, tmp_path / "run", crowd=crowd)
+    outcomes = run.participations.set_index(["round", "client"])["outcome"]
+    assert outcomes[2, 1] == "failed"
+    assert list(outcomes.drop((2, 1))) == ["aggregated"] * 7
+    (sentence,) = (line for line in run.manifest["warnings"] if "refused" in line)
+    assert sentence.startswith("client 1: its upload of round 2 is refused: ")
+    assert said in sentence
+    assert verify(tmp_path / "run") == []

@@ -1,0 +1,130 @@
+"""What uploads mean, mutated behind the transport: refused in a sentence, or as good as honest."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mutations import STRANGE, mutated_bytes, mutated_tree, rng_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
+import deploy_worlds as worlds
+
+from simfed.compress.choice import Choice
+from simfed.deploy.frames import Refused
+from simfed.deploy.measured import Instants, read_busy
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+from simfed.learn.apart import client_half, read_loss, server_half
+from simfed.learn.parcel import Parcel, pack, unpack
+
+COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "100000"))
+METHODS = {
+    "fedavg": {"model": "logistic-regression"},
+    "scaffold": {"model": "logistic-regression"},
+    "fedproto": {"model": "lenet5-half"},
+    "fedkd-mutual": {"model": "lenet5-half"},
+}
+POISON = [np.nan, np.inf, -np.inf, 1e38, -1e38, 3e19, -1.0, 0.0, 1e-45]
+
+
+def asked(method):
+    """(server's half, an upload under way, what its client honestly sends)."""
+    plan = worlds.scenario(
+        method=method,
+        prototypes={"small": METHODS[method]},
+        compression={"k": 50, "strategies": ["top-k", "top-k+qsgd(4)"]},
+    )
+    streams = Streams(plan.seed)
+    server = server_half(plan, streams, ask=lambda *_: [], tell=lambda *_: None)
+    client = client_half(plan, streams, 0)
+    choice = Choice.of("top-k+qsgd(4)" if method == "scaffold" else "top-k").at(50)
+    upload = server.execute(server.task(1, 0), choice)
+    return server, upload, client.work(server.outgoing(upload)).parcel
+
+
+def mutated(rng, honest):
+    """A message that is nearly right: facts, arrays, bytes, or several of them."""
+    facts, body = honest.facts, honest.body
+    if rng.random() < 0.6:
+        try:
+            facts = mutated_tree(rng, json.loads(json.dumps(facts)))
+        except ValueError:  # it would hold itself
+            facts = {}
+    if rng.random() < 0.3:
+        known, parts = unpack(honest)
+        name = rng.choice([*parts])
+        if rng.random() < 0.3:
+            parts[name] = rng.choice([np.zeros(3), np.zeros((2, 2), np.int8), b"", b"x" * 40])
+        elif not isinstance(parts[name], bytes) and parts[name].size:
+            parts[name] = parts[name].copy()
+            parts[name].flat[rng.randrange(parts[name].size)] = rng.choice(POISON)
+        return pack(known, parts)
+    if rng.random() < 0.5:
+        values = np.frombuffer(body[: len(body) // 4 * 4], "<f4").copy()
+        values[rng.randrange(len(values)) :][: rng.choice((1, 5, 500))] = rng.choice(POISON)
+        body = values.tobytes() + body[len(body) // 4 * 4 :]
+    elif rng.random() < 0.2:
+        body = mutated_bytes(rng, body)
+    return Parcel(facts, body)
+
+
+def try_messages(method, count):
+    server, upload, honest = asked(method)
+    refused = []
+    try:
+        server.deliver(upload, honest)
+        shapes = {name: value.shape for name, value in upload.values.items()}
+        for number in range(count):
+            rng = rng_of(method, number)
+            try:
+                server.deliver(upload, mutated(rng, honest))
+            except InputError as error:
+                refused.append(str(error))
+                continue
+            for name, value in upload.values.items():
+                assert bool(value.isfinite().all()), number
+                assert method == "fedkd-mutual" or value.shape == shapes[name], number
+                assert float(value.square().sum()) < np.finfo(np.float32).max, number
+            assert upload.loss_before is None or upload.loss_before >= 0, number
+        assert len(refused) > count // 3
+        assert [sentence for sentence in refused if not sentence.isprintable()] == []
+        server.deliver(upload, honest)
+        server.merge(1, [upload])  # nothing of the server's was touched by what was refused
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_strange_upload_is_refused_or_as_good_as_honest(method):
+    try_messages(method, 150)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", METHODS)
+def test_many_strange_uploads_are_refused_or_as_good_as_honest(method):
+    try_messages(method, COUNT // len(METHODS))
+
+
+def test_strange_times_and_losses_are_refused_or_lie_within_the_participation():
+    names = ["received_s", "begun_s", "sending_s", "training_s", "compression_s", "packing_s"]
+    names += ["training_busy_s", "compression_busy_s", "busy_s"]
+    ends = {"started_s": 0.0, "sent_s": 0.1, "arrived_s": 1.0, "landed_s": 1.0}
+    for number in range(500):
+        rng = rng_of("times", number)
+        times = {name: rng.choice([*STRANGE, 0.1, 0.2, 0.3, 10**400]) for name in names}
+        for name in rng.sample(names, 8):
+            times[name] = 0.1
+        try:
+            instants = Instants.of(times, lambda there_s: there_s, **ends)
+            busy = read_busy(times, 1.0)
+        except Refused:
+            continue
+        assert 0 <= instants.training_s <= 61
+        assert 0 <= busy.training_s <= 61 * 1024
+    for number in range(500):
+        rng = rng_of("losses", number)
+        loss = read_loss(Parcel({"loss": rng.choice([*STRANGE, 10**400])}))
+        assert loss is None or 0 <= loss < np.inf

@@ -25,7 +25,11 @@ app = typer.Typer(no_args_is_help=True, help="Get data sets, list them, show who
 @app.command()
 def get(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or mnist-mini")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="mnist, fashion-mnist, cifar10, mnist-mini, or huggingface:OWNER/NAME",
+        ),
     ],
     source: Annotated[
         Path | None,
@@ -40,7 +44,15 @@ def get(
     package. A broken download goes on where it stopped when the command is given again.
     """
     from simfed.learn.data.fetch import get as fetch
+    from simfed.learn.data.hub import fetch_hub_set
 
+    kind, _, hub_name = name.partition(":")
+    if kind == "huggingface":
+        if source is not None:
+            hint = "name the folder: dataset: {huggingface: FOLDER}"
+            raise InputError(where="--from", problem="it belongs to published sets", hint=hint)
+        print(f"{name}: {fetch_hub_set(hub_name)}")
+        return
     published = _find_published(name)
     with _progress() as progress:
         place, how = fetch(published, source=source, progress=progress)

@@ -21,13 +21,14 @@ from pyarrow import parquet
 from test_learn_data import python2_batch
 
 import simfed
+from simfed.cli import main
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import deal, files_digest, labels_in, load_data
 from simfed.learn.data.arrays import Arrays
 from simfed.learn.data.dataset import Dataset
-from simfed.learn.data.hub import TorchvisionReader
+from simfed.learn.data.hub import TorchvisionReader, fetch_hub_set
 from simfed.learn.data.looks import apply_looks, turn_images
 from simfed.scenario.dataset import DatasetSpec, Partition
 from simfed.verify.run import verify
@@ -528,10 +529,60 @@ def test_torchvisions_pixels_are_scaled_as_pixels_from_0_to_1(tmp_path, name, fo
         assert 0 < deviation**2 <= mean * (1 - mean)
 
 
-def test_a_name_of_the_hub_needs_the_library(tmp_path, monkeypatch):
+class FetchedSplits(dict):
+    """What the library gives for a name: it saves Arrow files, as `save_to_disk` does."""
+
+    def save_to_disk(self, place: str) -> None:
+        Path(place).mkdir(parents=True)
+        Path(place, "dataset_dict.json").write_text('{"splits": ["train"]}')
+        table = pa.table({"pixels": [[0.0, 1.0], [1.0, 0.0]] * 4, "label": [0, 1] * 4})
+        folder = Path(place, "train")
+        folder.mkdir()
+        with (
+            pa.OSFile(str(folder / "data.arrow"), "wb") as file,
+            pa.ipc.new_stream(file, table.schema) as stream,
+        ):
+            stream.write_table(table)
+        state = {"_data_files": [{"filename": "data.arrow"}], "_indices_data_files": None}
+        (folder / "state.json").write_text(json.dumps(state))
+
+
+def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def load_dataset(*name, **switches):
+        asked.append((name, switches))
+        return FetchedSplits(train=None)
+
+    library = SimpleNamespace(load_dataset=load_dataset, __version__="3.6.0")
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
+    named = spec(tmp_path, huggingface="ylecun/mnist")
+    for ask in (load_data, files_digest):
+        with pytest.raises(
+            InputError, match=r"is not on this machine.*get huggingface:ylecun/mnist"
+        ):
+            ask(named)
+    assert asked == []
+    assert main(["data", "get", "huggingface:ylecun/mnist"]) == 0
+    assert asked == [(("ylecun/mnist",), {"trust_remote_code": False})]
+    assert "ylecun--mnist" in capsys.readouterr().out
+    assert load_data(named).facts.train_samples == 7
+    assert len(files_digest(named)) == 64
+    assert len(asked) == 1
+
+
+def test_fetching_from_the_hub_needs_a_library_that_runs_no_code(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMFED_DATA", str(tmp_path))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match="simfed\\[huggingface\\]"):
-        load_data(spec(tmp_path, huggingface="ylecun/mnist"))
+        fetch_hub_set("ylecun/mnist")
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(__version__="2.19.2"))
+    with pytest.raises(InputError, match=r"got '2\.19\.2', expected datasets 2\.20 or later"):
+        fetch_hub_set("ylecun/mnist")
+    for name in ("../x", "a/b/c", "", "a/.."):
+        with pytest.raises(InputError, match="OWNER/NAME"):
+            fetch_hub_set(name)
 
 
 @pytest.mark.parametrize(
@@ -546,14 +597,14 @@ def test_a_name_of_the_hub_needs_the_library(tmp_path, monkeypatch):
         (OSError("\n"), "OSError"),
     ],
 )
-def test_a_hub_that_is_out_of_reach_is_one_sentence(tmp_path, monkeypatch, error, reason):
+def test_a_hub_that_is_out_of_reach_is_one_sentence(monkeypatch, error, reason):
     def load_dataset(name):
         raise error
 
-    library = SimpleNamespace(load_dataset=load_dataset)
+    library = SimpleNamespace(load_dataset=load_dataset, __version__="4.1.0")
     monkeypatch.setitem(sys.modules, "datasets", library)
     with pytest.raises(InputError) as refused:
-        load_data(spec(tmp_path, huggingface="ylecun/mnist"))
+        fetch_hub_set("ylecun/mnist")
     assert refused.value.where == "huggingface ylecun/mnist"
     assert reason in refused.value.problem
     assert "save_to_disk()" in refused.value.hint

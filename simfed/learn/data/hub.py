@@ -19,6 +19,10 @@ from simfed.learn.data.store import Folder, gunzip_bytes, list_data_folders
 from simfed.learn.data.tables import ArrowFiles, DiskTable, ParquetTable
 
 _MOST_BYTES = 1 << 30
+_HUB_SETS = "huggingface"
+"""Folder below a data folder with sets that came from the hub."""
+_SAFE = (2, 20)
+"""The first version of the library that runs no code of a repository unasked."""
 
 _MNIST = tuple(
     f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
@@ -109,13 +113,11 @@ class TorchvisionReader:
 
 
 def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
-    """Training and, where there is one, test split: of a folder that `save_to_disk` wrote or that
-    holds Parquet files, read without the library; of a name of the hub, by the library."""
+    """Training and, where there is one, test split of a folder that `save_to_disk` wrote or that
+    holds Parquet files."""
     root = Path(name)
     if not root.is_dir():
-        if root.is_absolute():
-            raise make_missing_file_error(name)
-        return _load_from_hub(name)
+        raise make_missing_file_error(name)
     if os.path.lexists(root / "state.json"):
         return _open_saved(root), None
     if (root / "dataset_dict.json").is_file():
@@ -188,38 +190,56 @@ def _list_folders(root: Path) -> Sequence[str]:
     return [entry.name for entry in sorted(root.iterdir()) if entry.is_dir()]
 
 
-def _load_from_hub(name: str) -> tuple[DiskTable, DiskTable | None]:
+def locate_hub_set(name: str) -> str:
+    """Return the folder in which `fetch_hub_set` put a data set of the hub.
+
+    Raises: `InputError` where it is in no data folder; nobody is asked for it.
+    """
+    for folder in list_data_folders():
+        if (place := folder / _HUB_SETS / name.replace("/", "--")).is_dir():
+            return str(place)
+    raise InputError(
+        "a folder, or a data set of the hub that was fetched",
+        where="dataset.huggingface",
+        got=name,
+        problem=f"{name} is not on this machine",
+        hint=f"simfed data get huggingface:{name}",
+    )
+
+
+def fetch_hub_set(name: str) -> Path:
+    """Ask the hub for a data set and keep it in the first data folder; no code of it is run.
+
+    Raises: `InputError` where the library is missing or too old, or the hub has no such set.
+    """
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
+        raise InputError("OWNER/NAME", where="huggingface", got=name)
     try:
         import datasets
     except ImportError:
         raise InputError(
-            "a folder on this machine",
-            where="dataset.huggingface",
-            got=name,
+            where=f"huggingface {name}",
             problem="a name of the hub needs the library",
-            hint="pip install 'simfed[huggingface]', or name a folder of save_to_disk()",
+            hint="pip install 'simfed[huggingface]'",
         ) from None
+    version = tuple(int(part) for part in datasets.__version__.split(".")[:2])
+    if version < _SAFE:  # earlier ones run what a repository calls NAME.py
+        raise InputError("datasets 2.20 or later", where="huggingface", got=datasets.__version__)
+    # from version 4 on none runs code, and none knows the switch
+    switches = {"trust_remote_code": False} if version < (4, 0) else {}
+    place = list_data_folders()[0] / _HUB_SETS / name.replace("/", "--")
     try:
-        splits = datasets.load_dataset(name)
-    except Exception as error:  # whatever the library meets: no network, no such name
+        splits = datasets.load_dataset(name, **switches)
+        if "train" not in splits:
+            raise InputError("a split `train`", where=f"huggingface {name}", got=listed(splits))
+        splits.save_to_disk(str(place))
+    except InputError:
+        raise
+    except Exception as error:  # whatever the library meets: no network, no such name, a full disk
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(
             where=f"huggingface {name}",
             problem=f"cannot be had: {reason}",
             hint="save_to_disk() where there is a network, and name the folder",
         ) from None
-    if "train" not in splits:
-        raise InputError("a split `train`", where=f"huggingface {name}", got=listed(splits))
-    return tuple(  # type: ignore[return-value]
-        _InMemory(name, splits[part].flatten_indices().data.table) if part in splits else None
-        for part in ("train", "test")
-    )
-
-
-class _InMemory:
-    def __init__(self, place: str, table: Any) -> None:
-        self.place, self._table = place, table
-        self.schema, self.rows = table.schema, int(table.num_rows)
-
-    def read(self, columns: Sequence[str]) -> Any:
-        return self._table.select(list(columns))
+    return place

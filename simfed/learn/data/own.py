@@ -18,7 +18,7 @@ from simfed.ground.opened import compute_file_sha256
 from simfed.ground.seeding import Streams
 from simfed.learn.data.arrays import Arrays, NpzReader
 from simfed.learn.data.dataset import Dataset, load_dataset
-from simfed.learn.data.hub import TorchvisionReader, open_huggingface_tables
+from simfed.learn.data.hub import TorchvisionReader, locate_hub_set, open_huggingface_tables
 from simfed.learn.data.leaf import LeafReader
 from simfed.learn.data.outline import Labels, Reader, build_labels
 from simfed.learn.data.partition import Split, deal
@@ -140,7 +140,7 @@ def _stamp_files(data: DatasetSpec) -> Stamp:
 
 
 def _list_places(data: DatasetSpec) -> dict[str, Path]:
-    """Key → file or folder that is read for it; a name of the hub has none."""
+    """Key → file or folder that is read for it."""
     if data.torchvision is not None:
         return {"root": TorchvisionReader(data.torchvision, data.root).place}
     return {key: Path(path) for key, path in _locate_paths(data).items()}
@@ -149,9 +149,10 @@ def _list_places(data: DatasetSpec) -> dict[str, Path]:
 def _locate_paths(data: DatasetSpec) -> dict[str, str]:
     """Key → where the file or folder of the scenario is now."""
     return {
-        key: locate_path(path)
+        key: locate_hub_set(path)
+        if key == "huggingface" and not Path(path).is_absolute()
+        else locate_path(path)
         for key, path in data.paths.items()
-        if key != "huggingface" or Path(path).is_absolute()
     }
 
 
@@ -222,8 +223,6 @@ def _read_dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
 def _digest_files(data: DatasetSpec, stamp: Stamp) -> str:
     sha = hashlib.sha256()
     places = _list_places(data)
-    if not places:
-        return load_data(data).digest  # of the hub: by content
     for key, place in places.items():
         if not place.exists():
             raise make_missing_file_error(str(place))

@@ -104,13 +104,23 @@ def decode_text(content: bytes, path: str | os.PathLike[str]) -> str:
 
 
 def read_json(path: str | os.PathLike[str], most_bytes: int = MOST_JSON_BYTES) -> Plain:
-    """Return the value in a JSON file. Raises: `InputError` that names the file."""
+    """Return the value in a JSON file. Raises: `InputError` that names the file, also where a key
+    stands twice in one object."""
     text = read_text(path, most_bytes)
     try:
-        value: Plain = json.loads(text)
+        value: Plain = json.loads(text, object_pairs_hook=_refuse_twice)
     except (ValueError, RecursionError) as error:
         problem = f"cannot be read: {error}"
         raise InputError("a whole JSON file", where=str(path), problem=problem) from None
+    return value
+
+
+def _refuse_twice(pairs: list[tuple[str, Plain]]) -> dict[str, Plain]:
+    value: dict[str, Plain] = {}
+    for key, member in pairs:
+        if key in value:
+            raise ValueError(f"the key {key!r} stands twice")
+        value[key] = member
     return value
 
 

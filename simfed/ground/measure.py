@@ -140,18 +140,15 @@ the perplexity per character."""
 
 
 def read_measure(manifest: dict[str, Plain]) -> Measure:
-    """What a run's models were measured by. Runs of old that learned numbers say `R²`, which stands
-    in the columns of accuracies.
+    """What a run's models were measured by.
 
-    >>> read_measure({}).name, read_measure({"measure": "R²"}).column
-    ('accuracy', 'test_accuracy')
+    >>> read_measure({}).name, read_measure({"measure": MEASURES["regression"].plain()}).column
+    ('accuracy', 'test_measure')
     """
-    name = manifest.get("measure")
-    if name is None:
+    measure = manifest.get("measure")
+    if measure is None:
         return ACCURACY
-    if isinstance(name, str):
-        return Measure(name, "accuracy", higher_is_better=True, is_share=True)
-    return Measure(name["name"], "measure", name["better"] == "higher", is_share=False)
+    return Measure(measure["name"], "measure", measure["better"] == "higher", is_share=False)
 
 
 def find_common_measure(measures: Iterable[Measure], *, where: str) -> Measure:

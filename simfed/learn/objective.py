@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -42,8 +43,7 @@ class Classification:
         return cross_entropy(outputs, targets)
 
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        losses = F.cross_entropy(outputs, targets, reduction="none").double()
-        return (outputs.argmax(1) == targets).double(), losses
+        return (outputs.argmax(1) == targets).double(), _list_cross_entropies(outputs, targets)
 
     def measure(self, loss: float) -> float | None:
         return None
@@ -81,12 +81,24 @@ class NextToken:
         return value, gradient.view_as(outputs)
 
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        rows = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+        rows = _list_cross_entropies(outputs.flatten(0, 1), targets.flatten())
         right = (outputs.argmax(2) == targets).double()
-        return right.mean(1), rows.view_as(targets).double().mean(1)
+        return right.mean(1), rows.view_as(targets).mean(1)
 
     def measure(self, loss: float) -> float | None:
         return math.inf if loss > _MOST_NATS else math.exp(loss)
+
+
+def _list_cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy of each sample, float64: a finite number, or NaN where an output is
+    none. Outputs (n, classes), targets (n,)."""
+    losses = F.cross_entropy(outputs, targets, reduction="none").double()
+    if losses.isinf().any():  # differences of outputs beyond single precision
+        most = torch.finfo(outputs.dtype).max
+        wide = outputs.double().clamp(-most, most)
+        finite = F.cross_entropy(wide, targets, reduction="none")
+        losses = torch.where(losses.isinf(), finite, losses)
+    return losses
 
 
 def choose_objective(data: Dataset) -> Objective:

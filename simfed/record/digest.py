@@ -108,7 +108,7 @@ class Fingerprint:
         whole = hashlib.blake2b(b"simfed run format 1", digest_size=16)
         for (table, name), column in self._columns.items():
             if name in ADDED_COLUMNS.get(table, ()) and table not in self._telling:
-                continue  # the fingerprint is that of before they were added
+                continue
             whole.update(f"{table}.{name}".encode() + column.digest())
         return whole.hexdigest()
 

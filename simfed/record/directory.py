@@ -28,7 +28,7 @@ from simfed.record import aside, files
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
 from simfed.record.digest import Fingerprint, digest_manifest, digest_scenario, sha256
 from simfed.record.lock import LOCK, lock_folder
-from simfed.record.manifest import is_of_this_version, list_differences
+from simfed.record.manifest import list_differences
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
 from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES, OwnColumns
@@ -355,11 +355,12 @@ def _read_whole_manifest(path: Path) -> dict[str, Plain]:
 
 
 def _refuse_other_version(path: Path, begun: Mapping[str, Plain]) -> None:
-    if not is_of_this_version(begun):
+    version = begun.get("versions", {}).get("simfed", VERSION)
+    if version != VERSION:
         raise InputError(
             "the version that began it",
             where=str(path),
-            problem=f"simfed {begun['versions']['simfed']} began this run, this is {VERSION}",
+            problem=f"simfed {version} began this run, this is {VERSION}",
             hint="--overwrite begins the run again",
         )
 

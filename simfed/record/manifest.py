@@ -25,7 +25,8 @@ _KEYS = {
     "flower": _EVERY | {"computing", "app", "repeatable"},
 }
 """Mode → what the manifest of a finished run says."""
-_NOT_ALWAYS = {"opened", "owned", "measure", "between_nodes", "privacy", "raised"}
+NOT_ALWAYS = {"opened", "owned", "measure", "between_nodes", "privacy", "raised"}
+"""What it says where there is something to say."""
 
 
 def versions() -> dict[str, str]:
@@ -54,17 +55,8 @@ def list_differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[s
     ]
 
 
-def is_of_this_version(manifest: Mapping[str, Plain]) -> bool:
-    """Whether a run was made by this version of simfed, or does not say by which."""
-    made_by = manifest.get("versions")
-    return not isinstance(made_by, dict) or made_by.get("simfed", VERSION) == VERSION
-
-
 def list_oddities(manifest: Mapping[str, Plain]) -> list[str]:
-    """What the manifest of a finished run says as none does: a sentence each.
-
-    Of a run of another version keys may be missing, and others be there.
-    """
+    """What the manifest of a finished run says as none does: a sentence each."""
     keys = _KEYS.get(mode) if isinstance(mode := manifest.get("mode"), str) else None
     if keys is None:
         return [f"mode is {mode!r}, none of {', '.join(_KEYS)}"]
@@ -73,10 +65,9 @@ def list_oddities(manifest: Mapping[str, Plain]) -> list[str]:
         for key, (what, holds) in _FORMS.items()
         if key in manifest and not holds(manifest[key])
     ]
-    if is_of_this_version(manifest):
-        odd += [f"{key} is missing" for key in sorted(keys - manifest.keys())]
-        others = manifest.keys() - keys - _NOT_ALWAYS
-        odd += [f"{key} is no key of a {mode} run" for key in sorted(others)]
+    odd += [f"{key} is missing" for key in sorted(keys - manifest.keys())]
+    others = manifest.keys() - keys - NOT_ALWAYS
+    odd += [f"{key} is no key of a {mode} run" for key in sorted(others)]
     if not odd and mode != "flower" and "learning" in manifest.get("wall_s", ()):
         total_s, *parts_s = (manifest["wall_s"][k] for k in ("total", "learning", *_PARTS))
         if sum(parts_s) > total_s:

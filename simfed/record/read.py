@@ -20,7 +20,6 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.ground.tables import open_parquet
 from simfed.record.schema import (
-    ADDED_COLUMNS,
     EPSILON,
     FORMAT,
     OPTIONAL_TABLES,
@@ -218,12 +217,14 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
             hint="this is a study: simfed study report" if study else None,
         )
     manifest = _read_object(path / "manifest.json")
-    if manifest.get("format") not in range(1, FORMAT + 1) or "status" not in manifest:
+    if manifest.get("format") != FORMAT or "status" not in manifest:
+        made_by = manifest.get("versions")
+        writer = made_by.get("simfed") if isinstance(made_by, dict) else None
         raise InputError(
-            f"a run directory of format 1 to {FORMAT}",
+            f"a run directory of format {FORMAT}",
             where=str(path / "manifest.json"),
             got=manifest.get("format"),
-            hint="it was written by another version, or is no manifest of simfed",
+            hint=f"simfed {writer} wrote it and reads it" if writer else "is it a run of simfed?",
         )
     return manifest
 
@@ -244,21 +245,6 @@ def _read_object(path: Path) -> dict[str, Plain]:
     return value
 
 
-def _add_missing_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table of a run of an earlier version, with the columns that it did not write."""
-    import numpy as np
-    import pyarrow as pa
-
-    added: dict[str, object] = {"airtime_s": pa.nulls(len(table), pa.float64())}
-    if "round" in table.column_names:
-        round = table.column("round")
-        added |= {"staleness": pa.array(np.zeros(len(table), np.int64)), "merge": round}
-    return pa.table(
-        [added.get(n, table.column(n) if n in table.column_names else None) for n in schema.names],
-        schema=schema,
-    )
-
-
 _MAY_HAVE_MORE = (OWN_LOSSES, "clients")
 """Tables to which methods and measures add columns."""
 
@@ -269,10 +255,7 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
         return schema.empty_table()
     with open_parquet(path, find_memory_bytes()) as file:
         names = file.schema_arrow.names
-        added = [column for column in ADDED_COLUMNS.get(name, ()) if column not in names]
-        missing = [f.name for f in schema if f.name not in (*names, *added)]
-        if added and not missing:
-            return _add_missing_columns(file.read(), schema)
+        missing = [field.name for field in schema if field.name not in names]
         if missing:
             raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
         more = tuple(column for column in names if column not in schema.names)

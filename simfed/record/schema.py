@@ -64,9 +64,7 @@ __all__ = [
 ]
 
 FORMAT = 2
-"""Version of the run directory's layout, in `manifest.json`. 1 is that of simfed 0.1.0, which knows
-neither edge servers' merges, waits at barriers, nor lanes of what overlaps, and would misread their
-runs; it is read as well."""
+"""Version of the run directory's layout, in `manifest.json`; no other is read."""
 
 PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
 """The duration columns of a participation, whose sum is its whole span."""
@@ -316,8 +314,8 @@ ADDED_COLUMNS: dict[str, tuple[str, ...]] = {
     "participations": ("staleness", "merge"),
     "links": ("airtime_s",),
 }
-"""Columns that earlier versions did not write, and that say nothing where the server waits for
-everybody (nobody is stale, and each is merged in its own round) and nobody is in a radio cell."""
+"""Columns that say nothing where the server waits for everybody (nobody is stale, and each is
+merged in its own round) and nobody is in a radio cell: there the fingerprint leaves them out."""
 
 OWN_LOSSES = "prototypes"
 """The table to which a method's own losses are further columns."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -80,9 +81,8 @@ def replay(run: Run, parts: Parts) -> list[str]:
     except SizeUnknown:
         return []
     except (InputError, InputErrors, RunFailed) as error:
-        return [f"scenario.yaml: cannot be played again: {error}", *_compare_versions(run)]
-    broken = [*_compare_tables(run, recorder, learned=not full)]
-    return broken + (_compare_versions(run) if broken else [])
+        return [f"scenario.yaml: cannot be played again: {error}"]
+    return [*_compare_tables(run, recorder, learned=not full)]
 
 
 def recompute(
@@ -127,7 +127,7 @@ def recompute(
     except (InputError, InputErrors, RunFailed) as error:
         problems.append(f"scenario.yaml: cannot be played again: {error}")
         return problems
-    problems += _compare_versions(run) if problems else []
+    problems += compare_versions(run) if problems else []
     stretch_texts = [f"{begun.round + 1 if begun else 1} to {last}" for begun, last in stretches]
     problems.said = f"rounds {' and '.join(stretch_texts)}"
     return problems
@@ -169,7 +169,12 @@ class _Remembered(TimeOnlyWorkload):
             super().merge(round, contributions, weights),
             rolled_back=undone,
             forced_arm=self._forced if undone else None,
-            local_loss={label: (loss, loss) for label, loss in losses if loss is not None},
+            local_loss={
+                # of the one before nothing is known: a gain of 0, or with inf that of a divergence
+                label: (min(loss, sys.float_info.max), loss)
+                for label, loss in losses
+                if loss is not None
+            },
         )
 
 
@@ -459,14 +464,13 @@ def _compare_column(
     )
 
 
-def _compare_versions(run: Run) -> list[str]:
+def compare_versions(run: Run) -> list[str]:
     """A sentence where other versions may be why something differs."""
     then, now = run.manifest.get("versions"), versions()
-    if not isinstance(then, dict) or then == now:
-        return []
+    then = then if isinstance(then, dict) else {}
     other = [
         f"{name} {then.get(name)} (here {now.get(name)})"
         for name in now
         if then.get(name) != now[name]
     ]
-    return [f"manifest.json: the run was made with {', '.join(other)}, which may be why"]
+    return other and [f"manifest.json: the run was made with {', '.join(other)}, which may be why"]

@@ -14,6 +14,7 @@ instants near t is only good to a few units in the last place of t.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -24,12 +25,12 @@ import numpy as np
 
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import read_bytes
+from simfed.ground.measure import MEASURES
 from simfed.ground.plain import Plain
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import digest_manifest, digest_scenario, fingerprint, sha256
 from simfed.record.read import Run, open_run
 from simfed.record.schema import (
-    ADDED_COLUMNS,
     BARRIER,
     CHOICES,
     CLIENT_KINDS,
@@ -42,7 +43,7 @@ from simfed.record.schema import (
     TABLES,
     columns,
 )
-from simfed.record.summary import rank_stragglers, summarise
+from simfed.record.summary import summarise
 
 RELATIVE = 1e-9
 Array = np.ndarray[Any, Any]
@@ -217,6 +218,7 @@ class Columns:
 
 
 def _values_are_in_range(facts: Columns) -> Broken:
+    signed, endless = _list_unbounded(facts)
     for table in TABLES:
         for column in columns(table):
             arrow = facts.run.table(table).column(column.name)
@@ -224,13 +226,17 @@ def _values_are_in_range(facts: Columns) -> Broken:
             if arrow.null_count and not column.nullable:
                 yield f"{where}: {arrow.null_count} empty values in a column that has none"
                 continue
-            if column.dtype != "float64" or column.name in _ANY_NUMBER:
+            if column.dtype != "float64":
                 continue
             values = arrow.drop_null().to_numpy()
-            if not np.isfinite(values).all():
+            finite = np.isfinite(values)
+            if column.name in _CROSS_ENTROPIES - endless:
+                finite |= np.isnan(values)  # of outputs that are no numbers
+            if column.name not in endless and not finite.all():
                 yield f"{where}: values that are not finite numbers"
-            elif column.name not in _ANY_SIGN and (values < 0).any():
-                yield f"{where}: negative values, the lowest is {float(values.min())!r}"
+            elif column.name not in signed and (values < 0).any():
+                lowest = float(np.nanmin(values))
+                yield f"{where}: negative values, the lowest is {lowest!r}"
     parts = facts["participations"]
     for name, words in (("outcome", OUTCOMES), ("choice", CHOICES)):
         strange = sorted(set(parts[name].tolist()) - set(words))
@@ -249,9 +255,22 @@ def _values_are_in_range(facts: Columns) -> Broken:
         yield "participations.parquet: rows of a merge that rounds.parquet does not have after them"
 
 
-_ANY_SIGN = ("saved_without_critical_s",)
-_ANY_NUMBER = ("value", "gain", "reward", "reward_raw", "kd_loss", "test_loss", "local_loss")
-"""Metrics may be whatever a diverged training makes them."""
+_ACCURACIES = {"test_accuracy", "accuracy", "own_accuracy"}
+_CROSS_ENTROPIES = {"test_loss", "loss", "own_loss"}
+_GAINS = {"value", "gain", "reward", "reward_raw"}
+
+
+def _list_unbounded(facts: Columns) -> tuple[set[str], set[str]]:
+    """Columns whose values may be negative, and those whose values may be infinite or no numbers,
+    as a diverged training makes them. A regression's accuracies are R², its losses squared errors;
+    of an app nobody knows what it measured."""
+    signed = {"saved_without_critical_s"} | _GAINS
+    endless = {"kd_loss", "local_loss"} | _GAINS
+    if facts.run.manifest.get("mode") == "flower":
+        return signed | _ACCURACIES | _CROSS_ENTROPIES, endless | _ACCURACIES | _CROSS_ENTROPIES
+    if facts.run.measure == MEASURES["regression"]:
+        return signed | _ACCURACIES, endless | _ACCURACIES | _CROSS_ENTROPIES
+    return signed, endless
 
 
 def _fingerprint_is_that_of_the_tables(facts: Columns) -> Broken:
@@ -265,9 +284,7 @@ def _fingerprint_is_that_of_the_tables(facts: Columns) -> Broken:
 
 def _files_are_what_was_written(facts: Columns) -> Broken:
     manifest, path = facts.run.manifest, facts.run.path
-    # earlier versions wrote no digest, and no digests of files either
-    written = manifest.get("digest", None if "files" in manifest else digest_manifest(manifest))
-    if written != digest_manifest(manifest):
+    if manifest.get("digest") != digest_manifest(manifest):
         yield "manifest.json: was changed after it was written"
     if path is None:
         return
@@ -284,8 +301,7 @@ def _files_are_what_was_written(facts: Columns) -> Broken:
 
 def _manifest_is_that_of_the_scenario(facts: Columns) -> Broken:
     manifest, scenario = facts.run.manifest, facts.run.scenario
-    begun = manifest.get("scenario_sha256")  # runs of earlier versions have none
-    if begun is not None and begun != digest_scenario(facts.run.scenario_yaml):
+    if manifest.get("scenario_sha256") != digest_scenario(facts.run.scenario_yaml):
         yield "scenario.yaml: is not the file that this run began with"
     network = scenario.get("network") or {}
     for key, value in (
@@ -299,6 +315,8 @@ def _manifest_is_that_of_the_scenario(facts: Columns) -> Broken:
         yield f"rounds.parquet: {facts.rounds} rounds, scenario.yaml says {scenario['rounds']!r}"
     if manifest.get("mode") == "time-only" and len(facts["prototypes"]["round"]):
         yield "manifest.json: mode is 'time-only', but prototypes.parquet tells of learning"
+    if manifest.get("mode") == "flower" and "dataset" in scenario:
+        yield "manifest.json: mode is 'flower', but scenario.yaml has a data set, which no app has"
 
 
 def _models_are_those_of_the_scenario(facts: Columns) -> Broken:
@@ -317,16 +335,14 @@ def _models_are_those_of_the_scenario(facts: Columns) -> Broken:
 
 
 def _columns_are_those_of_the_format(facts: Columns) -> Broken:
-    """Names, types and their order, those that earlier versions did not write aside."""
+    """Names, types and their order."""
     for table in TABLES:
         written, schema = facts.run.schema_in_file(table), facts.run.table(table).schema
         strange = [name for name in written.names if name not in schema.names]
         if strange:
             yield f"{table}.parquet: a column that no run writes, {strange[0]!r}"
             continue
-        added = [name for name in ADDED_COLUMNS.get(table, ()) if name not in written.names]
-        asked = [field for field in schema if field.name not in added]
-        for field, expected in zip(written, asked, strict=False):
+        for field, expected in zip(written, schema, strict=False):
             if field != expected:
                 yield f"{table}.parquet: a column {field} where runs have {expected}"
                 break
@@ -347,6 +363,22 @@ def _rows_are_in_order(facts: Columns) -> Broken:
             keys = list(zip(*(rows[column].tolist() for column in table.once), strict=True))
             if len(set(keys)) < len(keys):
                 yield f"{name}.parquet: rows of one {' and '.join(table.once)} twice"
+
+
+def _processors_are_those_of_real_clients(facts: Columns) -> Broken:
+    """Each real client whose upload was merged said what it took; simulated ones have no such
+    rows."""
+    keys = ("merge", "round", "client", "started_at_s")
+    told, played = (
+        list(zip(*(facts[name][key].tolist() for key in keys), strict=True))
+        for name in ("processor", "participations")
+    )
+    known = set(played) if facts.deployed else set()
+    yield Rows("processor", np.array([key not in known for key in told], bool), "are of nobody")
+    told_once = set(told)
+    untold = np.array([key not in told_once for key in played], bool)
+    what = "arrived, but processor.parquet does not tell of them"
+    yield Rows("participations", untold & ~facts.lost & facts.deployed, what)
 
 
 def _rewards_are_gains_over_time(facts: Columns) -> Broken:
@@ -372,8 +404,9 @@ def _pulls_follow_rollbacks(facts: Columns) -> Broken:
     forced = parts["choice"] == "forced"
     after = np.concatenate([[False], rolled_back[:-1]])[facts.row_of_round]
     yield Rows("participations", forced & ~after, "are forced without a rollback before")
-    what = "are free although the round before was rolled back"
-    yield Rows("participations", after & ~forced, what)
+    if (facts.run.scenario.get("safeguard") or {}).get("forces") != "none":
+        what = "are free although the round before was rolled back"
+        yield Rows("participations", after & ~forced, what)
     merged = np.bincount(facts.row_of_merge[~facts.lost], minlength=facts.rounds) > 0
     if (facts.run.scenario.get("privacy") or {}).get("level") == "client":
         merged[:] = True  # noise at least
@@ -387,11 +420,9 @@ def _summary_is_that_of_the_tables(facts: Columns) -> Broken:
     for group in facts.run.scenario.get("clients", []):
         clients[group["prototype"]] = clients.get(group["prototype"], 0) + group.get("count", 1)
     again, summary = summarise(facts.run.table, clients, facts.run.measure), facts.run.summary
-    summed = [{**row, "saved_s": row["saved_s"] or 0.0} for row in rank_stragglers(facts.run.table)]
-    if summary.get("stragglers") == summed:  # as it was before an unknown saving stayed unknown
-        again["stragglers"] = summed
     for key in sorted(again.keys() | summary.keys()):
-        if key not in again or summary.get(key) != again[key]:
+        # as texts, in which what is no number equals itself
+        if key not in again or json.dumps(summary.get(key)) != json.dumps(again[key]):
             yield f"summary.json: {key} is not what the tables say"
 
 
@@ -402,6 +433,7 @@ FILES: tuple[Callable[[Columns], Broken], ...] = (
     _models_are_those_of_the_scenario,
     _columns_are_those_of_the_format,
     _rows_are_in_order,
+    _processors_are_those_of_real_clients,
     _rewards_are_gains_over_time,
     _pulls_follow_rollbacks,
     _summary_is_that_of_the_tables,

@@ -20,11 +20,11 @@ from simfed.experiment.checks import Checks
 from simfed.experiment.running import collect_facts_at_start, make_self_contained
 from simfed.ground.errors import InputError, InputErrors
 from simfed.learn.catalogue import dataset_facts
-from simfed.record.manifest import is_of_this_version, list_oddities
-from simfed.record.read import open_run
+from simfed.record.manifest import NOT_ALWAYS, list_oddities
+from simfed.record.read import Run, open_run
 from simfed.record.schema import OWN_LOSSES, TABLES, arrow_schema
 from simfed.scenario.load import import_plugins
-from simfed.verify.again import policies_play_again, replay
+from simfed.verify.again import compare_versions, policies_play_again, replay
 from simfed.verify.invariants import Array, Broken, Columns, Rows, find_broken, run_check
 
 
@@ -40,8 +40,13 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
     mode = run.manifest.get("mode")
     broken = find_broken(run, clock=mode in ("deployed", "flower"))
     broken = broken or [f"manifest.json: {odd}" for odd in list_oddities(run.manifest)]
-    if broken or mode == "flower":  # what an app did follows from no scenario
-        return broken
+    if not broken and mode != "flower":  # what an app did follows from no scenario
+        broken = _follow(run, path, allow_plugins=allow_plugins)
+    return broken + (compare_versions(run) if broken else [])
+
+
+def _follow(run: Run, path: str | os.PathLike[str], *, allow_plugins: bool) -> list[str]:
+    """What is not as the run's scenario comes to."""
     import_plugins(
         run.scenario,
         source=f"{path}{os.sep}scenario.yaml",
@@ -58,7 +63,7 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
     facts = Columns(run)
     for check in (
         _manifest_is_that_of_such_a_run,
-        policies_play_again if mode == "deployed" else _clock_plays_again,
+        policies_play_again if facts.deployed else _clock_plays_again,
         *_LEARNED,
     ):
         broken = run_check(check, facts, parts)
@@ -71,16 +76,15 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
     """What a run says from its beginning follows from its scenario, and so does how the scenario
     and the files beside it are written."""
     manifest = facts.run.manifest
-    same_version = is_of_this_version(manifest)
     again = collect_facts_at_start(parts, manifest["mode"], manifest["device"])
-    if same_version and ("opened" in manifest) != ("opened" in again):
-        yield "manifest.json: opened is said where no plug-in opens a file, or not where one does"
-    for key in sorted(again.keys() - {"versions", "warnings"}):
-        if manifest.get(key, again[key]) != again[key] and (same_version or key != "profiles"):
-            yield f"manifest.json: {key} is {manifest[key]}, that of scenario.yaml is {again[key]}"
+    keys = again.keys() | (manifest.keys() & NOT_ALWAYS)
+    for key in sorted(keys - {"versions", "warnings"}):
+        if manifest.get(key) != again.get(key):
+            yield (
+                f"manifest.json: {key} is {manifest.get(key)}, that of scenario.yaml is "
+                f"{again.get(key)}"
+            )
     missing = sorted(set(Checks(parts).warnings()) - set(manifest["warnings"]))
-    if not same_version:
-        return
     if missing:
         yield f"manifest.json: the run does not warn of this: {missing[0]}"
     files, text = make_self_contained(parts)
@@ -117,7 +121,8 @@ def _prototypes_are_evaluated_when_due(facts: Columns, parts: Parts) -> Broken:
     if facts.run.manifest["mode"] == "time-only":
         return
     column = facts.run.measure.column
-    measured = ~np.isnan(rows[column].astype(float))
+    # of a training that diverged it may be NaN
+    measured = facts.run.table("prototypes").column(column).is_valid().to_numpy()
     pairs = list(zip(rows["round"].tolist(), rows["prototype"].tolist(), strict=True))
     shown = {pair for pair, was_measured in zip(pairs, measured, strict=True) if was_measured}
     numbers = _list_due_rounds(facts, parts)
@@ -154,6 +159,8 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
     yield Rows("clients", rows["own_accuracy"] > 1, "have an own_accuracy above 1")
     wrong = ~_are_shares(rows["accuracy"], parts)
     yield Rows("clients", wrong, "have an accuracy that is no share of the test samples")
+    if not len(rows["round"]):  # such a table is not kept, nor are the measure's columns of it
+        rows = {**rows, "measure": rows["loss"], "own_measure": rows["own_loss"]}
     compared_columns = [("test_accuracy", "accuracy"), ("test_loss", "loss")]
     if (measure := facts.run.measure).key != "accuracy":
         compared_columns.append((measure.column, measure.key))
@@ -168,20 +175,21 @@ def _clients_are_evaluated_with_their_prototypes(facts: Columns, parts: Parts) -
             return
     prototype = np.array([parts.tasks.who(client).prototype for client in rows["client"]])
     of_prototypes, compared = facts["prototypes"], np.zeros(len(prototype), bool)
+    measured = facts.run.table("prototypes").column(measure.column).is_valid().to_numpy()
     wrong = np.zeros(len(of_prototypes["round"]), bool)
     for at, (number, name) in enumerate(
         zip(of_prototypes["round"], of_prototypes["prototype"], strict=True)
     ):
         mine = (rows["round"] == number) & (prototype == name)
         compared |= mine
+        if not measured[at]:
+            continue
         told = [of_prototypes[column][at] for column, _ in compared_columns]
         theirs = np.stack([rows[column][mine] for _, column in compared_columns], axis=1)
         if personal and mine.any():
             theirs = theirs.mean(axis=0)
         # the two sum losses in another order, of single precision
-        wrong[at] = not np.isnan(told[0]) and not np.allclose(
-            theirs, told, rtol=1e-6, atol=0.0, equal_nan=True
-        )
+        wrong[at] = not np.allclose(theirs, told, rtol=1e-6, atol=0.0, equal_nan=True)
     yield Rows("prototypes", wrong, "are not what the clients' evaluations come to")
     yield Rows("clients", ~compared, "are of a round that is not evaluated")
 
@@ -215,7 +223,7 @@ def _are_shares(accuracy: Array, parts: Parts) -> Array:
     """Which accuracies are 0 to 1 and of a whole number of samples; of a regression, which are at
     most 1."""
     if parts.task == "regression":
-        return accuracy.astype(float) <= 1
+        return ~(accuracy.astype(float) > 1)  # NaN of a training that diverged
     right = accuracy.astype(float) * dataset_facts(parts.scenario.dataset).answers
     whole: Array = (np.abs(right - np.round(right)) <= 1e-6) & (accuracy >= 0) & (accuracy <= 1)
     return whole

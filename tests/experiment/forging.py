@@ -298,6 +298,28 @@ def of_manifest(what, **said):
     return Forgery(f"manifest: {what}", change)
 
 
+@forgery("manifest: an older version, and a key that it does not have")
+def older_version(draft):
+    draft.manifest["versions"]["simfed"] = "0.1.0"
+    draft.manifest["trust"] = 1.0
+
+
+@forgery("manifest: an older version, and a fact left out")
+def older_facts(draft):
+    draft.manifest["versions"]["simfed"] = "0.1.0"
+    del draft.manifest["classes"]
+
+
+@forgery("manifest: mode flower, with an app")
+def with_an_app(draft):
+    for key in ("models", "classes", "data", "profiles", "learning_wall_s", "owned", "wall_s"):
+        draft.manifest.pop(key, None)
+    draft.manifest |= {
+        "mode": "flower", "computing": "free", "app": {}, "repeatable": True, "workers": 0,
+        "wall_s": {"total": 1.0},
+    }  # fmt: skip
+
+
 def of_model(key, value):
     """Another size, or name, of the first model."""
 
@@ -426,6 +448,7 @@ def of_checkpoint(name):
 
 MANIFEST = [
     of_manifest("mode deployed", mode="deployed"),
+    of_manifest("mode deployed, with clocks", mode="deployed", clocks={}),
     of_manifest("mode flower", mode="flower"),
     of_manifest("mode time-only", mode="time-only"),
     of_manifest("a mode that there is not", mode="dreamt"),
@@ -449,7 +472,7 @@ MANIFEST = [
     of_model("buffers", 7),
     of_model("model", "resnet18"),
     model_more, other_data, other_data_set, file_left_out, below_zero, no_seconds, longer_parts,
-    no_version, odd_warnings,
+    no_version, odd_warnings, older_version, older_facts, with_an_app,
 ]  # fmt: skip
 
 
@@ -470,6 +493,21 @@ def one_more(draft):
     draft.set("prototypes", "test_accuracy", one(lambda v: v + 0.005)(values))
 
 
+def of_loss(name, table, column, value):
+    """A cross-entropy that is none."""
+    what = f"{table}.{column}: {name}"
+    return Forgery(
+        what, lambda d: d.set(table, column, one(lambda _: value)(d.values(table, column)))
+    )
+
+
+LOSSES = [
+    of_loss(name, table, column, value)
+    for table, column in (("prototypes", "test_loss"), ("clients", "loss"), ("clients", "own_loss"))
+    for name, value in (("below zero", -0.5), ("without end", float("inf")))
+]
+LOSSES += [of_loss("below zero", "prototypes", "kd_loss", -0.5)]
+
 SCENARIO = [
     comment, other_name,
     of_scenario("another learning rate", "learning_rate: 0.02", "learning_rate: 0.03"),
@@ -482,8 +520,8 @@ SCENARIO = [
 ]  # fmt: skip
 
 FORGERIES = [
-    *VALUES, *ROWS, *WHOLE, *MANIFEST, *SCENARIO, summary_more, summary_other, strange_loss,
-    one_more, of_checkpoint("state.json"), of_checkpoint("earlier.json"),
+    *VALUES, *LOSSES, *ROWS, *WHOLE, *MANIFEST, *SCENARIO, summary_more, summary_other,
+    strange_loss, one_more, of_checkpoint("state.json"), of_checkpoint("earlier.json"),
 ]  # fmt: skip
 """Of a run that learned with ASCEND."""
 

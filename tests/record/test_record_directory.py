@@ -124,9 +124,19 @@ def test_an_empty_folder_is_fine(tmp_path):
         (lambda run: (run / "manifest.json").write_text("[]"), "a JSON object"),
         (
             lambda run: (run / "manifest.json").write_text('{"format": 99}'),
-            "got 99, expected .*of format 1 to 2",
+            "got 99, expected .*of format 2",
         ),
-        (lambda run: (run / "manifest.json").write_text("{}"), "got None, expected .*of format 1"),
+        (
+            lambda run: (run / "manifest.json").write_text(
+                '{"format": 1, "status": "finished", "versions": {"simfed": "0.1.0"}}'
+            ),
+            "got 1, expected .*of format 2 .simfed 0.1.0 wrote it and reads it",
+        ),
+        (
+            lambda run: (run / "summary.json").write_text('{"rounds": 2, "rounds": 3}'),
+            "summary.json: cannot be read: the key 'rounds' stands twice",
+        ),
+        (lambda run: (run / "manifest.json").write_text("{}"), "got None, expected .*of format 2"),
         (
             lambda run: (run / "spans.parquet").unlink(),
             "spans.parquet is missing, expected a whole run directory",
@@ -214,6 +224,14 @@ def test_a_resumed_run_goes_on_after_its_checkpoint_and_has_the_same_fingerprint
     record_some(recorder, range(5, 9))
     assert directory.finish(recorder, manifest={}, summary={}) == uninterrupted
     assert open_run(tmp_path / "run").rounds["round"].tolist() == list(range(1, 9))
+
+
+def test_a_run_goes_on_only_under_the_version_that_began_it(tmp_path):
+    facts = {"mode": "full", "versions": {"simfed": "0.1.0"}}
+    RunDirectory.create(tmp_path / "run", scenario_yaml=SCENARIO, manifest=facts).stop("failed", "")
+    with pytest.raises(InputError, match=r"simfed 0\.1\.0 began this run, this is") as caught:
+        RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
+    assert "--overwrite begins the run again" in caught.value.hint
 
 
 def test_each_checkpoint_writes_only_the_rows_since_the_last_one(tmp_path):

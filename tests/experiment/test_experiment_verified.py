@@ -1,0 +1,115 @@
+"""Honest runs stand, whatever their task, and however far their training has gone astray."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import simfed
+from simfed.ground.errors import RunFailed
+from simfed.learn.objective import Classification, NextToken
+from simfed.verify.run import verify
+
+SEEN = np.random.default_rng(0).normal(size=(120, 2))
+DEVICE = {
+    "training": "1 s", "compression": "50 ms", "inference": "1 ms", "auxiliary": "1 ms",
+}  # fmt: skip
+LINK = {"up": "1 Mbps", "down": "1 Mbps"}
+PRICES = {"table": "prices.csv", "target": "price", "task": "regression"}
+MARKS = {"table": "marks.csv", "target": "mark"}
+
+
+def play(folder, time_only=False, **changes):
+    """A run of linear models on 120 rows."""
+    for name, target in (
+        ("price", lambda x, y: 100 + 20 * x - 10 * y),
+        ("mark", lambda x, y: x > -y),
+    ):
+        rows = [f"{x},{y},{target(x, y)}" for x, y in SEEN]
+        (folder / f"{name}s.csv").write_text("\n".join([f"a,b,{name}", *rows]))
+    plain = {
+        "name": "honest", "rounds": 1, "method": "fedavg", "dataset": MARKS,
+        "prototypes": {"p": {"model": "logistic-regression"}},
+        "clients": [{"count": 3, "prototype": "p", "device": DEVICE, "link": LINK}],
+        "training": {"batch_size": 8, "learning_rate": 0.1},
+        "compression": {"k": 3, "strategies": ["top-k", "random-k"]},
+        "policy": {"kind": "ascend", "warmup": 1},
+        "evaluation": {"every": 1, "clients": True},
+        **changes,
+    }  # fmt: skip
+    (folder / "honest.yaml").write_text(json.dumps(plain))
+    options = {"workers": 1, "progress": False, "time_only": time_only}
+    return simfed.run(folder / "honest.yaml", folder / "run", **options)
+
+
+def diverging(rate):
+    """The largest steps that single precision holds."""
+    return {"batch_size": 8, "local_steps": 1, "learning_rate": rate}
+
+
+@pytest.mark.parametrize(
+    ("column", "changes", "is_there"),
+    [
+        ("test_accuracy", {"dataset": PRICES, "training": diverging(1e3)}, lambda r2: r2 < 0),
+        (
+            "test_loss",
+            {"dataset": PRICES, "training": diverging(8e37), "method": "local-only"},
+            np.isinf,
+        ),
+        (
+            "test_loss",
+            {"dataset": PRICES, "training": diverging(3.3e38), "method": "local-only"},
+            np.isnan,
+        ),
+        ("test_loss", {"training": diverging(3.3e38), "method": "local-only"}, np.isnan),
+        ("local_loss", {"dataset": PRICES, "training": diverging(2e37)}, np.isinf),
+    ],
+)
+def test_a_run_stands_whatever_its_losses(tmp_path, column, changes, is_there):
+    run = play(tmp_path, **changes)
+    table = run.participations if column == "local_loss" else run.prototypes
+    assert is_there(table[column]).any()
+    assert verify(run.path) == []
+
+
+@pytest.mark.parametrize("task", [PRICES, MARKS], ids=["regression", "classes"])
+@pytest.mark.parametrize("time_only", [True, False], ids=["time-only", "full"])
+def test_a_run_of_personal_models_stands_where_nobody_has_one(tmp_path, task, time_only):
+    lost = [
+        {"count": 3, "prototype": "p", "device": DEVICE, "link": LINK, "failure": {"training": 1}}
+    ]
+    arms = {"policy": {"kind": "uniform", "strategy": "top-k"}}
+    run = play(tmp_path, time_only, method="local-only", dataset=task, clients=lost, **arms)
+    assert not len(run.clients)
+    assert verify(run.path) == []
+
+
+def test_a_run_stands_whose_policies_go_on_after_a_rollback(tmp_path):
+    device = {**DEVICE, "distillation": "1 ms"}
+    models = {"p": {"model": "logistic-regression"}, "q": {"model": "perceptron"}}
+    run = play(
+        tmp_path, method="fedkd", dataset={**MARKS, "public": 8}, rounds=4, prototypes=models,
+        safeguard={"rollback": {"threshold": 0.01}, "forces": "none"},
+        clients=[{"count": 2, "prototype": p, "device": device, "link": LINK} for p in models],
+    )  # fmt: skip
+    assert run.rounds.rolled_back.any()
+    assert verify(run.path) == []
+
+
+def test_a_student_that_diverged_is_said_in_one_sentence(tmp_path):
+    with pytest.raises(RunFailed, match="update has values that are not finite numbers: the learn"):
+        play(tmp_path, method="fedkd-mutual", training={**diverging(1e10), "local_steps": 3})
+
+
+@pytest.mark.parametrize("objective", [Classification(), NextToken()])
+def test_a_cross_entropy_has_an_end(objective):
+    most = torch.finfo(torch.float32).max
+    outputs = torch.tensor([[-most, most], [1.0, 2.0], [torch.inf, -torch.inf]])
+    targets = torch.zeros(3, dtype=torch.int64)
+    if isinstance(objective, NextToken):
+        outputs, targets = outputs[:, None], targets[:, None]
+    _, losses = objective.each(outputs, targets)
+    assert losses[0] == pytest.approx(2 * most)
+    assert losses[1] == pytest.approx(np.log(1 + np.e))
+    assert losses[2].isnan()

@@ -167,6 +167,8 @@ class FedKDMutual(Method):
         import torch
         import torch.nn.functional as F
 
+        from simfed.learn.uploads import make_divergence_error
+
         setting = kit.setting
         name, shapes = self.name(setting), self.size(setting).shapes
         common = _rebuild_student(down["student"], own["student"], own["holds"], shapes)
@@ -198,7 +200,11 @@ class FedKDMutual(Method):
                     loss = own_losses[key] + mutual / total
                     [slope] = torch.autograd.grad(loss, leaves[key])
                     descents[key].step(models[key]["weights"], slope.clone())
-        update = encode(common - models["student"]["weights"], shapes, self.energy(setting, round))
+        change = common - models["student"]["weights"]
+        if not bool(change.isfinite().all()):  # which has no singular values
+            where = f"client {who.client}, round {round}"
+            raise make_divergence_error(f"{where}: update has values that are not finite numbers")
+        update = encode(change, shapes, self.energy(setting, round))
         after = {"teacher": models["teacher"], "student": common, "holds": round}
         return {"update": update, "buffers": models["student"]["buffers"]}, after
 

@@ -52,7 +52,7 @@ def fleet(
     """Print and draw what clients have: speeds, links, K, when they are there."""
     import numpy as np
 
-    from simfed.experiment.checks import Checks, check_parts, check_world
+    from simfed.experiment.checks import Checks, check_world
     from simfed.report.fleet import draw_fleet_figure
     from simfed.report.pictures import parse_width, save_picture
     from simfed.scenario.fleet_file import load_fleet
@@ -62,10 +62,9 @@ def fleet(
     if of_app:
         pairs = read_overrides(set_, seed=seed)
         loaded = load_fleet(scenario, pairs, allow_outside=allow_outside).world()
-        parts = check_world(loaded, scenario)
     else:
         loaded = load(scenario, set_, allow_outside, allow_plugins, seed=seed)
-        parts = check_parts(loaded, scenario, time_only=True)
+    parts = check_world(loaded, scenario)
     width_in = parse_width(width)
     # what an app sends has no K
     columns = [column for column in parts.columns() if not (of_app and column.field == "k")]

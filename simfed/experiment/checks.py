@@ -589,7 +589,7 @@ def check_parts(scenario: Scenario, source: str | Path | None, time_only: bool) 
 
 
 def check_world(world: Scenario, source: str | Path | None) -> Parts:
-    """The parts of a world without learning of its own, such as a fleet's for an app.
+    """The parts of a world, whatever learns in it.
 
     Raises: `InputErrors` for profiles, tables, availability, topology.
     """

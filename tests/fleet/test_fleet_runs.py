@@ -172,6 +172,16 @@ def test_validate_and_show_say_what_was_drawn(here, capsys):
     assert "uplink, Mbps" in Path("f.svg").read_text()
 
 
+@pytest.mark.parametrize("name", ["quickstart", "methods", "changes"])
+def test_show_fleet_shows_what_learns_and_has_sizes_from_data(tmp_path, name, capsys):
+    scenario = Path(__file__).parents[2] / "scenarios" / f"{name}.yaml"
+    words = ["show", "fleet", str(scenario), "--set", "compression.index_code=rice"]
+    assert main([*words, "--out", str(tmp_path / "fleet.svg")]) == 0
+    said = capsys.readouterr().out
+    assert "link.up" in said
+    assert "device.speed" in said
+
+
 def test_show_says_who_is_there_when(here, capsys):
     data = {**SCENARIO, "clients": [dict(group) for group in SCENARIO["clients"]]}
     data["clients"][0]["availability"] = {"daily": {"from": "06:00", "to": "18:00"}}

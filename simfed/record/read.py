@@ -20,9 +20,11 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.ground.tables import open_parquet
 from simfed.record.schema import (
+    CHOICES,
     EPSILON,
     FORMAT,
     OPTIONAL_TABLES,
+    OUTCOMES,
     OWN_LOSSES,
     TABLES,
     arrow_schema,
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[Plain, ...]
 """A row of a table: the values of some of its columns."""
+
+
+_WORDS = {"outcome": OUTCOMES, "choice": CHOICES}
+"""Column → the words in it."""
 
 
 class Run:
@@ -137,6 +143,10 @@ class Run:
         if rounds is not None:
             wanted = pa.array([int(round) for round in rounds], pa.int64())
             table = table.filter(pc.is_in(table.column("round"), wanted))
+        for column in _WORDS.keys() & set(table.column_names):
+            for strange in set(table.column(column).unique().to_pylist()) - {*_WORDS[column]}:
+                problem = f"{column}: {strange!r} is none of {', '.join(_WORDS[column])}"
+                raise InputError(where=f"{self.path}/{name}.parquet", problem=problem)
         frame: pd.DataFrame = table.to_pandas()
         for column in columns(name):
             if column.nullable and column.dtype == "int64":

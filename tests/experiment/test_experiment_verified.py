@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
+from forging import Forgery
 
 import simfed
+from simfed.cli import main
 from simfed.ground.errors import RunFailed
 from simfed.learn.objective import Classification, NextToken
 from simfed.verify.run import verify
@@ -95,6 +97,17 @@ def test_a_run_stands_whose_policies_go_on_after_a_rollback(tmp_path):
     )  # fmt: skip
     assert run.rounds.rolled_back.any()
     assert verify(run.path) == []
+
+
+@pytest.mark.parametrize("column", ["outcome", "choice"])
+def test_a_run_with_an_unknown_word_is_reported_in_one_sentence(tmp_path, column, capsys):
+    def change(draft):
+        draft.set("participations", column, ["lost", *draft.values("participations", column)[1:]])
+
+    out = Forgery(column, change).of(play(tmp_path).path, tmp_path / "forged")
+    assert main(["report", str(out), "--out", str(tmp_path / "page.html")]) == 2
+    assert f"{column}: 'lost' is none of " in capsys.readouterr().err
+    assert f"{column}: 'lost' is none of " in verify(out)[0]
 
 
 def test_a_student_that_diverged_is_said_in_one_sentence(tmp_path):

@@ -378,6 +378,39 @@ def test_pictures_of_two_sizes_and_damaged_ones_are_named(tmp_path):
         load_data(spec(tmp_path, folder="empty"))
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "sentence"),
+    [
+        ("owner_train", np.arange(16).reshape(8, 2), "got 'shape (8, 2)', expected one owner per"),
+        ("owner_train", np.zeros(8, complex), "got 'complex128', expected an array of numbers or"),
+        ("y_train", np.zeros(8, "M8[s]"), "got 'datetime64[s]', expected an array of numbers or"),
+        ("y_train", np.zeros(8, [("a", int)]), "expected an array of numbers or texts"),
+        ("x_train", np.zeros((8, 4), complex), "got 'complex128', expected an array of numbers or"),
+    ],
+)
+def test_arrays_of_other_kinds_or_shapes_are_refused_by_their_headers(
+    tmp_path, name, values, sentence
+):
+    arrays = {"x_train": np.zeros((8, 4), np.float32), "y_train": np.arange(8) % 2, name: values}
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InputError) as refused:
+        dataset_facts(spec(tmp_path, file="a.npz"))
+    assert f"a.npz: {name}: " in str(refused.value)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "header", ["{'descr': '<f4', 'fortran_order': False, 'shape': (2, -4), }", "((((", "[1, 2]"]
+)
+def test_a_header_that_no_numpy_wrote_is_refused(tmp_path, header):
+    said = f"{header:<117}\n".encode()
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        start = b"\x93NUMPY\x01\x00" + len(said).to_bytes(2, "little")
+        archive.writestr("x_train.npy", start + said + bytes(32))
+    with pytest.raises(InputError, match=r"a\.npz: "):
+        Arrays(str(tmp_path / "a.npz")).header("x_train")
+
+
 def write_leaf(folder: Path, users: dict[str, tuple[list, list]], part: str = "train") -> None:
     (folder / part).mkdir(parents=True, exist_ok=True)
     plain = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,17 @@ from simfed.learn.data.outline import (
     find_layout,
     put_channels_first,
 )
+
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    EOFError,
+    OSError,
+    ValueError,
+    NotImplementedError,
+    SyntaxError,
+    tokenize.TokenError,
+)
+"""What zipfile and NumPy raise of files that are not whole, headers included."""
 
 
 class Arrays:
@@ -59,8 +71,11 @@ class Arrays:
         if version != (1, 0):
             read = np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
-        if dtype.hasobject:
-            raise InputError("an array of numbers or texts", where=where, got="objects")
+        if dtype.kind not in "biufUS":
+            got = "objects" if dtype.hasobject else str(dtype)
+            raise InputError("an array of numbers or texts", where=where, got=got)
+        if min(shape, default=0) < 0:
+            raise InputError("axes of at least 0", where=where, got=shape)
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if size > (left := self._sizes[f"{name}.npy"] - file.tell()):
             allowed = f"{size:,} bytes, as its header says"
@@ -72,7 +87,7 @@ class Arrays:
         try:
             with open_file(self.path) as file, zipfile.ZipFile(file) as archive:
                 yield archive
-        except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
+        except _UNREADABLE as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
                 "a whole npz file", where=self.path, problem=f"cannot be read: {reason}"
@@ -164,20 +179,20 @@ class NpzReader:
         )
 
     def _targets(self, part: str) -> np.ndarray:
-        targets = self.arrays.read(f"y_{part}")
-        targets = targets.reshape(len(targets), -1)
-        if targets.shape[1] != 1:
-            raise InputError(
-                "one target per row",
-                where=f"{self.arrays.path}: y_{part}",
-                got=f"shape {targets.shape}",
-            )
-        return targets[:, 0]
+        return self._column(f"y_{part}", "one target per row")
+
+    def _column(self, name: str, allowed: str) -> np.ndarray:
+        values = self.arrays.read(name)
+        columns = values.reshape(len(values), -1)
+        if columns.shape[1] != 1:
+            where = f"{self.arrays.path}: {name}"
+            raise InputError(allowed, where=where, got=f"shape {values.shape}")
+        return columns[:, 0]
 
     def _whose(self, part: str) -> np.ndarray | None:
         name = f"owner_{part}"
         if name in self.arrays.names:
-            return self.arrays.read(name).reshape(-1)
+            return self._column(name, "one owner per row")
         return None
 
     def samples(self, test: bool) -> np.ndarray:

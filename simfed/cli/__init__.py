@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import atexit
 import gc
-import io
 import os
 import sys
 from collections.abc import Sequence
 
+from simfed.cli.terminal import escaping_output
 from simfed.ground.errors import InputError, InputErrors, SimfedError
 
 __all__ = ["main"]
@@ -32,7 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    _replace_unprintable()
+    with escaping_output():
+        return _run_command(arguments, debug)
+
+
+def _run_command(arguments: list[str], debug: bool) -> int:
     try:
         from simfed.cli.app import app  # takes a moment, in which Ctrl-C may come
 
@@ -62,13 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:
         return _report_usage_or_bug(error, debug)
-
-
-def _replace_unprintable() -> None:
-    """A character that the terminal's encoding lacks becomes a question mark, not an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
 
 
 def _print_error(error: SimfedError, *, overridden: bool) -> None:

@@ -1,0 +1,60 @@
+"""What goes to the terminal: text, in which nothing steers it.
+
+Names come from strangers' scenarios, data and run folders; a control character in one would move
+the cursor, change what was written, or set the window's title.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from simfed.ground.names import STEERING, escape_steering
+
+
+class _Steering:
+    """A stream as rich needs it, which writes its own control sequences between escaped texts."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.write = stream, stream.write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def escaping_output() -> Iterator[None]:
+    """A block in which standard output and error get no control character of a name, and a
+    question mark for what their encoding lacks."""
+    from rich import control
+
+    # in place, as rich's functions have it as a default: what it drops from texts
+    table = getattr(control, "_CONTROL_STRIP_TRANSLATE", {})
+    table.update({ord(char): escape_steering(char) for char in STEERING})
+    patched = []
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+        steering = _Steering(stream)
+        try:
+            stream.rich_proxied_file = steering  # type: ignore[attr-defined]
+            stream.write = _make_write(steering)  # type: ignore[method-assign]
+        except AttributeError:  # somebody else's stream, which takes no new attributes
+            continue
+        patched.append(stream)
+    try:
+        yield
+    finally:
+        for stream in patched:
+            del stream.write, stream.rich_proxied_file  # type: ignore[attr-defined]
+
+
+def _make_write(steering: _Steering) -> Any:
+    def write(text: str) -> int:
+        steering.write(escape_steering(text))
+        return len(text)
+
+    return write

@@ -52,6 +52,7 @@ def regret(
 
     from simfed.experiment.progress import RunProgress
     from simfed.experiment.running import count_useful_workers
+    from simfed.report.export import write_table
     from simfed.scenario import load_scenario
     from simfed.study.regret import regret_of, run_with_oracle
 
@@ -89,7 +90,7 @@ def regret(
             regrets[kind] = regret_of(samples)
             tables.append(samples.assign(policy=kind))
             if out is not None:
-                pd.concat(tables).to_csv(out / "rewards.csv", index=False)
+                write_table(pd.concat(tables), out / "rewards.csv")
     typer.echo("\n".join(_format_table(regrets)))
 
 

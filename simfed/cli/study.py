@@ -126,7 +126,9 @@ def table(
 
     result = load_study(folder)
     if csv is not None:
-        (result.summary if runs else result.arms).to_csv(csv, index=False)
+        from simfed.report.export import write_table
+
+        write_table(result.summary if runs else result.arms, csv)
         typer.echo(f"{csv}: written")
         return
     _print_result(result, runs=runs)

@@ -13,6 +13,19 @@ STEERING = "".join(char for char in map(chr, range(0x10000)) if _STEERS.match(ch
 """The characters that `escape_steering` spells out."""
 
 
+def quote_formula(cell: object) -> object:
+    """Return a cell of a table that spreadsheets read, where a text could be taken for a formula
+    with an apostrophe before it.
+
+    >>> quote_formula("=1+1"), quote_formula("top-k"), quote_formula(-1.5)
+    ("'=1+1", 'top-k', -1.5)
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
 def escape_steering(text: str) -> str:
     r"""Return a text in which characters that steer a terminal, or are not seen, are spelt out.
 

@@ -212,6 +212,8 @@ def _find_problem(node: yaml.Node) -> str | None:
     text = node.value
     if kind == "str" and re.search("[\0\ud800-\udfff]", text):
         return "text with a null byte or half a character"
+    if kind == "str" and (steers := re.search("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", text)):
+        return f"text with the control character U+{ord(steers[0]):04X}"
     if kind not in ("int", "float"):
         return None
     if len(text) > _MOST_DIGITS:

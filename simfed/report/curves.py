@@ -12,7 +12,7 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.measure import find_common_measure
 from simfed.report import frames
 from simfed.report.pictures import build_figure, choose_bytes_unit, picture_style, time_unit
-from simfed.report.style import SERIES_COLOURS
+from simfed.report.style import SERIES_COLOURS, make_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +111,7 @@ def draw_curves(
             group[y],
             color="black" if emphasised else colours[name],
             lw=1.5 if emphasised else 1.0,
-            label=str(name),
+            label=make_label(str(name)),
             marker="." if len(group) < 15 else None,
             markersize=3,
         )

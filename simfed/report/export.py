@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from simfed.ground.errors import InputError
+from simfed.ground.names import quote_formula
 from simfed.ground.writing import writing
 from simfed.report import compare, frames
 
@@ -102,11 +103,20 @@ def _name_columns(run: Run) -> dict[str, str]:
     return {run.measure.key: run.measure.name, "loss": "loss", "kd_loss": "distillation loss"}
 
 
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table as CSV for spreadsheets, which take a text such as `=1+1` for a formula."""
+    table = table.rename(columns=quote_formula)
+    texts = table.select_dtypes(exclude="number").columns
+    table.assign(**{name: table[name].map(quote_formula) for name in texts}).to_csv(
+        path, index=False
+    )
+
+
 def write_csv(runs: Mapping[str, Run], path: Path) -> Path:
     """Write `rows` of all runs to one file."""
     table = pd.concat([rows(run, label) for label, run in runs.items()], ignore_index=True)
     with writing(path):
-        table.to_csv(path, index=False)
+        write_table(table, path)
     return path
 
 

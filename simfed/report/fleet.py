@@ -10,7 +10,7 @@ import numpy as np
 from simfed.fleet.columns import FIELDS, FleetColumn
 from simfed.ground.arrays import Floats
 from simfed.report.pictures import build_figure, picture_style
-from simfed.report.style import SERIES_COLOURS
+from simfed.report.style import SERIES_COLOURS, make_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +67,7 @@ def draw_fleet_figure(
         for i in range(len(names))
     ]
     legend = [
-        Line2D([], [], color=colour, linestyle=dash, linewidth=1.2, label=name)
+        Line2D([], [], color=colour, linestyle=dash, linewidth=1.2, label=make_label(name))
         for name, (colour, dash) in zip(names, looks, strict=True)
     ]
     count = len(fields) + (there is not None)

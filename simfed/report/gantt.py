@@ -33,7 +33,7 @@ from simfed.report.pictures import (
     picture_style,
     time_unit,
 )
-from simfed.report.style import PHASES, Phase, choose_arm_shapes, looks
+from simfed.report.style import PHASES, Phase, choose_arm_shapes, looks, make_label
 from simfed.report.timeline import (
     Timeline,
     build_timeline,
@@ -450,7 +450,9 @@ def _build_legend(
             Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length")
         )
     for arm, (marker, _, white) in _choose_shapes(bars).items():
-        handles.append(Line2D([], [], label=arm, **_style_mark(marker, white, size=4, edge=0.5)))
+        handles.append(
+            Line2D([], [], label=make_label(arm), **_style_mark(marker, white, size=4, edge=0.5))
+        )
     if links:
         handles.append(Line2D([], [], color="black", lw=0.8, ls=(0, (4, 2)), label="link capacity"))
     return handles

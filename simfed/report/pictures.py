@@ -15,8 +15,10 @@ from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 
 from simfed.ground.errors import InputError
+from simfed.ground.names import escape_steering
 from simfed.ground.writing import writing
 from simfed.report.style import FONT_FAMILY
 
@@ -248,7 +250,14 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300
         raise InputError("a file named *.png, *.svg or *.pdf", got=path.name)
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with writing(path), picture_style(), warnings.catch_warnings():
+        for text in figure.findobj(Text):
+            if "$" in text.get_text() and "\\mathdefault" not in text.get_text():
+                text.set_parse_math(False)  # a name, where ticks of logarithms are formulas
         # A name in a script that the font lacks is drawn as boxes; everything else is readable.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(path, dpi=dpi, metadata=undated)
+        if kind == "svg":  # XML has no control characters, in whatever name they stand
+            drawn = path.read_text(encoding="utf-8")
+            if (plain := escape_steering(drawn)) != drawn:
+                path.write_text(plain, encoding="utf-8")
     return path

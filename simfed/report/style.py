@@ -16,6 +16,11 @@ from dataclasses import dataclass
 from simfed.compress.choice import Choice
 
 
+def make_label(name: str) -> str:
+    """Return a name as a legend's label: Matplotlib leaves out those that begin with `_`."""
+    return f" {name}" if name.startswith("_") else name
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """How one kind of interval looks and what it is called in a legend."""

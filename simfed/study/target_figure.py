@@ -23,7 +23,7 @@ from simfed.report.pictures import (
     put_legend_above,
     time_unit,
 )
-from simfed.report.style import ARM_SHAPES, choose_arm_colours
+from simfed.report.style import ARM_SHAPES, choose_arm_colours, make_label
 from simfed.study.targets import (
     QUANTITIES,
     Places,
@@ -299,7 +299,15 @@ def _build_handles(rows: pd.DataFrame, lines: Sequence[_ArmLine]) -> list[Any]:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=arm.colour, lw=1.0, marker=arm.shape[0], label=arm.arm, **_MARK)
+        Line2D(
+            [],
+            [],
+            color=arm.colour,
+            lw=1.0,
+            marker=arm.shape[0],
+            label=make_label(arm.arm),
+            **_MARK,
+        )
         for arm in lines
     ]
     if (rows["median"].isna() & (rows["seeds"] > 0)).any():

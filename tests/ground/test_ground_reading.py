@@ -151,3 +151,15 @@ def test_a_value_that_no_scenario_can_mean_is_looked_for_once(monkeypatch):
         monkeypatch.setattr(reading, "_Loader", never)
     with pytest.raises(InputError, match="the key 'k' stands twice"):
         parse_yaml("k: 1\nk: 2", where="a")
+
+
+@pytest.mark.parametrize(
+    "text", ['name: "a\\e[2J"', '"\\x07": 1', 'name: "\\x9b31m"', '{a: "\\b"}']
+)
+def test_text_with_control_characters_is_refused(text):
+    with pytest.raises(InputError, match=r"a: line 1: not valid YAML: .*character U\+00"):
+        parse_yaml(text, where="a")
+
+
+def test_tabs_and_line_ends_are_text():
+    assert parse_yaml('a: "b\\tc\\nd\\re"', where="a") == {"a": "b\tc\nd\re"}

@@ -34,14 +34,15 @@ def escaping_output() -> Iterator[None]:
     # in place, as rich's functions have it as a default: what it drops from texts
     table = getattr(control, "_CONTROL_STRIP_TRANSLATE", {})
     table.update({ord(char): escape_steering(char) for char in STEERING})
-    patched = []
-    for stream in (sys.stdout, sys.stderr):
+    patched: list[Any] = []
+    streams: list[Any] = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
         steering = _Steering(stream)
         try:
-            stream.rich_proxied_file = steering  # type: ignore[attr-defined]
-            stream.write = _make_write(steering)  # type: ignore[method-assign]
+            stream.rich_proxied_file = steering
+            stream.write = _make_write(steering)
         except AttributeError:  # somebody else's stream, which takes no new attributes
             continue
         patched.append(stream)
@@ -49,7 +50,7 @@ def escaping_output() -> Iterator[None]:
         yield
     finally:
         for stream in patched:
-            del stream.write, stream.rich_proxied_file  # type: ignore[attr-defined]
+            del stream.write, stream.rich_proxied_file
 
 
 def _make_write(steering: _Steering) -> Any:

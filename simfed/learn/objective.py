@@ -27,6 +27,10 @@ class Objective(Protocol):
         """Of a batch: the mean over its samples, and its gradient in the outputs."""
         ...
 
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of each sample (n,), float64, which `torch.func.vmap` can follow."""
+        ...
+
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Per sample (n,), float64: a share (of right answers; at most 1), and the loss."""
         ...
@@ -41,6 +45,9 @@ class Classification:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return cross_entropy(outputs, targets)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, targets, reduction="none").double()
 
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         return (outputs.argmax(1) == targets).double(), _list_cross_entropies(outputs, targets)
@@ -64,8 +71,11 @@ class Regression:
         apart = outputs[:, 0] - targets
         return (apart * apart).mean(), (2 / len(apart) * apart)[:, None]
 
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs[:, 0] - targets).double().square()
+
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        squares = (outputs[:, 0] - targets).double().square()
+        squares = self.losses(outputs, targets)
         return 1 - squares / self.variance, squares
 
     def measure(self, loss: float) -> float | None:
@@ -79,6 +89,10 @@ class NextToken:
     def loss(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = cross_entropy(outputs.flatten(0, 1), targets.flatten())
         return value, gradient.view_as(outputs)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        rows = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+        return rows.view_as(targets).double().mean(1)
 
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         rows = _list_cross_entropies(outputs.flatten(0, 1), targets.flatten())

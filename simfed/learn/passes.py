@@ -198,7 +198,7 @@ class Passes:
 
         def loss_of(weights: dict[str, Tensor], sample: Tensor, target: Tensor) -> Tensor:
             outputs = functional_call(self._ordinary, {**fixed, **weights}, (sample[None],))
-            return objective.each(outputs, target[None])[1][0]
+            return objective.losses(outputs, target[None])[0]
 
         gradient_each = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
         total = into.new_zeros(())

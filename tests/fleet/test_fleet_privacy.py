@@ -87,10 +87,16 @@ def test_a_gaussian_mechanism_against_its_closed_form(noise, times):
 def test_a_sampled_one_against_opacus(rate, noise, times):
     from opacus.accountants.analysis import rdp
 
-    orders = [*compute_divergences(rate, noise)[0]]
-    spent = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=times, orders=orders)
+    orders, divergences = map(list, compute_divergences(rate, noise))
+    theirs = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=orders)
+    # between whole orders our library bounds from above what Opacus works out
+    pairs = zip(orders, divergences, theirs, strict=True)
+    for order, here, there in pairs:
+        if order == int(order):
+            assert here == pytest.approx(there, rel=1e-6)
+    spent = [times * divergence for divergence in theirs]
     expected, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=DELTA)
-    assert compute_epsilon(rate, noise, times, DELTA) == pytest.approx(expected, rel=1e-6)
+    assert expected * (1 - 1e-9) <= compute_epsilon(rate, noise, times, DELTA) < 1.001 * expected
 
 
 @pytest.mark.parametrize(

@@ -331,6 +331,15 @@ class Codec(ABC):
         """
         return payload.state_before
 
+    def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
+        """`state`, which later plays have left, when the upload of an earlier one was lost.
+
+        `undone` is what `undo` gave for that play, `sent` what the receiver would have got. What is
+        kept in sums, it is taken out of; what tells one play from the next (the place in a period)
+        goes back to before it, so that no entry is left out.
+        """
+        return undone
+
     def under_feedback(self) -> Codec:
         """The codec to play when its error is kept: this one, or one that contracts where it does
         not."""

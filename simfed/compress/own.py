@@ -170,6 +170,9 @@ class DGC(_Counted):
         arrays["total"][indices] = convert_to_numpy(payload.values)
         return Memory(payload.state_before, arrays)
 
+    def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
+        return _add(state, "total", sent, state.facts - 1)
+
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
@@ -257,6 +260,9 @@ class AdaComp(_Counted):
         error = payload.state.arrays["error"].copy()
         error[convert_to_numpy(payload.indices)] = payload.kept
         return Memory(None, {"error": error})
+
+    def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
+        return _add(state, "error", sent, None)
 
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
@@ -432,6 +438,10 @@ class EF21(_Around):
             kept=before,
         )
 
+    def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
+        before = undone.arrays["estimate"]
+        return _add(state, "estimate", before - convert_to_numpy(sent), undone.facts)
+
     def blocks(self, payload: Payload) -> Iterator[Block]:
         yield slice(0, payload.length), payload.state.arrays["estimate"]
 
@@ -513,8 +523,17 @@ class DetachedEF(_Around):
             kept=kept,
         )
 
+    def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
+        return _add(state, "error", sent, undone.facts)
+
     def blocks(self, payload: Payload) -> Iterator[Block]:
         return self._sender.blocks(payload.symbols)
+
+
+def _add(state: Memory, name: str, change: Vector, facts: Plain) -> Memory:
+    """A memory with these facts, and `change` added to one of its vectors."""
+    vector = state.arrays[name] + convert_to_numpy(change)
+    return Memory(facts, {**state.arrays, name: vector})
 
 
 def _read_state(

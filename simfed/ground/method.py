@@ -501,6 +501,12 @@ class Method:
         them. For state that must follow what was sent and not what was meant."""
         return own
 
+    def without(self, own: State, left: State, before: State) -> State:
+        """The client's state `own` without an earlier participation that was lost only after a
+        later one had begun: that one went on from what it `left`, and `before` is what it began
+        with. For state that must stay the sum of what was merged."""
+        return own
+
     def merge(
         self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:

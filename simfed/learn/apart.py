@@ -13,6 +13,8 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -152,6 +154,19 @@ def choose_wire_code(index_code: str) -> str:
     return "fixed" if index_code == "ideal" else index_code
 
 
+@dataclass(eq=False)
+class _Moved:
+    """What an upload did to a mirror."""
+
+    key: tuple[int, str, str]
+    payload: Payload
+
+    @cached_property
+    def undone(self) -> Any:
+        """The mirror without it."""
+        return self.payload.codec.undo(self.payload)
+
+
 class Mirrors:
     """What the server keeps of its clients' codecs, to read what builds on earlier uploads.
 
@@ -166,7 +181,9 @@ class Mirrors:
     def __init__(self, index_code: str) -> None:
         self._code = choose_wire_code(index_code)
         self._of: dict[tuple[int, str, str], Memory] = {}
-        self._last: dict[tuple[str, str], tuple[tuple[int, str, str], Payload]] = {}
+        self._last: dict[tuple[str, str], _Moved] = {}
+        """(label, field) → what an upload under way did to its mirror, in the order in which they
+        came."""
         self._asked: dict[str, int] = {}
         """Label → client of the uploads that may move mirrors."""
         self._alone = threading.Lock()
@@ -203,7 +220,7 @@ class Mirrors:
                 raise InputError(allowed, where=name, got=type(error).__name__) from error
             if isinstance(payload.state, Memory):
                 self._of[key] = payload.state
-                self._last[task.label, name] = key, payload
+                self._last[task.label, name] = _Moved(key, payload)
         return payload
 
     def settle(self, label: str, *, stands: bool) -> None:
@@ -211,17 +228,28 @@ class Mirrors:
         with self._alone:
             self._asked.pop(label, None)
             for at in [at for at in self._last if at[0] == label]:
-                key, payload = self._last.pop(at)
+                later = list(self._last.values())[list(self._last).index(at) + 1 :]
+                moved = self._last.pop(at)
                 if not stands:
-                    undone = payload.codec.undo(payload)
-                    assert isinstance(undone, Memory)
-                    self._of[key] = undone
+                    self._undo(moved, [one for one in later if one.key == moved.key])
+
+    def _undo(self, moved: _Moved, later: Sequence[_Moved]) -> None:
+        """Take out of a mirror what an upload did; `later` ones stay, as at the client."""
+        if not later:
+            self._of[moved.key] = moved.undone
+            return
+        undo = partial(
+            moved.payload.codec.undo_earlier, undone=moved.undone, sent=moved.payload.dense()
+        )
+        self._of[moved.key] = undo(self._of[moved.key])
+        for one in later:
+            one.undone = undo(one.undone)
 
     def hand_over(self, client: int) -> Parcel:
         """A client's mirrors, for another process in its place."""
         with self._alone:
             self._asked = {label: asked for label, asked in self._asked.items() if asked != client}
-            self._last = {at: last for at, last in self._last.items() if last[0][0] != client}
+            self._last = {at: last for at, last in self._last.items() if last.key[0] != client}
             mine = sorted((key, mirror) for key, mirror in self._of.items() if key[0] == client)
         arrays: dict[str, np.ndarray] = {}
         return pack({"mirrors": _encode_mirrors(mine, arrays)}, arrays)

@@ -328,6 +328,10 @@ class Encoder:
         self.residuals.used.add((who.client, name))
         undo(rest, Payload(choice.strategy, field.entries, indices, values), share)
 
+    def undo_earlier(self, choice: Choice, undone: State, sent: Tensor, state: State) -> State:
+        """See `Codec.undo_earlier`; `sent`: what the server would have got."""
+        return self.player(choice).codec.undo_earlier(state, undone, sent.reshape(-1))
+
 
 def _count_entries(whole: Tensor, choice: Choice) -> int:
     if choice.level is None or not choice.follows_update:

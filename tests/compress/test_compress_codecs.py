@@ -361,6 +361,27 @@ def test_own_memory_taken_back_has_sent_nothing(label):
     assert np.isfinite(again.dense()).all()
 
 
+@pytest.mark.parametrize(
+    "label", ["dgc(0,warmup=1)", "adacomp(500)", "ef21(top-k)", "detached-ef(periodic-k)"]
+)
+def test_own_memory_of_later_plays_loses_what_an_earlier_one_sent(label):
+    """What is kept is what the lost play was to keep, and what the later one did to that."""
+    codec = codec_from_spec(label)
+    _, state = codec.encode(gradient(0), None, rng_of(0), 40, layout=LAYOUT)
+    lost, state = codec.encode(gradient(1), state, rng_of(1), 40, layout=LAYOUT)
+    later, state = codec.encode(gradient(2), state, rng_of(2), 40, layout=LAYOUT)
+    undone, left = codec.undo(lost), {name: a.copy() for name, a in state.arrays.items()}
+    without = codec.undo_earlier(state, undone, lost.dense())
+    moved = gradient(2) - later.dense()
+    if label.startswith("ef21"):
+        moved = later.dense() - lost.dense()
+    [name] = {"total", "error", "estimate"} & without.arrays.keys()
+    expected = undone.arrays[name] + moved
+    assert np.abs(without.arrays[name] - expected).max() < 1e-5
+    assert without.facts == (2 if label.startswith("dgc") else undone.facts)
+    assert all(np.array_equal(state.arrays[name], kept) for name, kept in left.items())
+
+
 @pytest.mark.parametrize("label", [*OWN, "powersgd(2)"])
 def test_state_goes_on_from_json_and_arrays_and_is_left_alone_unless_consumed(label):
     codec = codec_from_spec(label)

@@ -91,6 +91,9 @@ class Scaffold(Averaging):
     def sent(self, own: State, values: Values) -> State:
         return {"control": own["control"] + values["control"]}
 
+    def without(self, own: State, left: State, before: State) -> State:
+        return {"control": own["control"] - left["control"] + before["control"]}
+
     def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
         parts = compute_shares([arrival.weight for arrival in arrivals])
         return {"update": parts, "buffers": parts, "control": [1.0] * len(arrivals)}

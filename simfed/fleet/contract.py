@@ -12,8 +12,8 @@ One synchronous round, as the server plays it:
         task = workload.task(round, client)                    # a plan: what travels, what work
         contribution = workload.execute(task, choice)          # may be computed later, in one batch
     ...                                                        # downloads, work, uploads: time
+    workload.discard(contribution)                             # lost, as soon as that is known
     outcome = workload.merge(round, contributions)             # whatever the method makes of them
-    workload.discard(contribution)                             # not merged: the upload was lost
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ class Workload(Protocol):
         ...
 
     def discard(self, contribution: Contribution) -> None:
-        """The upload was lost: what it carried returns to the client's residual."""
+        """The upload was lost: what it carried returns to the client's residual. Called once, at
+        the moment at which that is known: the client may be started again from then on."""
         ...
 
     def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:

@@ -34,7 +34,7 @@ from simfed.learn.apart import (
     read_tensor,
 )
 from simfed.learn.apart_changes import ChangesHeld, ModelsDown
-from simfed.learn.hosted import HostedUpload, HostedWorkload
+from simfed.learn.hosted import HostedUpload, HostedWorkload, list_latest_first
 from simfed.learn.own_losses import waiting
 from simfed.learn.parcel import Parcel, Part, pack, unpack
 from simfed.learn.processes import Units
@@ -127,8 +127,9 @@ class HostedServer(HostedWorkload):
         outcome = super().merge(round, contributions, weights)
         if outcome.rolled_back:
             self._models.undo(self.version + 1)
-        for contribution in contributions:
-            self._settle(contribution, "undone" if outcome.rolled_back else "merged")
+        fate: Fate = "undone" if outcome.rolled_back else "merged"
+        for upload in list_latest_first(contributions):
+            self._settle(upload, fate)
         return outcome
 
     def undo_upload(self, upload: HostedUpload) -> None:
@@ -307,7 +308,8 @@ class HostedClient(HostedWorkload):
             facts, arrays = self.state()
         finally:
             self._server, self.held_models.held = server, held
-        return pack({"kept": facts}, arrays)
+        under_way = [upload.task.label for upload in self._open]
+        return pack({"kept": facts, "under_way": under_way}, arrays)
 
     def take_up(self, parcel: Parcel) -> None:
         facts, arrays = unpack(parcel)

@@ -12,6 +12,8 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -48,6 +50,8 @@ from simfed.scenario import Scenario
 
 __all__ = ["HostedUpload", "HostedWorkload"]
 
+_Upload = TypeVar("_Upload", bound=Contribution)
+
 _COMPRESSION_FLOPS = 100
 """FLOPs that take as long as compression does for each parameter."""
 
@@ -65,8 +69,11 @@ class HostedWorkload:
 
     What is modelled: what a client's state is after an upload that was lost is what it was before
     the participation, and what the upload would have changed returns to the residuals of its
-    fields. A round that the safeguard rejects leaves the server as it was; what becomes of its
-    clients' residuals, the scenario says.
+    fields. A client that has begun again before it was known (its edge server's upload was lost,
+    its round was undone) has gone on from what is lost: that is taken out of sums that it keeps
+    (`Method.without`, `Codec.undo_earlier`), and nothing else of what it did since is changed. A
+    round that the safeguard rejects leaves the server as it was; what becomes of its clients'
+    residuals, the scenario says.
     """
 
     def __init__(
@@ -125,6 +132,8 @@ class HostedWorkload:
         self._own: dict[int, State] = {}
         self._memories: dict[tuple[int, str, str], CodecState] = {}
         self._open = OpenUploads()
+        self._lost_pending = 0
+        """How many of them are lost and wait for their work."""
         self._lent: dict[tuple[int, int | str], EdgeUpload] = {}
         self._gathers = 0
         """Merges of edge servers so far."""
@@ -288,12 +297,22 @@ class HostedWorkload:
         what an edge server sends, all that it merged is lost."""
         if isinstance(contribution, EdgeUpload):
             del self._lent[contribution.task.client, contribution.task.key]
-            for upload in reversed([u for merge in contribution.merged for u in merge]):
+            merged = {upload for merge in contribution.merged for upload in merge}
+            for upload in reversed([u for u in self._open if u in merged]):
                 self.discard(upload)
             return
         upload = self._own_upload(contribution)
-        if upload.values is None:
+        upload.lost = True
+        if upload.values is not None:
+            self._lose(upload)
+            return
+        # It is taken back where its client's state is needed next: trained with others, not alone.
+        # What waits for that is as much as a cohort, however many are lost in a row.
+        self._lost_pending += 1
+        if self._lost_pending >= self.tasks.setting.participants:
             self.work_off()
+
+    def _lose(self, upload: HostedUpload) -> None:
         self._take_back(upload)
         self._open.remove(upload)
 
@@ -413,6 +432,9 @@ class HostedWorkload:
             self._losses.note(upload, losses.get(upload), self._version_of(upload))
         for upload in pending:
             upload.at = None
+        for upload in [upload for upload in pending if upload.lost]:
+            self._lose(upload)
+        self._lost_pending = 0
 
     def _version_of(self, upload: HostedUpload) -> int:
         """Of the models of whoever sent it what it trains on."""
@@ -518,30 +540,44 @@ class HostedWorkload:
         """What was sent returns to the residuals, or a share of it, and codecs forget the play; the
         client's state is as before it took part, see `_restore_own`."""
         task, client = upload.task, upload.task.client
+        later = self._open.after(upload)
+        if any(one.values is None for one in later):
+            self.work_off()  # they went on from what this one left
         assert upload.values is not None
         for name, memory in upload.if_lost.items():
             value, choice = upload.values.change(name), upload.choice.of_field(name)
             self._encoder.take_back(task.who, choice, name, task.plan.up[name], value, share)
-            self._memories[client, name, choice.strategy] = memory
-        self._restore_own(upload)
+            key = client, name, choice.strategy
+            played = [u for u in later if u.choice.of_field(name).strategy == choice.strategy]
+            if not played:
+                self._memories[key] = memory
+                continue
+            undo = partial(self._encoder.undo_earlier, choice, memory, upload.values[name])
+            self._memories[key] = undo(self._memories[key])
+            for one in played:
+                one.if_lost = {**one.if_lost, name: undo(one.if_lost[name])}
+        self._restore_own(upload, later)
 
-    def _restore_own(self, upload: HostedUpload) -> None:
-        """Its client's state is as before it, unless the client has trained again since.
-
-        A participation that began after it went on from what this one left: if that is lost as
-        well, the state goes back to before this one.
-        """
-        client = upload.task.client
-        of_client = self._open.of_client(client)
-        later = of_client[of_client.index(upload) + 1 :] if upload in of_client else of_client
-        if later:
-            later[0].own_before = upload.own_before
-            if later[0].values is not None:
-                return
-        if upload.own_before is None:
-            self._own.pop(client, None)
-        else:
-            self._own[client] = upload.own_before
+    def _restore_own(self, upload: HostedUpload, later: Sequence[HostedUpload]) -> None:
+        """Its client's state is as before it; where the client has trained since, `later`, the
+        method says what the states are that came of what this one left."""
+        client, before = upload.task.client, upload.own_before
+        if not later:
+            if before is None:
+                self._own.pop(client, None)
+            else:
+                self._own[client] = before
+            return
+        left = later[0].own_before
+        later[0].own_before = before
+        if type(self.method).without is not Method.without:
+            assert left is not None
+            if before is None:
+                before = self.method.begin_client(self.kit, upload.task.who)
+            for one in later[1:]:
+                assert one.own_before is not None
+                one.own_before = self.method.without(one.own_before, left, before)
+            self._own[client] = self.method.without(self._own[client], left, before)
 
     def undo_upload(self, upload: HostedUpload) -> None:
         """Its round is undone: residuals and codecs go on as the safeguard says."""
@@ -632,7 +668,7 @@ class HostedWorkload:
         came, as far as the scenario says."""
         self.held_models.note(self._server, round + 1)
         self.held_models.settle(stands=False)
-        for upload in uploads:
+        for upload in list_latest_first(uploads):
             self.undo_upload(upload)
 
     def units_of_tests(self, round: int) -> Units:
@@ -686,6 +722,12 @@ class HostedWorkload:
                 f"a contribution that is under way, got that of client {contribution.task.client}"
             )
         return upload
+
+
+def list_latest_first(uploads: Sequence[_Upload]) -> list[_Upload]:
+    """Uploads so that of each client the last one comes first: each is undone to what was before
+    it."""
+    return sorted(uploads, key=lambda u: (u.task.round, u.task.who.turn), reverse=True)
 
 
 def _check_finite(client: int, round: int, loss: float) -> None:

@@ -142,6 +142,8 @@ class HostedUpload:
     """f_n at the model that was evaluated for it as it began, where its policy learns."""
     loss_after: float | None = None
     """f_n after its merge; where credit goes as printed, at its next participation."""
+    lost: bool = False
+    """Nothing of it will be merged; it is taken back once its work is done."""
     at: EdgeUpload | None = None
     """The edge server that sent it, as long as its work is not done; None: the server did."""
     kept: int | None = None
@@ -218,6 +220,12 @@ class OpenUploads:
     def of_client(self, client: int) -> Sequence[HostedUpload]:
         """The uploads of this client that are under way, the oldest first."""
         return self._of_client.get(client, ())
+
+    def after(self, upload: HostedUpload) -> Sequence[HostedUpload]:
+        """Those of the same client that were started after it, the oldest first; of one that is
+        merged, all of the client's."""
+        mine = self.of_client(upload.task.client)
+        return mine[mine.index(upload) + 1 :] if upload in mine else mine
 
     def __iter__(self) -> Iterator[HostedUpload]:
         return iter(self._by_order.values())

@@ -118,7 +118,7 @@ class ReplayingWorkload:
         return self._tasks.task(round, client, self._version, turn, held)
 
     def execute(self, task: Task, choice: Choice) -> ReplayedContribution:
-        self._settle_lost()
+        self._settle_lost(task.client)
         self._go("execute", *task.name, choice.label)
         contribution = self._begun(task, choice, self._node)
         if self._real is not None:
@@ -217,12 +217,13 @@ class ReplayingWorkload:
         text = json.dumps([self._node, *decision])
         self._node = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def _settle_lost(self) -> None:
-        """Lost uploads touch only their own client, so their order among themselves is no
-        decision."""
-        for lost in sorted(self._lost, key=lambda upload: upload.task.order):
+    def _settle_lost(self, client: int | None = None) -> None:
+        """Lost uploads (of one client, where that begins again) touch only their own client, so
+        their order among those of others, and among others' starts, is no decision."""
+        settled = [u for u in self._lost if client is None or u.task.client == client]
+        self._lost = [upload for upload in self._lost if upload not in settled]
+        for lost in sorted(settled, key=lambda upload: upload.task.order):
             self._go("discard", lost.task.key, lost.task.client)
-        self._lost.clear()
 
     def _measured(self, contribution: ReplayedContribution) -> tuple[float, int]:
         """Size and K, of which one depends on the data."""

@@ -124,6 +124,11 @@ class Node(Protocol):
         """Its work at a merge, which begins now, and what gives its outcome once that is over."""
         ...
 
+    def lose(self, flight: Flight) -> None:
+        """Nothing of a participation will be merged, as is known this very moment: the learning
+        is told before its client can be started again."""
+        ...
+
     def merge(self, closing: Closing) -> Outcome:
         """Merge what has arrived, and say what came of it."""
         ...
@@ -154,6 +159,7 @@ class Aggregator:
         """Landed since the last merge."""
         self.busy: set[int] = set()
         """Those that cannot be started."""
+        self._bound = math.inf if mode.bound is None else mode.bound
         self._lost_in_a_row = 0
         self._started_at_s = self._delay_s = 0.0
         self._cohort = self._cohort_ended = self._arrived = 0
@@ -249,11 +255,10 @@ class Aggregator:
         return bool(late)
 
     def _work(self, _: simpy.Event | None = None) -> None:
-        now_s, taken, last, struck = self._env.now, self._take(), self._last, self._struck
-        if struck:
-            for flight in taken:
-                if not flight.lost:  # it had arrived, and nobody knows of it any longer
-                    flight.lose("dropped")
+        now_s, last, struck = self._env.now, self._last, self._struck
+        if struck:  # what had arrived nobody knows of any longer
+            self._drop(self.ended)
+        taken = self._take()
         for_all = self.mode.waits_for_all and not struck
         if for_all:
             # all started at once, so the longest sum of durations is exact where a difference
@@ -282,7 +287,8 @@ class Aggregator:
         self._node.finish(closing, self._merge())
 
     def stop(self, round: int) -> Closing:
-        """End whatever is under way; those that had not been merged, lost ones included."""
+        """End whatever is under way, and lose what had arrived; those that had not been merged,
+        lost ones included."""
         if self._next is not None:
             _, event, story = self._next
             if event.callbacks is not None:
@@ -293,7 +299,9 @@ class Aggregator:
         self._cut_off()
         begun, closing, now_s = self._started_at_s, self._closing, self._env.now
         self._closing = None
-        taken = [*(() if closing is None else closing.taken), *self._take()]
+        before = [] if closing is None else closing.taken
+        self._drop([*before, *self.ended])
+        taken = [*before, *self._take()]
         return Closing(round, taken, None, True, False, begun, 0.0, now_s - begun, now_s)
 
     # ---- what it knows of its participants -------------------------------------------------------
@@ -328,18 +336,22 @@ class Aggregator:
         taken = sorted(self.ended, key=lambda flight: flight.task.order)
         self.ended = []
         self._arrived = 0
-        bound = self.mode.bound
         for flight in taken:
             if not self.mode.filled:  # an upload that waits for its merge keeps its client
                 self.busy.discard(flight.client)
             flight.staleness = self.merges - flight.merges
-            if flight.lost:
-                continue
-            if bound is not None and flight.staleness > bound:
-                flight.lose("dropped")
-            elif flight.staleness and not self.mode.filled:
+            if flight.staleness and not flight.lost and not self.mode.filled:
                 flight.outcome = "late"
         return taken
+
+    def _drop(self, flights: Sequence[Flight]) -> None:
+        """Lose those of these that had arrived. Of a client's the last one goes first: each goes
+        back to what was before it."""
+        named = sorted(flights, key=lambda flight: (flight.task.round, flight.task.who.turn))
+        for flight in reversed(named):
+            if not flight.lost:
+                flight.lose("dropped")
+                self._node.lose(flight)
 
     def _last_awaited(self) -> Flight | None:
         """The flight whose end the merge waited for; None: a deadline, or nobody."""
@@ -347,7 +359,7 @@ class Aggregator:
         if now_s >= self._deadline_at_s and self._cohort_ended < self._cohort:
             return None
         enough = mode.wanted is not None and self._arrived >= mode.wanted
-        awaited = [f for f in self.ended if f.ended_at_s == now_s and not (enough and f.lost)]
+        awaited = [f for f in self.ended if f.ended_at_s == now_s and (f.arrived or not enough)]
         return min(awaited, key=lambda f: f.client, default=None)
 
     def _send_off(self, flights: Sequence[Flight]) -> None:
@@ -366,8 +378,15 @@ class Aggregator:
         self.ended.append(flight)
         ours = flight.merges == self.merges
         self._cohort_ended += ours
-        self._arrived += not flight.lost and (ours or self.mode.filled)
-        self._lost_in_a_row = self._lost_in_a_row + 1 if flight.lost else 0
+        flight.arrived = not flight.lost
+        self._arrived += flight.arrived and (ours or self.mode.filled)
+        self._lost_in_a_row = 0 if flight.arrived else self._lost_in_a_row + 1
+        # while the node works at a merge, arrivals are of the one after it
+        staleness = self.merges - flight.merges + (self._closing is not None)
+        if flight.arrived and staleness > self._bound:
+            flight.lose("dropped")
+        if flight.lost:
+            self._node.lose(flight)
         # who keeps participants in flight has another one to start; others need not look before
         if self.mode.filled or self._due():
             self._ring()
@@ -376,11 +395,13 @@ class Aggregator:
         """Take up one that a checkpoint left under way, or that waits for its merge."""
         if not flight.over:
             self.world.resume(flight)
+            if flight.over:  # it cannot go on
+                self._node.lose(flight)
         if not flight.over:
             self.in_flight[flight.client] = flight
         else:
             self.ended.append(flight)
-            self._arrived += self.mode.filled and not flight.lost
+            self._arrived += self.mode.filled and flight.arrived
         if not (flight.over and self.mode.filled):
             self.busy.add(flight.client)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
-from simfed.compress.choice import NO_COMPRESSION, Choice
+from simfed.compress.choice import NO_COMPRESSION
 from simfed.device import Device
-from simfed.fleet.contract import Contribution, Outcome, Task, TieredWorkload
+from simfed.fleet.contract import Contribution, Outcome, TieredWorkload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.tasks import MERGES, SERVER
@@ -90,16 +90,9 @@ class CloudServer(Protocol):
         """An edge server's participation is over."""
         ...
 
-
-class _Lost(NamedTuple):
-    """What is left to say of a contribution that was lost."""
-
-    task: Task
-    k: int
-    choice: Choice = NO_COMPRESSION
-
-    def uplink_bytes(self) -> float:
-        return 0.0
+    def discard(self, flight: Flight) -> None:
+        """Nothing of this client's participation will be merged."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -114,28 +107,15 @@ class Part:
 
     def plain(self) -> list[Plain]:
         """What a checkpoint keeps of it."""
-        settled = [
-            [flight.plain(), flight.contribution.k if flight.lost else None, astuple(played)]
-            for flight, played in self.settled
-        ]
+        settled = [[flight.plain(), astuple(played)] for flight, played in self.settled]
         blame = None if self.blame is None else [self.blame[0], astuple(self.blame[1])]
         return [settled, self.merges, self.merging_s, blame]
 
     @classmethod
-    def of_plain(
-        cls, plain: Sequence[Plain], flight_of: FlightOf, workload: TieredWorkload
-    ) -> Part:
-        """Inverse of `plain`. The workload knows no more of what was lost than its task."""
+    def of_plain(cls, plain: Sequence[Plain], flight_of: FlightOf) -> Part:
+        """Inverse of `plain`."""
         settled, merges, merging_s, blame = plain
-        again = []
-        for one, k, played in settled:
-            if k is None:
-                flight = flight_of(one)
-            else:
-                round, client, version, turn = one["task"]
-                task = workload.task(round, client, turn)._replace(model_version=version)
-                flight = Flight.of_plain(one, task, _Lost(task, k))
-            again.append(Settled(flight, Played(*played)))
+        again = [Settled(flight_of(one), Played(*played)) for one, played in settled]
         who = None if blame is None else (blame[0], Blame(*blame[1]))
         return cls(again, merges, merging_s, who)
 
@@ -213,17 +193,18 @@ class Edge:
         work = [Work("handling", SERVER, 1)]
         return play_work(device, arrived, work, self._edges.world.env.now, key), merge
 
+    def lose(self, flight: Flight) -> None:
+        """See `Node`."""
+        self._edges.server.discard(flight)
+
     def merge(self, closing: Closing) -> Outcome:
         """See `Node`: what it was worth, the cloud's merge will tell."""
         assert self.flight is not None
-        workload, arrived = self._edges.workload, closing.arrived
-        for flight in closing.taken:
-            if flight.lost:
-                workload.discard(flight.contribution)
+        arrived = closing.arrived
         if arrived:
             weights = [self.aggregator.mode.weight(flight.staleness) for flight in arrived]
             contributions = [flight.contribution for flight in arrived]
-            workload.gather(self.flight.contribution, contributions, weights)
+            self._edges.workload.gather(self.flight.contribution, contributions, weights)
         return Outcome(self.round, self.flight.task.model_version)
 
     def finish(self, closing: Closing, outcome: Outcome) -> None:
@@ -255,10 +236,6 @@ class Edge:
         """Whatever its clients do is lost, and nothing of it is merged any more."""
         now_s = self._edges.world.env.now
         closing = self.aggregator.stop(self._edges.server.round)
-        for flight in closing.taken:
-            if not flight.lost:
-                flight.lose("dropped")
-            self._edges.workload.discard(flight.contribution)
         if closing.taken:
             played = Played.of(closing, now_s, filled=self.aggregator.mode.filled)
             self._edges.stray += [Settled(flight, played) for flight in closing.taken]
@@ -409,16 +386,19 @@ class Edges:
         for edge in self._edges:
             edge.stop()
 
+    def lose(self, flight: Flight) -> None:
+        """An edge server's participation is lost, and with it what it had merged."""
+        for client, _ in self.parts[flight.task.name].settled:
+            if not client.lost:
+                client.lose("dropped")
+                client.forget_upload()
+
     def settle(self, closing: Closing) -> list[Settled]:
         """The clients' participations that a merge of the cloud settles, in the order in which
         tables have them."""
         settled, self.stray = self.stray, []
         for flight in closing.taken:
-            part = self.parts.pop(flight.task.name)
-            for one in part.settled:
-                if flight.lost and not one.flight.lost:
-                    one.flight.lose("dropped")
-            settled += part.settled
+            settled += self.parts.pop(flight.task.name).settled
         return sorted(settled, key=lambda one: one.flight.task.order)
 
     def blame(self, closing: Closing, otherwise: str) -> Blame:
@@ -458,7 +438,7 @@ class Edges:
     ) -> None:
         """Inverse of `plain`; `flying`: their participations; `flight_of` gives back clients'."""
         for name, part in plain["parts"]:
-            self.parts[tuple(name)] = Part.of_plain(part, flight_of, self.workload)
+            self.parts[tuple(name)] = Part.of_plain(part, flight_of)
         for flight in flying:
             if not flight.over and isinstance(flight.steps[flight.done], Wait):
                 self._edge(flight).flight = flight

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from simfed.compress.choice import Choice
 from simfed.compress.slices import shares_of
 from simfed.fleet.contract import Contribution, Task
 from simfed.fleet.tasks import codec_work
@@ -203,6 +204,18 @@ class Running:
         return running
 
 
+class LostUpload(NamedTuple):
+    """What is left to say of a contribution of which nothing will be merged."""
+
+    task: Task
+    choice: Choice
+    k: int
+
+    def uplink_bytes(self) -> float:
+        """See `Contribution`: nobody asks for what was not sent."""
+        return 0.0
+
+
 @dataclass(slots=True, eq=False)
 class Flight:
     """One participation from its start to its merge."""
@@ -246,6 +259,8 @@ class Flight:
     """It left before it had ended, and is not there to wait."""
     over: bool = False
     """It has arrived or is lost."""
+    arrived: bool = False
+    """It came to its server whole, though that may have dropped it since."""
     ended_at_s: float = 0.0
     busy: BusySeconds | None = None
     """Of a real client: what its processors did of it."""
@@ -275,6 +290,11 @@ class Flight:
     def lose(self, outcome: str) -> None:
         """`dropped` or `failed`: nothing of it will be merged."""
         self.outcome, self.lost = outcome, True
+
+    def forget_upload(self) -> None:
+        """Keep no more of its contribution than what tables say of a lost one."""
+        upload = self.contribution
+        self.contribution = LostUpload(self.task, upload.choice, upload.k)
 
     def end(self, at_s: float) -> None:
         """It is over now: sum up its legs; where they overlap, what is exposed of them."""
@@ -481,6 +501,7 @@ class Flight:
 
     def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps of it, beside its task, its contribution and its transfer."""
+        upload = self.contribution
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "task": self.task.name,
@@ -491,6 +512,7 @@ class Flight:
             "running": [running.plain() for running in self.running],
             "left": self.left,
             "streams": dict(self.streams),
+            "lost": [upload.choice.label, upload.k] if self.over and self.lost else None,
         }
 
     @classmethod
@@ -523,5 +545,6 @@ _PLAIN = (
     "outcome",
     "away",
     "over",
+    "arrived",
     "ended_at_s",
 )

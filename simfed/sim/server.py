@@ -35,7 +35,7 @@ from simfed.sim.aggregator import Aggregator, Closing
 from simfed.sim.blame import Blame, blame_last, blame_round
 from simfed.sim.clock import Clock
 from simfed.sim.edges import Edges
-from simfed.sim.flight import Flight
+from simfed.sim.flight import Flight, LostUpload
 from simfed.sim.modes import make_cloud_mode, make_server_mode
 from simfed.sim.population import Population
 from simfed.sim.rows import UNTOLD, Played, Settled, Verdict
@@ -208,8 +208,13 @@ class Simulation:
 
     def _recorded(self, record: Mapping[str, Any]) -> Flight:
         """The flight that a checkpoint's record tells of, with its contribution."""
-        round, client, _, turn = record["task"]
-        contribution = self._workload.contribution(self._workload.task(round, client, turn))
+        round, client, version, turn = record["task"]
+        task = self._workload.task(round, client, turn)
+        if record["lost"] is None:
+            contribution = self._workload.contribution(task)
+        else:  # the learning knows of it no longer
+            task = task._replace(model_version=version)
+            contribution = LostUpload(task, Choice.of(record["lost"][0]), record["lost"][1])
         flight = Flight.of_plain(record, contribution.task, contribution)
         if flight.task.model_version == self._version:
             flight.shared_loss = self._shared_loss
@@ -327,14 +332,24 @@ class Simulation:
         work = partial(self._workload.server_work, closing.round, contributions)
         return self._aggregator.world.merge(closing.round, arrived, work, merge)
 
+    def lose(self, flight: Flight) -> None:
+        """See `Node`. With what an edge server sent, all that it had merged is lost."""
+        self.discard(flight)
+        if self._edges is not None:
+            self._edges.lose(flight)
+
+    def discard(self, flight: Flight) -> None:
+        """Tell the learning that nothing of a participation will be merged, and let go of what it
+        sent."""
+        with self._learning:
+            self._workload.discard(flight.contribution)
+        flight.forget_upload()
+
     def merge(self, closing: Closing) -> Outcome:
         """See `Node`."""
         arrived = closing.arrived
         weights = [self._aggregator.mode.weight(flight.staleness) for flight in arrived]
         with self._learning:
-            for flight in closing.taken:
-                if flight.lost:
-                    self._workload.discard(flight.contribution)
             contributions = [flight.contribution for flight in arrived]
             outcome = self._workload.merge(closing.round, contributions, weights)
         self._forced_arm = outcome.forced_arm

@@ -291,6 +291,17 @@ def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
         assert torch.equal(tiny.residual(undone, c), expected)
 
 
+def test_of_two_uploads_of_a_client_in_an_undone_merge_the_later_goes_back_first():
+    scenario = tiny.scenario(safeguard={"rollback": {"threshold": 2.0}})
+    work = workload(scenario, surge={2: 1e9}, learns=False)
+    choice = Choice("periodic-k", 300)
+    work.merge(1, [work.execute(work.task(1, client), choice) for client in range(4)])
+    memory = tiny.state_of(work).memories[0, "update", "periodic-k"]
+    tasks = [*[work.task(2, client) for client in range(4)], work.task(2, 0, 1)]
+    assert work.merge(2, [work.execute(task, choice) for task in tasks]).rolled_back
+    assert tiny.state_of(work).memories[0, "update", "periodic-k"] == memory
+
+
 @pytest.mark.parametrize("clients", [1, 4])
 def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
     """Its distillation loss is 0 but for rounding, which doubles from round to round as it

@@ -91,6 +91,9 @@ class Remote:
         """Called with a sentence for each upload that is refused."""
         self.client_states: dict[int, Parcel] = {}
         """What clients need to go on from the last checkpoint."""
+        self.fates: dict[int, list[Frame]] = {}
+        """Client → what has become since of uploads that were under way in its state there: who
+        goes on from that state has to know."""
 
     def play_with(self, peers: Peers) -> None:
         """These are the clients; call it before anything else."""
@@ -102,6 +105,13 @@ class Remote:
         self.env.begin()
 
     # ---- called in the story's time --------------------------------------------------------------
+
+    def note_fate(self, client: int, label: str, frame: Frame) -> None:
+        """An upload is merged, or lost: `frame` tells its client."""
+        state = self.client_states.get(client)
+        under_way = None if state is None else state.facts.get("under_way")
+        if isinstance(under_way, list) and label in under_way:
+            self.fates.setdefault(client, []).append(frame)
 
     def joined(self, client: int) -> None:
         """A client's connection stands: it may be chosen from now on."""
@@ -292,7 +302,10 @@ class Remote:
 
     def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
         """What every client needs that is there; of the others, what was known of them."""
-        self.client_states |= self._peers.states()
+        kept = self._peers.states()
+        self.client_states |= kept
+        for client in kept:
+            self.fates.pop(client, None)
         states = self.client_states.items()
         facts = {str(client): dict(state.facts) for client, state in states}
         bodies = {

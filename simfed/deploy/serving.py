@@ -241,7 +241,9 @@ class _Holder:
     # ---- what the learning and the connections ask -----------------------------------------------
 
     def _settle(self, client: int, label: str, fate: Fate) -> None:
-        self.peers.tell(client, Frame("settle", {"label": label, "fate": fate}))
+        frame = Frame("settle", {"label": label, "fate": fate})
+        self._world.note_fate(client, label, frame)
+        self.peers.tell(client, frame)
 
     def _check(self, client: int, facts: dict[str, Plain]) -> str | None:
         """What is wrong with a client's facts of itself."""
@@ -257,7 +259,8 @@ class _Holder:
     def _tell_newcomer(self, client: int) -> list[Frame]:
         state, agreed = self._world.client_states.get(client), self._half.hand_over(client)
         begin = Frame("anew") if state is None else Frame("take up", state.facts, state.body)
-        return [begin, Frame("agree", agreed.facts, agreed.body)]
+        fates = self._world.fates.get(client, ())
+        return [begin, *fates, Frame("agree", agreed.facts, agreed.body)]
 
     def _note_leaving(self, client: int, why: str) -> None:
         self._world.left(client, why)

@@ -69,17 +69,18 @@ class Slow:
 
 @contextmanager
 def slowed(**seconds_of):
-    """Meanwhile clients are slow: `client_2=1.0`, or until an event is set."""
-    real = apart.client_half
+    """Meanwhile clients are slow: `client_2=1.0`, or until an event is set. Their halves."""
+    real, halves = apart.client_half, []
 
     def made(scenario, streams, client, device="cpu"):
         with ONE_AT_A_TIME:
             half = real(scenario, streams, client, device)
+        halves.append(half)
         return Slow(half, seconds_of.get(f"client_{client}", 0.0))
 
     apart.client_half = made
     try:
-        yield
+        yield halves
     finally:
         apart.client_half = real
 

@@ -150,7 +150,7 @@ def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(t
         if round == 4:
             raise KeyboardInterrupt
 
-    with worlds.slowed(client_2=merged):
+    with worlds.slowed(client_2=merged) as halves:
         crowd.begin("127.0.0.1", listening.port)
         with pytest.raises(Interrupted):
             worlds.serve(plan, tmp_path / "real", listening=listening, progress=stop)
@@ -161,8 +161,15 @@ def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(t
     assert crowd.errors == {}
     first, *_ = real.participations.query("client == 2").itertuples()
     assert (first.outcome, first.merge) == ("dropped", 4)
+    left = [under_way(half) for half in halves]
+    assert not any(first.round in rounds for rounds in left)  # it knows that that is lost
     assert len(real.rounds) == 8
     assert verify(tmp_path / "real") == []
+
+
+def under_way(half):
+    """Rounds of which a client believes that its upload may still be merged."""
+    return [upload.task.round for upload in half._open]
 
 
 @pytest.mark.long

@@ -169,6 +169,10 @@ def _check_files(files: Plain) -> None:
         if not isinstance(name, str):
             allowed = "a list of tables, each its name or {name: …, sha256: …}"
             raise InputError(allowed, where="provenance.files", got=files)
+        digest = file.get("sha256") if isinstance(file, Mapping) else None
+        if digest is not None and not re.fullmatch("[0-9a-f]{64}", str(digest)):
+            allowed = "64 hexadecimal digits, as sha256sum gives them, in quotes"
+            raise InputError(allowed, where=f"provenance.files: {name}: sha256", got=digest)
 
 
 def _read_quantity(node: Plain, quantity: str) -> dict[Key, Curve]:

@@ -66,6 +66,8 @@ def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
     """
     times, rates = _read_lines(path, 2, lambda line, where: _parse_numbers(line, 2, where))
     _check_order(times, path)
+    rates[0] = 0.0  # whatever it says
+    _check_rates(rates, path)
     if len(times) < 2:
         raise InputError("a trace of at least two lines", where=str(path), got=len(times))
     rates = rates[1:]
@@ -103,6 +105,7 @@ def read_csv(
         times *= second
         rates *= byte_per_s
         _check_order(times, path)
+        _check_rates(rates, path)
         times -= float(times[0])
         if duration_s is None:
             duration_s = float(times[-1] + (times[-1] - times[-2] if len(times) > 1 else second))
@@ -346,8 +349,31 @@ def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> 
     good = times[1:] > times[:-1] if strictly else times[1:] >= times[:-1]
     if not good.all():
         k = int(np.argmin(good))
-        allowed = f"a time after {float(times[k])!r}: a trace goes forwards in time"
-        raise InputError(allowed, where=f"{path}: entry {k + 2}", got=float(times[k + 1]))
+        where, written = _find_entry(path, k + 1, len(times))
+        before = _find_entry(path, k, len(times))[1]
+        allowed = f"a time after that of {before!r}: a trace goes forwards in time"
+        raise InputError(allowed, where=where, got=written)
+
+
+def _check_rates(rates: Floats, path: str | FilePath) -> None:
+    if rates.min(initial=0.0) < 0:
+        where, written = _find_entry(path, int(np.argmax(rates < 0)), len(rates))
+        raise InputError("a capacity of at least 0", where=where, got=written)
+
+
+def _find_entry(path: str | FilePath, entry: int, count: int) -> tuple[str, str]:
+    """Return where an entry stands of the `count` that were read, and its line as written; the
+    file is read once more, as nobody keeps lines for an error that seldom comes."""
+    lines: list[tuple[int, str]] = []
+    for block in _read_blocks(path):
+        begin = lines[-1][0] if lines else 0
+        lines += enumerate(_decode_block(block, path).splitlines(), begin + 1)
+    filled = [(n, line) for n, line in lines if line.strip() and line.lstrip()[0] != "#"]
+    header = len(filled) - count
+    if header not in (0, 1):  # cells of several lines
+        return f"{path}: entry {entry + 1}", "another order"
+    number, line = filled[header + entry]
+    return f"{path}: line {number}", line.strip()
 
 
 def _find_column(asked: str | int, header: list[str], where: str) -> int:

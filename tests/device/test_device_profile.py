@@ -201,6 +201,10 @@ def test_next_to_a_zero_row_it_is_linear():
             "expected a list of tables, each its name or",
         ),
         (
+            "{kind: table, training: 1 s, provenance: {files: [{name: m.csv, sha256: [1]}]}}",
+            "provenance.files: m.csv: sha256: got [1], expected 64 hexadecimal digits",
+        ),
+        (
             "{kind: table, training: 1 s, provenance: {files: m.csv}}",
             "expected a list of tables, each its name or",
         ),

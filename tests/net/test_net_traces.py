@@ -198,7 +198,7 @@ def test_columns_are_numbered_from_0(tmp_path, columns):
         (
             read_mahimahi,
             "5\n3\n",
-            r"entry 2: got 3.0, expected a time after 5.0: a trace goes forwards in time",
+            r"line 2: got '3', expected a time after that of '5': a trace goes forwards in time",
         ),
         (read_mahimahi, "5\nx\n", "line 2: got 'x', expected a number"),
         (read_mahimahi, "0\n0\n", "times in ms above 0"),
@@ -210,14 +210,19 @@ def test_columns_are_numbered_from_0(tmp_path, columns):
         (
             read_pensieve,
             "0 1\n2 2\n1 4\n",
-            r"entry 3: got 1\.0, expected a time after "
-            "2.0",
+            r"line 3: got '1 4', expected a time after that of '2 2'",
         ),
         (read_pensieve, "0 1\n1 nan\n", "line 2: got 'nan', expected a number"),
         (read_pensieve, "0 1\n1 -2\n", "a capacity of at least 0"),
         (read_pensieve, "0 1\n1 0\n", "some capacity above 0"),
         (read_pensieve, "0 1\n1 2 3\n", "line 2: got '1 2 3', expected 2 numbers"),
         (read_csv, "0,1\n0,1\n", "forwards in time"),
+        (
+            read_csv,
+            "# c\nt,r\n\n0,1\n5,1\n4.50,1\n",
+            r"line 6: got '4.50,1', expected a time after",
+        ),
+        (read_csv, "t,r\n0,1\n1,-0.50\n", r"line 3: got '1,-0.50', expected a capacity of at"),
         (read_csv, "nan,1\nnan,1\n", "line 1: got 'nan', expected a number"),
         (read_csv, "0,1\n1,inf\n", "line 2: got 'inf', expected a number"),
         (read_csv, "0,1\n1\n", "line 2: got 1, expected at least 2 columns"),

@@ -20,7 +20,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.uses import NO_AIR, LinkUses
 from simfed.ground.vocabulary import LinkUse
 from simfed.net.engine import Engine
-from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT, Flow
+from simfed.net.flows import Flow, check_weight
 from simfed.net.following import DeadLink
 from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel
 from simfed.net.maxmin import OWN_CAP
@@ -218,9 +218,7 @@ class Network:
         cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
         if not (isfinite(size_bytes) and size_bytes >= 0):
             raise InputError("a size of at least 0 bytes", where="size_bytes", got=size_bytes)
-        if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-            allowed = f"a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
-            raise InputError(allowed, where="weight", got=weight)
+        check_weight(weight)
         if not cap > 0:
             raise InputError("a cap above 0 bytes/s", where="cap_bytes_per_s", got=cap)
         if not self._transfers:

@@ -80,6 +80,8 @@ class Engine:
         for at_s, flow in flows:
             flow.spent_s = flow.latency_s
             flow.since_s = at_s + flow.latency_s
+            if flow.since_s != flow.since_s:
+                raise BrokenInvariant(f"flow {flow.id} starts at {at_s} s")
             self._sequence += 1
             self._heap.append((flow.since_s, FLOW_JOINS, self._sequence, flow, flow.stamp))
         heapq.heapify(self._heap)
@@ -164,6 +166,8 @@ class Engine:
         self._push(at_s, FLOW_JOINS, flow)
 
     def _push(self, at_s: float, order: int, subject: Flow | Link | Varying) -> None:
+        if at_s != at_s:  # nothing would ever come before it or after it
+            raise BrokenInvariant(f"the next event of {subject!r:.200} is at {at_s} s")
         self._sequence += 1
         heapq.heappush(self._heap, (at_s, order, self._sequence, subject, subject.stamp))
 

@@ -10,10 +10,18 @@ from dataclasses import dataclass, field
 from math import fsum, inf
 from typing import Protocol
 
+from simfed.ground.errors import InputError
 from simfed.net.maxmin import OWN_CAP
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-9, 1e9
 """Further apart, one flow's share would be lost in the rounding of another's."""
+
+
+def check_weight(weight: float) -> None:
+    """Raises: `InputError` for a weight that is not in range."""
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        allowed = f"a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+        raise InputError(allowed, where="weight", got=weight)
 
 
 class Program(Protocol):

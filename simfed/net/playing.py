@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
-from simfed.ground.errors import InputError
+from simfed.ground.errors import BrokenInvariant, InputError
 from simfed.net.engine import Engine
-from simfed.net.flows import Flow
+from simfed.net.flows import Flow, check_weight
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.models import Model, ModelSpec, make_model
 from simfed.net.topology import Direction, Topology
@@ -72,6 +72,7 @@ def _play_flows(
 
     def make_flow(number: int, at_s: float) -> Flow:
         send = sends[number]
+        check_weight(send.weight)
         path = topology.path(send.client, send.direction)
 
         def capacity(link: int) -> float:
@@ -91,7 +92,10 @@ def _play_flows(
             follow.setdefault(send.after, []).append(number)
     engine.start_all(started)
     while follow:
-        for ended in engine.advance(engine.next_at_s()):
+        at_s = engine.next_at_s()
+        if at_s == inf:
+            raise BrokenInvariant(f"{len(follow)} transfers wait for others that never arrive")
+        for ended in engine.advance(at_s):
             for number in follow.pop(ended.id, ()):
                 at_s = engine.now_s + sends[number].at_s
                 engine.start(make_flow(number, at_s), at_s)

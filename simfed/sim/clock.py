@@ -651,7 +651,8 @@ class Clock:
         transfer, phase = running.transfer, step.phase
         if transfer is not None:
             transfer.tell = None
-            copies = round(transfer.flow.weight)
+            # not the flow's weight: in a cell that is its client's there, times the copies
+            copies = 1 if self._messages is None else self._fate(flight, running).copies
             name, moved_bytes = phase if copies == 1 else "doubled", transfer.cancel()
             self._note_leg(flight, running, phase, name, spent_s, moved_bytes, copies)
             return

@@ -8,11 +8,13 @@ from math import inf
 import numpy as np
 import pytest
 
-from simfed.ground.errors import BrokenInvariant
+from simfed.ground.errors import BrokenInvariant, InputError
+from simfed.net import FlowStart, Star
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, Tally
 from simfed.net.maxmin import OWN_CAP, max_min, why_not_max_min
 from simfed.net.meter import Meter, Use
+from simfed.net.playing import play
 
 
 def ends(engine: Engine, *flows: Flow) -> list[float]:
@@ -303,3 +305,16 @@ def test_two_flows_that_share_a_chain_of_links_share_its_narrowest():
     engine.cancel(b)
     assert engine.sharing.rate(a) == 4.0
     assert ends(engine, a) == [1.0 + 28.0 / 4.0]
+
+
+def test_an_instant_that_is_no_number_is_an_error_and_no_endless_loop():
+    with pytest.raises(BrokenInvariant, match="starts at nan s"):
+        Engine([10.0]).start_all([(float("nan"), Flow(0, 60.0, (0,)))])
+    with pytest.raises(BrokenInvariant, match="is at nan s"):
+        Engine([10.0]).start(Flow(0, 60.0, (0,)), at_s=float("nan"))
+
+
+def test_a_transfer_that_weighs_nothing_is_refused_where_transfers_are_played_again():
+    sends = [FlowStart(0.0, 0, 60.0, weight=0.0)]
+    with pytest.raises(InputError, match="a weight from 1e-09 to 1e\\+09"):
+        play(Star(1, up_bytes_per_s=10.0), sends)

@@ -493,3 +493,36 @@ def test_personal_models_are_evaluated_once_there_are_some(tmp_path):
     assert 1 < made.prototypes["round"].min() <= 4
     assert set(made.clients["client"]) <= {0, 1}
     assert verify(tmp_path / "run") == []
+
+
+def test_a_message_that_is_cut_in_a_cell_is_one_copy_whatever_it_weighs_there(tmp_path):
+    """The round without its critical client is played again with the copies that there were."""
+    (tmp_path / "online.csv").write_text("client,from_s,to_s\n0,0,5\n1,0,1000\n2,0,1000\n")
+
+    def group(up, down, training, **more):
+        link = {"cell": "street", "up": up, "down": down}
+        return {"prototype": "a", "device": {"training": training}, "link": link, **more}
+
+    plain = {
+        "name": "cell", "rounds": 1, "method": "fedavg", "dataset": {"name": "mnist-mini"},
+        "prototypes": {"a": {"model": "logistic-regression"}},
+        "clients": [
+            group("20 kbps", "10 Mbps", "100 ms", availability={"trace": "online.csv"}),
+            group("1 Mbps", "50 kbps", "1 s"),
+            group("1 Mbps", "10 Mbps", "9 s"),
+        ],
+        "training": {"local_steps": 1}, "compression": {"index_code": "fixed"},
+        "policy": {"kind": "uniform", "strategy": "dense"},
+        "network": {"cells": {"street": {"cellular": {}}}},
+        "faults": {"messages": {"lost": 1.0e-9}},
+    }  # fmt: skip
+    path = tmp_path / "cell.yaml"
+    path.write_text(yaml.safe_dump(plain))
+    run = simfed.run(path, time_only=True, progress=False)
+    [cut] = run.participations.query("client == 0").itertuples()
+    assert cut.outcome == "dropped"
+    assert 0 < cut.uplink_bytes < 31_400
+    names = run.spans.query("client == 0")["name"]
+    assert "doubled" not in set(names)
+    assert run.rounds["critical_client"].tolist() == [2]
+    assert run.rounds["saved_without_critical_s"][0] > 0

@@ -56,7 +56,7 @@ class Processor:
 
     def work_s(self, work: Work) -> float:
         """`nominal_s` of one of a unit's `times`; computed once, as all clients of a group ask."""
-        key = work.quantity, work.model, work.size, work.strategy, work.parts
+        key = work.quantity, work.model, work.size, work.strategy, work.parts, work.entries
         seconds = self._memo_s.get(key)
         if seconds is None:
             parts = work.parts or ((work.strategy, work.size, 1.0),)
@@ -67,10 +67,33 @@ class Processor:
         return seconds
 
     def _part_s(self, work: Work) -> float:
-        size = work_size(work)
-        return self.nominal_s(work.quantity, model=work.model, strategy=work.strategy, **size)
+        return self.nominal_s(
+            work.quantity,
+            model=work.model,
+            strategy=work.strategy,
+            entries=work.entries,
+            **work_size(work),
+        )
 
-    def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
+    def tell_source(self, work: Work) -> str:
+        """Return what the time of one of a unit's `times` is taken from, in words."""
+        if work.quantity in self.assume and not is_free(work.quantity, work.strategy):
+            return "said in the scenario"
+        found = (
+            self.profile.tell_source(
+                work.quantity,
+                model=work.model,
+                strategy=strategy,
+                entries=work.entries,
+                **work_size(work._replace(size=size)),
+            )
+            for strategy, size, _ in work.parts or ((work.strategy, work.size, 1.0),)
+        )
+        return " and ".join(dict.fromkeys(found))
+
+    def nominal_s(
+        self, quantity: str, *, model: str, strategy: str = "", entries: float = 0, **size: float
+    ) -> float:
         """Seconds of one call on the measured device, before speed and noise; see
         `Profile.seconds`.
 
@@ -79,7 +102,9 @@ class Processor:
         """
         if quantity in self.assume and not is_free(quantity, strategy):
             return self.assume[quantity]
-        seconds = self.profile.seconds(quantity, model=model, strategy=strategy, **size)
+        seconds = self.profile.seconds(
+            quantity, model=model, strategy=strategy, entries=entries, **size
+        )
         return seconds * self.scale[quantity] if quantity in self.scale else seconds
 
     def stretch_s(self, work: Work) -> float:

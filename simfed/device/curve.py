@@ -26,6 +26,10 @@ class Constant:
     def at(self, size: Size) -> float:
         return self.seconds
 
+    def tell(self, size: Size) -> str:
+        """Return what its time at this size is taken from, in words."""
+        return "as written"
+
     def outside(self, size: Size) -> str | None:
         return None
 
@@ -62,16 +66,22 @@ class Points:
         anchor_x, anchor_y = (x1, y1) if x > x1 else (x0, y0)
         return anchor_y * math.exp(slope * math.log(x / anchor_x))
 
+    def tell(self, size: Size) -> str:
+        x = float(size[self.variable])
+        if x in self.sizes:
+            return "row"
+        return "between rows" if self.sizes[0] < x < self.sizes[-1] else "beyond rows"
+
     def scaled(self, factor: float) -> Points:
         """All rows times a factor."""
         return replace(self, seconds=tuple(factor * s for s in self.seconds))
 
-    def outside(self, size: Size) -> str | None:
+    def outside(self, size: Size, how: str = "") -> str | None:
         x = size[self.variable]
         if self.sizes[0] <= x <= self.sizes[-1]:
             return None
         single = len(self.sizes) == 1
-        how = "in proportion" if single else "by the power law of the nearest rows"
+        how = how or ("in proportion" if single else "by the power law of the nearest rows")
         measured = _describe_range(self.variable, self.sizes[0], self.sizes[-1])
         return f"{measured}; {self.variable} = {x:g} is extrapolated {how}"
 
@@ -103,6 +113,9 @@ class Fitted:
 
     def at(self, size: Size) -> float:
         return self.scale * float(self.law.seconds(self.parameters, size))
+
+    def tell(self, size: Size) -> str:
+        return f"law {self.law.name}"
 
     def outside(self, size: Size) -> str | None:
         for variable, (low, high) in self.valid.items():

@@ -14,7 +14,7 @@ import numpy as np
 from simfed.device.curve import Constant, Curve, Fitted, Points, Spread
 from simfed.device.laws import LAWS, CostLaw
 from simfed.device.noise import Measured
-from simfed.device.profile import ANY, QUANTITIES, Key, Profile, name_codec
+from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork, Profile, name_codec
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.inputs import make_missing_file_error, read_bytes, read_text
 from simfed.ground.plain import Plain
@@ -26,10 +26,21 @@ from simfed.ground.units import parse_duration, parse_power, read_number
 PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
 """What a device can be doing, as far as its power is concerned."""
 
-_KEYS = ("kind", "name", "description", "provenance", "power", "noise", "uncertainty", *QUANTITIES)
+_KEYS = (
+    "kind",
+    "name",
+    "description",
+    "provenance",
+    "measured_on",
+    "power",
+    "noise",
+    "uncertainty",
+    *QUANTITIES,
+)
 KINDS = ("table", "law", "published")
 _SOURCE_KEYS = ("number", "source", "method")
 _LAW_KEYS = ("law", "parameters", "valid", "error", "uncertainty")
+_SHAPE_KEYS = ("input", "classes", "d", "forward_flops", "train_flops")
 _ERROR_KEYS = ("in_sample", "worst", "cross_validated", "coverage_90", "other_model", "sizes")
 _STEEPEST_LAW = 5.0
 _SHIPPED = list_shipped_folders("calibration")
@@ -136,6 +147,8 @@ def _read_profile(data: Plain, path: Path) -> Profile:
     _check_files(provenance.get("files", []))
     if kind == "published":
         _check_sources(provenance)
+    timed = dict.fromkeys(model for _, model, _ in curves if model != ANY)
+    shapes = _read_section(data, "measured_on", timed, "what each model was measured on")
     if "description" in data:
         provenance["description"] = str(data["description"])
     return Profile(
@@ -147,7 +160,27 @@ def _read_profile(data: Plain, path: Path) -> Profile:
         uncertainty={q: _read_number(sd, f"uncertainty.{q}") for q, sd in uncertainty.items()},
         provenance=provenance,
         source=str(path),
+        measured_on={str(m): _read_shape(node, f"measured_on.{m}") for m, node in shapes.items()},
     )
+
+
+def _read_shape(node: Plain, where: str) -> ModelWork:
+    """What a model was measured on, or the FLOPs of auxiliary work."""
+    allowed = f"the keys {', '.join(_SHAPE_KEYS)}, or flops alone of auxiliary work"
+    node = _require_mapping(node, where, allowed)
+    keys = ("flops",) if "flops" in node else _SHAPE_KEYS
+    _check_all_keys(node, keys, where)
+    flops = [_read_number(node[key], f"{where}.{key}") for key in keys if key.endswith("flops")]
+    if not all(flops):
+        raise InputError("FLOPs above 0", where=where, got=flops)
+    if keys == ("flops",):
+        return ModelWork(0, flops[0], flops[0])
+    lengths = node["input"] if isinstance(node["input"], list) else [node["input"]]
+    whole = [*lengths, node["classes"], node["d"]]
+    if not lengths or any(type(number) is not int or number < 1 for number in whole):
+        allowed = "whole numbers above 0 such as input: [1, 28, 28], classes: 10, d: 61706"
+        raise InputError(allowed, where=where, got=whole)
+    return ModelWork(node["d"], flops[0], flops[1], tuple(lengths), node["classes"])
 
 
 def _check_sources(provenance: Mapping[str, Plain]) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
+from typing import Protocol
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Chain, Codec, codec_from_spec
@@ -38,6 +39,9 @@ ANY = "any"
 
 Key = tuple[str, str, str]
 """(quantity, model, strategy); the strategy is empty for work without one."""
+
+_Call = tuple[Key, Key, Curve, float, float]
+"""Work, the key and the curve that it takes its time of, its size, and d (0: not known)."""
 
 _TRUST: Key = ("", "", "")
 """In place of a curve's key: the warning how far a published profile may be trusted."""
@@ -59,6 +63,9 @@ class WorkQuantity:
     beside: bool = False
     """Work of a host beside the method's: it takes time only where it is known, and is not
     estimated for models that were not measured."""
+    counts: str = "train_flops"
+    """The number of `ModelWork` that its seconds follow where a model is not what was measured:
+    other samples, other classes; empty: none."""
 
     @property
     def variable(self) -> str:
@@ -71,15 +78,15 @@ QUANTITIES: dict[str, WorkQuantity] = {
     for q in (
         WorkQuantity("training", "batch"),
         WorkQuantity("private", "batch"),
-        WorkQuantity("compression", "k", per_strategy=True),
-        WorkQuantity("decompression", "k", per_strategy=True),
-        WorkQuantity("inference", "samples"),
+        WorkQuantity("compression", "k", per_strategy=True, counts="parameters"),
+        WorkQuantity("decompression", "k", per_strategy=True, counts="parameters"),
+        WorkQuantity("inference", "samples", counts="forward_flops"),
         WorkQuantity("distillation", "samples"),
         WorkQuantity("auxiliary", "samples"),
         WorkQuantity("starting", "samples", beside=True),
-        WorkQuantity("handling", "samples", beside=True),
-        WorkQuantity("evaluation", "samples", beside=True),
-        WorkQuantity("losses", "samples", beside=True),
+        WorkQuantity("handling", "samples", beside=True, counts="parameters"),
+        WorkQuantity("evaluation", "samples", beside=True, counts="forward_flops"),
+        WorkQuantity("losses", "samples", beside=True, counts=""),
     )
 }
 """Every kind of work, by name."""
@@ -137,15 +144,48 @@ def is_free(quantity: str, strategy: str) -> bool:
     return QUANTITIES[quantity].per_strategy and strategy == FREE_STRATEGY
 
 
+class SizesOfModel(Protocol):
+    """What is known of a model without building it (`simfed.learn.catalogue.ModelFacts`)."""
+
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def forward_flops(self) -> float: ...
+    @property
+    def train_flops(self) -> float: ...
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...
+    @property
+    def classes(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """What the laws for unmeasured models count: plain numbers about one model."""
+    """Plain numbers about one model on samples of one shape: what laws for unmeasured models
+    count, and what measured rows were measured on."""
 
     parameters: int
     forward_flops: float
     """Per sample."""
     train_flops: float
     """Per sample, forward and backward."""
+    input_shape: tuple[int, ...] = ()
+    """Of one sample; empty: not known."""
+    classes: int = 0
+    """0: not known."""
+
+    @classmethod
+    def of(cls, facts: SizesOfModel) -> ModelWork:
+        """Return the numbers of a model with these facts."""
+        flops = facts.forward_flops, facts.train_flops
+        return cls(facts.parameters, *flops, tuple(facts.input_shape), facts.classes)
+
+    def __str__(self) -> str:
+        shape = "×".join(map(str, self.input_shape))
+        parts = [f"{shape} samples" if shape else f"{self.train_flops:.6g} FLOPs a sample"]
+        parts += [f"{self.classes} classes"] if self.classes > 1 else []
+        parts += [f"d = {self.parameters:,}"] if self.parameters else []
+        return ", ".join(parts)
 
     def size(self, quantity: str, x: float) -> dict[str, float]:
         """What a law may count in one call of `quantity` at size `x`.
@@ -157,7 +197,7 @@ class ModelWork:
             return {"d": float(self.parameters)}
         if quantity == "auxiliary":
             return {"flops": self.train_flops * x}  # its weights are small, and not counted
-        forward = quantity == "inference"
+        forward = QUANTITIES[quantity].counts == "forward_flops"
         per_sample = self.forward_flops if forward else self.train_flops
         return {"flops": per_sample * x, "bytes": 4.0 * self.parameters * (1 if forward else 3)}
 
@@ -190,38 +230,67 @@ class Profile:
     """The file it was read from."""
     draws: Streams | None = None
     """Where the constants are drawn from, see `drawn`; None: they are as measured."""
+    measured_on: Mapping[str, ModelWork] = field(default_factory=dict)
+    """By name of a model or of auxiliary work, what its rows were measured on."""
     models: dict[str, ModelWork] = field(default_factory=dict)
     """By name, what is known of the models in use: needed by laws that count parameters or
-    FLOPs."""
+    FLOPs, and where a model is not what was measured."""
     warnings: list[str] = field(default_factory=list)
     """What a run with this profile should say: one sentence per curve that was extrapolated or
     estimated."""
-    _memo_s: dict[tuple[Key, float], float] = field(default_factory=dict, repr=False)
+    _memo_s: dict[tuple[Key, float, float], float] = field(default_factory=dict, repr=False)
     _warned: set[Key] = field(default_factory=set, repr=False)
 
-    def seconds(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
+    def seconds(
+        self, quantity: str, *, model: str, strategy: str = "", entries: float = 0, **size: float
+    ) -> float:
         """Nominal seconds of one call on the measured device.
 
         The size is `batch` for training, `k` for compression and decompression, `samples` for
         inference, distillation and auxiliary work, whose `model` is the name of the work. Strategy
         `dense` takes 0 s. A codec takes the times of its label, else those of its label without
         options, else, as a chain, those of its links one after the other; a value codec alone goes
-        by the d entries of the model in place of K.
+        by d in place of K. `entries`: d, of what is compressed; 0: the model's.
+
+        Where `measured_on` says that a model's rows are of other samples, their seconds go with
+        FLOPs (of handling, with d); those of a codec at another d go with the profile's law in d
+        and K for any model, else as if d and K were larger by one factor.
         Raises: `InputError` naming what the profile lacks.
         """
+        key, x = self._read_call(quantity, model, strategy, size)
+        if is_free(quantity, strategy):
+            return 0.0
+        seconds = self._memo_s.get((key, x, entries))
+        if seconds is None:
+            # a chain that was not measured takes the times of its links, one after the other
+            seconds = sum(
+                self._follow_curve(*found) for found in self._find_curves(key, x, entries)
+            )
+            self._memo_s[key, x, entries] = seconds
+        return seconds
+
+    def tell_source(
+        self, quantity: str, *, model: str, strategy: str = "", entries: float = 0, **size: float
+    ) -> str:
+        """What the seconds of one call are taken from, in words; arguments and errors as of
+        `seconds`."""
+        key, x = self._read_call(quantity, model, strategy, size)
+        if is_free(quantity, strategy):
+            return "nothing to do"
+        found = self._find_curves(key, x, entries)
+        return " and ".join(dict.fromkeys(self._tell_curve(*one) for one in found))
+
+    def _read_call(
+        self, quantity: str, model: str, strategy: str, size: Mapping[str, float]
+    ) -> tuple[Key, float]:
+        """The key of a call's work, and its size. Raises: `InputError`, `TypeError`."""
         what = find_quantity(quantity)
         if set(size) != {what.size}:
             raise TypeError(f"{quantity} takes {what.size}=…, got {sorted(size)}")
         x = float(size[what.size])
         if not x >= 1:
             raise InputError(f"a {what.size} of at least 1", where=quantity, got=size[what.size])
-        if is_free(quantity, strategy):
-            return 0.0
-        key = (quantity, model, strategy if what.per_strategy else "")
-        seconds = self._memo_s.get((key, x))
-        if seconds is None:
-            seconds = self._memo_s[key, x] = self._evaluate(key, x)
-        return seconds
+        return (quantity, model, strategy if what.per_strategy else ""), x
 
     def drawn(self, streams: Streams) -> Profile:
         """This profile with its constants drawn from what calibration does not know.
@@ -237,26 +306,80 @@ class Profile:
         find_quantity(quantity)
         return self.find((quantity, model, "")) is not None
 
-    def _evaluate(self, key: Key, x: float) -> float:
+    def _find_curves(self, key: Key, x: float, entries: float) -> list[_Call]:
+        """What the seconds of this work are the sum of. Raises: `InputError` where there is
+        none."""
         quantity, model, strategy = key
-        if strategy and is_value_codec(strategy) and model in self.models:
-            x = float(self.models[model].parameters)
+        d = float(entries) or (self.models[model].parameters if model in self.models else 0)
+        if d and strategy and is_value_codec(strategy):
+            x = d
         entry = self.find(key)
         if entry is None or entry[0][2] == ANY:  # what the curves of its links say is nearer
             links = [(quantity, model, link) for link in _list_links(strategy)]
-            entries = [(link, curve) for link in links if (curve := self.find(link))]
-            if links and sum(curve[0][2] != ANY for _, curve in entries) == len(links):
-                return sum(self._follow_curve(link, curve, x) for link, curve in entries)
+            found = [(link, *curve, x, d) for link in links if (curve := self.find(link))]
+            if links and sum(own_key[2] != ANY for _, own_key, *_ in found) == len(links):
+                return found
         if entry is None:
             raise self._missing_curve(key)
-        return self._follow_curve(key, entry, x)
+        return [(key, *entry, x, d)]
 
-    def _follow_curve(self, key: Key, entry: tuple[Key, Curve], x: float) -> float:
-        """Seconds of the work `key` at size `x` by a curve, which may stand under another key."""
-        own_key, curve = entry
-        size = self.size_of(key, curve, x)
+    def _follow_curve(self, key: Key, own_key: Key, curve: Curve, x: float, d: float) -> float:
+        """Seconds of the work `key` at size `x` by the curve that stands under `own_key`."""
+        ratio = self._compare(own_key, curve, d)
+        drawn = curve if self.draws is None else self._draw_curve(own_key, curve)
+        if ratio != 1:
+            self._warn_of_shape(key, d)
+            if key[2]:
+                if isinstance(curve, Points) and (far := curve.outside({"k": x}, "beside d")):
+                    self._note(key, f"{_name_work(key)} was {far}")
+                return self._scale_codec(own_key, drawn, x, d, ratio)
+        size = self.size_of(key, curve, x, d)
         self._warn(key, curve, size, estimated=own_key[1] == ANY)
-        return (curve if self.draws is None else self._draw_curve(own_key, curve)).at(size)
+        return drawn.at(size) * ratio
+
+    def _tell_curve(self, key: Key, own_key: Key, curve: Curve, x: float, d: float) -> str:
+        ratio = self._compare(own_key, curve, d)
+        if ratio == 1:
+            place = curve.tell(self.size_of(key, curve, x, d))
+            return f"{place} for any model" if own_key[1] == ANY else place
+        measured = self.measured_on[own_key[1]]
+        return f"derived from {f'd = {measured.parameters:,}' if key[2] else measured}"
+
+    def _compare(self, own_key: Key, curve: Curve, d: float) -> float:
+        """Return how much larger the work is than what the rows of this curve were measured on, in
+        what its quantity counts; 1 where that is not known, or where the curve counts it itself."""
+        quantity, model, strategy = own_key
+        counts = QUANTITIES[quantity].counts
+        if isinstance(curve, Constant) or not counts or model not in self.models:  # ANY is none
+            return 1.0
+        if isinstance(curve, Fitted) and {"d", "flops"} & set(curve.law.needs):
+            return 1.0
+        if is_value_codec(strategy):  # its rows are by d
+            return 1.0
+        if model not in self.measured_on:
+            if self.models[model].input_shape:
+                self._note(
+                    ("", model, ""),
+                    f"nobody says what {model} was measured on (key `measured_on`); its times are "
+                    f"taken as they are, for {self.models[model]}",
+                )
+            return 1.0
+        here = d if strategy else getattr(self.models[model], counts)
+        there = getattr(self.measured_on[model], counts)
+        return float(here / there) if here and there else 1.0
+
+    def _scale_codec(self, own_key: Key, curve: Curve, x: float, d: float, ratio: float) -> float:
+        """Seconds of a codec at K = x of `d` entries, `ratio` times those that the curve was
+        measured on: from its nearest row on by the profile's law in d and K for any model; without
+        one as if d and K were larger by one factor."""
+        quantity, _, strategy = own_key
+        law = self.curves.get((quantity, ANY, strategy))
+        if isinstance(law, Fitted):
+            k = min(max(x, curve.sizes[0]), curve.sizes[-1]) if isinstance(curve, Points) else x
+            measured_s = law.at({"k": k, "d": d / ratio})
+            if measured_s > 0:
+                return curve.at({"k": k}) * law.at({"k": x, "d": d}) / measured_s
+        return curve.at({"k": max(1.0, x / ratio)}) * ratio
 
     def find(self, key: Key) -> tuple[Key, Curve] | None:
         """The curve that serves this work, under its own key."""
@@ -270,8 +393,8 @@ class Profile:
             return (_ANY_TRAINING, law) if isinstance(law, Fitted) else None
         return None
 
-    def size_of(self, key: Key, curve: Curve, x: float) -> dict[str, float]:
-        """All that a curve needs to know of the size of one call."""
+    def size_of(self, key: Key, curve: Curve, x: float, d: float = 0) -> dict[str, float]:
+        """All that a curve needs to know of the size of one call; `d`: see `seconds`."""
         quantity, model, _ = key
         size = {QUANTITIES[quantity].variable: x}
         if isinstance(curve, Fitted) and set(curve.law.needs) - set(size):
@@ -280,6 +403,7 @@ class Profile:
                 allowed = f"the size of model {model}, which the law {curve.law.formula} counts"
                 raise InputError(allowed, where=f"{self.name}: {_name_work(key)}")
             size.update({"bytes": 0.0} | work.size(quantity, x))
+            size.update({"d": d} if d else {})
         return size
 
     def _draw_curve(self, key: Key, curve: Curve) -> Curve:
@@ -298,13 +422,29 @@ class Profile:
             hint="leave out `uncertainty: true`, or measure and fit the device",
         )
 
+    def _warn_of_shape(self, key: Key, d: float) -> None:
+        """Say once for a model, and for what else of it is compressed, what was measured and what
+        is here."""
+        _, model, strategy = key
+        there, here = self.measured_on[model], self.models[model]
+        if strategy and d != here.parameters:
+            text = f"d = {there.parameters:,}; at d = {d:,.0f} their seconds follow d and K"
+            self._note(("", model, f"{d:g}"), f"codecs of {model} were measured at {text}")
+            return
+        codecs = ", those of codecs d and K" if here.parameters else ""
+        text = f"{model} was measured on {there}; on {here} its seconds follow FLOPs{codecs}"
+        self._note(("", model, ""), text)
+
+    def _note(self, key: Key, text: str) -> None:
+        """Add a warning, once for each key."""
+        if key not in self._warned:
+            self._warned.add(key)
+            self.warnings.append(f"device profile {self.name}: {text}")
+
     def _warn(self, key: Key, curve: Curve, size: Mapping[str, float], *, estimated: bool) -> None:
-        if self.kind == "published" and _TRUST not in self._warned:
-            self._warned.add(_TRUST)
-            self.warnings.append(
-                f"device profile {self.name}: nobody measured it with simfed; its times are made "
-                f"of published numbers, {self.provenance['trust']}"
-            )
+        if self.kind == "published":
+            trust = f"its times are made of published numbers, {self.provenance['trust']}"
+            self._note(_TRUST, f"nobody measured it with simfed; {trust}")
         if key in self._warned:
             return
         text = None
@@ -317,8 +457,7 @@ class Profile:
         elif outside := curve.outside(size):
             text = f"{_name_work(key)} was {outside}"
         if text:
-            self._warned.add(key)
-            self.warnings.append(f"device profile {self.name}: {text}")
+            self._note(key, text)
 
     def _missing_curve(self, key: Key) -> InputError:
         """The sentence for work that no curve of the profile says."""

@@ -3,11 +3,11 @@
 A table has one row per timed call. Columns: `quantity` (training, compression, decompression,
 inference, distillation, auxiliary, starting, handling, evaluation or losses), `model`, `strategy`
 (compression and decompression), the size under `k`, `batch_size` or `samples` (1 where nothing has
-a size), and `seconds`. `dataset`, `session` (one process that measured; of
-two files, sessions are never the same), `preempted` (how often the operating system took the
-processor away meanwhile), `steps` (how many training steps were made in a row, of which a row's
-seconds are the mean) and what describes the machine are optional. Preempted calls are left out
-wherever a size has other ones: they tell of the load, not of the device. Without `quantity`, a
+a size), and `seconds`. `dataset` (whose samples the model took), `session` (one process that
+measured; of two files, sessions are never the same), `preempted` (how often the operating system
+took the processor away meanwhile), `steps` (how many training steps were made in a row, of which a
+row's seconds are the mean) and what describes the machine are optional. Preempted calls are left
+out wherever a size has other ones: they tell of the load, not of the device. Without `quantity`, a
 table with strategy and k is one of compression times and a table with batch_size is one of
 training times.
 """

@@ -98,9 +98,8 @@ class Parts:
         for name, file in self.profile_files.items():
             profile = profiles[name] = load_profile(file)
             for prototype, of_model in self.facts.items():
-                profile.models[self.scenario.prototypes[prototype].model] = ModelWork(
-                    of_model.parameters, of_model.forward_flops, of_model.train_flops
-                )
+                model = self.scenario.prototypes[prototype].model
+                profile.models[model] = ModelWork.of(of_model)
             for work, flops in self.tasks.auxiliary().items():
                 profile.models[work] = ModelWork(0, flops, flops)
         return profiles

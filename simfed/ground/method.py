@@ -130,6 +130,8 @@ class Work(NamedTuple):
     """Of compression and decompression: the codec, by whose label its times are known."""
     parts: tuple[tuple[str, int, float], ...] = ()
     """Of a codec of several: (strategy, K, share of the entries) of each, in place of the whole."""
+    entries: int = 0
+    """Of what is compressed; 0: all of the model."""
     goes_on: bool = False
     """It goes on with the unit of its quantity before it, whose draw of noise it shares."""
 

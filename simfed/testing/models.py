@@ -146,10 +146,12 @@ def check_device(part: Any) -> None:
 
     - it can be read (which refuses what makes no sense), and says what it is;
     - it is called what it is registered as, so that records name it;
-    - at the ends of the sizes that its laws hold for, times are positive and finite.
+    - at the ends of the sizes that its laws hold for, times are positive and finite;
+    - what it says that registered models were measured on is what simfed counts for such samples.
     """
-    from simfed.device import load_profile
+    from simfed.device import ModelWork, load_profile
     from simfed.device.curve import Fitted
+    from simfed.learn.catalogue import model_facts
 
     path = part() if callable(part) else part
     profile = load_profile(str(path))
@@ -164,3 +166,7 @@ def check_device(part: Any) -> None:
         for ends in itertools.product(*curve.valid.values()):
             seconds = curve.at(dict(zip(curve.valid, ends, strict=True)))
             require(0 < seconds < math.inf, f"positive, finite seconds for {what}")
+    for model, shape in profile.measured_on.items():
+        if model in registry("model") and shape.input_shape:
+            counted = ModelWork.of(model_facts(model, shape.input_shape, shape.classes))
+            require(shape == counted, f"measured_on.{model} as it is counted: {counted!r}")

@@ -31,6 +31,8 @@ class HeldOutPoint:
     predicted_s: float
     factor: float | None
     """Of the interval [predicted/factor, predicted·factor]; None where the profile states none."""
+    source: str = ""
+    """What the prediction is taken from: a row, a law, or rows of another shape."""
 
     @property
     def error(self) -> float:
@@ -104,7 +106,8 @@ def compare(profile: Profile, table: MeasuredRows) -> ProfileCheck:
             allowed = f"a profile that predicts a time for {quantity} of {model}"
             raise InputError(allowed, where=profile.name, got="0 s")
         measured_s, factor = statistics.median(seconds), find_interval_factor(profile, key, x)
-        points.append(HeldOutPoint(key, x, measured_s, predicted_s, factor))
+        source = profile.tell_source(quantity, model=model, strategy=strategy, **size)
+        points.append(HeldOutPoint(key, x, measured_s, predicted_s, factor, source))
     return ProfileCheck(tuple(points))
 
 

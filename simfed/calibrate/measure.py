@@ -63,7 +63,7 @@ from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.ground.version import VERSION
 from simfed.ground.writing import writing
-from simfed.learn.catalogue import ModelFacts, facts
+from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.memory import Arena
@@ -250,11 +250,12 @@ def measure(
     _check_plan(plan)
     out = Path(out)
     machine = {**describe_machine(plan.device, plan.threads), "manner": plan.manner}
-    done = _count_measured(out, machine)
-    wanted: dict[tuple[str, MeasuredCase], tuple[str, str, MeasuredCase]] = {}
+    done = _count_measured(out, machine, plan)
+    wanted: dict[_CaseKey, tuple[str, str, MeasuredCase]] = {}
     for model, dataset in plan.models:
         for case in plan.cases(model, dataset):
-            wanted.setdefault(_make_key(model, case), (model, dataset, case))  # work may be alike
+            key = case.work or model, _find_shape(dataset), replace(case, work="")
+            wanted.setdefault(key, (model, dataset, case))  # work may be alike
     todo: dict[tuple[str, str], dict[MeasuredCase, int]] = {pair: {} for pair in plan.models}
     for key, (model, dataset, case) in wanted.items():
         wished = 1 if case.quantity == "starting" else plan.repeat
@@ -319,8 +320,14 @@ def describe_machine(device: str, threads: int) -> dict[str, str]:
     }
 
 
-def _make_key(model: str, case: MeasuredCase) -> tuple[str, MeasuredCase]:
-    return case.work or model, replace(case, work="")
+_Shape = tuple[tuple[int, ...], int]
+_CaseKey = tuple[str, _Shape, MeasuredCase]
+"""The name of a model or an auxiliary work, the shape of samples and classes, what is timed."""
+
+
+def _find_shape(dataset: str) -> _Shape:
+    sizes = dataset_facts(dataset)
+    return sizes.input_shape, sizes.classes
 
 
 def _check_plan(plan: MeasurementPlan) -> None:
@@ -348,9 +355,13 @@ def _check_plan(plan: MeasurementPlan) -> None:
             raise InputError(f"kinds of work: {listed(QUANTITIES)}", where="--only", got=quantity)
     for strategy in plan.strategies:
         codec_from_spec(strategy, where="--strategies")
+    shapes: dict[str, _Shape] = {}
     for model, dataset in plan.models:
         registry("model").get(model, where="--models")
         facts(model, dataset)
+        if shapes.setdefault(model, _find_shape(dataset)) != _find_shape(dataset):
+            allowed, hint = "one shape of samples for each model", "measure into a table of each"
+            raise InputError(allowed, where="--models", got=f"{model} on two", hint=hint)
     left_out = plan.left_out()
     if any(plan.cases(model, dataset) for model, dataset in plan.models):
         return
@@ -439,10 +450,13 @@ def _open_table(out: Path) -> TextIO:
         return open(out, "a", newline="", encoding="utf-8")
 
 
-def _count_measured(out: Path, machine: dict[str, str]) -> Counter[tuple[str, MeasuredCase]]:
-    """How often each case of a model was measured in a table."""
-    done: Counter[tuple[str, MeasuredCase]] = Counter()
-    tries: Counter[tuple[str, MeasuredCase]] = Counter()
+def _count_measured(out: Path, machine: dict[str, str], plan: MeasurementPlan) -> Counter[_CaseKey]:
+    """How often each case of a model was measured in a table. Raises: `InputError` for one of
+    another machine or setting, or of a model of the plan on other samples."""
+    done: Counter[_CaseKey] = Counter()
+    tries: Counter[_CaseKey] = Counter()
+    wanted = {model: _find_shape(dataset) for model, dataset in plan.models}
+    shapes: dict[str, _Shape] = {}
     for line, row in _read_rows(out):
         for column in _SETTING:
             if row[column] != machine[column]:
@@ -450,12 +464,20 @@ def _count_measured(out: Path, machine: dict[str, str]) -> Counter[tuple[str, Me
                 hint = "measure into another file"
                 raise InputError(allowed, where=str(out), got=row[column], hint=hint)
         try:
-            size = int(row["k"] or row["samples"])
-            key = row["model"], MeasuredCase(row["quantity"], row["strategy"], size)
+            case = MeasuredCase(row["quantity"], row["strategy"], int(row["k"] or row["samples"]))
             seconds, preempted = float(row["seconds"]), int(row["preempted"])
         except (TypeError, ValueError):
             allowed, where = "a row of `calibrate measure`", f"{out}: line {line}"
             raise InputError(allowed, where=where, problem="cannot be read") from None
+        model, dataset = row["model"], row["dataset"]
+        if dataset not in shapes:
+            shapes[dataset] = (), 0  # a data set of one's own may not be registered this time
+            with contextlib.suppress(InputError):
+                shapes[dataset] = _find_shape(dataset)
+        if wanted.get(model, shapes[dataset]) != shapes[dataset]:
+            allowed, hint = f"a table of {model} on the same samples", "measure into another file"
+            raise InputError(allowed, where=f"{out}: line {line}", got=dataset, hint=hint)
+        key = model, shapes[dataset], case
         tries[key] += 1
         if _is_last_attempt(seconds, preempted, tries[key]):
             done[key] += 1

@@ -105,6 +105,9 @@ def fit_profile(
         "name": name,
         "provenance": _build_provenance(table),
     }
+    shapes = {model: build_shape_node(models.get(model)) for _, model, _ in table.keys}
+    if any(shapes.values()):
+        document["measured_on"] = {name: shape for name, shape in shapes.items() if shape}
     curves: list[CurveReport] = []
     between = _estimate_session_scatter(table)
     for quantity in QUANTITIES:
@@ -125,6 +128,7 @@ def fit_profile(
     if enough:
         document["noise"] = {q: fit_noise(*pairs).written() for q, pairs in enough.items()}
     notes = [*_list_law_notes(curves), *_list_row_notes(table), *_list_noise_notes(factors)]
+    notes += _list_shape_notes(table, shapes)
     return Calibration(document, tuple(curves), tuple(notes))
 
 
@@ -186,6 +190,18 @@ def _list_row_notes(table: MeasuredRows) -> list[str]:
             "again and fit both together"
         )
     return notes
+
+
+def _list_shape_notes(table: MeasuredRows, shapes: Mapping[str, object]) -> list[str]:
+    models = dict.fromkeys(model for quantity, model, _ in table.keys if quantity != "auxiliary")
+    unknown = [model for model in models if not shapes[model]]
+    if not unknown:
+        return []
+    return [
+        f"nothing says what {', '.join(unknown)} was measured on (column `dataset`, of a model "
+        "and a data set that are known here): runs take these times whatever their samples, and "
+        "warn"
+    ]
 
 
 def _report_curves(
@@ -359,6 +375,25 @@ def _build_provenance(table: MeasuredRows) -> dict[str, Plain]:
     }
 
 
+class _Line(dict[str, Plain]):
+    """A mapping that the file has on one line."""
+
+
+def build_shape_node(work: ModelWork | None) -> _Line:
+    """What rows were measured on, as the file says it; empty where that is not known."""
+    if work is None or not (work.input_shape or work.parameters == 0 < work.train_flops):
+        return _Line()
+    if not work.parameters:
+        return _Line(flops=_shorten_number(work.train_flops))
+    return _Line(
+        input=list(work.input_shape),
+        classes=work.classes,
+        d=work.parameters,
+        forward_flops=_shorten_number(work.forward_flops),
+        train_flops=_shorten_number(work.train_flops),
+    )
+
+
 def _build_rows_node(key: Key, sample: FitSample) -> dict[float, str]:
     variable = QUANTITIES[key[0]].variable
     rows: dict[float, str] = {}
@@ -427,6 +462,9 @@ def format_profile(document: Mapping[str, Plain], header: str = "") -> str:
         def ignore_aliases(self, data: object) -> bool:
             return True
 
+    Dumper.add_representer(
+        _Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, True)
+    )
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     layout: dict[str, Plain] = {"sort_keys": False, "allow_unicode": True, "width": 130}
     text = yaml.dump(dict(document), Dumper=Dumper, default_flow_style=None, **layout)

@@ -24,7 +24,9 @@ from typing import NamedTuple
 import numpy as np
 import yaml
 
+from simfed.calibrate.profiles import build_shape_node
 from simfed.calibrate.twin_log import LogRow
+from simfed.device import ModelWork
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -226,11 +228,15 @@ class Twin:
         return comment + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
     def _profile(self, model: str) -> dict[str, Plain]:
+        from simfed.learn.catalogue import facts
+
         seconds = {name: {model: f"{s:.7g} s"} for name, s in self._work_s().items()}
+        shape = build_shape_node(ModelWork.of(facts(model, _DATASET)))
         return {
             "kind": "table",
             "name": "twin",
             "description": "seconds and watts fitted to a log by `simfed twin`",
+            "measured_on": {model: dict(shape)},
             **{
                 name: {model: {32: by_model[model]}} if name == "training" else by_model[model]
                 for name, by_model in seconds.items()

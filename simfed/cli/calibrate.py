@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -163,7 +163,10 @@ def fit(
     measured = [_Measured(run, rounds) for run in from_ or ()]
     beside = [_write_text(out.with_suffix(".csv"), _join_rows(measured, host))] if measured else []
     table = read_table(tables or beside)
-    calibration = fit_profile(table, kind=kind, name=name or out.stem, models=_find_works(table))
+    works = _find_works(table)
+    for run in measured:
+        _add_works(works, run.works())
+    calibration = fit_profile(table, kind=kind, name=name or out.stem, models=works)
     document = dict(calibration.document)
     if measured:
         from simfed.calibrate.from_run import centre_rows
@@ -281,6 +284,13 @@ class _Measured:
 
         return format_table(self._run, self._parts, rounds=self._rounds, host=host)
 
+    def works(self) -> dict[str, ModelWork]:
+        """What its models were measured on."""
+        from simfed.device.profile import ModelWork
+
+        prototypes = self._parts.scenario.prototypes
+        return {prototypes[name].model: ModelWork.of(x) for name, x in self._parts.facts.items()}
+
     def scenario(self, profile: str, noise: bool) -> str:
         """Its scenario as it came to be."""
         from simfed.calibrate.from_run import (
@@ -338,34 +348,47 @@ def parse_share(text: str, where: str) -> float:
 
 
 def _find_works(table: MeasuredRows) -> dict[str, ModelWork]:
-    """Model → its parameters and FLOPs, for the table's models that simfed has."""
+    """What the table's models and auxiliary works were measured on, where simfed has them and
+    their data sets. Raises: `InputError` where rows of one name are not of one shape."""
     from simfed.device.profile import ModelWork
     from simfed.learn.catalogue import facts
 
-    works = {}
-    for model, dataset in table.datasets().items():
-        with contextlib.suppress(InputError):
-            model_facts = facts(model, dataset)
-            works[model] = ModelWork(
-                model_facts.parameters, model_facts.forward_flops, model_facts.train_flops
-            )
-    if any(quantity == "auxiliary" for quantity, _, _ in table.keys):
-        works |= _find_auxiliary_works(set(table.datasets().values()))
+    works: dict[str, ModelWork] = {}
+    of_methods: dict[str, dict[str, ModelWork]] = {}
+    for quantity, name, dataset in dict.fromkeys((*row.key[:2], row.dataset) for row in table.rows):
+        known: dict[str, ModelWork] = {}
+        if quantity == "auxiliary":
+            if dataset not in of_methods:
+                of_methods[dataset] = _find_auxiliary_works(dataset)
+            known = {n: work for n, work in of_methods[dataset].items() if n == name}
+        else:
+            with contextlib.suppress(InputError):
+                known = {name: ModelWork.of(facts(name, dataset))}
+        _add_works(works, known)
     return works
 
 
-def _find_auxiliary_works(datasets: set[str]) -> dict[str, ModelWork]:
-    """The FLOPs of methods' own work beside any registered model on these data sets."""
+def _add_works(works: dict[str, ModelWork], others: Mapping[str, ModelWork]) -> None:
+    """Add `others` to `works`. Raises: `InputError` where both have one name for unlike work."""
+    for name, work in others.items():
+        before = works.setdefault(name, work)
+        if before != work:
+            problem = f"{name} was measured on {before}, and on {work}"
+            hint = "fit a profile of each"
+            raise InputError("rows of one shape of each name", problem=problem, hint=hint)
+
+
+def _find_auxiliary_works(dataset: str) -> dict[str, ModelWork]:
+    """The FLOPs of methods' own work beside any registered model on this data set."""
     from simfed.device.profile import ModelWork
     from simfed.ground.registry import registry
     from simfed.learn.rehearsal import rehearsals
 
     works = {}
-    for dataset in sorted(datasets):
-        for model in registry("model").names():
-            with contextlib.suppress(InputError):
-                for name, rehearsal in rehearsals(model, dataset).items():
-                    works[name] = ModelWork(0, rehearsal.flops, rehearsal.flops)
+    for model in registry("model").names():
+        with contextlib.suppress(InputError):
+            for name, rehearsal in rehearsals(model, dataset).items():
+                works[name] = ModelWork(0, rehearsal.flops, rehearsal.flops)
     return works
 
 
@@ -457,14 +480,24 @@ def _build_fit_table(calibration: Calibration) -> RichTable:
 
 def _build_check_table(comparison: ProfileCheck) -> RichTable:
     table = _build_table(
-        "work", "model", "strategy", "sizes", "median error", "worst", "at", "in interval", words=3
+        "work",
+        "model",
+        "strategy",
+        "taken from",
+        "sizes",
+        "median error",
+        "worst",
+        "at",
+        "in interval",
+        words=4,
     )
     for key in dict.fromkeys(point.key for point in comparison.points):
         points = [p for p in comparison.points if p.key == key]
         part = type(comparison)(tuple(points))
         worst = f"{part.worst.error:+.1%}", f"{part.worst.size:,.0f}"
+        source = ", ".join(dict.fromkeys(point.source for point in points))
         count, median = str(len(points)), _format_share(part.median_error)
-        _add_row(table, *key, count, median, *worst, _format_share(part.coverage))
+        _add_row(table, *key, source, count, median, *worst, _format_share(part.coverage))
     return table
 
 

@@ -147,6 +147,7 @@ def test_joules_become_watts_of_a_profile(tmp_path):
     phases = {"training_s": 20.0, "uplink_s": 5.0, "downlink_s": 4.0, "waiting_s": 2.0}
     joules = sum(w * first[phase] for phase, w in phases.items())
     assert first["energy_j"] == pytest.approx(joules, rel=1e-6)
+    assert not [w for w in played.manifest["warnings"] if "measured on" in w]
 
 
 @pytest.mark.parametrize("rounds", [3, 6])

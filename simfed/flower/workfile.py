@@ -119,7 +119,7 @@ class Kernel(Section):
         if "training" in processor.assume:  # says how long simfed's own training takes, not this
             return 1.0
         model = ModelWork(self.parameters, self.flops / 3, self.flops)
-        processor.profile.models.setdefault(self.model, model)
+        processor.profile.models[self.model] = model  # the world's own are placeholders
         device_s = processor.nominal_s("training", model=self.model, batch=self.batch)
         return device_s / self.seconds
 

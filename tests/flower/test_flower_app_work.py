@@ -9,9 +9,11 @@ import pytest
 from flower_worlds import client, fleet, payload, play, to
 
 from simfed.cli import main
+from simfed.device import ModelWork, Processor, load_profile
 from simfed.flower.clocks import read_processor_s
 from simfed.flower.workfile import Kernel, KindLaw, LawError, WorkFile, load_work, write_work
 from simfed.ground.errors import InputError
+from simfed.learn.catalogue import facts
 from simfed.record.read import open_run
 
 PROJECT = """
@@ -61,6 +63,13 @@ ERROR = LawError(median=0.0, worst=0.0, held_out=0.0, held_out_worst=0.0)
 def work_file(*laws, **more):
     kernel = Kernel(parameters=61706, flops=2263920.0, seconds=SECONDS)
     return WorkFile(app="tiny", digest="0", kernel=kernel, nodes=[2], kinds=list(laws), **more)
+
+
+def test_a_kernel_is_priced_by_its_own_flops_and_not_by_a_placeholders():
+    profile = load_profile("x86-2core-vm")
+    profile.models["lenet5"] = ModelWork.of(facts("lenet5", "cifar10"))  # of the world
+    kernel = Kernel(parameters=61706, flops=2 * 2263920.0, seconds=SECONDS)
+    assert kernel.factor(Processor(profile)) == pytest.approx(2)
 
 
 def law(seconds, message="train", **more):

@@ -20,7 +20,7 @@ from simfed.cli.inspect import (
 from simfed.cli.notes import shorten_warnings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from simfed.fleet.columns import FleetColumn
     from simfed.scenario.network import CellSpec, LinkSpec
@@ -75,21 +75,27 @@ def fleet(
         + _describe_cell(group.link, loaded.network.cells)
         for i, group in enumerate(loaded.clients)
     ]
+    checks = Checks(parts)
+    times = {} if of_app else checks.list_times()  # what an app computes is not known beforehand
     for i, name in enumerate(names):
         typer.echo(name)
-        _print_table([column for column in columns if column.group == i])
+        _print_columns([column for column in columns if column.group == i])
         if there is not None:
             shares = (float(x) for x in np.quantile(there[:, i], (0, 0.5, 1)))
             least, median, most = (f"{share:.0%}" for share in shares)
             typer.echo(
                 f"  there: {least} to {most} of its clients, median {median}, in {_SHOWN_HOURS} h"
             )
+        _print_times(times.pop(f"clients[{i}].device", []))
+    for where, rows in times.items():
+        typer.echo(where)
+        _print_times(rows)
     path = out if out is not None else Path(f"{scenario.stem}-fleet.png")
     typer.echo(
         save_picture(draw_fleet_figure(columns, names, there, hours, width_in=width_in), path)
     )
     details = f"simfed validate --details {scenario}"
-    for warning in shorten_warnings(Checks(parts).warnings(), details):
+    for warning in shorten_warnings(checks.warnings(), details):
         typer.echo(f"{scenario}: warning: {warning}", err=True)
 
 
@@ -104,10 +110,21 @@ def _describe_cell(link: LinkSpec, cells: Mapping[str, CellSpec]) -> str:
     return place if share == 1 else f"{place}, which has {share:.3g} of the air"
 
 
-def _print_table(columns: list[FleetColumn]) -> None:
+def _print_columns(columns: list[FleetColumn]) -> None:
     rows = [("field", "drawn from", "min", "median", "max")]
-    rows += [(column.field, column.how, *column.summary()) for column in columns]
-    widths = [max(len(row[k]) for row in rows) for k in range(5)]
+    _print_table([*rows, *((column.field, column.how, *column.summary()) for column in columns)])
+
+
+def _print_times(rows: Sequence[tuple[str, str, str]]) -> None:
+    """Print what work takes, and whether its seconds were measured or derived."""
+    if rows:
+        _print_table([("work", "seconds from", "takes"), *((w, s, t) for w, t, s in rows)])
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows below their header, the first two columns to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         left = "  ".join(f"{row[k]:<{widths[k]}}" for k in (0, 1))
-        typer.echo("  " + left + "  " + "  ".join(f"{row[k]:>{widths[k]}}" for k in (2, 3, 4)))
+        right = "  ".join(f"{row[k]:>{widths[k]}}" for k in range(2, len(row)))
+        typer.echo(f"  {left}  {right}")

@@ -29,7 +29,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.presence import OwnPresence
 
 if TYPE_CHECKING:
-    from simfed.device import Profile
+    from simfed.device import Processor, Profile
     from simfed.scenario.device import DeviceSpec
 
 _SLOWEST_BYTES_PER_S = 125.0
@@ -186,17 +186,36 @@ class Checks:
                 problem="nobody knows how much energy the devices' work takes",
             )
 
+    def list_times(self) -> dict[str, list[tuple[str, str, str]]]:
+        """Return what the devices of groups and servers take for their work: where the scenario
+        says them → (work, its seconds in words, what these are taken from)."""
+        times = {}
+        for i, group in enumerate(self.scenario.clients):
+            model = self.scenario.prototypes[group.prototype].model
+            beside = (Work(quantity, model, 1) for quantity in ("starting", "handling"))
+            work = (*self._client_work(i, time_only=False), *beside, *self._unpacking(i))
+            times[f"clients[{i}].device"] = _tell_work(self._parts.processors[i], work)
+        for where, spec in self._parts.server_devices():
+            if spec is not None:
+                of_server = self._server_work(time_only=False)
+                times[where] = _tell_work(self._parts.build_processor(spec), of_server)
+        return times
+
+    def _client_work(self, index: int, time_only: bool) -> Iterator[Work]:
+        """A group's work in the first round, with each arm at both ends of its K."""
+        task = self._parts.task_of_group(index)
+        yield from task.plan.work
+        arms = self._arms_and_forced(index, time_only)
+        for choice in self._at_both_ends(index, arms, task.plan):
+            yield from self._codec_work("compression", task, choice)
+
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]
         processor = self._parts.build_processor(group.device)
         model = self.scenario.prototypes[group.prototype].model
         task = self._parts.task_of_group(index)
-        for work in task.plan.work:
+        for work in self._client_work(index, time_only):
             processor.work_s(work)
-        arms = self._arms_and_forced(index, time_only)
-        for choice in self._at_both_ends(index, arms, task.plan):
-            for work in self._codec_work("compression", task, choice):
-                processor.work_s(work)
         phases = {work.quantity for work in task.plan.work}
         phases |= {"compression"} if task.plan.compressed else set()
         phases |= {"handling"} if processor.charges("handling", model) else set()
@@ -532,26 +551,37 @@ class Checks:
             )
         return sentences
 
-    def _try_server(self, spec: DeviceSpec, time_only: bool) -> None:
-        device = self._parts.build_processor(spec).client(self._parts.streams, -1)
+    def _server_work(self, time_only: bool) -> Iterator[Work]:
+        """A server's work, of one upload of each group with each arm at both ends of its K."""
         first = [self._parts.task_of_group(i) for i in range(len(self.scenario.clients))]
-        enough = [task.who for task in first] * self.scenario.aggregation.rule.made.least
-        work = [
-            piece
-            for piece in self.tasks.server_work(enough, self.scenario.rounds)
-            if device.charges(piece.quantity, piece.model)
-        ]
-        compressed = any(task.plan.compressed for task in first)
-        phases = {piece.quantity for piece in work} | ({"decompression"} if compressed else set())
-        for phase in phases:
-            device.processor.noise_of(phase)
         for i, task in enumerate(first):
             arms = self._arms_and_forced(i, time_only)
             for choice in self._at_both_ends(i, arms, task.plan):
-                for unpacked in self._codec_work("decompression", task, choice):
-                    device.work_s(unpacked)
+                yield from self._codec_work("decompression", task, choice)
+        enough = [task.who for task in first] * self.scenario.aggregation.rule.made.least
+        yield from self.tasks.server_work(enough, self.scenario.rounds)
+
+    def _try_server(self, spec: DeviceSpec, time_only: bool) -> None:
+        processor = self._parts.build_processor(spec)
+        work = [w for w in self._server_work(time_only) if processor.charges(w.quantity, w.model)]
+        for quantity in {piece.quantity for piece in work}:
+            processor.noise_of(quantity)
         for piece in work:
-            device.work_s(piece)
+            processor.work_s(piece)
+
+
+def _tell_work(processor: Processor, work: Iterable[Work]) -> list[tuple[str, str, str]]:
+    rows = []
+    for piece in work:
+        if not processor.charges(piece.quantity, piece.model):
+            continue
+        size = f"K = {piece.size:,}" if piece.strategy else f"{piece.size:,} samples"
+        by = f" by {piece.strategy}" if piece.strategy else ""
+        what = f"{piece.quantity} of {piece.model}{by}, {size}"
+        with suppress(InputError):  # a warning says what unpacking is not known
+            takes, source = format_duration(processor.work_s(piece)), processor.tell_source(piece)
+            rows.append((what, takes, source))
+    return list(dict.fromkeys(rows))
 
 
 def _check_memories(arm: Choice, fields: Mapping[str, Field]) -> None:

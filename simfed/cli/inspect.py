@@ -202,18 +202,22 @@ def schema(
 
 def list_parts(
     kind: Annotated[
-        str,
+        str | None,
         typer.Argument(
             autocompletion=lambda incomplete: [
                 k for k in _list_kinds() if k.startswith(incomplete)
             ],
             help="scenarios, methods, compressors, policies, models, datasets, selections, "
-            "availabilities, rules, attacks, profiles",
+            "availabilities, rules, attacks, profiles; alone: what can be listed",
         ),
-    ],
+    ] = None,
     import_: Imports = None,
 ) -> None:
     """List what a scenario can name, or begin with, with one line of explanation each."""
+    if kind is None:
+        typer.echo("\n".join(sorted(_list_kinds())))
+        typer.echo("simfed list KIND lists one of these", err=True)
+        return
     if kind in ("scenario", "scenarios"):
         from simfed.templates import templates
 

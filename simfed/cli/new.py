@@ -20,13 +20,13 @@ def _complete_template(incomplete: str) -> list[tuple[str, str]]:
 
 def new(
     template: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="TEMPLATE",
             autocompletion=_complete_template,
-            help="A name; `simfed list scenarios` says which there are.",
+            help="A name; without one: which there are.",
         ),
-    ],
+    ] = None,
     folder: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="Where to write; here if omitted.")
     ] = None,
@@ -35,6 +35,11 @@ def new(
     ] = None,
 ) -> None:
     """Write a commented scenario, or study, that runs as it is."""
+    if template is None:
+        width = max(len(one.name) for one in templates())
+        for one in templates():
+            typer.echo(f"{one.name:<{width}}  {one.about}")
+        return
     if folder is not None and out is not None and out.is_absolute():
         raise InputError("a file below DIR", where="--out", got=str(out))
     target = (folder or Path()) / (out if out is not None else f"{template}.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from simfed.ground.inputs import read_text
 from simfed.ground.measure import find_common_measure
 from simfed.ground.registry import import_part
 from simfed.ground.units import counted
+from simfed.scenario.load import read_yaml
 from simfed.study.plan import StudyPlan, merge_errors, plan_study
 from simfed.study.standing import RunState, Standing
 from simfed.study.store import StudyFolder
@@ -37,8 +39,9 @@ _GRACE_WALL_S = 30.0
 
 
 def choose_out(study: str | Path) -> Path:
-    """`studies/NAME` for a study file `NAME.yaml`."""
-    return Path("studies") / Path(study).stem
+    """Return `studies/NAME` by what the study's file says under `name`. Raises: `InputError`."""
+    name = str(read_yaml(study, allow_outside=True).get("name") or Path(study).stem)
+    return Path("studies") / (re.sub(r"[^\w.-]", "-", name).strip(".-")[:80] or "study")
 
 
 def run_study(

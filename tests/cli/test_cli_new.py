@@ -165,6 +165,26 @@ def test_nothing_is_announced_before_it_can_start(empty, capsys):
     assert "→" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["list", "new"])
+def test_list_and_new_alone_say_what_there_is(command, capsys):
+    assert main([command]) == 0
+    said = capsys.readouterr().out
+    assert ("compressors" if command == "list" else "quickstart") in said.split()
+
+
+def test_a_study_goes_to_the_folder_of_its_name(empty, capsys):
+    assert main(["new", "study"]) == 0
+    text = Path("study.yaml").read_text()
+    [named] = [line for line in text.splitlines() if line.startswith("name:")]
+    Path("study.yaml").write_text(text.replace(named, "name: my other"))
+    words = ["study", "run", "study.yaml", "--time-only", "--quiet", "--jobs", "1"]
+    words += ["--set", "grid.clients[*].link.up=[1 Mbps]", "--set", "rounds=1"]
+    words += ["--set", "grid.policy=[{kind: uniform, strategy: top-k}]", "--set", "seeds=[7]"]
+    assert main(words) == 0, capsys.readouterr().err
+    study = simfed.load_study("studies/my-other")
+    assert len(study.summary) == 1
+
+
 def test_a_study_takes_values_from_the_command_line(empty, capsys):
     assert main(["new", "study"]) == 0
     words = ["study", "run", "study.yaml", "--out", "out", "--time-only", "--quiet", "--jobs", "1"]

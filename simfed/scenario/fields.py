@@ -84,6 +84,9 @@ NonNegative = Annotated[
 Fraction = Annotated[
     float, BeforeValidator(check_number("a number from 0 to 1", lambda x: 0 <= x <= 1))
 ]
+BelowOne = Annotated[
+    float, BeforeValidator(check_number("a number from 0 to below 1", lambda x: 0 <= x < 1))
+]
 Share = Annotated[
     float, BeforeValidator(check_number("a number above 0, at most 1", lambda x: 0 < x <= 1))
 ]
@@ -169,14 +172,7 @@ def _check_above_zero(seconds: float) -> float:
     return seconds
 
 
-def _check_below_one(share: float) -> float:
-    if share >= 1:
-        raise BadValue("a number from 0 to below 1", got=share)
-    return share
-
-
 PositiveDuration = Annotated[Duration, AfterValidator(_check_above_zero)]
-BelowOne = Annotated[Fraction, AfterValidator(_check_below_one)]
 
 
 def dump_base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, Plain]:

@@ -211,6 +211,7 @@ def validate_as(
 # --- overrides ---------------------------------------------------------------------------------
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\*|\d+)\]")
+_AXIS = re.compile(r"(grid|zip\[\d+)\]?\.(.+)", re.DOTALL)
 
 
 def parse_assignment(text: str) -> tuple[str, Plain]:
@@ -229,9 +230,13 @@ def parse_assignment(text: str) -> tuple[str, Plain]:
 
 
 def split_key_path(path: str) -> list[str | int]:
-    """`clients[*].link.up` → `["clients", "*", "link", "up"]`; indices become integers."""
+    """`clients[*].link.up` → `["clients", "*", "link", "up"]`; indices become integers. Keys of a
+    study's grid are key paths themselves: `grid.policy.c` → `["grid", "policy.c"]`."""
     steps: list[str | int] = []
     at = 0
+    if axis := _AXIS.match(path):
+        steps = [word if not word.isdecimal() else int(word) for word in axis[1].split("[")]
+        return [*steps, axis[2]]
     while at < len(path):
         match = _STEP.match(path, at)
         if match is None:

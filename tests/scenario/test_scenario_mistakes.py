@@ -4,12 +4,14 @@ the nearest cure."""
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
 import simfed
 from simfed.cli import main
 from simfed.device.load import load_profile
+from simfed.ground.errors import InputErrors
 
 RIGHT = """\
 name: first
@@ -259,3 +261,10 @@ def test_warnings_of_a_profile_are_one_line_that_names_the_details(folder, capsy
     profile = load_profile("x86-2core-vm").name
     assert f"device profile {profile}: {len(whole)} of its times are not what was" in short[0]
     assert short[0].endswith("details: simfed validate --details estimated.yaml")
+
+
+@pytest.mark.parametrize("momentum", [1, 1.5, -0.1])
+def test_a_range_with_an_open_end_is_said_as_it_is(momentum):
+    scenario = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+    with pytest.raises(InputErrors, match="expected a number from 0 to below 1"):
+        simfed.load_scenario(scenario, {"training.momentum": momentum})

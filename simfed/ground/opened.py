@@ -18,9 +18,9 @@ from typing import Any
 from simfed.ground.inputs import check_file, open_file
 
 _SIMFED = str(Path(__file__).resolve().parents[1]) + os.sep
-_INSTALLED = tuple(
-    str(Path(place).resolve()) + os.sep for place in {sys.prefix, sys.base_prefix, _SIMFED}
-)
+_PACKAGES = "site-packages", "dist-packages"
+"""Folders of installed packages, which may lie outside this environment: the user's own, one that
+it builds on."""
 _PIECE_BYTES = 1 << 20
 _NO_DATA = (".py", ".pyc", ".so")
 
@@ -83,8 +83,11 @@ def _is_reading(mode: object, flags: object) -> bool:
 
 
 def _is_data(path: str) -> bool:
+    packages = {place for place in sys.path if os.path.basename(place) in _PACKAGES}
+    places = {sys.prefix, sys.base_prefix, _SIMFED, *packages}
+    installed = [os.path.realpath(place) + os.sep for place in places]
     return (
         os.path.isfile(path)
         and not path.endswith(_NO_DATA)
-        and not path.startswith((*_INSTALLED, "/proc/", "/sys/", "/dev/"))
+        and not path.startswith((*installed, "/proc/", "/sys/", "/dev/"))
     )

@@ -149,6 +149,18 @@ def test_copies_make_a_run_stand_alone(folder):
         assert play(command) == 0
 
 
+def test_files_of_packages_outside_the_environment_are_not_the_plug_ins(folder, monkeypatch):
+    packages = folder.parent / "elsewhere" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "lawful_package.py").write_text("open(__file__[:-2] + 'txt').close()")
+    (packages / "lawful_package.txt").touch()
+    monkeypatch.syspath_prepend(packages)
+    text = (folder / "parts.py").read_text()
+    (folder / "parts.py").write_text(f"import lawful_package\n{text}")
+    manifest, _ = run_first(folder)
+    assert manifest["opened"].keys() == {str(folder / "mine.npz")}
+
+
 def test_what_is_opened_counts_for_recorded_learning(folder):
     keys = []
     for seed in (0, 1):

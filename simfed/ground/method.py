@@ -386,6 +386,8 @@ class Method:
     """Every client keeps a model of its own, which is evaluated for itself."""
     counts_steps: ClassVar[bool] = False
     """Local work is one step unless the scenario says otherwise; else one epoch."""
+    plain_steps: ClassVar[bool] = False
+    """It supposes that a local step is the rate times the gradient, without a memory of others."""
     losses: ClassVar[tuple[str, ...]] = ()
     """Names of the losses that a merge measures: columns of prototypes.parquet."""
     shared_loss: ClassVar[str | None] = None

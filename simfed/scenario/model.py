@@ -788,6 +788,14 @@ def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
     if steps is not None and epochs is not None:
         got = f"local_steps {steps}, local_epochs {epochs}"
         yield InputError("either local_steps or local_epochs", where="training", got=got)
+    training, method = scenario.training, scenario.method
+    if method.made.plain_steps and (training.optimizer != "sgd" or training.momentum):
+        key = "momentum" if training.momentum else "optimizer"
+        yield InputError(
+            f"plain sgd without momentum with method {method.kind}",
+            where=f"training.{key}",
+            got=getattr(training, key),
+        )
 
 
 def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:

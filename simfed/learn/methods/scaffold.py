@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from simfed.ground.errors import InputError
 from simfed.ground.method import (
     Arrival,
     Field,
@@ -51,6 +50,7 @@ class Scaffold(Averaging):
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
     two_levels: ClassVar[bool] = True
     weighs_samples: ClassVar[bool] = False
+    plain_steps: ClassVar[bool] = True
 
     server_rate: Annotated[float, "η_g, on the mean change of the weights"] = 1.0
 
@@ -64,13 +64,6 @@ class Scaffold(Averaging):
         return Plan(down, (setting.training(who),), {**update_up(who.size), "control": change})
 
     def begin(self, kit: Kit) -> State:
-        training = kit.training
-        if training.optimizer != "sgd" or training.momentum:
-            raise InputError(
-                "plain sgd without momentum with method scaffold",
-                where="training.momentum" if training.momentum else "training.optimizer",
-                got=training.momentum or training.optimizer,
-            )
         models = {name: kit.initial(name) for name in kit.prototypes}
         return {name: {**model, "control": model["weights"] * 0} for name, model in models.items()}
 

@@ -1,0 +1,702 @@
+"""What holds of every world, whatever its features: a run that is stopped, carried, answered,
+replayed, spread over processes or deployed comes to the same; and changes whose effect is known.
+
+    python tests/laws/laws.py resumed '{"name": "law", …}'   # one law of one world
+    python tests/laws/laws.py --draw 0:2000 [--of resumed,verified]   # of many, by their seeds
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import random
+import re
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import laws_worlds as worlds
+import numpy as np
+import yaml
+from laws_files import write_files
+
+import simfed
+from simfed.experiment.checks import check_parts
+from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.ground.seeding import Streams
+from simfed.record.schema import TABLES
+from simfed.replay import TrajectoryStore
+from simfed.scenario import Scenario, dump_scenario, load_scenario
+from simfed.verify.run import verify
+
+LONGEST_S = 120
+"""Seconds after which a play that has not ended counts as one that never does."""
+
+
+@dataclass
+class World:
+    """A world that somebody drew, and a folder to play it in."""
+
+    plain: dict[str, Any]
+    """As its file says it."""
+    scenario: Scenario
+    folder: Path
+    learns: bool = True
+    rng: Any = field(default_factory=lambda: random.Random(0))
+    """For what a law draws itself: where a run is stopped, which rate is another."""
+
+    def play(self, scenario: Scenario | None = None, out: str | None = None, **options: Any) -> Any:
+        """A run of it, or of another scenario. Raises: `Fails` where the run says why it cannot
+        be."""
+        options = {"progress": False, "workers": 1, "source": files() / "world.yaml", **options}
+        path = None if out is None else self.folder / out
+        try:
+            return simfed.run(scenario or self.scenario, path, **options)
+        except RunFailed as error:
+            raise Fails(str(error)) from None
+
+    def changed(self, change: Callable[[dict[str, Any]], None]) -> Scenario:
+        """The scenario of its file after a change."""
+        plain = copy.deepcopy(self.plain)
+        change(plain)
+        return self.read(plain)
+
+    def resolved(self) -> dict[str, Any]:
+        """The whole scenario in base units."""
+        return yaml.safe_load(dump_scenario(self.scenario))
+
+    def read(self, plain: dict[str, Any]) -> Scenario:
+        """The scenario of a world. Raises: `Unfit` where that is none."""
+        try:
+            return worlds.read_world(plain, files(), learns=self.learns)
+        except (InputError, InputErrors) as error:
+            raise Unfit(str(error)) from None
+
+
+class Fails(Exception):
+    """A run that ends with a sentence: nobody stays for as long as it takes, a trace ends."""
+
+
+class Unfit(Exception):
+    """The law says nothing of this world."""
+
+
+@cache
+def files() -> Path:
+    """The folder with all files that worlds name."""
+    return write_files(Path(tempfile.mkdtemp(prefix="simfed-laws-")) / "files")
+
+
+def refuse(where: str, why: str = "no law here") -> None:
+    """Have the generator take out what stands there."""
+    raise InputError(where=where, problem=why)
+
+
+# ---- what is compared ------------------------------------------------------------------------
+
+
+def assert_same(one: Any, other: Any, tables: dict[str, Any] | None = None, skip=()) -> None:
+    """Two runs have the same tables to the bit. Says where they differ first."""
+    for name, columns in (tables or dict.fromkeys(TABLES)).items():
+        a, b = (_frame(run, name, columns).drop(columns=list(skip), errors="ignore")
+                for run in (one, other))  # fmt: skip
+        if a.equals(b) or len(a) == len(b) == 0:
+            continue
+        assert list(a) == list(b), f"{name}: {sorted(set(a) ^ set(b))}"
+        assert len(a) == len(b), f"{name}: {len(a)} rows, then {len(b)}"
+        for column in a:
+            differ = ~((a[column] == b[column]) | (a[column].isna() & b[column].isna()))
+            row = int(np.flatnonzero(differ)[0]) if differ.any() else None
+            if row is not None:
+                was, now = a[column].iloc[row], b[column].iloc[row]
+                raise AssertionError(f"{name}.{column}, row {row}: {was!r}, then {now!r}")
+        raise AssertionError(f"{name}: types differ")
+
+
+def assert_near(one: Any, other: Any, factor: float = 1.0, spans: bool = True) -> None:
+    """The instants of `other` are `factor` × those of `one`, and all else is the same."""
+    for name in ("rounds", "participations", *(["spans"] if spans else [])):
+        a, b = _frame(one, name, None), _frame(other, name, None)
+        assert len(a) == len(b), f"{name}: {len(a)} rows, then {len(b)}"
+        for column in (c for c in a if a[c].dtype.kind in "fi"):
+            if column.endswith("_s"):
+                got, due = b[column].to_numpy(), a[column].to_numpy() * factor
+                np.testing.assert_allclose(got, due, 1e-9, 1e-9, err_msg=f"{name}.{column}")
+    same = ["round", "client", "outcome", "arm", "staleness", "merge"]
+    assert_same(one, other, {"participations": same})
+
+
+def _frame(run: Any, name: str, columns: Any) -> Any:
+    frame = run.table(name).to_pandas()
+    return frame if columns is None else frame[[name for name in columns if name in frame]]
+
+
+TIMES = {
+    "participations": [
+        "round", "client", "turn", "prototype", "model_version", "arm", "k", "outcome",
+        "started_at_s", "finished_at_s", "downlink_s", "training_s", "compression_s", "uplink_s",
+        "waiting_s", "offline_s", "uplink_bytes", "downlink_bytes", "energy_j", "staleness",
+        "merge",
+    ],
+    "rounds": [
+        "started_at_s", "finished_at_s", "participants", "late", "dropped", "uplink_bytes",
+        "downlink_bytes",
+    ],
+    "links": None, "spans": None, "merges": None,
+}  # fmt: skip
+"""What the clock says."""
+LEARNED = {
+    "prototypes": None,
+    "participations": [
+        "round", "client", "prototype", "model_version", "arm", "k", "choice", "outcome",
+        "staleness", "merge",
+    ],
+    "clients": None,
+}  # fmt: skip
+
+
+# ---- nine laws -------------------------------------------------------------------------------
+
+
+def verified(world: World) -> None:
+    """`verify` has nothing against it."""
+    run = world.play(out="run")
+    assert not (broken := verify(run.path)), broken
+
+
+def resumed(world: World) -> None:
+    """Stopped after every round, and killed in between, it comes to what it is in one go."""
+    whole = world.play()
+    for round in range(1, world.scenario.rounds):
+        with suppress(Interrupted):
+            world.play(out="run", resume=True, progress=_stop_after(round))
+    again = world.play(out="run", resume=True)
+    assert_same(whole, again)
+    assert not (broken := verify(again.path)), broken
+
+
+def killed(world: World) -> None:
+    """Killed at one of its file operations, it comes to what it is in one go."""
+    out, left = world.folder / "run", world.folder / "left"
+
+    def copy_it(_: str) -> None:  # what a kill at this moment would have left
+        shutil.rmtree(left, ignore_errors=True)
+        shutil.copytree(out, left)
+
+    with _at_operation(world.rng.randint(1, 60), out, copy_it):
+        whole = world.play(out="run")
+    assert_same(whole, world.play(out="left", resume=True))
+
+
+def resolved(world: World) -> None:
+    """What a run says it played is what was written, spelled out, and plays the same."""
+    run = world.play(out="run")
+    again = load_scenario(run.path / "scenario.yaml", allow_plugins=True, allow_outside=True)
+    assert_same(run, world.play(again, source=run.path / "scenario.yaml"))
+
+
+def in_memory(world: World) -> None:
+    """What nobody wrote is what was written."""
+    disk, memory = world.play(out="run"), world.play()
+    assert_same(disk, memory)
+    assert disk.fingerprint == memory.fingerprint
+    assert disk.summary == memory.summary
+
+
+def answered(world: World) -> None:
+    """Answered from the cache it is as played, over its own links and over others."""
+    store = TrajectoryStore(world.folder / "cache")
+    rate = world.rng.choice(("40 kbps", "250 kbps", "900 kbps"))
+
+    def change(plain: dict[str, Any]) -> None:
+        for group in plain["clients"]:
+            link = group.setdefault("link", {})
+            if isinstance(link.get("up", ""), str) and "cell" not in link:
+                link["up"] = rate
+            else:
+                link["latency"] = "70 ms"
+
+    for scenario in (world.scenario, world.changed(change)):
+        played = world.play(scenario)
+        assert_same(played, world.play(scenario, trajectories=store))
+        assert_same(played, world.play(scenario, trajectories=store))
+
+
+def recorded(world: World) -> None:
+    """A run without learning over the arms of another has its instants, arms and bytes."""
+    run = world.play(out="run")
+    resolved = world.resolved()
+    for policy in (resolved["policy"], *(group["policy"] for group in resolved["clients"])):
+        if policy is not None:
+            policy["arms_from"] = str(run.path)
+    world.learns = False
+    assert_same(run, world.play(world.read(resolved), time_only=True), TIMES)
+
+
+def recorded_fits(scenario: Scenario) -> None:
+    """What is known to be wrong until the journal: see `test_laws.py`."""
+    if scenario.privacy is not None:
+        refuse("privacy", "no theorem covers recorded arms")
+    if scenario.faults is not None and scenario.faults.messages is not None:
+        refuse("faults.messages", "sizes are taken from bytes that travelled several times")
+    if scenario.aggregation.concurrency is not None:
+        refuse("aggregation", "a client's arms are taken in the order of the table")
+
+
+def spread(world: World) -> None:
+    """How many processes learn decides no bit."""
+    assert_same(world.play(), world.play(workers=world.rng.choice((2, 3))))
+
+
+def timed(world: World) -> None:
+    """Where sizes are known beforehand, the clock alone has the instants of a full run."""
+    assert_same(world.play(), world.play(time_only=True), TIMES)
+
+
+def timed_fits(scenario: Scenario) -> None:
+    check_parts(scenario, files() / "world.yaml", time_only=True)
+    if scenario.safeguard.rollback is not None:
+        refuse("safeguard.rollback", "who is forced depends on what is learned")
+
+
+def deployed(world: World) -> None:
+    """Real clients on the loopback learn the bits of the simulation."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
+    import deploy_worlds
+
+    simulated = world.play()
+    clients = range(world.scenario.client_count)
+    real = deploy_worlds.deployed(
+        world.scenario, source=files() / "world.yaml", crowd=deploy_worlds.Crowd(clients)
+    )
+    assert_same(simulated, real, LEARNED)
+
+
+def deployed_fits(scenario: Scenario) -> None:
+    from simfed.deploy import serving
+
+    loop_fits(scenario)
+    serving._refuse_undeployable(scenario)
+    serving._refuse_unknown(check_parts(scenario, files() / "world.yaml", time_only=False))
+    for i, group in enumerate(scenario.clients):
+        if scenario.policy_of_group(group).learns:
+            refuse(scenario.policy_key(i), "it learns from measured seconds")
+    if scenario.participation.selection.kind in ("fastest", "oort"):
+        refuse("participation.selection", "it goes by measured seconds")
+
+
+# ---- changes whose effect is known -----------------------------------------------------------
+
+
+def twice_as_fast(world: World) -> None:
+    """Speeds and rates doubled, times halved: everything happens at half its instant."""
+    slow, fast = world.resolved(), _scaled(world.resolved(), {"duration": 0.5, "rate": 2.0})
+    one = world.play(time_only=True)
+    assert_near(one, world.play(world.read(fast), time_only=True), 0.5)
+    assert slow != fast
+
+
+def fast_fits(scenario: Scenario) -> None:
+    """Without what knows seconds of its own: radio, days, joules, files."""
+    timed_fits(scenario)
+    _refuse_files(scenario)
+    if scenario.network.cells:
+        refuse("network.cells")
+    if getattr(scenario.method, "stays_s", 1e9) < 1e9:
+        refuse("method.stays_s")
+    for i, group in enumerate(scenario.clients):
+        if group.availability != "always" and getattr(group.availability, "markov", None) is None:
+            refuse(f"clients[{i}].availability")
+
+
+def twice_the_bytes(world: World) -> None:
+    """Sizes and rates doubled: everything happens when it did."""
+    one = world.resolved()
+    one["policy"] = {"kind": "uniform", "strategy": "top-k"}
+    one["compression"] |= {"k": 4, "index_code": "ideal"}
+    one["downlink"]["payload"] = "fp16"
+    for group in one["clients"]:
+        group |= {"policy": None, "k": None}
+    other = _scaled(one, {"rate": 2.0, "size": 2.0})
+    other["compression"]["k"] = 8
+    other["downlink"]["payload"] = "fp32"
+    one, other = (world.play(world.read(plain), time_only=True) for plain in (one, other))
+    assert_near(one, other, spans=False)
+
+
+def bytes_fits(scenario: Scenario) -> None:
+    """Of methods that send models and updates alone, on devices whose times are said."""
+    timed_fits(scenario)
+    _refuse_files(scenario)
+    if scenario.method.kind not in ("fedavg", "fedprox", "fedopt", "fedbuff", "fedasync"):
+        refuse("method")
+    if not scenario.charge.downlink:
+        refuse("charge.downlink")
+    if scenario.downlink.compression is not None:
+        refuse("downlink.compression")
+    if scenario.network.cells:
+        refuse("network.cells")
+    for i, group in enumerate(scenario.clients):
+        if group.overlap is not None:
+            refuse(f"clients[{i}].overlap")
+
+
+def never_there(world: World) -> None:
+    """A client who never takes part changes nobody."""
+
+    def change(plain: dict[str, Any]) -> None:
+        group = {key: copy.deepcopy(plain["clients"][0][key]) for key in ("prototype", "device")}
+        link = plain["clients"][0].get("link", {})
+        never = {"daily": {"from": "23:58", "to": "23:59"}}
+        plain["clients"].append({**group, "link": link, "count": 1, "availability": never})
+
+    one, other = world.play(time_only=True), world.play(world.changed(change), time_only=True)
+    assert_same(one, other, {**TIMES, "links": ["link", "from_s", "to_s", "bytes"]})
+
+
+def never_fits(scenario: Scenario) -> None:
+    timed_fits(scenario)
+    if scenario.method.kind == "with-keys":
+        refuse("method", "its messages are as long as there are clients")
+    if scenario.client_order != "grouped":
+        refuse("client_order", "other ids")
+    server = scenario.aggregation
+    if server.concurrency is not None or getattr(server.edge_servers, "concurrency", None):
+        refuse("aggregation", "who starts next is drawn among all ids, until one is free")
+    if scenario.training.local_epochs is not None:
+        refuse("training", "samples are dealt anew")
+    if scenario.participation.selection.kind in ("poisson", "by-samples"):
+        refuse("participation.selection")
+
+
+def split_groups(world: World) -> None:
+    """Groups of one client each are what groups of several are."""
+
+    def change(plain: dict[str, Any]) -> None:
+        plain["clients"] = [
+            {**group, "count": 1}
+            for group in plain["clients"]
+            for _ in range(group.get("count", 1))
+        ]
+
+    assert_same(world.play(), world.play(world.changed(change)))
+
+
+def split_fits(scenario: Scenario) -> None:
+    if scenario.client_order != "grouped":
+        refuse("client_order", "other ids")
+
+
+def unlimited(world: World) -> None:
+    """A link that says no rate is one of any rate that nobody can fill."""
+    plain = world.resolved()
+    places = [(group["link"], ("up", "down")) for group in plain["clients"]]
+    places += [(plain["network"]["server"], ("receive", "send"))]
+    places += [(tier, ("up", "down")) for tier in plain["network"].get("tiers", ())]
+    places += [(edge, ("up", "down")) for edge in plain["network"].get("edges", ())]
+    for place, keys in places:
+        if place.get("cell") is None:
+            for key in keys:
+                one_way = key == "down" and place.get("one_way")
+                if place.get(key) is None and not one_way:
+                    place[key] = "1000000000 Gbps"
+    one = world.play(time_only=True)
+    assert_near(one, world.play(world.read(plain), time_only=True), spans=False)
+
+
+def unlimited_fits(scenario: Scenario) -> None:
+    timed_fits(scenario)
+    if scenario.faults is not None and scenario.faults.stalls is not None:
+        refuse("faults.stalls", "what has no rate cannot stall")
+
+
+def fat_tree(world: World) -> None:
+    """A tree whose links are as wide as need be is a star."""
+
+    def change(plain: dict[str, Any]) -> None:
+        network = plain.setdefault("network", {})
+        tier = {"name": "edge", "count": 1, "up": "1000000000 Gbps", "down": "1000000000 Gbps"}
+        network |= {"topology": "tree", "tiers": [tier]}
+        for cell in network.get("cells", {}).values():
+            cell["at"] = "edge"
+
+    one, other = world.play(time_only=True), world.play(world.changed(change), time_only=True)
+    assert_near(one, other, spans=False)
+
+
+def tree_fits(scenario: Scenario) -> None:
+    timed_fits(scenario)
+    if scenario.network.topology != "star":
+        refuse("network")
+    if scenario.faults is not None and scenario.faults.stalls is not None:
+        refuse("faults.stalls", "the tree has links of its own that stall")
+
+
+def plain_loop(world: World) -> None:
+    """A server that waits for everybody learns what a loop without a clock learns."""
+    from simfed.learn.hosted import HostedWorkload
+    from simfed.learn.plain import plain_rounds
+
+    run = world.play()
+    streams = Streams(world.scenario.seed)
+    workload = HostedWorkload(world.scenario, streams, learns=False)
+    try:
+        rounds = list(plain_rounds(world.scenario, workload, streams))
+    finally:
+        workload.close()
+    arms = [(r.round, client, arm) for r in rounds for client, arm in r.arms.items()]
+    frame = run.participations
+    assert arms == list(zip(frame["round"], frame["client"], frame["arm"], strict=True))
+    tested = [
+        (r.round, name, one.accuracy, one.loss)
+        for r in rounds
+        for name, one in r.outcome.evaluation.items()
+    ]
+    frame = run.prototypes
+    frame = frame[frame["test_loss"].notna()]
+    rows = zip(
+        frame["round"], frame["prototype"], frame["test_accuracy"], frame["test_loss"], strict=True
+    )
+    assert sorted(tested) == sorted(rows)
+
+
+def loop_fits(scenario: Scenario) -> None:
+    from simfed.learn.plain import _require_no_clock
+
+    _require_no_clock(scenario)
+
+
+def loop_only_fits(scenario: Scenario) -> None:
+    loop_fits(scenario)
+    for i, group in enumerate(scenario.clients):
+        if scenario.policy_of_group(group).learns:
+            refuse(scenario.policy_key(i), "it learns from seconds")
+    if scenario.participation.selection.kind in ("fastest", "oort"):
+        refuse("participation.selection", "it goes by seconds")
+
+
+LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None] | None]] = {
+    "verified": (verified, None),
+    "resumed": (resumed, None),
+    "killed": (killed, None),
+    "resolved": (resolved, None),
+    "in_memory": (in_memory, None),
+    "answered": (answered, None),
+    "recorded": (recorded, recorded_fits),
+    "spread": (spread, None),
+    "timed": (timed, timed_fits),
+    "deployed": (deployed, deployed_fits),
+    "twice_as_fast": (twice_as_fast, fast_fits),
+    "twice_the_bytes": (twice_the_bytes, bytes_fits),
+    "never_there": (never_there, never_fits),
+    "split_groups": (split_groups, split_fits),
+    "unlimited": (unlimited, unlimited_fits),
+    "fat_tree": (fat_tree, tree_fits),
+    "plain_loop": (plain_loop, loop_only_fits),
+}
+"""Name → the law, and what refuses (as `InputError`) what a world may not have for it."""
+CLOCK_ALONE = "twice_as_fast", "twice_the_bytes", "never_there", "unlimited", "fat_tree"
+"""Laws that play no learning, so that models may be heavy."""
+
+
+# ---- helpers ---------------------------------------------------------------------------------
+
+
+def _stop_after(stop: int) -> Callable[[int, float, Any], None]:
+    def progress(round: int, time_s: float, accuracy: Any) -> None:
+        if round == stop:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+_HEARD: list[Callable[[str, Any], None]] = []
+"""Who hears of file operations; empty: nobody."""
+
+
+@cache
+def _hear() -> None:
+    """Have whoever wants to hear of operations on files; for good, as hooks cannot be taken out."""
+    names = "open", "os.rename", "os.mkdir", "os.remove"
+
+    def tell(event: str, arguments: Any) -> None:
+        if _HEARD and event in names:
+            _HEARD[0](event, arguments)
+
+    sys.addaudithook(tell)
+
+
+@contextmanager
+def _at_operation(at: int, below: Path, do: Callable[[str], None]) -> Iterator[None]:
+    """Meanwhile do something at one of the operations on files below a folder."""
+    _hear()
+    left = at
+
+    def hear(event: str, arguments: Any) -> None:
+        nonlocal left
+        if str(arguments[0]).startswith(str(below)) and below.exists():
+            left -= 1
+            if left == 0:
+                heard.clear()
+                do(event)
+
+    heard = _HEARD
+    heard.append(hear)
+    try:
+        yield
+    finally:
+        heard.clear()
+
+
+_QUANTITY = re.compile(r"([-+.\de]+) (s|ms|B/s|kbps|Mbps|B)")
+_KIND = {"s": "duration", "ms": "duration", "B/s": "rate", "kbps": "rate", "Mbps": "rate"}
+
+
+def _scaled(plain: Any, factors: dict[str, float], key: str = "") -> Any:
+    """Quantities with units times the factor of their kind; speeds go with durations."""
+    if isinstance(plain, dict):
+        faster = "duration" in factors and "assume" in plain
+        plain = {at: _scaled(one, factors, at) for at, one in plain.items() if at != "assume"} | {
+            at: one for at, one in plain.items() if at == "assume"
+        }
+        if faster:
+            plain["speed"] = _times(plain["speed"], 2.0)
+        return plain
+    if isinstance(plain, list):
+        return [_scaled(one, factors, key) for one in plain]
+    if isinstance(plain, str) and (found := _QUANTITY.fullmatch(plain)):
+        factor = factors.get(_KIND.get(found[2], "size"), 1.0)
+        return f"{float(found[1]) * factor!r} {found[2]}"
+    return plain
+
+
+def _times(value: Any, factor: float) -> Any:
+    """A speed, or all amounts of its distribution, times a factor."""
+    if isinstance(value, dict):
+        names = ("median", "mean", "low", "high", "sd", "minimum", "values")
+        return {
+            key: _times(one, factor) if key in names or isinstance(one, dict) else one
+            for key, one in value.items()
+        }
+    return [_times(x, factor) for x in value] if isinstance(value, list) else value * factor
+
+
+def _refuse_files(scenario: Scenario) -> None:
+    """Raises: `InputError` for a link, device or presence that a file says."""
+
+    def walk(node: Any, where: str) -> Iterator[str]:
+        if isinstance(node, dict):
+            if node.get("file") or node.get("column") or node.get("trace") is not None:
+                yield where
+            for key, one in node.items():
+                yield from walk(one, f"{where}.{key}")
+        elif isinstance(node, list):
+            for at, one in enumerate(node):
+                yield from walk(one, f"{where}[{at}]")
+
+    dumped = scenario.model_dump(mode="json")
+    for part in ("network", "clients", "faults"):
+        for where in walk(dumped.get(part), part):
+            refuse(re.sub(r"\.background$", ".background", where))
+
+
+# ---- one law of one world --------------------------------------------------------------------
+
+
+def draw(law: str, rng: Any) -> World:
+    """A world for a law. Raises: `worlds.NoWorld`."""
+    fits = LAWS[law][1]
+    plain, scenario = worlds.draw_world(
+        rng, files(), learns=law not in CLOCK_ALONE, fits=fits or (lambda scenario: None)
+    )
+    return World(plain, scenario, Path(), law not in CLOCK_ALONE, rng)
+
+
+def obey(law: str, world: World) -> None:
+    """Play a world under a law. Raises: what breaks it, with the command that repeats it; `Fails`,
+    `Unfit` where it says nothing."""
+    plain = copy.deepcopy(world.plain)
+    with tempfile.TemporaryDirectory(prefix="simfed-law-") as folder, _at_most(LONGEST_S):
+        world.folder = Path(folder)
+        try:
+            LAWS[law][0](world)
+        except (Fails, Unfit):
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}\n{repeat(law, plain)}"
+            raise Broken(said) from error
+
+
+class Broken(AssertionError):
+    """A law that a world breaks."""
+
+
+def repeat(law: str, plain: dict[str, Any]) -> str:
+    """The command that plays this world under this law again."""
+    return f"python tests/laws/laws.py {law} {shlex.quote(json.dumps(plain))}"
+
+
+@contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    """Raises: `TimeoutError` where the block takes longer."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"still playing after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def draw_many(seeds: range, laws: list[str]) -> None:
+    """Print what is broken by worlds of these seeds, each under one of the laws in turn."""
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        law = laws[seed % len(laws)]
+        try:
+            obey(law, draw(law, random.Random(seed)))
+            counts[f"{law}: obeyed"] += 1
+        except (Fails, Unfit, worlds.NoWorld) as error:
+            counts[f"{law}: {type(error).__name__}"] += 1
+            print(f"-- {seed} {law}: {type(error).__name__}: {error}"[:300], flush=True)
+        except Exception as error:
+            counts[f"{law}: broken"] += 1
+            cause = error.__cause__ or error
+            trace = "".join(traceback.format_tb(cause.__traceback__)[-2:])
+            print(f"== {seed} {law}\n{trace}{error}\n", flush=True)
+    print(dict(sorted(counts.items())))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("law", nargs="?", choices=[*LAWS, []])
+    parser.add_argument("world", nargs="?")
+    parser.add_argument("--draw", default="0:0")
+    parser.add_argument("--of", default=",".join(LAWS))
+    asked = parser.parse_args()
+    if asked.law:
+        plain = json.loads(asked.world)
+        learns = asked.law not in CLOCK_ALONE
+        scenario = worlds.read_world(plain, files(), learns=learns)
+        obey(asked.law, World(plain, scenario, Path(), learns))
+    first, last = map(int, asked.draw.split(":"))
+    draw_many(range(first, last), asked.of.split(","))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Laws over worlds that nobody thought of: a fixed handful always, fresh ones in CI."""
+
+import random
+import time
+from contextlib import suppress
+from unittest import SkipTest
+
+import laws
+import laws_worlds as worlds
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+from simfed.scenario.load import import_plugins
+
+SEEDS = {"resumed": 4, "answered": 3, "deployed": 2, "spread": 2}
+"""Worlds of a law in the suite that always runs, where not `SEEDS_ELSE`."""
+SEEDS_ELSE = 3
+DRAWN_S, SHRUNK_S = 30, 60
+"""Seconds that fresh worlds of a law are drawn for, and one that breaks it is shrunk for."""
+
+
+def test_every_key_of_the_schema_can_be_drawn():
+    plugin = {"plugins": ["parts.py"]}
+    import_plugins(plugin, source="", folder=laws.files(), allow=True, allow_outside=True)
+    assert worlds.list_undrawn() == []
+    assert worlds.list_stale() == []
+
+
+@pytest.mark.parametrize("law", laws.LAWS)
+@pytest.mark.parametrize("seed", range(max(SEEDS.values())))
+def test_a_handful_of_worlds_obeys(law, seed):
+    if seed >= SEEDS.get(law, SEEDS_ELSE):
+        pytest.skip("enough worlds of this law")
+    with suppress(laws.Fails, laws.Unfit):
+        laws.obey(law, laws.draw(law, random.Random(f"{law}, world {seed}")))
+
+
+@pytest.mark.fresh
+@pytest.mark.parametrize("law", laws.LAWS)
+def test_fresh_worlds_obey(law):
+    """`python -m pytest -m fresh tests/laws` draws others each time."""
+    began, broken = time.monotonic(), {}
+
+    @settings(
+        max_examples=100_000,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.randoms(use_true_random=False))
+    def obeyed(rng):
+        spent_s = time.monotonic() - began
+        if not broken and spent_s > DRAWN_S:
+            raise SkipTest
+        try:
+            world = laws.draw(law, rng)
+        except worlds.NoWorld:
+            reject()
+        key = repr(world.plain)
+        if broken and spent_s > DRAWN_S + SHRUNK_S and key not in broken:
+            return  # as small as there is time for
+        try:
+            laws.obey(law, world)
+        except (laws.Fails, laws.Unfit):
+            reject()
+        except AssertionError:
+            broken[key] = True
+            raise
+
+    with suppress(SkipTest):
+        obeyed()

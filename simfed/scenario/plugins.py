@@ -108,12 +108,16 @@ Plugins = Annotated[
 def _spell_out(plugin: PluginSpec) -> PluginSpec:
     """The plug-in with all files that it is known to open, their digests, and its folder."""
     named = {opened.file: opened for opened in opened_files(plugin)}
+    # of a copy of the plug-in, files have copies as well: this process opened them elsewhere
+    copied = {(Path(path).name, compute_file_sha256(path)) for path in named}
     opened_besides = [
-        path for path in list_opened(compute_file_digest(plugin.file)) if path not in named
+        path
+        for path in list_opened(compute_file_digest(plugin.file))
+        if (Path(path).name, compute_file_sha256(path)) not in copied
     ]
     files = tuple(
         OpenedFile(file=path, sha256=compute_file_sha256(path))
-        for path in (*named, *sorted(opened_besides))
+        for path in (*named, *opened_besides)
     )
     if not files:
         return plugin

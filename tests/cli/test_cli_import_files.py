@@ -89,9 +89,11 @@ def play(command):
     return main(COMMANDS[command])
 
 
-def run_first(folder):
+def run_first(folder, then=()):
+    """(manifest, plug-ins of the run); `then`: another command, in the same process."""
     words = ["run", "own.yaml", "--out", "out", "--allow-plugins", "--no-figures", "--quiet"]
     assert main(words) == 0
+    assert not then or main(then) == 0
     manifest = json.loads((folder / "out" / "manifest.json").read_text())
     plugins = yaml.safe_load((folder / "out" / "scenario.yaml").read_text())["plugins"]
     forget()
@@ -137,7 +139,7 @@ def test_a_file_that_is_not_as_it_was_is_said(folder, capsys, command):
 def test_copies_make_a_run_stand_alone(folder):
     plugin = {"file": "parts.py", "with": ["data/mine.npz"], "copy": True}
     write(folder, "data/mine.npz", [plugin])
-    manifest, [resolved] = run_first(folder)
+    manifest, [resolved] = run_first(folder, then=COMMANDS["verify"])
     assert "opened" not in manifest
     assert resolved["file"] == "plugins/parts/parts.py"
     assert resolved["with"][0]["file"] == "plugins/parts/data/mine.npz"

@@ -116,12 +116,12 @@ def _require_no_clock(scenario: Scenario) -> None:
             where="clients",
             problem="without a clock nobody comes, goes or fails",
         )
-    for group in scenario.clients:
+    for i, group in enumerate(scenario.clients):
         policy = scenario.policy_of_group(group)
         if policy.watches_time:
             raise InputError(
                 "a policy that needs no time in learning without a clock",
-                where="policy.kind",
+                where=f"{scenario.policy_key(i)}.kind",
                 got=policy.kind,
             )
 

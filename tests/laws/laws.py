@@ -371,6 +371,8 @@ def never_fits(scenario: Scenario) -> None:
         refuse("method", "its messages are as long as there are clients")
     if scenario.client_order != "grouped":
         refuse("client_order", "other ids")
+    if scenario.network.cells:
+        refuse("network.cells", "downloads weigh by the mean of all stations")
     server = scenario.aggregation
     if server.concurrency is not None or getattr(server.edge_servers, "concurrency", None):
         refuse("aggregation", "who starts next is drawn among all ids, until one is free")

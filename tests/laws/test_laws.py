@@ -33,7 +33,7 @@ def test_a_handful_of_worlds_obeys(law, seed):
     if seed >= SEEDS.get(law, SEEDS_ELSE):
         pytest.skip("enough worlds of this law")
     with suppress(laws.Fails, laws.Unfit):
-        laws.obey(law, laws.draw(law, random.Random(f"{law}, world {seed}")))
+        laws.obey(law, laws.draw(law, random.Random(f"world {seed} of {law}")))
 
 
 @pytest.mark.fresh

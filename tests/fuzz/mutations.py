@@ -6,6 +6,7 @@ table, tables of Parquet) is mutated as what it is, and where a digest guards it
 again in half of the cases, so that mutations get past it.
 """
 
+import copy
 import json
 import math
 import random
@@ -88,7 +89,7 @@ def mutated_tree(rng, tree):
         node, key = at(tree, path[:-1]), path[-1]
         match rng.randrange(7):
             case 0 | 1 | 2:
-                node[key] = rng.choice(STRANGE)
+                node[key] = copy.deepcopy(rng.choice(STRANGE))
             case 3:
                 del node[key]
             case 4 if isinstance(node, dict):
@@ -101,7 +102,8 @@ def mutated_tree(rng, tree):
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
                     node[key] = rng.choice((-value, value * 1e9, value + 0.5, str(value), [value]))
                 elif isinstance(value, dict):
-                    value[rng.choice(("kind", "x", "mode", "table"))] = rng.choice(STRANGE)
+                    strange = copy.deepcopy(rng.choice(STRANGE))
+                    value[rng.choice(("kind", "x", "mode", "table"))] = strange
                 else:
                     node[key] = [value, value]
     return tree

@@ -13,7 +13,6 @@ import pytest
 import simpy
 
 import simfed
-from simfed import native
 from simfed.cli import main
 from simfed.experiment.capacities import capacities_of
 from simfed.experiment.checks import check_parts
@@ -140,8 +139,8 @@ CELLS = {
 
 
 def uploads(folder, cells, slow, falls_at_s=None):
-    """When uploads of a client at 65 Mbps and one at `slow` end, in both engines; of the latter's
-    own 65 Mbps until it falls."""
+    """When uploads of a client at 65 Mbps and one at `slow` end; of the latter's own 65 Mbps until
+    it falls."""
     (folder / "rate.csv").write_text(f"0,{65 * MBPS}\n{falls_at_s},{slow * MBPS}\n")
     table = {"file": "rate.csv", "format": "csv", "end": "hold", "rate_unit": "B/s"}
     links = []
@@ -151,11 +150,7 @@ def uploads(folder, cells, slow, falls_at_s=None):
     plain = validated_in(scenario(links, cells), source="s", folder=folder)
     built = check_parts(plain, "s", time_only=True).topology
     sends = [FlowStart(0, 0, 250_000), FlowStart(0, 2, 250_000)]
-    ends = [end.duration_s for end in play(built, sends)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "sharing", lambda: None)
-        assert [end.duration_s for end in play(built, sends)] == ends
-    return ends
+    return [end.duration_s for end in play(built, sends)]
 
 
 @pytest.mark.parametrize("fair", CELLS)

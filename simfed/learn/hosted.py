@@ -97,6 +97,14 @@ class HostedWorkload:
         self.method: Method = scenario.method.made
         self.version = 0
         self._settings = ExitStack()  # the same bits whatever the caller has set
+        try:
+            self._set_up(streams, workers, place, learns=learns)
+        except BaseException:  # of a refused run nothing stays set
+            self._settings.close()
+            raise
+
+    def _set_up(self, streams: Streams, workers: int, place: torch.device, *, learns: bool) -> None:
+        scenario = self.scenario
         self._settings.enter_context(exact_float32())
         if place.type != "cpu":
             self._settings.enter_context(same_algorithms())

@@ -9,7 +9,7 @@ from forging import Forgery
 
 import simfed
 from simfed.cli import main
-from simfed.ground.errors import RunFailed
+from simfed.ground.errors import InputError, RunFailed
 from simfed.learn.objective import Classification, NextToken
 from simfed.verify.run import verify
 
@@ -126,3 +126,19 @@ def test_a_cross_entropy_has_an_end(objective):
     assert losses[0] == pytest.approx(2 * most)
     assert losses[1] == pytest.approx(np.log(1 + np.e))
     assert losses[2].isnan()
+
+
+def test_a_refused_run_leaves_the_threads_of_pytorch_alone(tmp_path, monkeypatch):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+
+    def refuse(*_):
+        raise InputError("another scenario")
+
+    monkeypatch.setattr("simfed.learn.hosted.HeldModels", refuse)
+    try:
+        with pytest.raises(InputError):
+            play(tmp_path)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

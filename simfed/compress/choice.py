@@ -16,6 +16,7 @@ from simfed.compress.codec import Codec, check_level, codec_from_spec
 from simfed.compress.labels import find_names, format_link, read_label, split
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.levels import LEVEL, Level, WrittenLevel
+from simfed.ground.memo import Memo
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 
@@ -56,7 +57,7 @@ class Choice:
         self.fields = fields
         self._codec: Codec | None = None if text else codec  # type: ignore[assignment]
         self._label: str | None = None
-        self._at: dict[Level | WrittenLevel | None, Choice] = {}
+        self._at: Memo[Level | WrittenLevel | None, Choice] = Memo()
 
     @classmethod
     def per_field(cls, fields: Mapping[str, Choice]) -> Choice:

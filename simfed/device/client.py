@@ -17,6 +17,7 @@ from simfed.device.profile import QUANTITIES, Profile, find_quantity, is_free, w
 from simfed.device.quota import Quota
 from simfed.device.speed import ClockSteps, Cores, Load, ProcessorState, Regimes, Thermal
 from simfed.ground.errors import InputError, listed
+from simfed.ground.memo import Memo
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -50,8 +51,8 @@ class Processor:
     noise: LognormalNoise | Literal["measured"] | None = None
     assume: Mapping[str, float] = field(default_factory=dict)
     scale: Mapping[str, float] = field(default_factory=dict)
-    _memo_s: dict[tuple[object, ...], float] = field(
-        default_factory=dict, repr=False, compare=False
+    _memo_s: Memo[tuple[object, ...], float] = field(
+        default_factory=Memo, repr=False, compare=False
     )
 
     def work_s(self, work: Work) -> float:

@@ -30,6 +30,7 @@ from simfed.compress.codec import Chain, Codec, codec_from_spec
 from simfed.device.curve import Constant, Curve, Fitted, Points
 from simfed.device.noise import Measured
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.memo import Memo
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -238,7 +239,7 @@ class Profile:
     warnings: list[str] = field(default_factory=list)
     """What a run with this profile should say: one sentence per curve that was extrapolated or
     estimated."""
-    _memo_s: dict[tuple[Key, float, float], float] = field(default_factory=dict, repr=False)
+    _memo_s: Memo[tuple[Key, float, float], float] = field(default_factory=Memo, repr=False)
     _warned: set[Key] = field(default_factory=set, repr=False)
 
     def seconds(
@@ -299,7 +300,7 @@ class Profile:
         is an error for all of them. Times that a person wrote (`0 s`) stay. A curve that does not
         state its uncertainty is an `InputError` when it is needed. Warnings stay shared.
         """
-        return replace(self, draws=streams, _memo_s={})
+        return replace(self, draws=streams, _memo_s=Memo())
 
     def has(self, quantity: str, *, model: str) -> bool:
         """Whether there is a curve for this work (an estimate for any model counts)."""

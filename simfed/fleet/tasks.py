@@ -18,6 +18,7 @@ from simfed.compress.selection import check_k
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
+from simfed.ground.memo import Memo
 from simfed.ground.method import (
     Field,
     Layers,
@@ -120,7 +121,7 @@ class Tasks:
             self.change_choice = Choice.of(self._changes.strategy)
             """By what changes of the model travel down."""
         self._weight_bytes = 2.0 if scenario.downlink.payload == "fp16" else 4.0
-        self._bytes: dict[tuple[object, ...], float | None] = {}
+        self._bytes: Memo[tuple[object, ...], float | None] = Memo()
 
     def place(self, edges: Iterable[Sequence[int]]) -> None:
         """There are edge servers, with these clients each; they are clients after the others."""

@@ -19,6 +19,7 @@ from simfed.compress.selection import count_entries
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.levels import Level
+from simfed.ground.memo import Memo
 from simfed.ground.method import Field, Who
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -198,7 +199,7 @@ class Encoder:
         self.tasks = tasks
         self.residuals = residuals
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
-        self._choices: dict[str, Choice] = {}
+        self._choices: Memo[str, Choice] = Memo()
         self.payloads: dict[str, Payload] | None = None
         """Field → the last payload, where somebody wants to see it."""
 

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 import simfed
+from simfed.ground import memo
 from simfed.sim.server import Simulation
 
 ALWAYS = {
@@ -134,3 +135,35 @@ def test_what_nobody_waits_for_any_longer_is_not_on_the_clock(tmp_path, monkeypa
     scenario = loaded(tmp_path, feature)
     simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
     assert probe.events[ALWAYS["rounds"]] < 64 + 2 * 30
+
+
+def test_memos_stay_short_where_k_never_comes_twice(monkeypatch):
+    """`balance` sets K as it likes; forgetting changes nothing."""
+    scenario = {
+        "name": "balanced", "rounds": 60, "method": "fedavg", "dataset": {"name": "mnist-mini"},
+        "prototypes": {"a": {"model": "lenet5"}},
+        "clients": [{
+            "count": 6, "prototype": "a", "link": {"up": "2 Mbps", "down": "20 Mbps"},
+            "device": {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "lognormal", "cv": 0.3}},
+        }],
+        "compression": {"index_code": "fixed", "strategies": ["top-k"]},
+        "policy": {"kind": "balance"},
+    }  # fmt: skip
+
+    def play():
+        run = simfed.run(scenario, time_only=True, progress=False)
+        assert run.participations["k"].nunique() > 50
+        return run.fingerprint
+
+    whole = play()
+    monkeypatch.setattr(memo, "MOST", 16)
+    lengths, forget = [], memo.Memo.__setitem__
+
+    def noted(self, key, value):
+        forget(self, key, value)
+        lengths.append(len(self))
+
+    monkeypatch.setattr(memo.Memo, "__setitem__", noted)
+    assert play() == whole
+    assert len(lengths) > 100
+    assert max(lengths) == 16

@@ -143,9 +143,9 @@ class Run:
         if rounds is not None:
             wanted = pa.array([int(round) for round in rounds], pa.int64())
             table = table.filter(pc.is_in(table.column("round"), wanted))
-        for column in _WORDS.keys() & set(table.column_names):
-            for strange in set(table.column(column).unique().to_pylist()) - {*_WORDS[column]}:
-                problem = f"{column}: {strange!r} is none of {', '.join(_WORDS[column])}"
+        for word in sorted(_WORDS.keys() & set(table.column_names)):
+            for strange in set(table.column(word).unique().to_pylist()) - {*_WORDS[word]}:
+                problem = f"{word}: {strange!r} is none of {', '.join(_WORDS[word])}"
                 raise InputError(where=f"{self.path}/{name}.parquet", problem=problem)
         frame: pd.DataFrame = table.to_pandas()
         for column in columns(name):

@@ -112,8 +112,11 @@ def format_median_time(row: Mapping[str, float], confidence: float) -> str:
     that covers where it is less than `confidence`."""
     if not row["seeds"]:
         return ""
-    bound = "> " if math.isnan(row["median_s"]) else ""
-    text = bound + format_duration(row["median_at_least_s"])
+    text = format_duration(row["median_at_least_s"])
+    if math.isinf(row["median_at_most_s"]):
+        text = f"> {text}"
+    elif math.isnan(row["median_s"]):
+        text += f" to {format_duration(row['median_at_most_s'])}"
     if row["coverage"] == 0 or not row["reached"]:
         return text
     high = "∞" if math.isinf(row["median_high_s"]) else format_duration(row["median_high_s"])
@@ -145,7 +148,9 @@ def format_ratio(ratio: Estimate, confidence: float) -> str:
 
 
 def _format_bound(ratio: Estimate) -> str:
-    return f"{'' if ratio.is_exact else 'at least '}{_format_number(ratio.least)}×"
+    if ratio.is_exact or math.isinf(ratio.most):
+        return f"{'' if ratio.is_exact else 'at least '}{_format_number(ratio.least)}×"
+    return f"between {_format_number(ratio.least)} and {_format_number(ratio.most)}×"
 
 
 def _format_coverage(coverage: float, confidence: float) -> str:
@@ -194,9 +199,13 @@ class _Wording:
         if len(won) > _MOST_NAMED:
             least = min(ratios, key=lambda pair: pair[1].least)
             most = max(ratios, key=lambda pair: pair[1].least)
-            ends = [f"{_format_bound(ratio)} (at {name})" for name, ratio in (least, most)]
             where = self._place([name for name, _ in won])
-            return [f"{winner} before {loser} {self.goal}{where}, {ends[0]} to {ends[1]} sooner"]
+            text = f"{winner} before {loser} {self.goal}{where}, "
+            bounds = [_format_bound(ratio) for _, ratio in (least, most)]
+            if bounds[0] == bounds[1]:
+                return [f"{text}{bounds[0]} sooner"]
+            ends = [f"{b} (at {name})" for b, (name, _) in zip(bounds, (least, most), strict=True)]
+            return [f"{text}{ends[0]} to {ends[1]} sooner"]
         each = [
             f"in {paired.wins if side == 1 else paired.losses} of {paired.seeds} seeds, "
             f"{format_ratio(ratio, self.confidence)} sooner {self.goal}{_at(name)}"
@@ -229,17 +238,26 @@ class _Wording:
     def undecided(self) -> list[str]:
         """Several seeds, of which some say which is sooner, and no clear difference."""
         level = self._select(lambda p: bool(p.seeds > 1 and p.clear == 0 and p.decided))
-        by_counts: dict[tuple[int, int, int], list[str]] = {}
+        by_counts: dict[tuple[int, int, int, str], list[str]] = {}
         for name, paired in level:
-            by_counts.setdefault((paired.wins, paired.losses, paired.seeds), []).append(name)
+            counts = paired.wins, paired.losses, paired.seeds
+            left_open = self._describe_open(paired)
+            by_counts.setdefault((*counts, left_open), []).append(name)
         between = f"no clear difference between {self.a} and {self.b} {self.goal}"
         if len(by_counts) > 1 and len(level) > _MOST_NAMED:
             return [between + self._place([name for name, _ in level])]
         return [
             f"{between}{self._place(names)} "
-            f"({self.a} sooner in {wins}, {self.b} in {losses} of {seeds} seeds)"
-            for (wins, losses, seeds), names in by_counts.items()
+            f"({self.a} sooner in {wins}, {self.b} in {losses} of {seeds} seeds{left_open})"
+            for (wins, losses, seeds, left_open), names in by_counts.items()
         ]
+
+    def _describe_open(self, paired: Paired) -> str:
+        """Return how large the difference may be, and whether the seeds are too few to decide."""
+        first, ratio, _ = self._order(paired, 1 if paired.wins >= paired.losses else -1)
+        text = f": {first} {ratio} sooner" if paired.ratio.coverage else ""
+        few = bool(text) and not paired.ratio.decides(self.confidence)
+        return f"{text}, too few seeds to decide" if few else text
 
     def without_winner(self) -> list[str]:
         names = [name for name, _ in self._select(lambda p: p.seeds > 0 and not p.decided)]

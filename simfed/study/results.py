@@ -32,6 +32,7 @@ _ARM_COLUMNS = {
     "target": "threshold",
     "median": "median_s",
     "at_least": "median_at_least_s",
+    "at_most": "median_at_most_s",
     "low": "median_low_s",
     "high": "median_high_s",
 }
@@ -54,7 +55,7 @@ class StudyResult(StudyRuns):
         `setting, arm, seeds, final_accuracy` and its interval `_low, _high` (`final_measure` of
         another measure); per threshold
         `reached` (of the seeds), `median_s` (NaN where censoring leaves it open),
-        `median_at_least_s`, `median_low_s, median_high_s, coverage`.
+        `median_at_least_s, median_at_most_s`, `median_low_s, median_high_s, coverage`.
         """
         means = []
         for _, _, entries in self.groups():
@@ -76,8 +77,8 @@ class StudyResult(StudyRuns):
         quantity: `time` (s), `sent` (bytes up), `moved` (bytes both ways) or `energy` (J). targets:
         of the measure; the study's thresholds if omitted, and whole runs (`target` is NaN) where
         there are none. One column per axis but the arms', `setting, arm, target, seeds, reached`
-        (of the seeds), `median` (NaN where censoring leaves it open), `at_least`, and its interval
-        `low, high` with `coverage`.
+        (of the seeds), `median` (NaN where censoring leaves it open), `at_least, at_most`, and its
+        interval `low, high` with `coverage`.
 
         Raises: `InputError` for another quantity, for energy that the devices' profiles do not
         know, and for targets of a study that learned nothing.

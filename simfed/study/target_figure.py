@@ -462,8 +462,11 @@ def _choose_log_ticks(low: float, high: float) -> list[float]:
 
 
 def _describe_row(row: Row, quantity: SpentQuantity) -> str:
-    text = "later than " if math.isnan(row["median"]) else ""
-    text += _format_amount(row["at_least"], quantity)
+    text = _format_amount(row["at_least"], quantity)
+    if math.isinf(row["at_most"]):
+        text = f"later than {text}"
+    elif math.isnan(row["median"]):
+        text += f" to {_format_amount(row['at_most'], quantity)}"
     if row["coverage"] > 0 and row["reached"]:
         text += (
             f" [{_format_amount(row['low'], quantity)}, {_format_amount(row['high'], quantity)}]"

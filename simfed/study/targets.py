@@ -110,6 +110,7 @@ def compute_spent(
                     "reached": sum(reached),
                     "median": middle.exact,
                     "at_least": middle.least,
+                    "at_most": middle.most,
                     "low": middle.low,
                     "high": middle.high,
                     "coverage": middle.coverage,

@@ -213,6 +213,29 @@ def test_a_sentence_about_many_settings_counts_them():
     assert "at 1 Mbps, and in 3 of 3 seeds" in few
 
 
+def test_settings_that_read_alike_are_told_one_number():
+    from simfed.report.comparison import describe_sides
+
+    paired = compare_times([1.0] * 3, [True] * 3, [2.03] * 3, [True] * 3)
+    settings = [(f"{n} Mbps", paired) for n in range(6)]
+    text = describe_sides("top-k", "random-k", 0.9, settings, 0.95)
+    assert text.startswith("top-k before random-k to 90 % everywhere, 2.03× sooner")
+
+
+def test_a_median_that_censoring_leaves_open_keeps_its_known_upper_bound():
+    from simfed.report.comparison import format_median_time
+
+    # four of five got there: the median lies between the second and the third
+    times_s, reached = [10.0, 20.0, 30.0, 40.0, 15.0], [True, True, True, True, False]
+    middle = estimate_median_time(times_s, reached)
+    row = {
+        "seeds": 5, "reached": 4, "median_s": middle.exact, "median_at_least_s": middle.least,
+        "median_at_most_s": middle.most, "median_low_s": middle.low,
+        "median_high_s": middle.high, "coverage": middle.coverage,
+    }  # fmt: skip
+    assert format_median_time(row, 0.95).startswith("20 s to 30 s")
+
+
 def test_what_reads_as_once_is_no_verdict_whatever_is_asked_for():
     a, b = [10.0, 20.0, 30.0], [10.03, 20.06, 30.09]
     paired = compare_times(a, [True] * 3, b, [True] * 3, relevant_ratio=1.0)

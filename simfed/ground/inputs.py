@@ -159,5 +159,5 @@ def make_missing_file_error(path: str | os.PathLike[str]) -> MissingFile:
 def explain_unreadable(error: Exception) -> str:
     """Return the reason in words: the operating system's, or which byte is no UTF-8."""
     if not isinstance(error, UnicodeDecodeError):
-        return getattr(error, "strerror", None) or str(error)
+        return getattr(error, "strerror", None) or str(error).strip().partition("\n")[0]
     return f"not UTF-8 text, byte 0x{error.object[error.start]:02X}"

@@ -636,16 +636,6 @@ def test_verify_sees_what_was_changed_beside_the_tables(
     assert any(sentence in broken for broken in verify(run)), verify(run)
 
 
-def test_a_run_of_an_earlier_version_without_digests_is_still_sound(whole, tmp_path):
-    shutil.copytree(whole, tmp_path / "run")
-    path = tmp_path / "run" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    for key in ("scenario_sha256", "files", "digest"):
-        assert manifest.pop(key)
-    path.write_text(json.dumps(manifest))
-    assert verify(tmp_path / "run") == []
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A finished run that learned; only to be copied."""

@@ -189,10 +189,14 @@ def test_what_does_not_fit_together_is_refused(changes, sentence):
 
 
 def test_a_users_data_set_is_a_callable(add_part):
-    add_part("dataset", "mine", lambda: Dataset(**arrays()))
-    assert load_dataset("mine").facts.input_shape == (2, 3, 3)
+    images = {
+        "train_images": np.zeros((6, 2, 4, 4), np.uint8),
+        "test_images": np.zeros((4, 2, 4, 4), np.uint8),
+    }
+    add_part("dataset", "mine", lambda: Dataset(**arrays(**images)))
+    assert load_dataset("mine").facts.input_shape == (2, 4, 4)
     assert dataset_facts("mine").train_samples == 6
-    assert facts("logistic-regression", "mine").parameters == 18 * 3 + 3
+    assert facts("logistic-regression", "mine").parameters == 32 * 3 + 3
 
 
 def test_a_users_data_set_with_static_facts_is_not_read_for_them(add_part):

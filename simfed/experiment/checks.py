@@ -322,12 +322,14 @@ class Checks:
         """A sentence for each unpacking whose time no profile knows."""
         sentences = []
         for i, group in enumerate(self.scenario.clients):
+            processor = self._parts.processors[i]
+            name = processor.profile.name if group.device.profile else "none"
             for work in self._unpacking(i):
                 try:
-                    self._parts.processors[i].work_s(work)
+                    processor.work_s(work)
                 except InputError:
                     sentences.append(
-                        f"device profile {group.device.profile or 'none'}: decompression of "
+                        f"device profile {name}: decompression of "
                         f"{work.model} by {work.name} is not known, so unpacking what travels "
                         "down takes no time"
                     )

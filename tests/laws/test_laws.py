@@ -36,6 +36,42 @@ def test_a_handful_of_worlds_obeys(law, seed):
         laws.obey(law, laws.draw(law, random.Random(f"world {seed} of {law}")))
 
 
+DEVICE = {"training": "50 ms", "compression": "50 ms"}
+SMALL = {
+    "name": "law",
+    "seed": 1,
+    "rounds": 2,
+    "method": "fedavg",
+    "dataset": {"leaf": "leaf"},
+    "prototypes": {"a": {"model": "logistic-regression"}},
+    "clients": [{"count": 2, "prototype": "a", "device": DEVICE}],
+    "policy": {"kind": "uniform", "strategy": "top-k"},
+}
+
+
+def group(**changes):
+    return {"clients": [{**SMALL["clients"][0], **changes}]}
+
+
+FOUND = {
+    "a warning names the profile of a file as the run's copy does": (
+        "verified",
+        {"downlink": {"compression": {"k": 5}}, **group(device={"profile": "board.yaml"})},
+    ),
+    "the process that ran a plug-in knows its files by the run's copies": (
+        "verified",
+        {"plugins": [{"file": "parts.py", "copy": True, "with": ["opened.txt"]}]},
+    ),
+}
+"""What drawn worlds broke, in the smallest world that does."""
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_was_found(what):
+    law, changes = FOUND[what]
+    laws.obey(law, laws.read(law, {**SMALL, **changes}))
+
+
 @pytest.mark.fresh
 @pytest.mark.parametrize("law", laws.LAWS)
 def test_fresh_worlds_obey(law):

@@ -316,7 +316,7 @@ def dump_fleet(
         for key in ("k", "policy", "attack"):
             group.pop(key, None)
     for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
-        if device is not None and profile_names:
+        if device is not None and device["profile"] is not None and profile_names:
             device["profile"] = profile_names[device["profile"]]
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 

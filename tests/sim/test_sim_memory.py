@@ -65,7 +65,7 @@ FEATURES = {
     "ascend": {"policy": {"kind": "ascend"}},
     "exp3": {"policy": {"kind": "exp3"}},
     "ucb": {"policy": {"kind": "ucb", "window": 20}},
-    "oort": {"participation": {"clients_per_round": 10, "selection": "oort"}},
+    "fastest": {"participation": {"clients_per_round": 10, "selection": "fastest"}},
     "asynchronous": {**FILLED, "aggregation": {"mode": "asynchronous", "concurrency": 20}},
 }
 WARM_ROUNDS = 40

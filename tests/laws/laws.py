@@ -625,6 +625,12 @@ def draw(law: str, rng: Any) -> World:
     return World(plain, scenario, Path(), law not in CLOCK_ALONE, rng)
 
 
+def read(law: str, plain: dict[str, Any]) -> World:
+    """Return a written world for a law."""
+    learns = law not in CLOCK_ALONE
+    return World(plain, worlds.read_world(plain, files(), learns=learns), Path(), learns)
+
+
 def obey(law: str, world: World) -> None:
     """Play a world under a law. Raises: what breaks it, with the command that repeats it; `Fails`,
     `Unfit` where it says nothing."""
@@ -692,10 +698,7 @@ def main() -> None:
     parser.add_argument("--of", default=",".join(LAWS))
     asked = parser.parse_args()
     if asked.law:
-        plain = json.loads(asked.world)
-        learns = asked.law not in CLOCK_ALONE
-        scenario = worlds.read_world(plain, files(), learns=learns)
-        obey(asked.law, World(plain, scenario, Path(), learns))
+        obey(asked.law, read(asked.law, json.loads(asked.world)))
     first, last = map(int, asked.draw.split(":"))
     draw_many(range(first, last), asked.of.split(","))
 

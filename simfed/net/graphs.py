@@ -330,8 +330,8 @@ def read_graph(path: str | FilePath, missing_bytes_per_s: float | None = None) -
 
     Edge attributes are text with units: `capacity` (both directions, or the one of a directed
     edge), or `up` (source to target) and `down` (back) on an undirected edge; `latency`, and
-    `down_latency` where the way back differs; and the number `loss`. A missing latency or loss is
-    0. Other attributes are ignored, unless they look like one of these misspelt.
+    `down_latency` where the way back differs; and the number `loss`. Where latency or loss is
+    missing, it is 0. Other attributes are ignored, unless they look like one of these misspelt.
 
     missing_bytes_per_s: the capacity of each way for which an edge says none.
 

@@ -181,6 +181,7 @@ def test_the_page_draws_its_charts_in_a_browser(studied, tmp_path):
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
+        "--window-size=1000,4000",  # charts are drawn as they come into view
         "--virtual-time-budget=20000",
     ]
     done = subprocess.run(

@@ -45,8 +45,8 @@ def check_file(path: str | os.PathLike[str], most_bytes: int = MOST_FILE_BYTES) 
     with named_in_errors(path):
         try:
             status = os.stat(path)
-        except ValueError as error:  # a null byte in the name
-            raise OSError(str(error)) from None
+        except ValueError:
+            raise OSError("a null byte in its name") from None
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError
     if not stat.S_ISREG(status.st_mode):

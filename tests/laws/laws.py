@@ -2,6 +2,7 @@
 replayed, spread over processes or deployed comes to the same; and changes whose effect is known.
 
     python tests/laws/laws.py resumed '{"name": "law", …}'   # one law of one world
+    python tests/laws/laws.py resumed '{"name": "law", …}' --shrink   # of a smaller one as well
     python tests/laws/laws.py --draw 0:2000 [--of resumed,verified]   # of many, by their seeds
 """
 
@@ -17,12 +18,13 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +55,11 @@ class World:
     scenario: Scenario
     folder: Path
     learns: bool = True
-    rng: Any = field(default_factory=lambda: random.Random(0))
-    """For what a law draws itself: where a run is stopped, which rate is another."""
+
+    @cached_property
+    def rng(self) -> random.Random:
+        """For what a law draws itself: where a run is stopped, which rate is another."""
+        return random.Random(self.plain["seed"])
 
     def play(self, scenario: Scenario | None = None, out: str | None = None, **options: Any) -> Any:
         """A run of it, or of another scenario. Raises: `Fails` where the run says why it cannot
@@ -164,6 +169,10 @@ LEARNED = {
     ],
     "clients": None,
 }  # fmt: skip
+
+
+def any_fits(scenario: Scenario) -> None:
+    """Of a law that holds of every world."""
 
 
 # ---- nine laws -------------------------------------------------------------------------------
@@ -324,12 +333,13 @@ def twice_the_bytes(world: World) -> None:
     """Sizes and rates doubled: everything happens when it did."""
     one = world.resolved()
     one["policy"] = {"kind": "uniform", "strategy": "top-k"}
-    one["compression"] |= {"k": 4, "index_code": "ideal"}
+    one["compression"] |= {"k": 2, "index_code": "ideal"}
     one["downlink"]["payload"] = "fp16"
+    one["charge"]["buffers"] = False
     for group in one["clients"]:
         group |= {"policy": None, "k": None}
     other = _scaled(one, {"rate": 2.0, "size": 2.0})
-    other["compression"]["k"] = 8
+    other["compression"]["k"] = 4
     other["downlink"]["payload"] = "fp32"
     one, other = (world.play(world.read(plain), time_only=True) for plain in (one, other))
     assert_near(one, other, spans=False)
@@ -350,6 +360,8 @@ def bytes_fits(scenario: Scenario) -> None:
     for i, group in enumerate(scenario.clients):
         if group.overlap is not None:
             refuse(f"clients[{i}].overlap")
+        if group.device.profile is not None:
+            refuse(f"clients[{i}].device", "which knows what K takes")
 
 
 def never_there(world: World) -> None:
@@ -488,15 +500,15 @@ def loop_only_fits(scenario: Scenario) -> None:
         refuse("participation.selection", "it goes by seconds")
 
 
-LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None] | None]] = {
-    "verified": (verified, None),
-    "resumed": (resumed, None),
-    "killed": (killed, None),
-    "resolved": (resolved, None),
-    "in_memory": (in_memory, None),
-    "answered": (answered, None),
+LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None]]] = {
+    "verified": (verified, any_fits),
+    "resumed": (resumed, any_fits),
+    "killed": (killed, any_fits),
+    "resolved": (resolved, any_fits),
+    "in_memory": (in_memory, any_fits),
+    "answered": (answered, any_fits),
     "recorded": (recorded, recorded_fits),
-    "spread": (spread, None),
+    "spread": (spread, any_fits),
     "timed": (timed, timed_fits),
     "deployed": (deployed, deployed_fits),
     "twice_as_fast": (twice_as_fast, fast_fits),
@@ -616,25 +628,21 @@ def _refuse_files(scenario: Scenario) -> None:
 # ---- one law of one world --------------------------------------------------------------------
 
 
-def draw(law: str, rng: Any) -> World:
+def draw(law: str, rng: random.Random) -> World:
     """A world for a law. Raises: `worlds.NoWorld`."""
-    fits = LAWS[law][1]
-    plain, scenario = worlds.draw_world(
-        rng, files(), learns=law not in CLOCK_ALONE, fits=fits or (lambda scenario: None)
-    )
-    return World(plain, scenario, Path(), law not in CLOCK_ALONE, rng)
+    return read(law, worlds.Drawing(rng, learns=law not in CLOCK_ALONE).world())
 
 
 def read(law: str, plain: dict[str, Any]) -> World:
-    """Return a written world for a law."""
-    learns = law not in CLOCK_ALONE
-    return World(plain, worlds.read_world(plain, files(), learns=learns), Path(), learns)
+    """A written world for a law, without what does not fit. Raises: `worlds.NoWorld`."""
+    learns, fits = law not in CLOCK_ALONE, LAWS[law][1]
+    scenario = worlds.mend_world(plain, files(), learns=learns, fits=fits)
+    return World(plain, scenario, Path(), learns)
 
 
 def obey(law: str, world: World) -> None:
-    """Play a world under a law. Raises: what breaks it, with the command that repeats it; `Fails`,
-    `Unfit` where it says nothing."""
-    plain = copy.deepcopy(world.plain)
+    """Play a world under a law. Raises: `Broken` from what breaks it; `Fails`, `Unfit` where it
+    says nothing."""
     with tempfile.TemporaryDirectory(prefix="simfed-law-") as folder, _at_most(LONGEST_S):
         world.folder = Path(folder)
         try:
@@ -642,17 +650,67 @@ def obey(law: str, world: World) -> None:
         except (Fails, Unfit):
             raise
         except Exception as error:
-            said = f"{type(error).__name__}: {error}\n{repeat(law, plain)}"
-            raise Broken(said) from error
+            raise Broken(law, world.plain, f"{type(error).__name__}: {error}") from error
+
+
+def shrink(broken: Broken, until_s: float) -> Broken:
+    """A smaller world that breaks the same law in the same way, or this one; sought until then
+    (`time.monotonic`)."""
+    best, smaller = broken, True
+    while smaller:
+        smaller = False
+        for path in list(_list_parts(best.plain)):
+            if time.monotonic() > until_s:
+                return best
+            found = _break_without(best, path)
+            if found is not None:
+                best, smaller = found, True
+    return best
+
+
+def _break_without(broken: Broken, path: tuple[Any, ...]) -> Broken | None:
+    """How a world without one of its parts, or with a smaller number there, breaks its law; None:
+    it is no smaller world, or breaks nothing like that."""
+    plain = copy.deepcopy(broken.plain)
+    node = plain
+    try:
+        for step in path[:-1]:
+            node = node[step]
+        if type(node[path[-1]]) is int:
+            node[path[-1]] = max(1, node[path[-1]] // 2)
+        else:
+            del node[path[-1]]
+        used = {group["prototype"] for group in plain["clients"]}
+        plain["prototypes"] = {name: plain["prototypes"][name] for name in sorted(used)}
+        world = read(broken.law, plain)
+        small, large = json.dumps(plain), json.dumps(broken.plain)
+        if (len(small), small) < (len(large), large):
+            obey(broken.law, world)
+    except Broken as again:
+        return again if again.kind == broken.kind else None
+    except (LookupError, TypeError, worlds.NoWorld, Fails, Unfit):
+        pass
+    return None
+
+
+def _list_parts(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of all that a world may do without, the largest parts first."""
+    parts = list(node.items()) if isinstance(node, dict) else list(enumerate(node))[::-1]
+    yield from ((*path, key) for key, _ in parts if (*path, key) != ("seed",))
+    for key, one in parts:
+        if isinstance(one, (dict, list)):
+            yield from _list_parts(one, (*path, key))
 
 
 class Broken(AssertionError):
-    """A law that a world breaks."""
+    """A law that a world breaks: what is wrong, and the command that plays it again."""
 
-
-def repeat(law: str, plain: dict[str, Any]) -> str:
-    """The command that plays this world under this law again."""
-    return f"python tests/laws/laws.py {law} {shlex.quote(json.dumps(plain))}"
+    def __init__(self, law: str, plain: dict[str, Any], wrong: str) -> None:
+        self.law, self.plain = law, copy.deepcopy(plain)
+        self.kind = re.sub(r"[^A-Za-z_ ]+.*", "", wrong.split("\n")[0])
+        """What is wrong, without its numbers."""
+        text = shlex.quote(json.dumps(self.plain))
+        super().__init__(f"{wrong}\npython tests/laws/laws.py {law} {text}")
 
 
 @contextmanager
@@ -686,19 +744,24 @@ def draw_many(seeds: range, laws: list[str]) -> None:
             counts[f"{law}: broken"] += 1
             cause = error.__cause__ or error
             trace = "".join(traceback.format_tb(cause.__traceback__)[-2:])
-            print(f"== {seed} {law}\n{trace}{error}\n", flush=True)
+            small = shrink(error, time.monotonic() + 120) if isinstance(error, Broken) else error
+            print(f"== {seed} {law}\n{trace}{small}\n", flush=True)
     print(dict(sorted(counts.items())))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("law", nargs="?", choices=[*LAWS, []])
-    parser.add_argument("world", nargs="?")
+    parser.add_argument("world", nargs="?", type=json.loads)
+    parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--draw", default="0:0")
     parser.add_argument("--of", default=",".join(LAWS))
     asked = parser.parse_args()
     if asked.law:
-        obey(asked.law, read(asked.law, json.loads(asked.world)))
+        try:
+            obey(asked.law, read(asked.law, asked.world))
+        except Broken as broken:
+            raise shrink(broken, time.monotonic() + 600 * asked.shrink) from broken.__cause__
     first, last = map(int, asked.draw.split(":"))
     draw_many(range(first, last), asked.of.split(","))
 

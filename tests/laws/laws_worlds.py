@@ -1,9 +1,7 @@
 """One generator of scenarios, with every feature of the schema: small, and played in a moment.
 
-`draw_world(random.Random(7))` is a world by a seed; with hypothesis's `st.randoms(
-use_true_random=False)` in its place the same code draws worlds that shrink. Values are drawn by the
-type of a key where that says what there is to choose from, else from `VALUES`; a new key of the
-schema that is neither is an error of `list_undrawn`, and so of a test.
+Values are drawn by the type of a key where that says what there is to choose from, else from
+`VALUES`; a new key of the schema that is neither is an error of `list_undrawn`, and so of a test.
 
 What does not go together is not known here: simfed refuses it and says where, and the key there is
 taken out again.
@@ -11,6 +9,7 @@ taken out again.
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -411,7 +410,7 @@ USUAL = {"method": ("fedkd", "fedavg") * 3, "policy": ("uniform", "ascend") * 2}
 class Drawing:
     """One world under way."""
 
-    def __init__(self, rng: Any, *, learns: bool) -> None:
+    def __init__(self, rng: random.Random, *, learns: bool) -> None:
         self.rng = rng
         self.learns = learns
         self.share = rng.choice((0.05, 0.12, 0.25))
@@ -736,22 +735,17 @@ class NoWorld(Exception):
     """What was drawn does not go together, and no key can be spared."""
 
 
-def draw_world(
-    rng: Any,
-    files: Path,
-    *,
-    learns: bool = True,
-    fits: Callable[[Scenario], None] = lambda scenario: None,
-) -> tuple[dict[str, Any], Scenario]:
-    """(the world as a file says it, its scenario), without the keys that simfed, or `fits`, refuses
-    in an `InputError`. Raises: `NoWorld`."""
-    plain = Drawing(rng, learns=learns).world()
+def mend_world(
+    plain: dict[str, Any], files: Path, *, learns: bool, fits: Callable[[Scenario], None]
+) -> Scenario:
+    """The scenario of a world out of which the keys are taken that simfed, or `fits`, refuses in an
+    `InputError`. Raises: `NoWorld`."""
     said: list[str] = []
     for _ in range(MOST_MENDED):
         try:
             scenario = read_world(plain, files, learns=learns)
             fits(scenario)
-            return plain, scenario
+            return scenario
         except (InputError, InputErrors) as error:
             refused = getattr(error, "errors", [error])
             said = [str(one) for one in refused]

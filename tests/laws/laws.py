@@ -636,8 +636,13 @@ def draw(law: str, rng: random.Random) -> World:
 def read(law: str, plain: dict[str, Any]) -> World:
     """A written world for a law, without what does not fit. Raises: `worlds.NoWorld`."""
     learns, fits = law not in CLOCK_ALONE, LAWS[law][1]
-    scenario = worlds.mend_world(plain, files(), learns=learns, fits=fits)
-    return World(plain, scenario, Path(), learns)
+
+    def read_fitting(plain: dict[str, Any]) -> Scenario:
+        scenario = worlds.read_world(plain, files(), learns=learns)
+        fits(scenario)
+        return scenario
+
+    return World(plain, worlds.mend_world(plain, read_fitting), Path(), learns)
 
 
 def obey(law: str, world: World) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -27,9 +27,12 @@ from simfed.scenario import dataset as data
 from simfed.scenario import device as devices
 from simfed.scenario import distribution as laws
 from simfed.scenario.faults import FaultsSpec, MessagesSpec
+from simfed.scenario.fleet_file import APP, FleetFile, FleetGroup
 from simfed.scenario.load import validate_scenario
 from simfed.scenario.options import OfKind
 from simfed.scenario.plugins import PluginSpec
+
+T = TypeVar("T")
 
 PLUGIN_PARTS = (
     "with-keys", "normed", "law-stripes", "every-other", "alternating", "lowest-ids",
@@ -39,6 +42,16 @@ EXEMPT = {
     "PolicySpec.arms_from": "a run, which the law of recorded arms makes",
     "PluginSpec.place": "said by run directories alone",
     "OpenedFile.sha256": "said by run directories alone",
+    **dict.fromkeys(
+        [f"FleetGroup.{key}" for key in ("k", "policy", "overlap", "attack")],
+        "an app decides what it sends",
+    ),
+    "Computing.file": "laws of an app, which somebody measures",
+    "Computing.start": "beside such laws",
+    "Computing.speed": "of host seconds, which no two runs have alike",
+    "FleetFile.app": "the base of a study, which names a folder",
+    "App.folder": "the same",
+    "App.run_config": "the same",
 }
 
 # ---- what there is to choose from ------------------------------------------------------------
@@ -135,7 +148,7 @@ VALUES: dict[str, Any] = {
     "ClientGroup.prototype": lambda drawing: drawing.prototype,
     "dataset": lambda drawing: drawing.dataset(),
     **{f"DatasetSpec.{key}": [source[key]] for source, _ in DATA for key in source},
-    "Scenario.clients": lambda drawing: drawing.groups(),
+    **dict.fromkeys(("Scenario.clients", "FleetFile.clients"), lambda drawing: drawing.groups()),
     "plugins": [["parts.py"], "parts.py", [PluginSpec]],
     "PluginSpec.file": ["parts.py"],
     "PluginSpec.with": [["opened.txt"]],
@@ -337,6 +350,13 @@ VALUES: dict[str, Any] = {
     "ChoiceSpec.weights": [[1, 2, 1]],
     "shape": [2.0],
     "Distribution.table": ["devices.csv"],
+    # apps
+    "node_config": [{"shard": "{node}-{nth}"}],
+    "AppMetrics.accuracy": ["v"],
+    "AppMetrics.loss": ["v"],
+    "AppMetrics.weight": ["num-examples"],
+    "Computing.kind": ["declared"],
+    "Computing.seconds": ["0.3", "0.1 + 0.05", {"default": "0.2", "train": "500 ms"}],
     # options of registered parts
     "method.mu": [0.1],
     "server_rate": [0.5, 1.0],
@@ -387,6 +407,7 @@ SOME_OF = {
 """Sections that have at least one of these keys."""
 
 OFTEN = {
+    "FleetFile.computing": 1, "Computing.kind": 1, "FleetFile.network": 0.6, "FleetFile.faults": 0.25,
     "method": 0.7, "Scenario.clients": 1, "Scenario.policy": 0.8, "compression": 0.9,
     "training": 0.8, "Scenario.network": 0.6, "Scenario.aggregation": 0.7, "evaluation": 0.7,
     "checkpoint": 0.7, "link": 0.95, "LinkSpec.up": 0.9, "LinkSpec.down": 0.7, "strategies": 0.8,
@@ -410,8 +431,12 @@ USUAL = {"method": ("fedkd", "fedavg") * 3, "policy": ("uniform", "ascend") * 2}
 class Drawing:
     """One world under way."""
 
-    def __init__(self, rng: random.Random, *, learns: bool) -> None:
+    def __init__(
+        self, rng: random.Random, *, learns: bool = True, root: type[BaseModel] = Scenario
+    ) -> None:
+        """`learns`: models whose steps do not take long. `root`: a scenario, or a fleet of apps."""
         self.rng = rng
+        self.root = root
         self.learns = learns
         self.share = rng.choice((0.05, 0.12, 0.25))
         self.top: dict[str, Any] = {}
@@ -425,9 +450,9 @@ class Drawing:
     def world(self) -> dict[str, Any]:
         """A scenario as a file says it, maybe with keys that do not go together."""
         order = ("plugins", "method", "dataset", "prototypes", "network", "aggregation", "clients")
-        for key in (*order, *Scenario.model_fields):
-            if key not in self.top:
-                self.draw_key(Scenario, key, self.top)
+        for key in (*order, *self.root.model_fields):
+            if key in self.root.model_fields and key not in self.top:
+                self.draw_key(self.root, key, self.top)
                 self.plugin = self.plugin or (key == "plugins" and key in self.top)
         if self.top.get("aggregation", {}).get("mode") == "first" and self.clients > 1:
             some = self.top.setdefault("participation", {})
@@ -504,7 +529,7 @@ class Drawing:
         value = self.rng.choice(choices)
         if isinstance(value, list):  # what is in it may be a section
             return [self.section(x) if isinstance(x, type) else x for x in value]
-        into = self.top.setdefault(key, {}) if section is Scenario else None
+        into = self.top.setdefault(key, {}) if section is self.root else None
         return self.section(value, into=into) if isinstance(value, type) else value
 
     def kind(self, choice: type[OfKind]) -> str:
@@ -524,7 +549,7 @@ class Drawing:
             kind = kind.get("kind") or ("fedkd" if mark.from_the_top else "ascend")
             return bool(mark._is_one(kind))
         node: Any = self.top if mark.from_the_top else drawn
-        model: Any = Scenario if mark.from_the_top else section
+        model: Any = self.root if mark.from_the_top else section
         for step in mark.key.split("."):
             default = model.model_fields[step].default
             node = node.get(step, default) if isinstance(node, dict) else getattr(node, step, None)
@@ -571,13 +596,14 @@ class Drawing:
 
     def groups(self) -> list[dict[str, Any]]:
         groups: list[dict[str, Any]] = []
-        names = list(self.top["prototypes"])
+        names = list(self.top.get("prototypes", {APP: {}}))
+        kind = FleetGroup if self.root is FleetFile else model.ClientGroup
         for at in range(max(len(names), self.rng.choice((1, 1, 2, 3)))):
             self.in_order = self.rng.random() > 0.9
             count = min(self.rng.choice((2, 3, 1, 4)), max(1, 6 - self.clients))
             self.clients += count
             self.prototype = names[at % len(names)]
-            group = self.section(model.ClientGroup, count=count, devices=None)
+            group = self.section(kind, count=count, devices=None)
             if self.cells and (not at or self.rng.random() < 0.7):
                 group["link"] = self.cell_link()
             elif "edges" in (written := self.top.get("network", {})) or "file" in written:
@@ -682,11 +708,16 @@ def _list_models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _list_models(inner)
 
 
+def list_all_sections() -> dict[str, type[BaseModel]]:
+    """Those of a scenario and of a fleet of apps."""
+    return list_sections(FleetFile, list_sections(Scenario, {}))
+
+
 def list_undrawn() -> list[str]:
     """Keys of the schema that no world will ever have."""
     return [
         f"{name}.{key}"
-        for name, section in list_sections(Scenario, {}).items()
+        for name, section in list_all_sections().items()
         for key in section.model_fields
         if not list_choices(section, key) and not _look_up(EXEMPT, section, key)
     ]
@@ -701,7 +732,7 @@ def list_stale() -> list[str]:
     """Keys that are drawn here and are none of the schema any longer."""
     known = {
         name
-        for section in list_sections(Scenario, {}).values()
+        for section in list_all_sections().values()
         for key in section.model_fields
         for name in (key, *(f"{place}.{key}" for place in _places(section)))
     }
@@ -735,17 +766,13 @@ class NoWorld(Exception):
     """What was drawn does not go together, and no key can be spared."""
 
 
-def mend_world(
-    plain: dict[str, Any], files: Path, *, learns: bool, fits: Callable[[Scenario], None]
-) -> Scenario:
-    """The scenario of a world out of which the keys are taken that simfed, or `fits`, refuses in an
+def mend_world(plain: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> T:
+    """What `read` makes of a world out of which the keys are taken that it refuses in an
     `InputError`. Raises: `NoWorld`."""
     said: list[str] = []
     for _ in range(MOST_MENDED):
         try:
-            scenario = read_world(plain, files, learns=learns)
-            fits(scenario)
-            return scenario
+            return read(plain)
         except (InputError, InputErrors) as error:
             refused = getattr(error, "errors", [error])
             said = [str(one) for one in refused]
@@ -789,7 +816,7 @@ def _take_out(plain: dict[str, Any], error: InputError) -> bool:
     where = re.sub(r"^.*?world(\.yaml)?(: |$)", "", error.where or "").replace(": ", ".")
     if belongs := re.match(r"(\w+) belongs to", error.hint or ""):
         where += f".{belongs[1]}"
-    if where.startswith("prototypes") and "b" in plain["prototypes"]:
+    if where.startswith("prototypes") and "b" in plain.get("prototypes", ()):
         del plain["prototypes"]["b"]
         for group in plain["clients"]:
             group["prototype"] = "a"

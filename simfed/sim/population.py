@@ -109,14 +109,16 @@ class Population:
         self, rng: np.random.Generator, busy: set[int], at_s: float, members: Ints | None
     ) -> int | None:
         """One that is there and idle, uniformly; None: there is none."""
+        away: set[int] = set()  # presence is asked once: whole stays are drawn for an answer
         for _ in range(_TRIES):
             client = int(rng.integers(len(self if members is None else members)))
             if members is not None:
                 client = int(members[client])
-            if client in busy:
+            if client in busy or client in away:
                 continue
             if self._presence is None or self._presence.is_available(client, at_s):
                 return client
+            away.add(client)
         free = self._free(busy, at_s, members)
         left = range(len(self)) if free is None else free.tolist()
         return int(rng.choice(left)) if left else None

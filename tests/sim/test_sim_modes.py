@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import mode_worlds as modes
@@ -219,6 +220,25 @@ class Comings:
 
     def failure(self, client, phase):
         return self.chance
+
+
+def test_who_is_away_is_asked_once_for_each_start():
+    asked = Counter()
+
+    class Asked(Comings):
+        def is_available(self, client, at_s):
+            asked[client, at_s] += 1
+            return super().is_available(client, at_s)
+
+        def available(self, at_s):
+            there = [c for c in range(6) if super(Asked, self).is_available(c, at_s)]
+            return np.array(there, dtype=np.int64)
+
+    mode = {"mode": "buffered", "buffer": 2, "concurrency": 2}
+    presence = Asked(6, 40.0, 0.2, 0.0)
+    played = modes.world(modes.scenario(mode, rounds=4), presence=presence).run()
+    assert len(played.recorder.rounds) == 4
+    assert max(asked.values()) <= 3
 
 
 MODES = st.one_of(

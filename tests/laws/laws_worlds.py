@@ -407,7 +407,8 @@ SOME_OF = {
 """Sections that have at least one of these keys."""
 
 OFTEN = {
-    "FleetFile.computing": 1, "Computing.kind": 1, "FleetFile.network": 0.6, "FleetFile.faults": 0.25,
+    "FleetFile.computing": 1, "Computing.kind": 1, "FleetFile.network": 0.6,
+    "FleetFile.faults": 0.25,
     "method": 0.7, "Scenario.clients": 1, "Scenario.policy": 0.8, "compression": 0.9,
     "training": 0.8, "Scenario.network": 0.6, "Scenario.aggregation": 0.7, "evaluation": 0.7,
     "checkpoint": 0.7, "link": 0.95, "LinkSpec.up": 0.9, "LinkSpec.down": 0.7, "strategies": 0.8,

@@ -2,7 +2,7 @@
 
     python analysis/overlap_figure.py [--draw-only]
 
-Runs one client's participation of one local step, time alone, for every compressor, device, link
+Runs one client's participation of one local step, time alone, for every codec, device, link
 and overlap, keeps a row for each in analysis/overlap_rows.csv, draws docs/images/overlap.png from
 those rows and makes the page's tables. `--draw-only` does the latter from the kept rows.
 """
@@ -41,7 +41,7 @@ LATENCY = "10 ms"
 
 
 def cases() -> list[tuple[str, str, str, str]]:
-    """Compressor, speed, link, overlap: of each row."""
+    """Codec, speed, link, overlap: of each row."""
     everywhere = list(itertools.product(SPEEDS, LINKS))
     overlaps = [(codec, (*CHUNKS, LAYERS)) for codec in CODECS] + [(DENSE, ("1", LAYERS))]
     return [(codec, *at, how) for codec, ways in overlaps for at in everywhere for how in ways]
@@ -92,7 +92,7 @@ def read_rows() -> pd.DataFrame:
 
 
 def saved(rows: pd.DataFrame, column: str = "sent_s") -> dict[tuple[str, str, str, str], float]:
-    """(compressor, speed, link, overlap) → the share of what is kept in `column` that overlap
+    """(codec, speed, link, overlap) → the share of what is kept in `column` that overlap
     saves: `sent_s`, compression and upload, or `whole_s`, training as well."""
     seconds = rows.set_index(["codec", "speed", "link", "overlap"])[column].to_dict()
     return {
@@ -104,7 +104,7 @@ def saved(rows: pd.DataFrame, column: str = "sent_s") -> dict[tuple[str, str, st
 def table(rows: pd.DataFrame) -> str:
     """What 8 chunks save of compression and upload, as Markdown."""
     shares = saved(rows)
-    lines = [["compressor", "device", *LINKS]]
+    lines = [["codec", "device", *LINKS]]
     for codec, speed in itertools.product(CODECS, SPEEDS):
         cells = (f"{100 * shares[codec, speed, link, '8']:.0f} %" for link in LINKS)
         lines.append([codec, speed, *cells])
@@ -114,7 +114,7 @@ def table(rows: pd.DataFrame) -> str:
 def layers_table(rows: pd.DataFrame) -> str:
     """What layers, and 8 chunks, save of training, compression and upload, as Markdown."""
     shares = saved(rows, "whole_s")
-    lines = [["compressor", "device", "overlap", *LINKS]]
+    lines = [["codec", "device", "overlap", *LINKS]]
     for codec, speed in itertools.product((DENSE, "top-k"), SPEEDS):
         for overlap in (LAYERS,) if codec == DENSE else (LAYERS, "8"):
             cells = (f"{100 * shares[codec, speed, link, overlap]:.1f} %" for link in LINKS)

@@ -16,7 +16,7 @@ round           one exchange: tasks go out, contributions come back, a merge fol
 task            what one client is asked to do in a round
 contribution    what it sends back
 arm             a compression strategy, as a bandit sees it; *pull*, *update*, *reward*, *regret*
-compressor      which entries of a gradient travel; the *residual* keeps the rest; the *payload*
+codec           which entries of a gradient travel; the *residual* keeps the rest; the *payload*
 goes
 uplink          client to server; *downlink*: server to client
 link, path      what bytes cross; a *flow* is one transfer on a path

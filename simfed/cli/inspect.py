@@ -207,7 +207,7 @@ def list_parts(
             autocompletion=lambda incomplete: [
                 k for k in _list_kinds() if k.startswith(incomplete)
             ],
-            help="scenarios, methods, compressors, policies, models, datasets, selections, "
+            help="scenarios, methods, codecs, policies, models, datasets, selections, "
             "availabilities, rules, attacks, profiles; alone: what can be listed",
         ),
     ] = None,

@@ -9,21 +9,12 @@
     payload, state = codec.encode(update, state, rng, k)               # without a residual
     codec.decode(payload); codec.size_bytes(d, k, "fixed")
 
-A strategy of your own is one class with the methods of `Compressor`, `ValueCodec` or `Codec`,
-checked by `simfed.testing.check_compressor`. Importing this package imports NumPy and no torch.
+A strategy of your own is one class with the methods of `Sparsifier`, `ValueCodec` or `Codec`,
+checked by `simfed.testing.check_codec`. Importing this package imports NumPy and no torch.
 """
 
 from simfed.compress import wire
 from simfed.compress.codec import Chain, Codec, Memory, Payload, ValueCodec, codec_from_spec
-from simfed.compress.compressors import (
-    Compressor,
-    Dense,
-    PeriodicK,
-    RandomK,
-    Selection,
-    SharedRandomK,
-    TopK,
-)
 from simfed.compress.feedback import (
     ErrorFeedback,
     WithoutFeedback,
@@ -37,6 +28,15 @@ from simfed.compress.own import DGC, EF21, AdaComp, DetachedEF
 from simfed.compress.quantise import BF16, FP16, QSGD, EFSign, TernGrad
 from simfed.compress.selection import random_k_indices, top_k_indices
 from simfed.compress.slices import shares_of, sliced
+from simfed.compress.sparsifiers import (
+    Dense,
+    PeriodicK,
+    RandomK,
+    Selection,
+    SharedRandomK,
+    Sparsifier,
+    TopK,
+)
 
 __all__ = [
     "BF16",
@@ -48,7 +48,6 @@ __all__ = [
     "AdaComp",
     "Chain",
     "Codec",
-    "Compressor",
     "Dense",
     "DetachedEF",
     "EFSign",
@@ -61,6 +60,7 @@ __all__ = [
     "RandomK",
     "Selection",
     "SharedRandomK",
+    "Sparsifier",
     "TernGrad",
     "TopK",
     "ValueCodec",

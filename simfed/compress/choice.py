@@ -90,7 +90,7 @@ class Choice:
 
         Raises: `InputError` for what is none, and for a level that does not suit its codec.
         """
-        codecs = registry("compressor")
+        codecs = registry("codec")
         if isinstance(value, str) and value in codecs and codecs.origin(value) != "built in":
             return cls(value)  # by the name that it was registered under
         if isinstance(value, str) and value.startswith(f"{_FIELDS}("):

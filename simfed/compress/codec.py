@@ -21,10 +21,10 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 
 import numpy as np
 
-from simfed.compress.compressors import Compressor, Dense, State, TopK
 from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
 from simfed.compress.labels import format_link, read_label
 from simfed.compress.selection import check_k, refuse_non_finite
+from simfed.compress.sparsifiers import Dense, Sparsifier, State, TopK
 from simfed.compress.vectors import (
     Block,
     Device,
@@ -69,8 +69,8 @@ Symbols: TypeAlias = Any
 LAYERS = "layers"
 """What the label of a codec per layer begins with, and its key in scenarios."""
 
-Part: TypeAlias = "Compressor | ValueCodec | Codec"
-"""What the registry has under a compressor's name."""
+Part: TypeAlias = "Sparsifier | ValueCodec | Codec"
+"""What the registry has under a codec's name."""
 
 COMPOSED: dict[str, Callable[[Plain], Codec]] = {}
 """Key of a scenario → what makes a codec of what stands there; filled by the modules that know."""
@@ -399,7 +399,7 @@ class Chain(Codec):
     ('top-k+qsgd(4)', 'wanted', 2508.0)
     """
 
-    def __init__(self, selection: Compressor, values: ValueCodec | None = None) -> None:
+    def __init__(self, selection: Sparsifier, values: ValueCodec | None = None) -> None:
         self.selection = selection
         self.values = values
         self.keeps_all = bool(getattr(selection, "keeps_all", False))
@@ -413,7 +413,7 @@ class Chain(Codec):
         return "+".join(link.name for link in self.links)
 
     @property
-    def links(self) -> list[Compressor | ValueCodec]:
+    def links(self) -> list[Sparsifier | ValueCodec]:
         """The parts that say what the chain does: an all-keeping selection is left out before
         values."""
         if self.values is None:
@@ -618,7 +618,7 @@ def wrap_as_codec(part: Part) -> Codec:
     """A codec, a selection or a value codec as a codec."""
     if isinstance(part, Codec):
         return part
-    return Chain(part) if isinstance(part, Compressor) else Chain(Dense(), part)
+    return Chain(part) if isinstance(part, Sparsifier) else Chain(Dense(), part)
 
 
 def _codec(spec: Plain) -> Codec:
@@ -627,7 +627,7 @@ def _codec(spec: Plain) -> Codec:
         if name in COMPOSED:
             return COMPOSED[name](spec[name])
     if isinstance(spec, str):
-        if spec in registry("compressor"):
+        if spec in registry("codec"):
             return wrap_as_codec(_make_part(spec, {}))
         links = read_label(spec)
         if len(links) == 1 and links[0][0] in COMPOSED:
@@ -643,7 +643,7 @@ def _codec(spec: Plain) -> Codec:
 
 def _make_link(spec: Plain) -> Part:
     if isinstance(spec, str):
-        if spec in registry("compressor"):
+        if spec in registry("codec"):
             return _make_part(spec, {})
         links = read_label(spec)
         if len(links) == 1:
@@ -661,7 +661,7 @@ def _make_link(spec: Plain) -> Part:
 
 def _make_part(name: str, options: Mapping[str | None, Plain]) -> Part:
     """The registered part of this name; an option under None is its constructor's first."""
-    cls: Callable[..., Part] = registry("compressor").get(name)
+    cls: Callable[..., Part] = registry("codec").get(name)
     if not options:
         return cls()
     allowed = list(_list_parameters(cls))
@@ -701,7 +701,7 @@ def _make_chain(parts: list[Part]) -> Codec:
                 hint=f"{part.name} stands alone",
             )
     names = [part.name for part in parts]
-    selections = [part for part in parts if isinstance(part, Compressor)]
+    selections = [part for part in parts if isinstance(part, Sparsifier)]
     values = [part for part in parts if isinstance(part, ValueCodec)]
     for kind, chosen in (("selection", selections), ("value codec", values)):
         if len(chosen) > 1:

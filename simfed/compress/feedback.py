@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from simfed.compress.codec import Chain, Codec, Layout, Payload, wrap_as_codec
-from simfed.compress.compressors import Compressor, State
+from simfed.compress.sparsifiers import Sparsifier, State
 from simfed.compress.vectors import Vector, is_tensor, move_vector
 from simfed.ground.errors import InputError
 
@@ -44,7 +44,7 @@ class ErrorFeedback:
     (array([2]), array([4.]), array([ 1., -3.,  0.]))
     """
 
-    def __init__(self, codec: Compressor | Codec) -> None:
+    def __init__(self, codec: Sparsifier | Codec) -> None:
         codec = wrap_as_codec(codec)
         if codec.feedback not in ("wanted", "optional"):
             why = "keeps its own error" if codec.feedback == "own" else "goes without"
@@ -106,7 +106,7 @@ class ErrorFeedback:
 class WithoutFeedback:
     """A codec that is played without a residual: because it keeps its own error, or on purpose."""
 
-    def __init__(self, codec: Compressor | Codec) -> None:
+    def __init__(self, codec: Sparsifier | Codec) -> None:
         self.codec = wrap_as_codec(codec)
 
     def encode_in_place(
@@ -129,7 +129,7 @@ class WithoutFeedback:
         return payload
 
 
-def with_error_feedback(codec: Compressor | Codec) -> ErrorFeedback:
+def with_error_feedback(codec: Sparsifier | Codec) -> ErrorFeedback:
     """`codec` with residuals: `payload, residual = ….encode(update, residual, k, rng)`.
 
     A selection, a value codec or any codec that wants or allows it. Raises: `InputError` for one
@@ -139,7 +139,7 @@ def with_error_feedback(codec: Compressor | Codec) -> ErrorFeedback:
 
 
 def feedback_for(
-    codec: Compressor | Codec, asked: bool | None = None
+    codec: Sparsifier | Codec, asked: bool | None = None
 ) -> ErrorFeedback | WithoutFeedback:
     """What plays a codec on a client's buffer: with residuals where it wants or allows them.
 

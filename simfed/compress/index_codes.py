@@ -14,7 +14,7 @@ from simfed.compress.bits import (
     pack,
     unpack,
 )
-from simfed.compress.compressors import Mirrored, State
+from simfed.compress.sparsifiers import Mirrored, State
 from simfed.compress.vectors import Indices, Vector, convert_to_numpy
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.vocabulary import INDEX_CODES

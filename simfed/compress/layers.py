@@ -20,8 +20,8 @@ from simfed.compress.codec import (
     Memory,
     Payload,
 )
-from simfed.compress.compressors import State
 from simfed.compress.labels import format_link
+from simfed.compress.sparsifiers import State
 from simfed.compress.vectors import Block, Floats, find_device, list_layers, require_vector
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.method import Layers

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.compress.codec import Arrived, Codec, EncodeCall, Feedback, Layout, Memory, Payload
-from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES, code_in_use
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
+from simfed.compress.sparsifiers import State
 from simfed.compress.vectors import Block, Floats, find_device, list_layers, require_vector
 from simfed.ground.errors import InputError
 

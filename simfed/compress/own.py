@@ -26,10 +26,10 @@ from simfed.compress.codec import (
     Symbols,
     codec_from_spec,
 )
-from simfed.compress.compressors import State
 from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import check_k, refuse_non_finite, top_k_indices
+from simfed.compress.sparsifiers import State
 from simfed.compress.vectors import (
     Block,
     Device,

@@ -12,8 +12,8 @@ import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import COMPOSED, Chain, Codec, codec_from_spec
-from simfed.compress.compressors import Compressor, Selection, State
 from simfed.compress.labels import format_link
+from simfed.compress.sparsifiers import Selection, Sparsifier, State
 from simfed.compress.vectors import Vector, is_tensor
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -27,21 +27,21 @@ Cuts = int | tuple[int, ...]
 class Sliced:
     """A selection of each slice of the coordinates, each with its share of K.
 
-    >>> from simfed.compress.compressors import TopK
+    >>> from simfed.compress.sparsifiers import TopK
     >>> Sliced(TopK(), 2).select(np.array([9.0, 8.0, 1.0, 2.0]), 2).indices
     array([0, 3])
     """
 
     name = _NAME
 
-    def __init__(self, selection: Compressor, cuts: Cuts) -> None:
+    def __init__(self, selection: Sparsifier, cuts: Cuts) -> None:
         self.selection = selection
         self.cuts = cuts
 
     def select(
         self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
-        """See `Compressor`; the state is a list of the slices' own."""
+        """See `Sparsifier`; the state is a list of the slices' own."""
         before = cast("list[State]", state)
         chosen, after = [], []
         for number, (begin, end, share) in enumerate(_list_slices(self.cuts, len(update), k)):
@@ -116,7 +116,7 @@ def sliced(choice: Choice, cuts: Cuts) -> Choice:
 @lru_cache(maxsize=1024)
 def _slice_choice(choice: Choice, cuts: Cuts) -> Choice:
     if choice.fields:
-        raise InputError("one compressor for all fields", got=choice.label)
+        raise InputError("one codec for all fields", got=choice.label)
     return Choice(Slices(_check_slices(choice.codec, cuts), cuts))
 
 
@@ -125,7 +125,7 @@ def _check_slices(codec: Codec, cuts: Cuts) -> Chain:
     plain = isinstance(codec, Chain) and codec.values is None
     if isinstance(codec, Chain) and plain and (by_layer or not codec.keeps_all):
         return codec
-    allowed = "a compressor that selects entries and sends them as they are, such as top-k"
+    allowed = "a codec that selects entries and sends them as they are, such as top-k"
     raise InputError(allowed + (" or dense" if by_layer else ""), got=codec.label)
 
 

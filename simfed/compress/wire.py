@@ -25,9 +25,9 @@ from __future__ import annotations
 import numpy as np
 
 from simfed.compress.codec import Layout, Payload, codec_from_spec
-from simfed.compress.compressors import State
 from simfed.compress.index_codes import INDEX_CODES
 from simfed.compress.selection import check_k
+from simfed.compress.sparsifiers import State
 from simfed.compress.vectors import Floats, Indices, Vector, convert_to_numpy
 from simfed.ground.errors import InputError
 

@@ -86,7 +86,7 @@ class MeasuredRows:
     @property
     def keys(self) -> list[Key]:
         """The curves: models in the order of the files, strategies in that of the registry."""
-        strategies = ["", *registry("compressor").names()]
+        strategies = ["", *registry("codec").names()]
         models = list(dict.fromkeys(model for _, model, _ in self._by_key))
 
         def place(key: Key) -> tuple[int, int, list[int], str]:

@@ -21,7 +21,7 @@ Coverage = Literal["client", "sample", "untimed", "coins"]
 `untimed`: it leaves to no clock who is merged; `coins`: every client is asked by a coin of its own,
 all of one rate."""
 
-ASKED = ("method", "policy", "compressor", "selection", "availability", "rule", "attack")
+ASKED = ("method", "policy", "codec", "selection", "availability", "rule", "attack")
 """The kinds of parts that are asked. Of the others, data sets and devices do not hang on what is
 learned, and models are judged by what they send (`simfed.experiment.checks.Checks.errors`)."""
 
@@ -75,9 +75,9 @@ def list_uses(scenario: Scenario) -> Iterator[Use]:
     for i, group in enumerate(scenario.clients):
         for choice in scenario.arms_of_group(group):
             for name in choice.names:
-                if name in registry("compressor"):
-                    coverage = find_coverage("compressor", name)
-                    yield Use(scenario.policy_key(i), "compressor", name, coverage)
+                if name in registry("codec"):
+                    coverage = find_coverage("codec", name)
+                    yield Use(scenario.policy_key(i), "codec", name, coverage)
 
 
 def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:

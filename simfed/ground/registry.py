@@ -38,7 +38,7 @@ policy's `pull`), whose protocol stands in a room above this one; `simfed.testin
 class NameOf:
     """In the annotation of a part's option: the text is a name of this kind of part.
 
-    `strategy: Annotated[str, NameOf("compressor"), "the strategy"]`: scenarios check the name.
+    `strategy: Annotated[str, NameOf("codec"), "the strategy"]`: scenarios check the name.
     """
 
     kind: str
@@ -352,7 +352,7 @@ REGISTRIES: dict[str, Registry] = {
     r.kind: r
     for r in (
         Registry(
-            "compressor",
+            "codec",
             {
                 "top-k": "simfed.compress:TopK",
                 "random-k": "simfed.compress:RandomK",
@@ -475,7 +475,7 @@ REGISTRIES: dict[str, Registry] = {
 
 
 def registry(kind: str) -> Registry:
-    """The registry of a kind: `method`, `compressor`, `policy`, `model`, `dataset`, `selection`,
+    """The registry of a kind: `method`, `codec`, `policy`, `model`, `dataset`, `selection`,
     `availability`, `rule`, `attack` or `device`."""
     if kind not in REGISTRIES:
         raise InputError(
@@ -487,7 +487,7 @@ def registry(kind: str) -> Registry:
 def register(kind: str, name: str, part: Part, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
-    `kind` is `method`, `compressor`, `policy`, `model`, `dataset`, `selection`, `availability`,
+    `kind` is `method`, `codec`, `policy`, `model`, `dataset`, `selection`, `availability`,
     `rule`, `attack` or `device`; `part` is what the built-in ones are (a device: the path of a
     calibration profile; see `docs/extending.md`), or the string `"module:attribute"` to import it
     on first use.

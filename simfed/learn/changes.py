@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simfed.compress import Payload, with_error_feedback
-from simfed.compress.compressors import State as CodecState
+from simfed.compress.sparsifiers import State as CodecState
 from simfed.fleet.contract import Task
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed

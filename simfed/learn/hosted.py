@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
-from simfed.compress.compressors import State as CodecState
+from simfed.compress.sparsifiers import State as CodecState
 from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.fleet.privacy import make_account
 from simfed.fleet.tasks import Tasks
@@ -739,7 +739,7 @@ def list_latest_first(uploads: Sequence[_Upload]) -> list[_Upload]:
 
 
 def _check_finite(client: int, round: int, loss: float) -> None:
-    """Raises `RunFailed` when training has left the numbers: a compressor would only say that it
+    """Raises `RunFailed` when training has left the numbers: a codec would only say that it
     met a NaN."""
     if not math.isfinite(loss):
         raise make_divergence_error(f"client {client}'s training loss is {loss} in round {round}")

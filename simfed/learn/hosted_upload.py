@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
-from simfed.compress.compressors import State as CodecState
+from simfed.compress.sparsifiers import State as CodecState
 from simfed.fleet.contract import Task
 from simfed.fleet.tasks import find_k
 from simfed.ground.method import State, Values

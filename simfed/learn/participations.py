@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from simfed.compress.choice import Choice
-from simfed.compress.compressors import State as CodecState
+from simfed.compress.sparsifiers import State as CodecState
 from simfed.compress.vectors import move_positions
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, Method, State, Values, Who

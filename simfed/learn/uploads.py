@@ -13,9 +13,9 @@ from torch import Tensor
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Chain, Codec, Payload
-from simfed.compress.compressors import State
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for, undo
 from simfed.compress.selection import count_entries
+from simfed.compress.sparsifiers import State
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.levels import Level

@@ -57,7 +57,7 @@ class AdaptiveK(Bandit):
         arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
-        strategy: Annotated[str, NameOf("compressor"), "the codec"] = "top-k",
+        strategy: Annotated[str, NameOf("codec"), "the codec"] = "top-k",
         least: Annotated[int | str, "smallest K, or share of the model"] = "0.2%",
         most: Annotated[int | str, "largest K, or share of the model"] = "100%",
         window: Annotated[int, "steps between two looks at the interval"] = 20,

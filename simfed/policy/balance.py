@@ -50,7 +50,7 @@ class Balance(Clocked):
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         share: Annotated[float, "seconds of upload per second of the rest of the round"] = 0.3,
-        strategy: Annotated[str, NameOf("compressor"), "the codec"] = "top-k",
+        strategy: Annotated[str, NameOf("codec"), "the codec"] = "top-k",
         least: Annotated[int | str, "smallest K, or share of the model"] = "0.2%",
         most: Annotated[int | str, "largest K, or share of the model"] = "30%",
     ) -> None:

@@ -47,7 +47,7 @@ class Bcrs(Clocked):
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         base: Annotated[int | str, "K of the slowest of a merge, or share of the model"] = "1%",
-        strategy: Annotated[str, NameOf("compressor"), "the codec"] = "top-k",
+        strategy: Annotated[str, NameOf("codec"), "the codec"] = "top-k",
         least: Annotated[int | str, "smallest K, or share of the model"] = "0.2%",
         most: Annotated[int | str, "largest K, or share of the model"] = "30%",
     ) -> None:

@@ -35,7 +35,7 @@ class Uniform(Unpaid):
         arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
-        strategy: Annotated[str, NameOf("compressor"), "the strategy"],
+        strategy: Annotated[str, NameOf("codec"), "the strategy"],
     ) -> None:
         offered = tuple(map(Choice.of, arms))
         chosen = next((arm for arm in offered if arm.label == strategy), None)

@@ -159,19 +159,19 @@ def digest_named_data(name: str) -> str:
 def digest_parts(scenario: Scenario) -> dict[str, str]:
     """The sources of the parts in use that do not come with simfed; built-in ones are its code."""
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
-    named = {name for policy in policies for name in policy.names("compressor")}
+    named = {name for policy in policies for name in policy.names("codec")}
     if any(policy.arms_from is not None for policy in policies):
-        named |= set(registry("compressor").names())  # a recorded run may have used any
+        named |= set(registry("codec").names())  # a recorded run may have used any
     if scenario.downlink.compression is not None:
         named.add(scenario.downlink.compression.strategy)
     used = {
         "method": {scenario.method.kind},
         "model": {prototype.model for prototype in scenario.prototypes.values()},
-        "compressor": {
+        "codec": {
             name
             for label in named | set(scenario.compression.strategies)
             for name in Choice.of(label).names
-            if name in registry("compressor")
+            if name in registry("codec")
         },
         "policy": {policy.kind for policy in policies},
         "rule": {scenario.aggregation.rule.kind},

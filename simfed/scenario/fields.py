@@ -249,7 +249,7 @@ def _list_codecs(schema: dict[str, Any]) -> None:
     """A registered name, a label with options or of a chain, or a mapping of one key."""
     del schema["anyOf"][0]
     schema["anyOf"][:0] = [
-        {"enum": registry("compressor").names()},
+        {"enum": registry("codec").names()},
         {"type": "string", "pattern": "[(+@]"},
     ]
     schema["anyOf"][-1] |= {"minProperties": 1, "maxProperties": 1}

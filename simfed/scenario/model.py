@@ -292,7 +292,7 @@ class ResidualsSpec(Section):
         description="what was sent returns to them, is lost, or returns times a factor",
     )
     factor: Annotated[BelowOne, Only("kind", "damped")] = Field(
-        default=0.5, description="from 0 (as `as-sent`, but compressors step back) to below 1"
+        default=0.5, description="from 0 (as `as-sent`, but codecs step back) to below 1"
     )
 
 
@@ -459,7 +459,7 @@ class CheckpointSpec(Section):
 
 class Overlap(Section):
     """A compressed upload in slices of its coordinates, each with its share of K: one is sent while
-    the next is compressed. Of compressors that select entries and send them as they are.
+    the next is compressed. Of codecs that select entries and send them as they are.
 
     `overlap: layers` cuts it into the layers of the model, each sent as soon as its gradient is
     computed and compressed: of methods whose upload is the gradient of one local step.

@@ -232,7 +232,7 @@ def _make_readable(annotation: Any) -> Any:
         if name is None:
             return _make_readable(inner[0])
         # what travels may have options and be a chain
-        kind = Strategy if name.kind == "compressor" else Named(name.kind)
+        kind = Strategy if name.kind == "codec" else Named(name.kind)
         return Annotated[kind, name]
     if origin in (Union, UnionType):
         together: Any = Union[tuple(map(_make_readable, inner))]  # noqa: UP007

@@ -105,7 +105,7 @@ class PolicySpec(OfKind):
         """
         if self.sets_k:
             return tuple(map(Choice.of, registry("policy").get(self.kind).ends(**self.options)))
-        named = tuple(map(Choice.of, self.names("compressor")))
+        named = tuple(map(Choice.of, self.names("codec")))
         return named if named and not self.learns else tuple(dict.fromkeys((*offered, *named)))
 
     def check_options(self) -> None:
@@ -114,7 +114,7 @@ class PolicySpec(OfKind):
         The arms are stand-ins, so only what the constructor says about an option counts here.
         """
         kind = registry("policy").get(self.kind)
-        arms = list(map(Choice, registry("compressor").names()))
+        arms = list(map(Choice, registry("codec").names()))
         try:
             kind(arms, reward_range=self.reward.bounds, **self.options)
         except InputError as error:

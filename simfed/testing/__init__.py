@@ -1,14 +1,14 @@
 """Contract checks for parts of your own, to be called from your tests.
 
-    def test_my_compressor_keeps_the_contract():
-        simfed.testing.check_compressor(MyCompressor)
+    def test_my_codec_keeps_the_contract():
+        simfed.testing.check_codec(MyCodec)
 
 Each check plays the part through small worlds and raises `AssertionError` with one sentence for the
 first clause of the contract that does not hold. simfed's own tests run the same checks over every
 name of the registries.
 """
 
-from simfed.testing.codecs import check_compressor
+from simfed.testing.codecs import check_codec
 from simfed.testing.fleets import check_availability, check_selection
 from simfed.testing.methods import check_method
 from simfed.testing.models import check_dataset, check_device, check_model
@@ -18,7 +18,7 @@ from simfed.testing.robustness import check_attack, check_rule
 __all__ = [
     "check_attack",
     "check_availability",
-    "check_compressor",
+    "check_codec",
     "check_dataset",
     "check_device",
     "check_method",

@@ -11,9 +11,9 @@ import numpy as np
 from simfed.compress import (
     Chain,
     Codec,
-    Compressor,
     Memory,
     Payload,
+    Sparsifier,
     codec_from_spec,
     undo,
     wire,
@@ -28,8 +28,8 @@ from simfed.testing.common import no_global_randomness, put_through_json, requir
 _ROUNDS = 6
 
 
-def check_compressor(cls: Callable[..., Any], **options: object) -> None:
-    """Check a compressor class that is registered under its own name (`simfed.register`).
+def check_codec(cls: Callable[..., Any], **options: object) -> None:
+    """Check a codec class that is registered under its own name (`simfed.register`).
 
     A selection, a value codec or a whole codec, made as `cls(**options)`. For each:
 
@@ -54,8 +54,8 @@ def check_compressor(cls: Callable[..., Any], **options: object) -> None:
     - with error feedback, an undone play leaves no trace.
     """
     name = cls(**options).name
-    registered = name in registry("compressor") and registry("compressor").get(name) is cls
-    require(registered, f"registered under its name: simfed.register('compressor', {name!r}, …)")
+    registered = name in registry("codec") and registry("codec").get(name) is cls
+    require(registered, f"registered under its name: simfed.register('codec', {name!r}, …)")
     if hasattr(cls, "select"):
         _check_selection(cls)
     with no_global_randomness():
@@ -67,7 +67,7 @@ def check_compressor(cls: Callable[..., Any], **options: object) -> None:
     require(any(accepted), f"one of the layouts {_LAYOUTS} to be accepted")
 
 
-def _check_selection(cls: Callable[[], Compressor]) -> None:
+def _check_selection(cls: Callable[[], Sparsifier]) -> None:
     with no_global_randomness():
         for length in (1, 2, 7, 100, 1000):
             for k in (1, 3, length // 3 + 1, length, length + 5):
@@ -75,10 +75,10 @@ def _check_selection(cls: Callable[[], Compressor]) -> None:
         _check_two_clients_do_not_meet(cls())
 
 
-def _check_plays(cls: Callable[[], Compressor], length: int, k: int) -> None:
-    compressor, streams = cls(), Streams(k)
-    feedback = with_error_feedback(compressor)
-    expected = length if getattr(compressor, "keeps_all", False) else min(k, length)
+def _check_plays(cls: Callable[[], Sparsifier], length: int, k: int) -> None:
+    codec, streams = cls(), Streams(k)
+    feedback = with_error_feedback(codec)
+    expected = length if getattr(codec, "keeps_all", False) else min(k, length)
     residual = np.zeros(length, np.float32)
     state = None
     for round, update in enumerate(_draw_updates(length, streams)):
@@ -100,7 +100,7 @@ def _check_plays(cls: Callable[[], Compressor], length: int, k: int) -> None:
         same = np.array_equal(again.indices, payload.indices)
         same = same and put_through_json(again.state) == put_through_json(payload.state)
         require(same, f"the same choice from the same update, k, state and rng; {where}")
-        _check_mirror(compressor, payload, k, where)
+        _check_mirror(codec, payload, k, where)
         _check_wire(payload, k, where)
         state = payload.state
     undo(residual, payload)
@@ -123,8 +123,8 @@ def _check_indices(indices: Any, expected: int, length: int, where: str) -> None
     require(inside and ordered, f"sorted, distinct indices below {length}; {where}")
 
 
-def _check_mirror(compressor: Compressor, payload: Payload, k: int, where: str) -> None:
-    mirror = getattr(compressor, "mirror", None)
+def _check_mirror(codec: Sparsifier, payload: Payload, k: int, where: str) -> None:
+    mirror = getattr(codec, "mirror", None)
     if mirror is None:
         return
     require(payload.seed is not None, f"a seed beside the selection; {where}")
@@ -147,23 +147,23 @@ def _check_wire(payload: Payload, k: int, where: str) -> None:
         require(same, f"the decoder to read the payload back under {where_code}")
 
 
-def _check_two_clients_do_not_meet(compressor: Compressor) -> None:
+def _check_two_clients_do_not_meet(codec: Sparsifier) -> None:
     """One object serves two clients in turn exactly as it serves either alone."""
 
     def alone(client: int) -> list[Any]:
-        return list(_play_selection(compressor, client))
+        return list(_play_selection(codec, client))
 
-    pairs = list(zip(_play_selection(compressor, 0), _play_selection(compressor, 1), strict=True))
+    pairs = list(zip(_play_selection(codec, 0), _play_selection(codec, 1), strict=True))
     for client in (0, 1):
         met = [pair[client] for pair in pairs]
         require(met == alone(client), "no memory of a client but the state that comes in")
 
 
-def _play_selection(compressor: Compressor, client: int) -> Iterator[list[int]]:
+def _play_selection(codec: Sparsifier, client: int) -> Iterator[list[int]]:
     streams, state = Streams(client), None
     for round in range(_ROUNDS):
         update = streams("update", round).standard_normal(50).astype(np.float32)
-        indices, state, _ = compressor.select(update, 8, state=state, rng=streams("play", round))
+        indices, state, _ = codec.select(update, 8, state=state, rng=streams("play", round))
         yield indices.tolist()
 
 

@@ -139,11 +139,11 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
         ),
         (["verify", "."], "a run directory"),
         (["verify", "nowhere"], "nowhere"),
-        (["list", "compressor"], ""),
+        (["list", "codec"], ""),
         (
             ["list", "modles"],
             (
-                "list: got 'modles', expected compressors, policies, models, "
+                "list: got 'modles', expected codecs, policies, models, "
                 "datasets, selections, availabilities, methods, rules, attacks, devices, profiles "
                 "or scenarios (did you mean 'models'?)"
             ),
@@ -195,7 +195,7 @@ def test_debug_shows_the_traceback(tiny):
         main(["--debug", "run", "none.yaml"])
 
 
-@pytest.mark.parametrize("kind", ["compressors", "policies", "models", "datasets", "profiles"])
+@pytest.mark.parametrize("kind", ["codecs", "policies", "models", "datasets", "profiles"])
 def test_list_explains_each(kind, capsys):
     assert main(["list", kind]) == 0
     lines = capsys.readouterr().out.splitlines()

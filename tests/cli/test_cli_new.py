@@ -169,7 +169,7 @@ def test_nothing_is_announced_before_it_can_start(empty, capsys):
 def test_list_and_new_alone_say_what_there_is(command, capsys):
     assert main([command]) == 0
     said = capsys.readouterr().out
-    assert ("compressors" if command == "list" else "quickstart") in said.split()
+    assert ("codecs" if command == "list" else "quickstart") in said.split()
 
 
 def test_a_study_goes_to_the_folder_of_its_name(empty, capsys):

@@ -121,8 +121,8 @@ def test_options_survive_the_way_over_the_label(levels, bucket, scaled, selectio
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("topk", r"no compressor 'topk', expected top-k, .* \(did you mean 'top-k'\?\)"),
-        ("top-k+qsdg(4)", r"no compressor .*\(did you mean 'qsgd'\?\)"),
+        ("topk", r"no codec 'topk', expected top-k, .* \(did you mean 'top-k'\?\)"),
+        ("top-k+qsdg(4)", r"no codec .*\(did you mean 'qsgd'\?\)"),
         ({"qsgd": {"levels": 0}}, "qsgd: levels: got 0, expected a whole number from 2 to 16384"),
         ({"qsgd": {"levels": 1}}, "qsgd: levels: got 1, expected a whole number from 2 to 16384"),
         ({"qsgd": {"levels": 2.5}}, "qsgd: levels: got 2.5, expected a whole number .*"),

@@ -115,7 +115,7 @@ def test_what_is_no_level_is_refused(wrong):
 TAKES_NO_K = {"dense", "qsgd", "terngrad", "ef-sign", "fp16", "bf16", "adacomp", "powersgd", "svd"}
 
 
-@pytest.mark.parametrize("name", registry("compressor").names())
+@pytest.mark.parametrize("name", registry("codec").names())
 def test_codecs_say_whether_k_changes_what_they_send(name):
     codec = codec_from_spec(name)
     assert codec.takes_k == (name not in TAKES_NO_K)

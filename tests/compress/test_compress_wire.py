@@ -156,7 +156,7 @@ def test_errors_say_what_is_allowed():
     with pytest.raises(InputError, match=r"an index code: ideal, fixed, .*did you mean 'fixed'"):
         wire.uplink_bytes("top-k", 10, 1, "fixd")
     with pytest.raises(
-        InputError, match=r"no compressor 'topk', expected top-k, .*did you mean 'top-k'"
+        InputError, match=r"no codec 'topk', expected top-k, .*did you mean 'top-k'"
     ):
         wire.uplink_bytes("topk", 10, 1, "ideal")
     with pytest.raises(InputError, match=r"at most 2\^32 entries"):

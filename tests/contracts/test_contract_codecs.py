@@ -23,7 +23,7 @@ from simfed.sim import TimeOnlyWorkload
 K, CLIENTS = 60, 2
 
 ARMS = [
-    *registry("compressor").names(),
+    *registry("codec").names(),
     "detached-ef(random-k,weight=0)",
     "top-k+qsgd(4)",
     "random-k+fp16",

@@ -1,16 +1,16 @@
-"""Every registered compressor keeps the contract, and the check notices those that do not."""
+"""Every registered codec keeps the contract, and the check notices those that do not."""
 
 import numpy as np
 import pytest
 
 from simfed.compress import FP16, QSGD, AdaComp, DetachedEF, Memory, RandomK, Selection, TopK
 from simfed.ground.registry import registry
-from simfed.testing import check_compressor
+from simfed.testing import check_codec
 
 
-@pytest.mark.parametrize("name", registry("compressor").names())
-def test_registered_compressor_keeps_the_contract(name):
-    check_compressor(registry("compressor").get(name))
+@pytest.mark.parametrize("name", registry("codec").names())
+def test_registered_codec_keeps_the_contract(name):
+    check_codec(registry("codec").get(name))
 
 
 class _Broken(TopK):
@@ -87,10 +87,10 @@ class OwnMirror(RandomK):
         (OwnMirror, "mirror"),
     ],
 )
-def test_a_broken_compressor_is_noticed(cls, complaint, add_part):
-    add_part("compressor", "broken", cls)
+def test_a_broken_codec_is_noticed(cls, complaint, add_part):
+    add_part("codec", "broken", cls)
     with pytest.raises(AssertionError, match=complaint):
-        check_compressor(cls)
+        check_codec(cls)
 
 
 class SaysLessThanItSends(QSGD):
@@ -159,10 +159,10 @@ class StateOfTensors(DetachedEF):
         (StateOfTensors, "JSON"),
     ],
 )
-def test_a_broken_codec_is_noticed(cls, complaint, add_part):
-    add_part("compressor", "broken", cls)
+def test_a_codec_with_a_wrong_detail_is_noticed(cls, complaint, add_part):
+    add_part("codec", "broken", cls)
     with pytest.raises(AssertionError, match=complaint):
-        check_compressor(cls)
+        check_codec(cls)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_a_broken_codec_is_noticed(cls, complaint, add_part):
     [(QSGD, {"levels": 300, "bucket": 64}), (DetachedEF, {"inner": "top-k+qsgd(4)"})],
 )
 def test_a_codec_can_be_checked_with_options(cls, options):
-    check_compressor(cls, **options)
+    check_codec(cls, **options)
 
 
-def test_an_unregistered_compressor_is_told_how_to_register():
-    with pytest.raises(AssertionError, match=r"simfed.register\('compressor', 'broken'"):
-        check_compressor(OneTooFew)
+def test_an_unregistered_codec_is_told_how_to_register():
+    with pytest.raises(AssertionError, match=r"simfed.register\('codec', 'broken'"):
+        check_codec(OneTooFew)

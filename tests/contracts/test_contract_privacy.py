@@ -46,7 +46,7 @@ def naming(kind, name):
     return {
         "method": {"method": option},
         "policy": {"policy": option if name != "uniform" else {**option, "strategy": "top-k"}},
-        "compressor": {"policy": {"kind": "uniform", "strategy": name}},
+        "codec": {"policy": {"kind": "uniform", "strategy": name}},
         "selection": {"participation": {"clients_per_round": 30, "selection": option}},
         "availability": {
             "clients": [{**GROUP, "availability": {**option, **battery, "charges_from": "1:00"}}]

@@ -20,7 +20,7 @@ class Mine(TopK):
     name = "mine"
 
 
-simfed.register("compressor", "mine", Mine)
+simfed.register("codec", "mine", Mine)
 """
 
 
@@ -31,8 +31,8 @@ def parts(tmp_path, monkeypatch):
     yield tmp_path / "parts.py"
     for name in [name for name in sys.modules if name.startswith("simfed_import_")]:
         del sys.modules[name]
-    if "mine" in registry("compressor"):
-        registry("compressor").remove("mine")
+    if "mine" in registry("codec"):
+        registry("codec").remove("mine")
 
 
 def test_codecs_of_ones_own_are_measured(parts, tmp_path, capsys):
@@ -56,7 +56,7 @@ def test_codecs_of_ones_own_are_measured(parts, tmp_path, capsys):
         "0",
     ]
     assert main(words) == 2
-    assert "--strategies: no compressor 'mine', expected top-k" in capsys.readouterr().err
+    assert "--strategies: no codec 'mine', expected top-k" in capsys.readouterr().err
     assert main([*words, "--import", str(parts)]) == 0
     rows = csv.DictReader(table.read_text().splitlines())
     measured = {(row["quantity"], row["strategy"], row["k"]) for row in rows}

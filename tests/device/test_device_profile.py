@@ -169,12 +169,12 @@ def test_next_to_a_zero_row_it_is_linear():
         ("{kind: table, training: {m: {}}}", "at least one row"),
         (
             "{kind: table, compression: {any: {topk: 0 s}}}",
-            "compression.any: no compressor 'topk', expected top-k, ",
+            "compression.any: no codec 'topk', expected top-k, ",
         ),
         (
             "{kind: table, decompression: {m: {topk: 0 s}}}",
             (
-                "decompression.m: no compressor 'topk', expected top-k, random-k, "
+                "decompression.m: no codec 'topk', expected top-k, random-k, "
                 "periodic-k, dense, qsgd, terngrad, ef-sign,"
             ),
         ),
@@ -397,5 +397,5 @@ def test_a_codec_that_nobody_measured_is_named_with_what_to_measure(codecs, stra
 
 def test_a_profile_names_codecs_that_exist(tmp_path):
     text = "kind: table\ncompression: {net: {topk: {100: 1 ms}}}\n"
-    with pytest.raises(InputError, match=r"compression.net: no compressor .*did you mean 'top-k'"):
+    with pytest.raises(InputError, match=r"compression.net: no codec .*did you mean 'top-k'"):
         load_profile(str(write(tmp_path, text)))

@@ -30,7 +30,7 @@ def test_a_wrong_kind_gets_a_hint():
 
 def test_naming_does_not_import():
     before = set(sys.modules)
-    assert "top-k" in registry("compressor").names()
+    assert "top-k" in registry("codec").names()
     assert not {m for m in set(sys.modules) - before if m.startswith("simfed.compress.")}
 
 
@@ -61,7 +61,7 @@ def test_a_part_needs_a_name(name):
 
 def test_groups_are_the_documented_ones():
     groups = {r.group for r in REGISTRIES.values()}
-    kinds = ("compressors", "policies", "models", "datasets", "methods", "selections", "devices")
+    kinds = ("codecs", "policies", "models", "datasets", "methods", "selections", "devices")
     kinds += ("availabilities", "rules", "attacks")
     assert groups == {f"simfed.{kind}" for kind in kinds}
 

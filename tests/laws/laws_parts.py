@@ -111,6 +111,6 @@ class LowestIds:
 simfed.register("method", "with-keys", WithKeys)
 simfed.register("model", "normed", Normed)
 simfed.register("dataset", "law-stripes", stripes)
-simfed.register("compressor", "every-other", EveryOther)
+simfed.register("codec", "every-other", EveryOther)
 simfed.register("policy", "alternating", Alternating)
 simfed.register("selection", "lowest-ids", LowestIds)

@@ -213,7 +213,7 @@ MATRICES = ("powersgd", "bf16", "qsgd")
 """Codecs that are tried on the transformer; the others are on the LSTM."""
 
 
-@pytest.mark.parametrize("codec", registry("compressor").names())
+@pytest.mark.parametrize("codec", registry("codec").names())
 def test_every_codec_carries_models_of_text(tmp_path, codec):
     lstm, transformer = {"model": "tiny-lstm"}, {"model": "tiny-transformer"}
     group = world()[1]["clients"][0]

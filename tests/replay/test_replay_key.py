@@ -299,7 +299,7 @@ def test_the_source_of_a_registered_part_counts(tmp_path, monkeypatch, add_part)
 
 
 class FirstEntries:
-    """A compressor."""
+    """A codec."""
 
 
 class SomeEntries:
@@ -311,7 +311,7 @@ class SomeEntries:
 )
 def test_a_strategy_that_only_a_policy_names_counts(policy, add_part):
     def of(part):
-        add_part("compressor", "mine", part)
+        add_part("codec", "mine", part)
         return learning_key(scenario(policy=policy))
 
     assert of(FirstEntries) == of(FirstEntries)

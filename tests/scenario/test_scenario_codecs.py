@@ -103,11 +103,11 @@ def test_what_is_dumped_loads_again():
         (
             {"chain": ["top-k", "qsdg"]},
             (
-                "tiny.yaml: compression.strategies[1]: no compressor 'qsdg', expected "
+                "tiny.yaml: compression.strategies[1]: no codec 'qsdg', expected "
                 "top-k, random-k, periodic-k, dense,"
             ),
         ),
-        ("topk", "[1]: no compressor "),
+        ("topk", "[1]: no codec "),
         ({"svd": {"energy": 1.5}}, "[1].svd: energy: got 1.5, expected a share above 0, at most 1"),
         ({"powersgd": {"rank": 0}}, "[1].powersgd: rank: got 0, expected a whole number from 1"),
         (

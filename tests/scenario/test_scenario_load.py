@@ -161,7 +161,7 @@ BAD = [
     ({"policy": {"kind": "uniform"}}, "policy.strategy: this key is missing with kind uniform"),
     (
         {"policy": {"kind": "uniform", "strategy": "topk"}},
-        "detached-ef, powersgd or svd (did you mean 'top-k'?)",
+        "no codec 'topk', expected top-k, random-k",
     ),
     ({"policy": {"kind": "asend"}}, "policy.kind: no policy 'asend', expected uniform, "),
     ({"policy": {"kind": "usb"}}, "(did you mean 'ucb'?)"),

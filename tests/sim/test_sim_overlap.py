@@ -286,7 +286,7 @@ def test_learning_follows_and_one_chunk_is_none(tmp_path):
     ("changes", "sentence"),
     [
         ({"policy": {"kind": "uniform", "strategy": "qsgd"}}, "got 'qsgd.16.', expected a compr"),
-        ({"policy": {"kind": "uniform", "strategy": "dense"}}, "a compressor that selects entries"),
+        ({"policy": {"kind": "uniform", "strategy": "dense"}}, "a codec that selects entries"),
         ({"compression": {"k": 5}}, "overlap: chunks: got 8, expected at most 5 chunks"),
         ({"method": "fedmd", "compression": {}}, "a method whose uploads are compressed"),
     ],

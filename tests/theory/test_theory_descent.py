@@ -30,8 +30,8 @@ def test_the_codecs_are_all_that_contract():
     """Every registered name whose error may be fed back, `svd` and value codecs behind
     selections; what a cohort shares is one client's own draw to that client."""
     of_list = {link for label in CODECS for link in label.replace("(", "+").split("+")}
-    for name in registry("compressor").names():
-        if registry("compressor").origin(name) == "built in":
+    for name in registry("codec").names():
+        if registry("codec").origin(name) == "built in":
             codec = codec_from_spec(name)
             fed_back = codec.feedback in ("wanted", "optional") and not codec.shared
             assert fed_back == (name in of_list), name

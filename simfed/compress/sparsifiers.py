@@ -33,7 +33,7 @@ class Selection(NamedTuple):
 
 
 @runtime_checkable
-class Compressor(Protocol):
+class Sparsifier(Protocol):
     """A compression strategy; made without arguments by its registry class.
 
     Optional members tell the wire more: `keeps_all = True` says that all d entries travel
@@ -57,7 +57,7 @@ class Compressor(Protocol):
 
 @runtime_checkable
 class Mirrored(Protocol):
-    """A compressor whose choice can be made again from the seed that it drew."""
+    """A codec whose choice can be made again from the seed that it drew."""
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
         """The choice that `select` makes in `state` when it draws `seed`, for an update of
@@ -165,9 +165,9 @@ class PeriodicK(_Blind):
     `[key, position]`, or None where the next play starts a period. To undo a play, go on from the
     state before it.
 
-    >>> compressor, update, state = PeriodicK(), np.zeros(6), None
+    >>> codec, update, state = PeriodicK(), np.zeros(6), None
     >>> for t in range(2):
-    ...     chosen = compressor.select(update, 4, state=state, rng=np.random.default_rng(t))
+    ...     chosen = codec.select(update, 4, state=state, rng=np.random.default_rng(t))
     ...     state = chosen.state
     ...     print(chosen.indices.size, state is None)
     4 False

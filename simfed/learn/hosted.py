@@ -548,9 +548,9 @@ class HostedWorkload:
         """What was sent returns to the residuals, or a share of it, and codecs forget the play; the
         client's state is as before it took part, see `_restore_own`."""
         task, client = upload.task, upload.task.client
-        later = self._open.after(upload)
-        if any(one.values is None for one in later):
+        if any(one.values is None for one in self._open.after(upload)):
             self.work_off()  # they went on from what this one left
+        later = self._open.after(upload)  # of them, those lost meanwhile are gone
         assert upload.values is not None
         for name, memory in upload.if_lost.items():
             value, choice = upload.values.change(name), upload.choice.of_field(name)

@@ -141,20 +141,12 @@ def assert_controls_add_up(scenario, run):
     np.testing.assert_allclose(control, sum(own) / len(own), atol=1e-5 * np.abs(own).max())
 
 
-@pytest.mark.parametrize("seed", [14, 22, 35, 41])
+@pytest.mark.parametrize("seed", [14, 22, 35, 41, 270])
 def test_what_is_learned_does_not_depend_on_when_somebody_looked(seed, tmp_path, monkeypatch):
     assert_looking_changes_nothing(seed, tmp_path, monkeypatch)
 
 
-KNOWN = pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="fedproto, buffered, restarts: work done at once learns otherwise than work done late",
-)
-SEEDS = [pytest.param(seed, marks=KNOWN) if seed == 270 else seed for seed in range(100, 300)]
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(100, 300))
 def test_nor_in_many_worlds(seed, tmp_path, monkeypatch):
     assert_looking_changes_nothing(seed, tmp_path, monkeypatch)

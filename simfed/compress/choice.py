@@ -8,95 +8,56 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
 from simfed.compress.codec import Codec, check_level, codec_from_spec
-from simfed.compress.labels import find_names, format_link, read_label, split
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.compress.labels import find_names, read_label, split
 from simfed.ground.levels import LEVEL, Level, WrittenLevel
 from simfed.ground.memo import Memo
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 
-_FIELDS = "fields"
-"""What the label of a choice per field begins with, and its key in scenarios."""
-
 _ARM = re.compile(rf"(.*)@\s*{LEVEL}\s*", re.DOTALL)
 
 
 class Choice:
-    """A codec and, where that belongs to the choice, a level; or such a pair for each field.
+    """A codec and, where that belongs to the choice, a level.
 
-    Equal where the labels are. The codec may be given by its label, and is then made when it is
-    asked for; the level as files have it. `fields`: patterns of names of compressed fields and
-    their own choices, of which the first that matches counts; with it, a field that none matches is
-    not compressed.
+    Equal where the labels are. The codec may be given by its label, and is then made
+    when it is asked for; the level as files have it.
 
     >>> Choice("top-k", 500), Choice.of("top-k+qsgd(4)@1%").level
     (Choice('top-k@500'), Level('1%'))
-    >>> Choice.per_field({"update": Choice("top-k", "1%"), "*": Choice("qsgd")}).of_field("control")
-    Choice('qsgd')
     """
 
-    __slots__ = ("_at", "_codec", "_label", "fields", "level", "strategy")
+    __slots__ = ("_at", "_codec", "_label", "level", "strategy")
 
-    def __init__(
-        self,
-        codec: Codec | str,
-        level: Level | WrittenLevel | None = None,
-        fields: tuple[tuple[str, Choice], ...] = (),
-    ) -> None:
+    def __init__(self, codec: Codec | str, level: Level | WrittenLevel | None = None) -> None:
         text = isinstance(codec, str)
         self.strategy: str = codec if text else codec.label  # type: ignore[assignment, union-attr]
-        """The codec's label, under which profiles know its times; of a choice per field, its
-        own."""
+        """The codec's label, under which profiles know its times."""
         self.level = None if level is None else Level.of(level)
         """How many entries of each field; None: the scenario's K."""
-        self.fields = fields
         self._codec: Codec | None = None if text else codec  # type: ignore[assignment]
         self._label: str | None = None
         self._at: Memo[Level | WrittenLevel | None, Choice] = Memo()
 
     @classmethod
-    def per_field(cls, fields: Mapping[str, Choice]) -> Choice:
-        """A choice of its own for each field; keys are names, or patterns such as `*`."""
-        for name, choice in fields.items():
-            if choice.follows_update:
-                raise InputError(
-                    "a level that is known before the update is",
-                    where=f"{_FIELDS}: {name}",
-                    got=choice.label,
-                )
-        text = format_link(_FIELDS, {name: choice.label for name, choice in fields.items()})
-        return cls(text, None, tuple(fields.items()))
-
-    @classmethod
     def of(cls, text: Choice | str) -> Choice:
         """The choice of a label, which nobody checks; a choice itself as it is."""
-        if isinstance(text, Choice):
-            return text
-        if text.startswith(f"{_FIELDS}("):
-            fields = read_label(text)[0][1]
-            return cls.per_field({str(name): cls.of(str(label)) for name, label in fields.items()})
-        return cls(*_split_label(text))
+        return text if isinstance(text, Choice) else cls(*_split_label(text))
 
     @classmethod
     def read(cls, value: object) -> Choice:
-        """The choice as a scenario writes it: a label with or without a level, `{name: {option:
-        value}}`, `{chain: […]}`, `{layers: {pattern: strategy}}` or `{fields: {pattern:
-        strategy}}`.
+        """The choice as a scenario writes it: a label with or without a level,
+        `{name: {option: value}}` or `{chain: […]}`.
 
         Raises: `InputError` for what is none, and for a level that does not suit its codec.
         """
         codecs = registry("codec")
         if isinstance(value, str) and value in codecs and codecs.origin(value) != "built in":
             return cls(value)  # by the name that it was registered under
-        if isinstance(value, str) and value.startswith(f"{_FIELDS}("):
-            value = {_FIELDS: read_label(value)[0][1]}
-        if isinstance(value, Mapping) and list(value) == [_FIELDS]:
-            return cls._read_fields(value[_FIELDS])
         spec, level = _split_label(value) if isinstance(value, str) else (value, None)
         codec = codec_from_spec(spec)
         if level is None:
@@ -104,25 +65,11 @@ class Choice:
         check_level(codec, checked := Level.read(level))
         return cls(codec, checked)
 
-    @classmethod
-    def _read_fields(cls, fields: Any) -> Choice:
-        if not isinstance(fields, Mapping) or not fields:
-            raise InputError("a strategy for each field", where=_FIELDS, got=fields)
-        choices = {}
-        for name, value in fields.items():
-            try:
-                choices[str(name)] = choice = cls.read(value)
-                if choice.fields:
-                    raise InputError("a codec", got=value)
-            except InputError as error:
-                raise error.within(f"{_FIELDS}: {name}") from None
-        return cls.per_field(choices)
-
     @property
     def codec(self) -> Codec:
         """Raises: `InputError` for the label of a codec that is not registered."""
         if self._codec is None:
-            self._codec = codec_from_spec("dense" if self.fields else self.strategy)
+            self._codec = codec_from_spec(self.strategy)
         return self._codec
 
     @property
@@ -137,11 +84,6 @@ class Choice:
     def follows_update(self) -> bool:
         """Whether K is known once the update is: its level is a share of the energy."""
         return self.level is not None and self.level.kind == "energy"
-
-    @property
-    def pairs(self) -> tuple[Choice, ...]:
-        """Every pair of codec and level in it."""
-        return tuple(choice for _, choice in self.fields) or (self,)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,24 +103,6 @@ class Choice:
         'top-k+qsgd'
         """
         return "+".join(name for name, _ in read_label(self.strategy))
-
-    def of_field(self, name: str) -> Choice:
-        """What a compressed field of this name travels by."""
-        if not self.fields:
-            return self
-        return next((c for pattern, c in self.fields if fnmatchcase(name, pattern)), NO_COMPRESSION)
-
-    def check_fields(self, names: Iterable[str]) -> None:
-        """`InputError` for a pattern that matches none of these compressed fields."""
-        names = list(names)
-        for pattern, _ in self.fields:
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise InputError(
-                    f"a compressed field of the method: {listed(names) or 'it has none'}",
-                    where=_FIELDS,
-                    got=pattern,
-                    hint=did_you_mean(pattern, names),
-                )
 
     def at(self, level: Level | WrittenLevel | None) -> Choice:
         """The same codec at this level; one object for each, as every participation asks."""
@@ -213,7 +137,7 @@ class Choice:
 
 
 NO_COMPRESSION = Choice("dense")
-"""Of a field, or a participation, that compresses nothing."""
+"""Of a participation that compresses nothing."""
 
 
 @lru_cache(maxsize=4096)
@@ -241,7 +165,7 @@ def list_choices(
     """
     choices: list[Choice] = []
     for choice in map(Choice.of, strategies):
-        if levels and choice.level is None and not choice.fields and choice.codec.takes_k:
+        if levels and choice.level is None and choice.codec.takes_k:
             choices += [choice.at(level) for level in levels]
         else:
             choices.append(choice)

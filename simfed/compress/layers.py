@@ -282,7 +282,7 @@ def _check_pattern(pattern: object) -> str:
 
 def _read_strategy(value: Plain) -> Choice:
     choice = Choice.read(value)
-    if choice.fields or choice.codec.by_layer:
+    if choice.codec.by_layer:
         raise InputError("a codec", got=value)
     if choice.codec.feedback not in ("wanted", "optional"):
         raise InputError("a codec that error feedback can be put around", got=value)

@@ -115,8 +115,6 @@ def sliced(choice: Choice, cuts: Cuts) -> Choice:
 
 @lru_cache(maxsize=1024)
 def _slice_choice(choice: Choice, cuts: Cuts) -> Choice:
-    if choice.fields:
-        raise InputError("one codec for all fields", got=choice.label)
     return Choice(Slices(_check_slices(choice.codec, cuts), cuts))
 
 

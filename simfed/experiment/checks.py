@@ -134,35 +134,22 @@ class Checks:
     def _at_both_ends(self, index: int, arms: Iterable[Choice], plan: Plan) -> Iterator[Choice]:
         """Each arm at its level, or at the smallest and the largest K of the group's clients."""
         for arm in arms:
-            if arm.fields:
-                ends = {
-                    name: self.fleet.range_of_k(index, field.entries, arm.of_field(name).level)
-                    for name, field in plan.compressed.items()
-                }
-                for end in (0, 1):
-                    yield Choice.per_field(
-                        {name: arm.of_field(name).at(ks[end]) for name, ks in ends.items()}
-                    )
-                continue
             for k in dict.fromkeys(self.fleet.range_of_k(index, plan.longest, arm.level)):
                 yield arm.at(k)
 
     def _codec_work(self, quantity: str, task: Task, choice: Choice) -> Iterator[Work]:
         """The work on each compressed field of an upload."""
-        for name, field in task.plan.compressed.items():
-            of_field = choice.of_field(name)
-            k = of_field.entries(field.entries)
-            yield codec_work(quantity, task.who, field, of_field, k, name=choice.label)
+        for field in task.plan.compressed.values():
+            k = choice.entries(field.entries)
+            yield codec_work(quantity, task.who, field, choice, k, name=choice.label)
 
     def _try_codecs(self, index: int) -> None:
-        """Codecs that look at the shapes of layers find what they need in the prototype's, and
-        choices per field the fields that they speak of."""
+        """Codecs that look at the shapes of layers find what they need in the prototype's."""
         task = self._parts.task_of_group(index)
         offered = {choice.strategy for choice in self.scenario.compression.choices}
         key = self.scenario.policy_key(index)
         for arm in self._arms(index) if task.plan.compressed else ():
             try:
-                arm.check_fields(task.plan.compressed)
                 _check_memories(arm, task.plan.compressed)
                 for choice in self._at_both_ends(index, [arm], task.plan):
                     self.tasks.uplink_bytes(task, choice)
@@ -269,7 +256,7 @@ class Checks:
             "method.beta1": getattr(method.made, "momentum", 0.0),
         }
         for i in range(len(scenario.clients)):
-            for choice in (pair for arm in self._arms(i) for pair in arm.pairs):
+            for choice in self._arms(i):
                 momentum = getattr(choice.codec, "momentum", 0.0)
                 sentences += [
                     f"compression: {choice.strategy} has a momentum of its own, {momentum:g}, "
@@ -552,17 +539,15 @@ def _tell_work(processor: Processor, work: Iterable[Work]) -> list[tuple[str, st
     return list(dict.fromkeys(rows))
 
 
-def _check_memories(arm: Choice, fields: Mapping[str, Field]) -> None:
+def _check_memories(choice: Choice, fields: Mapping[str, Field]) -> None:
     """`InputError` for a codec that sends what it left out once more, where that is in the next
     value by itself."""
     for name, field in fields.items():
-        choice = arm.of_field(name)
         if not field.feedback and choice.codec.feedback == "own":
             raise InputError(
                 f"a codec that keeps no error of its own for {name}: what is left out of it is not "
                 "to be added to the next",
                 got=choice.label,
-                hint=f"{{fields: {{{name}: top-k, …}}}} gives it another one",
             )
 
 

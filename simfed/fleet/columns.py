@@ -185,17 +185,10 @@ class Fleet:
         """The choice of a client's pull with its level as a number of entries (a level of energy
         stays as it is, until the update is known).
 
-        Shares are of the longest compressed field of the plan, or, where each field has a choice
-        of its own, of that field.
+        Shares are of the longest compressed field of the plan.
         """
         client, plan = task.client, task.plan
         choice, longest = pull.arm, plan.longest
-        if choice.fields:
-            ks = {
-                name: self.k(client, field.entries, choice.of_field(name).level)
-                for name, field in plan.compressed.items()
-            }
-            return Choice.per_field({name: choice.of_field(name).at(k) for name, k in ks.items()})
         level = choice.level if pull.k is None else Level.read(pull.k)
         if level is not None and level.kind == "energy":
             return choice.at(level if longest else 0)

@@ -111,8 +111,7 @@ class Contribution(Protocol):
     @property
     def k(self) -> int:
         """Entries kept of each compressed field: min(K, its length); 0 where none is compressed.
-        Of a level of energy it is the first such field's, and asking runs pending learning work;
-        of a choice per field, that of the longest."""
+        Of a level of energy it is the first such field's, and asking runs pending learning work."""
         ...
 
     def uplink_bytes(self) -> float:

@@ -289,9 +289,8 @@ class Tasks:
     def uplink_bytes(self, task: Task, choice: Choice) -> float | None:
         """Bytes of an upload; None where they depend on the data."""
         total = 0.0
-        for name, field in task.plan.up.items():
-            of_field = choice.of_field(name) if choice.fields else choice
-            size = self.field_bytes(task, field, of_field)
+        for field in task.plan.up.values():
+            size = self.field_bytes(task, field, choice)
             if size is None:
                 return None
             total += size
@@ -379,10 +378,8 @@ class Tasks:
 
 
 def find_k(plan: Plan, choice: Choice) -> int | None:
-    """The K that an upload's codec is to keep of all its compressed fields, or of the longest where
-    each has a choice of its own; None where it is known once the update is."""
-    if choice.fields:
-        choice = choice.of_field(max(plan.compressed, key=lambda name: plan.up[name].entries))
+    """The K that an upload's codec is to keep of all its compressed fields; None where it is known
+    once the update is."""
     assert choice.level is not None
     return choice.level.entries
 
@@ -396,7 +393,7 @@ def count_told(task: Task, choice: Choice, k: int) -> int:
     compressed = plan.compressed
     name = max(compressed, key=lambda name: compressed[name].entries)
     layout = compressed[name].layout_of(task.who)
-    return choice.of_field(name).codec.count_told(plan.longest, k, layout)
+    return choice.codec.count_told(plan.longest, k, layout)
 
 
 def codec_work(

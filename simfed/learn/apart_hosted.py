@@ -103,8 +103,7 @@ class HostedServer(HostedWorkload):
                 values[name] = checks.read_values(name, part, of_plan, setting.classes)
                 continue
             shape, state = coded[name]
-            choice = upload.sent.of_field(name)
-            payload = self._mirrors.read(task, name, of_plan, choice, part, state)
+            payload = self._mirrors.read(task, name, of_plan, upload.sent, part, state)
             values[name] = _decode_payload(payload, shape)
         received = Received(values)
         entries = sum(of_plan.entries for of_plan in task.plan.up.values())

@@ -233,7 +233,7 @@ class HostedWorkload:
         self.work_off()
         total = 0.0
         for name, of_plan in upload.task.plan.up.items():
-            size = self.tasks.field_bytes(upload.task, of_plan, upload.sent.of_field(name))
+            size = self.tasks.field_bytes(upload.task, of_plan, upload.sent)
             if of_plan.bounded:
                 assert upload.values is not None
                 size = of_plan.value_bytes * upload.values[name].numel()
@@ -497,8 +497,8 @@ class HostedWorkload:
         values = {name: as_received(value) for name, value in done.values.items()}
         upload.values, upload.down = Received(values), {}
         upload.sizes, upload.if_lost, upload.kept = done.sizes, done.if_lost, done.k
+        choice = upload.choice
         for name, memory in done.memories.items():
-            choice = upload.choice.of_field(name)
             self._memories[task.client, name, choice.strategy] = memory
             if self._encoder.leaves_rest(choice, task.plan.up[name]):
                 self._residuals.used.add((task.client, name))
@@ -508,7 +508,7 @@ class HostedWorkload:
         task = upload.task
         compressed = task.plan.compressed
         memories = {
-            name: self._memories.get((task.client, name, upload.choice.of_field(name).strategy))
+            name: self._memories.get((task.client, name, upload.choice.strategy))
             for name in compressed
         }
         used = self._residuals.used
@@ -552,11 +552,12 @@ class HostedWorkload:
             self.work_off()  # they went on from what this one left
         later = self._open.after(upload)  # of them, those lost meanwhile are gone
         assert upload.values is not None
+        choice = upload.choice
+        played = [one for one in later if one.choice.strategy == choice.strategy]
         for name, memory in upload.if_lost.items():
-            value, choice = upload.values.change(name), upload.choice.of_field(name)
+            value = upload.values.change(name)
             self._encoder.take_back(task.who, choice, name, task.plan.up[name], value, share)
             key = client, name, choice.strategy
-            played = [u for u in later if u.choice.of_field(name).strategy == choice.strategy]
             if not played:
                 self._memories[key] = memory
                 continue

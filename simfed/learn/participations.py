@@ -174,7 +174,7 @@ class Worker:
         round, down, own = participation.round, participation.down, participation.own
         if self._method.moves_point:
             for name, memory in participation.memories.items():
-                point = self._encoder.player(choice.of_field(name)).codec.point(memory)
+                point = self._encoder.player(choice).codec.point(memory)
                 if point is not None and up[name].kind == "update":
                     shift = np.float32(self._method.update_scale(self._kit, round)) * point
                     weights = down["weights"] + move_positions(shift, self._kit.device)
@@ -209,7 +209,7 @@ class Worker:
                 continue
             memory, rested = participation.memories[name], name in participation.rests
             sent = self._encoder.encode(
-                who, round, choice.of_field(name), name, up[name], value, memory, rested=rested
+                who, round, choice, name, up[name], value, memory, rested=rested
             )
             values[name], memories[name], if_lost[name] = sent.value, sent.memory, sent.if_lost
             if sent.wire_bytes is not None:

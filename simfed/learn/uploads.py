@@ -302,7 +302,7 @@ class Encoder:
                 return None  # K is a client's own
             if group.overlap is not None:
                 return None  # every slice has entries of its own
-            written += [(arm.of_field("update"), k) for arm in arms]
+            written += [(arm, k) for arm in arms]
         choice, k = written[0]
         codec = self.player(choice).codec
         if not codec.shared or any(pair != written[0] for pair in written):

@@ -261,6 +261,6 @@ Strategy = Annotated[
     Field(json_schema_extra=_list_codecs),
 ]
 """A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`, or one
-for each of the layers or fields;
+for each of the layers;
 inside and in dumps it is its label, of which the same codec is made again. Text may name a level
 of its own behind an `@`: `top-k@500`."""

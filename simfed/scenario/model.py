@@ -162,12 +162,10 @@ class Compression(Section):
     coded.
 
     A strategy is a name (`top-k`, `qsgd(4)`, `top-k+qsgd`), maybe with a level (`top-k@1%`); or one
-    for each layer, or for each field, by patterns of which the first that matches counts. Worked
-    example, of method `scaffold` and a LeNet: `strategies: [top-k@1%, {layers: {"conv*": top-k@5%,
-    "fc*": qsgd}}, {fields: {update: top-k@1%, control: qsgd(4)}}]` are three arms. The first sends
-    the largest hundredth of both fields. The second sends, of both, the largest twentieth of each
-    tensor of the convolutions and all entries of the linear layers in 16 levels. The third sends a
-    hundredth of the update, and all of the control variate in 4 levels. What no pattern matches
+    for each layer, by patterns of which the first that matches counts. Worked example, of a LeNet:
+    `strategies: [top-k@1%, {layers: {"conv*": top-k@5%, "fc*": qsgd}}]` are two arms. The first
+    sends the largest hundredth of the update, the second the largest twentieth of each tensor of
+    the convolutions and all entries of the linear layers in 16 levels. What no pattern matches
     travels dense. Tables call them by labels, such as `layers(conv*=top-k@5%,fc*=qsgd(16))`.
     """
 
@@ -176,8 +174,7 @@ class Compression(Section):
     )
     strategies: tuple[Strategy, ...] = Field(
         default=("top-k", "random-k", "periodic-k"),
-        description="what policies choose from, in this order; `{layers: …}` and `{fields: …}`: "
-        "see above",
+        description="what policies choose from, in this order; `{layers: …}`: see above",
     )
     k_choices: tuple[ChosenLevel, ...] = Field(
         default=(),
@@ -237,8 +234,8 @@ class Compression(Section):
 
 
 def _goes_by_k(choice: Choice) -> bool:
-    """Whether a choice, or a part of it, sends as many entries as a K beside it says."""
-    return any(pair.level is None and pair.codec.takes_k for pair in choice.pairs)
+    """Whether a choice sends as many entries as a K beside it says."""
+    return choice.level is None and choice.codec.takes_k
 
 
 class Distillation(Section):
@@ -820,7 +817,7 @@ def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
             allowed = "an index code whose length tells K, beside a level of energy"
             yield InputError(allowed, where="compression.index_code", got=code)
         for arm in () if scenario.method.made.moves_point else arms:
-            if any(choice.codec.moves_point for choice in arm.pairs):
+            if arm.codec.moves_point:
                 yield InputError(
                     "a codec whose gradient is taken at the weights themselves with method "
                     f"{scenario.method.kind}, whose clients train there",
@@ -973,7 +970,7 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
     for i, group in enumerate(scenario.clients):
         where = scenario.policy_key(i)
         for arm in scenario.arms_of_group(group) if rule.made.needs_dense else ():
-            if not all(choice.codec.is_dense for choice in arm.pairs):
+            if not arm.codec.is_dense:
                 yield InputError(
                     f"codecs that leave no entry out beside rule {rule.kind}, which looks at each "
                     "coordinate by itself and would find mostly zeros",

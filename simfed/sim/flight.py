@@ -370,7 +370,7 @@ class Flight:
         """Lay out its steps; `handled`: its device's profile knows what it takes to handle its
         messages; `laid`: those of participations before it, as most are alike."""
         task, choice = self.task, self.contribution.choice
-        if task.unpacking or choice.fields:
+        if task.unpacking:
             self._set_course(self._laid_out(handled))
             return
         alike = (
@@ -409,7 +409,7 @@ class Flight:
     def _slices(self) -> list[Slice]:
         """Of its upload, in the order in which they are sent: layers from the last."""
         choice, length = self.contribution.choice, self.task.plan.longest
-        if choice.fields or not length or choice.codec.cuts == 1:
+        if not length or choice.codec.cuts == 1:
             return []
         cuts, whole = choice.codec.cuts, choice.codec.is_dense
         shares = shares_of(cuts, length, length if whole else min(self.contribution.k, length))
@@ -421,12 +421,10 @@ class Flight:
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
         """The work on each compressed field of its upload, named as the tables name the choice."""
         task, choice, label = self.task, self.contribution.choice, self.pull.arm.label
-        for name, of_plan in task.plan.up.items():
+        for of_plan in task.plan.up.values():
             if of_plan.compressed:
-                of_field = choice.of_field(name)
-                k = of_field.entries(of_plan.entries) if choice.fields else self.contribution.k
-                size = min(k, of_plan.entries)
-                yield codec_work(quantity, task.who, of_plan, of_field, size, label, client)
+                size = min(self.contribution.k, of_plan.entries)
+                yield codec_work(quantity, task.who, of_plan, choice, size, label, client)
 
     def limited_s(self, phase: str) -> Mapping[str | None, float]:
         """Seconds for which each link was what limited the transfer of this phase."""

@@ -130,25 +130,22 @@ class Tally:
         return self.total + self.error
 
     def add(self, number: float) -> None:
-        """Count the number in; its rounding error is carried along."""
+        """Counts the number in; its rounding error is carried along."""
         self.count += 1
-        self._shift(number)
+        before = self.total
+        self.total = total = before + number
+        if abs(before) >= abs(number):
+            self.error += (before - total) + number
+        else:
+            self.error += (number - total) + before
 
     def remove(self, number: float) -> None:
-        """Take away a number that was added; of none left the sum is exactly 0."""
-        self.count -= 1
-        if self.count:
-            self._shift(-number)
+        """Takes away a number that was added; of none left the sum is exactly 0."""
+        self.count -= 2  # one goes, and `add` counts the negative as one
+        if self.count >= 0:
+            self.add(-number)
         else:
-            self.total = self.error = 0.0
-
-    def _shift(self, by: float) -> None:
-        total = self.total + by
-        if abs(self.total) >= abs(by):
-            self.error += (self.total - total) + by
-        else:
-            self.error += (by - total) + self.total
-        self.total = total
+            self.count, self.total, self.error = 0, 0.0, 0.0
 
 
 @dataclass(slots=True, eq=False)
